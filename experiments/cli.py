@@ -36,13 +36,17 @@ class Command:
     """Text of ``--help``."""
     files: str = ""
     """Name of its files, if not its last word."""
+    page: str = ""
+    """Module and function of its page, which ``--report`` writes; none if empty."""
 
 
 COMMANDS = MappingProxyType(
     {
         "step": Command("experiments.step:Step", "run one training step on one system"),
         "compare": Command(
-            "experiments.compare:Compare", "compare systems in time, energy, cost and accuracy"
+            "experiments.compare:Compare",
+            "compare systems in time, energy, cost and accuracy",
+            page="experiments.pages.compare:page",
         ),
         "sweep": Command("experiments.sweep:Sweep", "run a step over a grid of parameters"),
         "search": Command("experiments.search:PlanSearch", "find the best plan, placement and fabric"),
@@ -156,6 +160,8 @@ class Driven:
     """Show the traceback of an error."""
     out: Path | None
     """Directory or picture that somebody names."""
+    report: Path | None = None
+    """File of the page, if one is asked for."""
 
 
 def run(words: Sequence[str]) -> int:
@@ -199,15 +205,17 @@ def _run(words: list[str]) -> None:
     kind = getattr(importlib.import_module(module), kind_name)
     parser = Parser(prog=f"heliograph {name}", description=f"{COMMANDS[name].text.capitalize()}.")
     add_options(parser, kind)
-    _add_own(parser)
+    _add_own(parser, paged=bool(COMMANDS[name].page))
     parsed = parser.parse_args(words[len(name.split()) :])
-    driven = Driven(json=parsed.json, csv=parsed.csv, debug=parsed.debug, out=parsed.out)
+    driven = Driven(
+        json=parsed.json, csv=parsed.csv, debug=parsed.debug, out=parsed.out, report=parsed.report
+    )
     study = study_from(kind, parsed)
     among_ranks(lambda: drive(name, study, driven))
 
 
-def _add_own(parser: argparse.ArgumentParser) -> None:
-    """Add the options that every study has."""
+def _add_own(parser: argparse.ArgumentParser, *, paged: bool) -> None:
+    """Add the options that every study has, and that of its page where it has one."""
     group = parser.add_argument_group("every command")
     printed = group.add_mutually_exclusive_group()
     printed.add_argument("--json", action="store_true", help="print one JSON object instead of the report")
@@ -218,6 +226,15 @@ def _add_own(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="write record (json), tables (csv) and pictures (png, svg); FILE.png: the picture alone",
     )
+    if paged:
+        group.add_argument(
+            "--report",
+            type=Path,
+            metavar="FILE.html",
+            help="write everything as one page that opens in a browser, without a network",
+        )
+    else:
+        parser.set_defaults(report=None)
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
@@ -304,6 +321,10 @@ def drive(name: str, study: Study, driven: Driven) -> None:
     from heliograph.records import canonical_json, csv_text  # noqa: PLC0415 - not for --help alone
     from heliograph.report import print_report  # noqa: PLC0415 - not for --help alone
 
+    if driven.report is not None:
+        from heliograph.report_page import check_page_path  # noqa: PLC0415 - not for --help alone
+
+        check_page_path(driven.report)
     out = driven.out if driven.out is not None else study.default_out()
     pictured = out is not None and out.suffix in PICTURES
     directory = out.parent if pictured and out is not None else out
@@ -325,6 +346,8 @@ def drive(name: str, study: Study, driven: Driven) -> None:
     written: list[Path] = []
     try:
         written = _write(name, record, found, out) if out is not None else []
+        if driven.report is not None:
+            written.append(_write_page(name, study, found, record, driven.report))
     finally:
         if driven.json:
             print(canonical_json(record | {"files": [str(path) for path in written]}, indent=1))
@@ -338,6 +361,13 @@ def _write(name: str, record: dict[str, Any], found: Result, out: Path) -> list[
     if out.suffix in PICTURES:
         return draw(found, out.with_suffix(""))
     return found.write(out, COMMANDS[name].files or name.rpartition(" ")[2], record)
+
+
+def _write_page(name: str, study: Study, found: Result, record: dict[str, Any], path: Path) -> Path:
+    from heliograph.report_page import write_page  # noqa: PLC0415 - only for --report
+
+    module, _, function = COMMANDS[name].page.partition(":")
+    return write_page(getattr(importlib.import_module(module), function)(name, study, found, record), path)
 
 
 def _wrote(written: Sequence[Path]) -> str:

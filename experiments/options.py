@@ -269,3 +269,30 @@ def options_of(study: object) -> dict[str, Any]:
         value = getattr(study, item.name)
         found |= options_of(value) if dataclasses.is_dataclass(value) else {item.name: value}
     return found
+
+
+def command_line(study: object) -> list[str]:
+    """Return the words that ask for a study: every option that is not at its default.
+
+    Parameters
+    ----------
+    study : dataclass
+        The study.
+    """
+    words: list[str] = []
+    for one in _options(type(study)):
+        value: Any = study
+        for name in one.path:
+            value = getattr(value, name)
+        if value == one.default or value in (None, ()):
+            continue
+        shown = [_shown(each) for each in value] if one.many else [_shown(value)]
+        if one.many and one.told.commas:
+            shown = [",".join(shown)]
+        if one.told.positional:
+            words += shown
+        elif one.kind is bool:
+            words.append(one.flag if value else f"--no-{one.flag.removeprefix('--')}")
+        else:
+            words += [word for each in shown for word in (one.flag, each)]
+    return words

@@ -15,41 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heliograph.report import format_si, prefix_of
-from heliograph.style import PALETTE, REFERENCE, label, new_figure, save, styled
+from heliograph.style import PALETTE, REFERENCE, label, looks_of, new_figure, save, styled
 from simulator.errors import HeliographError
 from simulator.units import dimension_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
-
-CATEGORY_COLOURS = {
-    "compute": PALETTE[0],
-    "memory": PALETTE[4],
-    "communication": PALETTE[1],
-    "dark": PALETTE[3],
-    "host": PALETTE[6],
-    "bubble": PALETTE[9],
-}
-"""Colours that a kind of time keeps in every figure; a category takes the one whose word it contains."""
-
-PART_LOOKS = {
-    "laser": (PALETTE[5], ""),
-    "modulator": (PALETTE[5], "///"),
-    "dac": (PALETTE[3], ""),
-    "photodetector": (PALETTE[3], "///"),
-    "adc": (PALETTE[6], ""),
-    "tia": (PALETTE[6], "///"),
-    "readout": (PALETTE[6], "..."),
-    "sram": (PALETTE[2], ""),
-    "sram leakage": (PALETTE[2], "///"),
-    "hbm": (PALETTE[8], ""),
-    "network static": (PALETTE[1], ""),
-    "network transfers": (PALETTE[1], "///"),
-    "gpu idle": (PALETTE[9], ""),
-    "vector static": (PALETTE[9], "///"),
-}
-"""Colour and hatching that a part of the energy keeps in every figure, whatever its rank."""
 
 WIDE = 30.0
 """Ratio of the largest to the smallest number from which an axis is logarithmic; dimensionless."""
@@ -64,7 +36,6 @@ _ROW_IN, _SLIM_ROW_IN, _FEW = 0.42, 0.3, 6
 _VISIBLE = 5e-4
 """Share of the longest bar below which a part cannot be seen and is left out, dimensionless."""
 _CLEAR = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
-_HATCHES = ("", "///", "...", "xx", "\\\\\\", "++")
 
 
 def step_time_bars(records: Sequence[Mapping[str, Any]], path: Path) -> tuple[Path, Path]:
@@ -82,7 +53,7 @@ def step_time_bars(records: Sequence[Mapping[str, Any]], path: Path) -> tuple[Pa
     HeliographError
         If there is nothing to draw, a part is negative or not finite, or the file cannot be written.
     """
-    parts = _parts(records, "time_by_category_s")
+    parts = parts_of(records, "time_by_category_s")
     with styled():
         figure = new_figure(_height_in(records, parts))
         _stacked_bars(figure, records, parts, unit="s", quantity="Step time")
@@ -106,7 +77,7 @@ def energy_bars(records: Sequence[Mapping[str, Any]], path: Path) -> tuple[Path,
     HeliographError
         As `step_time_bars`.
     """
-    parts = _folded(_parts(records, "energy_by_component_j_per_token"))
+    parts = folded_parts(parts_of(records, "energy_by_component_j_per_token"))
     with styled():
         figure = new_figure(_height_in(records, parts))
         _stacked_bars(figure, records, parts, unit="J", quantity="Energy per token")
@@ -126,8 +97,8 @@ def step_figure(records: Sequence[Mapping[str, Any]]) -> Figure:
     HeliographError
         As `step_time_bars`.
     """
-    time = _parts(records, "time_by_category_s")
-    energy = _folded(_parts(records, "energy_by_component_j_per_token"))
+    time = parts_of(records, "time_by_category_s")
+    energy = folded_parts(parts_of(records, "energy_by_component_j_per_token"))
     heights = (_height_in(records, time), _height_in(records, energy))
     with styled():
         figure = new_figure(sum(heights))
@@ -140,7 +111,8 @@ def step_figure(records: Sequence[Mapping[str, Any]]) -> Figure:
 def loss_curves(curves: Sequence[Mapping[str, Any]], path: Path) -> tuple[Path, Path]:
     """Draw the validation loss over training steps: the mean of the seeds, and their range as a band.
 
-    The right panel shows the last loss of every seed, where curves that lie on one another come apart.
+    The reference is a broad pale line, so that what lies on it stays visible. The right panel names every
+    curve and shows its last losses minus those of the reference with the same seeds.
 
     Parameters
     ----------
@@ -160,20 +132,23 @@ def loss_curves(curves: Sequence[Mapping[str, Any]], path: Path) -> tuple[Path, 
     reference = marked[0] if marked else 0
     order = [reference, *(index for index in range(len(curves)) if index != reference)]
     with styled():
-        figure = new_figure(3.1)
-        left, right = figure.subplots(1, 2, width_ratios=(1.9, 1.0))
+        figure = new_figure(2.9 + 0.12 * len(order))
+        left, right = figure.subplots(1, 2, width_ratios=(1.5, 1.0))
+        exact = drawn[reference][2]
         for place, index in enumerate(order):
             name, steps, losses = drawn[index]
             colour = REFERENCE if place == 0 else PALETTE[(place - 1) % len(PALETTE)]
-            _draw_curve(left, steps, losses, colour, name, dashed=place == 0)
-            _draw_last(right, place, losses, colour)
+            _draw_curve(left, steps, losses, colour=colour, name=name, place=place)
+            _draw_last(right, losses, exact, colour=colour, place=place)
         seeds = max(losses.shape[0] for _, _, losses in drawn)
         meaning = "; line: mean, band: range of the seeds" if seeds > 1 else ""
         left.set(xlabel=f"Training step{meaning}", ylabel="Validation loss (nats per byte)")
         left.grid(visible=True)
-        right.set(ylabel="Last validation loss", xticks=[], xlabel="Each dot: one seed; bar: mean")
-        right.set_xlim(-0.6, len(order) - 0.4)
-        right.grid(visible=True, axis="y")
+        right.axvline(0.0, color=REFERENCE, linewidth=0.8)
+        right.set_yticks(range(len(order)), [drawn[index][0] for index in order])
+        right.set(xlabel=f"Last loss minus {drawn[reference][0]}, same seed;\ndot: a seed, bar: mean")
+        right.set_ylim(len(order) - 0.4, -0.6)
+        right.grid(visible=True, axis="x")
         figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=min(3, len(order)))
         return save(figure, path)
 
@@ -239,7 +214,7 @@ def _stacked_bars(
     places = np.arange(len(records))
     axes = figure.add_subplot()
     start = np.zeros(len(records))
-    for (name, values), (colour, hatch) in zip(parts.items(), _looks(list(parts)), strict=True):
+    for (name, values), (colour, hatch) in zip(parts.items(), looks_of(list(parts)), strict=True):
         axes.barh(
             places,
             values / factor,
@@ -266,7 +241,7 @@ def _stacked_bars(
     figure.legend(handles, names, loc="outside upper center", ncols=min(4, len(names)))
 
 
-def _parts(records: Sequence[Mapping[str, Any]], key: str) -> dict[str, np.ndarray]:
+def parts_of(records: Sequence[Mapping[str, Any]], key: str) -> dict[str, np.ndarray]:
     """Return the parts of every record, shape [records], by name in order of first appearance."""
     _refuse_nothing(records)
     names = list(dict.fromkeys(name for record in records for name in record[key]))
@@ -284,7 +259,7 @@ def _parts(records: Sequence[Mapping[str, Any]], key: str) -> dict[str, np.ndarr
     return shown
 
 
-def _folded(parts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def folded_parts(parts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the parts from the largest to the smallest, with the small ones together as ``other``."""
     totals = np.maximum(np.sum(list(parts.values()), axis=0), np.finfo(float).tiny)
     share = {name: float((values / totals).max()) for name, values in parts.items() if name != "other"}
@@ -297,28 +272,6 @@ def _folded(parts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return folded
 
 
-def _looks(names: list[str]) -> list[tuple[str, str]]:
-    """Return colour and hatching for every part, the fixed colours first."""
-    taken: dict[str, str] = {}
-    for name in names:
-        for word, colour in CATEGORY_COLOURS.items():
-            if word in name.lower() and colour not in taken.values():
-                taken[name] = colour
-                break
-    if "other" in names:
-        taken["other"] = PALETTE[7]
-    looks = {name: (colour, "") for name, colour in taken.items()}
-    for name in names:
-        if name not in looks and PART_LOOKS.get(name, ("", "")) not in (("", ""), *looks.values()):
-            looks[name] = PART_LOOKS[name]
-    free = [colour for colour in PALETTE if colour not in taken.values()]
-    spare = ((colour, hatch) for hatch in _HATCHES for colour in free)
-    for name in names:
-        if name not in looks:
-            looks[name] = next(one for one in spare if one not in looks.values())
-    return [looks[name] for name in names]
-
-
 def _curve_arrays(curve: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     steps = np.asarray(curve["steps"], dtype=float)
     lengths = {len(seed) for seed in curve["losses"]}
@@ -329,20 +282,25 @@ def _curve_arrays(curve: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     return steps, np.where(np.isfinite(losses), losses, np.nan)
 
 
+_DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (2, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
+"""Dashes of curves after the reference, so that one that lies on another shows through its gaps."""
+
+
 def _draw_curve(
-    axes: Axes, steps: np.ndarray, losses: np.ndarray, colour: str, name: str, *, dashed: bool
+    axes: Axes, steps: np.ndarray, losses: np.ndarray, *, colour: str, name: str, place: int
 ) -> None:
+    """Draw mean and range of a curve; the reference, at place 0, broad and pale beneath all others."""
     alive = np.isfinite(losses).all(axis=0)
-    marker = "o" if steps.size == 1 else ""
     ended = "" if alive.all() else " (diverged)"
     axes.plot(
         steps[alive],
         losses[:, alive].mean(axis=0),
-        linestyle="--" if dashed else "-",
-        marker=marker,
+        linestyle=_DASHES[(place - 1) % len(_DASHES)] if place else "-",
+        marker="o" if steps.size == 1 else "",
         color=colour,
-        linewidth=1.4,
-        zorder=3.0 if dashed else 2.5,
+        linewidth=1.4 if place else 5.0,
+        alpha=1.0 if place else 0.3,
+        zorder=2.5 if place else 2.0,
         label=name + ended,
     )
     axes.fill_between(
@@ -350,20 +308,22 @@ def _draw_curve(
         losses[:, alive].min(axis=0),
         losses[:, alive].max(axis=0),
         color=colour,
-        alpha=0.18,
+        alpha=0.15,
         linewidth=0.0,
     )
 
 
-def _draw_last(axes: Axes, place: int, losses: np.ndarray, colour: str) -> None:
-    last = losses[:, -1]
+def _draw_last(axes: Axes, losses: np.ndarray, exact: np.ndarray, *, colour: str, place: int) -> None:
+    """Draw the last losses of a curve's seeds minus the reference's, of the same seed where both have it."""
+    paired = losses.shape[0] == exact.shape[0]
+    last = losses[:, -1] - (exact[:, -1] if paired else np.nanmean(exact[:, -1]))
     last = last[np.isfinite(last)]
     if last.size:
-        spread = np.linspace(-0.12, 0.12, last.size) if last.size > 1 else np.zeros(1)
-        axes.plot(place + spread, last, "o", color=colour, markersize=4.0, alpha=0.75, markeredgewidth=0.0)
-        axes.plot([place - 0.28, place + 0.28], [last.mean()] * 2, color=colour, linewidth=1.6)
+        spread = np.linspace(-0.16, 0.16, last.size) if last.size > 1 else np.zeros(1)
+        axes.plot(last, place + spread, "o", color=colour, markersize=4.0, alpha=0.75, markeredgewidth=0.0)
+        axes.plot([last.mean()] * 2, [place - 0.3, place + 0.3], color=colour, linewidth=1.6)
         return
-    axes.annotate("diverged", (place, 0.5), xycoords=("data", "axes fraction"), ha="center", color=colour)
+    axes.annotate("diverged", (0.5, place), xycoords=("axes fraction", "data"), va="center", color=colour)
 
 
 def _refuse_nothing(records: Sequence[object]) -> None:

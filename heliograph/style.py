@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from heliograph.records import write_atomically
@@ -37,6 +39,48 @@ REFERENCE = "#000000"
 
 DARK_TIME = "#2B2B2B"
 """Colour of time in which circuits move."""
+
+HATCHES = ("", "///", "...", "xx", "\\\\\\", "++")
+"""Hatchings by which parts of one colour are told apart."""
+_PARTS_BY_COLOUR: tuple[tuple[str, ...], ...] = (
+    ("products", "products, loading-bound", "compute", "vector", "vector static"),
+    ("exposed communication", "network static", "network transfers", "circuit changes", "reduction"),
+    ("sram", "sram leakage", "wires", "serialiser", "die links"),
+    ("reconfiguration", "dac", "modulator", "modulator bias", "phase hold", "ring tuning"),
+    ("other work", "other work, memory-bound", "number format", "scaling", "operand transform", "adder"),
+    ("laser", "amplifier", "photodetector", "integrator", "tia", "readout"),
+    ("waiting for launches", "waiting for the host", "adc", "gain stage", "host processors", "host memory"),
+    ("other", "overhead", "host static", "outlier channels", "calibration"),
+    ("hbm", "memory static", "reload", "programming", "decomposition"),
+    ("pipeline bubble", "gpu idle", "idle", "regulators", "clock", "control"),
+)
+"""Parts of time and energy for each colour of `PALETTE`, in the order of `HATCHES`."""
+PART_LOOKS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        name: (colour, hatch)
+        for colour, names in zip(PALETTE, _PARTS_BY_COLOUR, strict=True)
+        for name, hatch in zip(names, HATCHES, strict=False)
+    }
+)
+"""Colour and hatching that a part of time or energy keeps in every figure, whatever its rank."""
+
+
+def looks_of(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return colour and hatching for every part: those of `PART_LOOKS`, others by a hash of their name.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The parts of one figure, each once. No two look alike where there are at most 60.
+    """
+    every = [(colour, hatch) for hatch in HATCHES for colour in PALETTE]
+    looks = {name: PART_LOOKS[name] for name in names if name in PART_LOOKS}
+    for name in sorted(set(names) - set(looks)):
+        first = zlib.crc32(name.encode("utf-8", "replace")) % len(every)
+        turned = [*every[first:], *every[:first]]
+        looks[name] = next((one for one in turned if one not in looks.values()), turned[0])
+    return [looks[name] for name in names]
+
 
 _SETTINGS: Any = {
     "font.size": 8.5,

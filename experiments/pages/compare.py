@@ -1,0 +1,262 @@
+"""Page of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiments.compare import Compared, passed_limits
+from experiments.pages.frame import asked, end
+from experiments.study import Study
+from heliograph.catalogue import show
+from heliograph.comparison_figures import folded_parts, parts_of
+from heliograph.parameters import Parameter
+from heliograph.report import format_si
+from heliograph.report_page import (
+    Bar,
+    Cell,
+    Drawing,
+    Formula,
+    Line,
+    Number,
+    Page,
+    Section,
+    Sheet,
+    bars,
+    lines,
+    sheet_of,
+)
+from heliograph.report_page.colours import colours_of
+from heliograph.report_page.provenance import numbers, step_formulas, told
+from heliograph.simulation import wear_warnings
+from heliograph.tables import best_of, binding, precision_notes
+from workloads.plan.parallelism import plan_text
+
+DECIDING = (
+    "step_time_s",
+    "energy_per_token_j",
+    "usd_per_million_tokens",
+    "mean_power_w",
+    "capital_usd",
+    "snr_db",
+    "model_flop_utilisation",
+    "memory_bytes",
+)
+"""Columns of the first table."""
+HEADS = (
+    "step time",
+    "energy",
+    "cost, 10\u2076 tokens",
+    "mean power",
+    "price",
+    "signal over noise",
+    "FLOP utilisation",
+    "memory",
+)
+"""Their heads."""
+EACH = (
+    "accelerator_peak_w",
+    "accelerator_area_m2",
+    "accelerator_usd",
+    "peak_flop_per_s",
+    "photonic_cores",
+    "laser_line_w",
+    "effective_bits",
+    "sram_bytes",
+    "fabric_static_w",
+    "tokens_per_s",
+)
+"""Columns on each accelerator and the fabric."""
+EACH_HEADS = (
+    "full load",
+    "die area",
+    "price",
+    "peak",
+    "cores",
+    "laser or line",
+    "effective bits",
+    "buffer",
+    "fabric idle",
+    "tokens/s, system",
+)
+"""Their heads."""
+
+
+def page(name: str, study: Study, found: Compared, document: Mapping[str, Any]) -> Page:
+    """Return the page of a comparison.
+
+    Parameters
+    ----------
+    name : str
+        Words of the command.
+    study : Study
+        What was asked.
+    found : Compared
+        What came out.
+    document : mapping
+        The record with its head.
+    """
+    comparison = found.comparison
+    records = comparison.records()
+    parameters: dict[str, Sequence[Parameter]] = {}
+    formulas: dict[str, Formula] = {}
+    for one, record in zip(comparison.results, records, strict=True):
+        parameters[one.system.name] = show(one.system).parameters
+        formulas |= step_formulas(record, parameters[one.system.name])
+    size = records[0]["accelerators"]
+    answers = [
+        best_of(records),
+        *(f"{name} did not run: {reason}." for name, reason in comparison.refused.items()),
+        *precision_notes(records),
+        *(one.replace("\n", " ") for one in passed_limits(comparison)),
+        *wear_warnings(records),
+        "Prices are assumed. Every underlined number unfolds to its formula, inputs, status and source.",
+    ]
+    sections = [
+        Section(title="The numbers that decide", blocks=[deciding(records)]),
+        Section(title="Where time and energy go", blocks=[pictures(records), *part_sheets(records)]),
+        Section(title="Each against each", blocks=[fronts(records)]),
+        Section(
+            title="The accelerators", blocks=[columns(records, EACH, EACH_HEADS, "What each is made of")]
+        ),
+        *accuracy(comparison.curves(), records),
+        Section(
+            title="Every number that it is made of",
+            blocks=[
+                "Path, value in SI units, published range, status and source; paths are what --set takes.",
+                sheet_of(parameters, "Parameters of all systems"),
+            ],
+        ),
+        end(document),
+    ]
+    return Page(
+        title=f"{comparison.config.name} on {size:,} accelerators: {len(records)} systems compared",
+        asked=[
+            *asked(name, study, document),
+            *([] if document.get("plan") else [("plan", plan_text(comparison.plan))]),
+        ],
+        answers=answers,
+        sections=sections,
+        formulas=formulas,
+    )
+
+
+def columns(
+    records: Sequence[Mapping[str, Any]], names: Sequence[str], heads: Sequence[str], title: str
+) -> Sheet:
+    """Return a table of some columns, a row for each system."""
+    rows: list[Sequence[Cell]] = [
+        [
+            str(record["system"]),
+            *(numbers(column, record[column], f"{record['system']}/{column}") for column in names),
+        ]
+        for record in records
+    ]
+    return Sheet(title=title, heads=("system", *heads), rows=rows)
+
+
+def deciding(records: Sequence[Mapping[str, Any]]) -> Sheet:
+    """Return the table of the numbers that decide, with what most of the time goes to and the plan."""
+    plain = columns(records, DECIDING, HEADS, "A row for each system; click a head to sort")
+    plans = len({record["plan"] for record in records}) > 1
+    rows = [
+        [*row, binding(record), *([str(record["plan"])] if plans else [])]
+        for row, record in zip(plain.rows, records, strict=True)
+    ]
+    heads = (*plain.heads, "most time", *(["plan"] if plans else []))
+    return Sheet(title=plain.title, heads=heads, rows=rows)
+
+
+_QUANTITIES = (
+    ("Step time by what it goes to", "time_by_category_s", "s"),
+    ("Energy per token by what takes it", "energy_by_component_j_per_token", "J"),
+)
+
+
+def pictures(records: Sequence[Mapping[str, Any]]) -> list[Drawing]:
+    """Return the bars of time and energy."""
+    found = []
+    for title, key, unit in _QUANTITIES:
+        parts = parts_of(records, key)
+        kept = folded_parts(parts) if unit == "J" else parts
+        colours = colours_of(list(kept))
+        stacked = [
+            Bar(label=str(record["system"]), parts={part: float(each[at]) for part, each in kept.items()})
+            for at, record in enumerate(records)
+        ]
+        svg = bars(title, stacked, colours, unit=unit)
+        found.append(Drawing(title=title, svg=svg, legend=list(colours.items())))
+    return found
+
+
+def part_sheets(records: Sequence[Mapping[str, Any]]) -> list[Sheet]:
+    """Return the tables behind the bars, a row for each part and a column for each system."""
+    sheets = []
+    for (title, key, unit), column in zip(_QUANTITIES, ("step_time_s", "energy_per_token_j"), strict=True):
+        parts = dict.fromkeys(part for record in records for part in record[key])
+        rows: list[Sequence[Cell]] = [
+            [
+                part,
+                *(
+                    Number(
+                        text=format_si(record[key].get(part, 0.0), unit),
+                        value=record[key].get(part, 0.0),
+                        key=f"{record['system']}/{column}/{part}",
+                    )
+                    for record in records
+                ),
+            ]
+            for part in parts
+        ]
+        heads = ("part", *(str(record["system"]) for record in records))
+        sheets.append(Sheet(title=title, heads=heads, rows=rows, folded=True))
+    return sheets
+
+
+def fronts(records: Sequence[Mapping[str, Any]]) -> list[Drawing]:
+    """Return energy and cost over time, a dot for each system."""
+    found = []
+    for title, column, y in (
+        ("Energy over time: lower left is better", "energy_per_token_j", ("energy per token", "J")),
+        (
+            "Cost over time: lower left is better",
+            "usd_per_million_tokens",
+            ("cost of 10\u2076 tokens", "USD"),
+        ),
+    ):
+        drawn = [
+            Line(label=str(one["system"]), points=[(one["step_time_s"], one[column])], joined=False)
+            for one in records
+        ]
+        svg = lines(title, drawn, x=("step time", "s"), y=y)
+        legend = [(line.label, f"var(--c{at % 12})") for at, line in enumerate(drawn)]
+        found.append(Drawing(title=title, svg=svg, legend=legend))
+    return found
+
+
+def accuracy(curves: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str, Any]]) -> list[Section]:
+    """Return the loss curves where a small GPT was trained."""
+    if not curves:
+        return []
+    drawn = []
+    for one in curves:
+        seeds = one["losses"]
+        mean = [sum(losses) / len(losses) for losses in zip(*seeds, strict=True)]
+        drawn.append(Line(label=str(one["label"]), points=list(zip(one["steps"], mean, strict=True))))
+    svg = lines("Validation loss", drawn, x=("training step", ""), y=("validation loss, nats per byte", ""))
+    legend = [(line.label, f"var(--c{at % 12})") for at, line in enumerate(drawn)]
+    names = ("validation_loss", "loss_difference", "loss_difference_standard_error", "steps_to_loss_relative")
+    rows: list[Sequence[Cell]] = [
+        [str(one["system"]), *(Number(text=told(key, one.get(key)) or "\u2013") for key in names)]
+        for one in records
+    ]
+    heads = ("system", "loss, nats a byte", "minus exact", "standard error", "steps to loss, relative")
+    return [
+        Section(
+            title="Accuracy of a small GPT",
+            blocks=[
+                Drawing(title="Validation loss, mean of the seeds", svg=svg, legend=legend),
+                Sheet(title="Loss after training", heads=heads, rows=rows),
+            ],
+        )
+    ]

@@ -1,0 +1,71 @@
+"""Beginning and end of a study's page: what was asked, and configuration and versions."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiments.options import command_line
+from experiments.study import Study
+from heliograph.parameters import tables
+from heliograph.records import git_commit, plain, versions
+from heliograph.report import ReportTable
+from heliograph.report_page import Cell, Number, Section, Sheet
+
+
+def asked(name: str, study: Study, document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what was asked, in words: the command that asks it again first.
+
+    Parameters
+    ----------
+    name : str
+        Words of the command.
+    study : Study
+        What was asked.
+    document : mapping
+        The record with its head (`experiments.study.document`).
+    """
+    words = ["heliograph", *name.split(), *command_line(study)]
+    found = [("command", shlex.join(words))]
+    for key in ("model", "plan", "accelerators"):
+        value = document.get(key)
+        if value not in (None, "", []):
+            found.append((key, f"{value:,}" if isinstance(value, int) else str(value)))
+    settings = document.get("settings") or ()
+    found.append(("changed", "; ".join(map(str, settings)) or "nothing"))
+    return found
+
+
+def end(document: Mapping[str, Any]) -> Section:
+    """Return configuration and versions: what somebody needs to run the same again."""
+    options = [[key, _text(value)] for key, value in document["options"].items()]
+    commit = git_commit()
+    made = [*versions().items(), *([("commit", commit)] if commit else [])]
+    hashes = [[f"{one.path.parent.parent.name}/{one.path.name}", one.sha256] for one in tables()]
+    return Section(
+        title="Configuration and versions",
+        blocks=[
+            Sheet(title="Options", heads=("option", "value"), rows=options),
+            Sheet(title="Versions", heads=("what", "version"), rows=[[key, value] for key, value in made]),
+            Sheet(title="Parameter tables by hash", heads=("table", "SHA-256"), rows=hashes, folded=True),
+        ],
+    )
+
+
+def _text(value: object) -> str:
+    shown = plain(value)
+    if isinstance(shown, list):
+        return ", ".join(map(str, shown)) or "\u2013"
+    return "\u2013" if shown is None or shown == "" else str(shown)
+
+
+def sheet(table: ReportTable, head: str = "", *, folded: bool = False) -> Sheet:
+    """Return a table of the terminal as one of a page, notes as its last column."""
+    noted = any(row.note for row in table.rows)
+    rows: list[Sequence[Cell]] = [
+        [row.label.strip(), *(Number(text=one) for one in row.values), *([row.note] if noted else [])]
+        for row in table.rows
+    ]
+    heads = (head, *table.heads, *(["note"] if noted else []))
+    return Sheet(title=table.title, heads=heads, rows=rows, folded=folded)

@@ -1,0 +1,332 @@
+"""Figures of a page in SVG: bars, lines and spans whose marks tell their values on hover and by keys."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from heliograph.report import format_si, plain_text, prefix_of
+
+WIDTH = 440.0
+"""Width of a figure in its own units; a phone shows it at four fifths, a desk a little larger than it is."""
+TEXT = 12.0
+"""Height of letters in the same units."""
+_LEFT, _RIGHT = 8.0, 8.0
+_ROW, _BAR = 40.0, 17.0
+_PLOT_HEIGHT, _BELOW, _MARGIN_LEFT = 250.0, 46.0, 62.0
+WIDE = 30.0
+"""Ratio of the largest to the smallest number from which an axis is logarithmic; dimensionless."""
+COLOURS = 12
+"""Colours that the style has, ``--c0`` and so on; then they repeat."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """One bar, stacked from parts."""
+
+    label: str
+    """Name above it."""
+    parts: Mapping[str, float]
+    """Lengths by part, none negative."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One line through points."""
+
+    label: str
+    """Name in the legend."""
+    points: Sequence[tuple[float, float]]
+    """Points in the order in which they are joined."""
+    joined: bool = True
+    """Whether they are joined; else each stands for itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """Two ends of a change around nothing."""
+
+    label: str
+    """Name above it."""
+    low: float | None
+    """Change at the low end; None where nothing works there."""
+    high: float | None
+    """Change at the high end."""
+    low_told: str = ""
+    """Value at the low end, in words."""
+    high_told: str = ""
+    """Value at the high end, in words."""
+
+
+def colour(place: int) -> str:
+    """Return the colour of a place in the order of a figure's parts."""
+    return f"var(--c{place % COLOURS})"
+
+
+def bars(title: str, stacked: Sequence[Bar], colours: Mapping[str, str], *, unit: str) -> str:
+    """Return bars stacked by part, each with its sum behind it.
+
+    Parameters
+    ----------
+    title : str
+        What is drawn, for who cannot see it.
+    stacked : sequence of Bar
+        From the top.
+    colours : mapping of str to str
+        Colour of each part; parts are drawn in this order.
+    unit : str
+        Of the lengths, SI.
+    """
+    sums = [math.fsum(one.parts.values()) for one in stacked]
+    longest = max([*sums, 0.0]) or 1.0
+    scale = (WIDTH - _LEFT - _RIGHT - 92.0) / longest
+    marks = []
+    for row, (one, total) in enumerate(zip(stacked, sums, strict=True)):
+        top = _ROW * row + TEXT + 4.0
+        start = 0.0
+        marks.append(_text(_LEFT, top - 4.0, one.label, "name"))
+        for part, fill in colours.items():
+            length = one.parts.get(part, 0.0)
+            if length <= 0.0:
+                continue
+            share = f"{100.0 * length / total:.1f} %"
+            said = f"{one.label}, {part}: {format_si(length, unit)}, {share}"
+            box = _rect(_LEFT + start * scale, top, max(length * scale, 0.4), _BAR, fill)
+            marks.append(_mark(said, box))
+            start += length
+        marks.append(_text(_LEFT + start * scale + 5.0, top + _BAR - 4.0, format_si(total, unit)))
+    return _svg(title, _ROW * len(stacked) + 4.0, marks)
+
+
+def spans(title: str, swings: Sequence[Span], *, unit: str) -> str:
+    """Return bars to both sides of a middle line, on a scale that is linear near it and logarithmic far out.
+
+    Parameters
+    ----------
+    title : str
+        What is drawn, for who cannot see it.
+    swings : sequence of Span
+        From the top.
+    unit : str
+        Of the changes.
+
+    Notes
+    -----
+    The length of a bar is ``asinh(change / c)``, with c the median of the changes: one number that moves an
+    answer by hundreds of per cent leaves the others readable. Ticks tell the values.
+    """
+    ends = [end for one in swings for end in (one.low, one.high) if end is not None]
+    linear = linear_width(ends)
+    least, most = min([*ends, 0.0]), max([*ends, 0.0])
+    low, high = math.asinh(least / linear), math.asinh(most / linear)
+    room = WIDTH - 2.0 * 40.0
+    scale = room / max(high - low, 1e-12)
+
+    def across(value: float) -> float:
+        return 40.0 + (math.asinh(value / linear) - low) * scale
+
+    height = (_ROW - 6.0) * len(swings) + 4.0
+    marks = []
+    for tick in signed_ticks(least, most, linear):
+        marks.append(_rule(across(tick), 0.0, across(tick), height, "axis" if tick == 0.0 else "grid"))
+        marks.append(_text(across(tick), height + TEXT + 2.0, f"{tick:+g}" if tick else "0", "tick middle"))
+    marks.append(_text(WIDTH / 2.0, height + 2.0 * TEXT + 8.0, f"change ({unit})", "middle"))
+    for row, one in enumerate(swings):
+        top = (_ROW - 6.0) * row + TEXT + 2.0
+        marks.append(_text(_LEFT, top - 2.0, one.label, "name"))
+        for end, told, fill in (
+            (one.low, one.low_told, "var(--low)"),
+            (one.high, one.high_told, "var(--high)"),
+        ):
+            if end is None:
+                said = f"{one.label} at {told}: the core does not work"
+                marks.append(_mark(said, _text(across(0.0), top + 12.0, "\u00d7", "cross middle", fill)))
+            elif end:
+                said = f"{one.label} at {told}: {end:+.3g} {unit}"
+                left, right = sorted((across(0.0), across(end)))
+                marks.append(_mark(said, _rect(left, top + 1.0, max(right - left, 0.6), 14.0, fill)))
+    return _svg(title, height + 2.0 * TEXT + 14.0, marks)
+
+
+def linear_width(changes: Sequence[float]) -> float:
+    """Return the change about which a scale by asinh turns from linear to logarithmic: the median."""
+    sizes = sorted(abs(one) for one in changes if one)
+    return sizes[len(sizes) // 2] if sizes else 1.0
+
+
+def signed_ticks(least: float, most: float, linear: float) -> list[float]:
+    """Return round values to both sides of nothing, each three to ten times the last, none nearly on zero."""
+    steps = [0.0]
+    size = 10.0 ** math.floor(math.log10(max(-least, most, linear, 1e-30)))
+    while size >= linear / 3.0 and len(steps) < 9:
+        steps += [one for one in (size, -size) if least <= one <= most]
+        size /= 10.0
+    if len(steps) < 3:
+        steps += [one for one in (most, least) if one]
+        return sorted({float(f"{one:.2g}") for one in steps})
+    return sorted(set(steps))
+
+
+def lines(title: str, drawn: Sequence[Line], *, x: tuple[str, str], y: tuple[str, str]) -> str:
+    """Return lines through points over two axes, logarithmic where numbers are wide apart.
+
+    Parameters
+    ----------
+    title : str
+        What is drawn, for who cannot see it.
+    drawn : sequence of Line
+        The lines, with colours in the order of the style.
+    x, y : (str, str)
+        Name and SI unit of the axes.
+    """
+    across = _Axis.of([point[0] for one in drawn for point in one.points], _MARGIN_LEFT, WIDTH - 16.0)
+    up = _Axis.of([point[1] for one in drawn for point in one.points], _PLOT_HEIGHT, 12.0)
+    marks = []
+    for tick in across.ticks():
+        at = across.place(tick)
+        marks.append(_rule(at, 12.0, at, _PLOT_HEIGHT, "grid"))
+        marks.append(_text(at, _PLOT_HEIGHT + TEXT + 4.0, across.told(tick, x[1]), "tick middle"))
+    for tick in up.ticks():
+        at = up.place(tick)
+        marks.append(_rule(_MARGIN_LEFT, at, WIDTH - 16.0, at, "grid"))
+        marks.append(_text(_MARGIN_LEFT - 5.0, at + 4.0, up.told(tick, y[1]), "tick end"))
+    marks.append(
+        _text((WIDTH + _MARGIN_LEFT) / 2, _PLOT_HEIGHT + 2.0 * TEXT + 12.0, _axis_name(across, x), "middle")
+    )
+    marks.append(_text(4.0, 4.0, _axis_name(up, y), "tick"))
+    for place, one in enumerate(drawn):
+        marks.append(_joined(one, across, up, colour(place)))
+        for point in one.points:
+            if across.has(point[0]) and up.has(point[1]):
+                said = f"{one.label}: {_full(point[0], x)}, {_full(point[1], y)}".removeprefix(": ")
+                dot = (
+                    f'<circle cx="{across.place(point[0]):.1f}" cy="{up.place(point[1]):.1f}" r="4" '
+                    f'fill="{colour(place)}"/>'
+                )
+                marks.append(_mark(said, dot))
+    return _svg(title, _PLOT_HEIGHT + _BELOW, marks, top=12.0)
+
+
+def _joined(one: Line, across: _Axis, up: _Axis, stroke: str) -> str:
+    """Return the line of one set of points, broken where there is none."""
+    if not one.joined:
+        return ""
+    pieces, pen = [], "M"
+    for x, y in one.points:
+        if across.has(x) and up.has(y):
+            pieces.append(f"{pen}{across.place(x):.1f} {up.place(y):.1f}")
+            pen = "L"
+        else:
+            pen = "M"
+    return f'<path d="{" ".join(pieces)}" fill="none" stroke="{stroke}" stroke-width="2"/>' if pieces else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Axis:
+    """One axis: what of it is shown, and where."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    logarithmic: bool
+    factor: tuple[str, float]
+
+    @classmethod
+    def of(cls, values: Sequence[float], start: float, end: float) -> _Axis:
+        """Return the axis that shows all values between two places."""
+        finite = [one for one in values if math.isfinite(one)] or [0.0, 1.0]
+        least, most = min(finite), max(finite)
+        wide = least > 0.0 and most >= WIDE * least
+        margin = 0.06 * (most - least) or 0.05 * abs(most) or 1.0
+        ends = (least / 1.15, most * 1.15) if wide else (least - margin, most + margin)
+        if not wide and least >= 0.0 and (ends[0] < 0.0 or least < 0.35 * most):
+            ends = (0.0, ends[1])
+        return cls(
+            low=ends[0], high=ends[1], start=start, end=end, logarithmic=wide, factor=prefix_of(abs(most))
+        )
+
+    def has(self, value: float) -> bool:
+        """Return whether a value can be shown."""
+        return math.isfinite(value) and (value > 0.0 or not self.logarithmic)
+
+    def place(self, value: float) -> float:
+        """Return where a value stands."""
+        if self.logarithmic:
+            share = math.log(value / self.low) / math.log(self.high / self.low)
+        else:
+            share = (value - self.low) / (self.high - self.low)
+        return self.start + share * (self.end - self.start)
+
+    def ticks(self) -> list[float]:
+        """Return round values along it."""
+        if self.logarithmic:
+            first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
+            steps = (1.0, 2.0, 5.0) if last - first <= 2 else (1.0,)
+            found = [step * 10.0**power for power in range(first, last + 1) for step in steps]
+        else:
+            rough = (self.high - self.low) / 5.0
+            size = 10.0 ** math.floor(math.log10(rough))
+            step = next(size * one for one in (1.0, 2.0, 2.5, 5.0, 10.0) if size * one >= rough)
+            first = math.ceil(self.low / step - 1e-9)
+            found = [step * (first + at) for at in range(12)]
+        return [one for one in found if self.low <= one <= self.high * (1.0 + 1e-12)]
+
+    def told(self, value: float, unit: str) -> str:
+        """Return a value as the axis tells it; logarithmic ones bring prefixes of their own."""
+        if self.logarithmic and unit in PREFIXED:
+            return format_tick(value, unit)
+        return f"{value / (self.factor[1] if unit in PREFIXED else 1.0):.4g}"
+
+
+PREFIXED = ("s", "J", "W", "B", "Hz", "m", "A", "V", "J/token")
+"""Units that take a prefix on an axis."""
+
+
+def format_tick(value: float, unit: str) -> str:
+    """Return a round value with its prefix: ``20 mW``."""
+    prefix, factor = prefix_of(value)
+    return f"{value / factor:.3g} {prefix}{unit}"
+
+
+def _axis_name(axis: _Axis, name: tuple[str, str]) -> str:
+    if not name[1]:
+        return name[0]
+    prefix = axis.factor[0] if name[1] in PREFIXED and not axis.logarithmic else ""
+    return f"{name[0]} ({prefix}{name[1]})"
+
+
+def _full(value: float, name: tuple[str, str]) -> str:
+    return f"{name[0]} {format_si(value, name[1])}"
+
+
+def _svg(title: str, height: float, marks: Sequence[str], *, top: float = 0.0) -> str:
+    """Return a picture as a group of marks, of which one at a time takes the keyboard's focus."""
+    return (
+        f'<svg viewBox="0 {-top:g} {WIDTH:g} {height + top:.0f}" role="group" aria-label="{_said(title)}" '
+        f'preserveAspectRatio="xMinYMin meet">{"".join(marks)}</svg>'
+    )
+
+
+def _mark(said: str, shape: str) -> str:
+    words = _said(said)
+    return f'<g class="mark" role="img" aria-label="{words}" data-tip="{words}">{shape}</g>'
+
+
+def _rect(x: float, y: float, width: float, height: float, fill: str) -> str:
+    return f'<rect x="{x:.2f}" y="{y:.1f}" width="{width:.2f}" height="{height:g}" fill="{_said(fill)}"/>'
+
+
+def _rule(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="{kind}"/>'
+
+
+def _text(x: float, y: float, words: str, kind: str = "", fill: str = "") -> str:
+    painted = f' fill="{fill}"' if fill else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}"{painted}>{_said(words)}</text>'
+
+
+def _said(words: str) -> str:
+    return escape(plain_text(words))

@@ -1,0 +1,345 @@
+"""Page of a run as one HTML file: sections of text, tables whose numbers unfold, figures, configuration.
+
+A number in a table is a button where its origin is known: it unfolds to formula, status, source, the numbers
+that it follows from and the parameters behind it. What is unfolded stands once in the page, as data; the
+script (``page.js``) sets it as text, never as markup.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+
+from heliograph.parameters import Parameter
+from heliograph.records import write_atomically
+from heliograph.report import format_quantity, plain_text
+from simulator.errors import ParameterError
+
+SUFFIX = ".html"
+"""Suffix of a page's file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Formula:
+    """Origin of a number: how it follows from others."""
+
+    label: str
+    """Name of the number."""
+    text: str
+    """Equation or rule, in the field's symbols."""
+    status: str
+    """Simulated, derived, assumed, or the status of a table's row."""
+    source: str
+    """Where the equation or the number comes from."""
+    value: str = ""
+    """Value with its unit."""
+    range: str = ""
+    """Ends of the published range."""
+    follows: tuple[str, ...] = ()
+    """Keys of the numbers that it follows from."""
+    inputs: tuple[str, ...] = ()
+    """Keys of the parameters that enter it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number:
+    """A number in a table or a figure."""
+
+    text: str
+    """As a reader sees it, with its unit."""
+    value: float | None = None
+    """By which a column is sorted; None where there is none."""
+    key: str = ""
+    """Key of its `Formula`, if the page has one."""
+
+
+Cell = str | Number
+"""Text, or a number that unfolds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sheet:
+    """One table of a page."""
+
+    title: str
+    """Caption."""
+    heads: Sequence[str]
+    """Heads of all columns; the first is that of the rows' names."""
+    rows: Sequence[Sequence[Cell]]
+    """Cells of each row, the first being its name."""
+    folded: bool = False
+    """Whether it is shown only when a reader opens it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """One figure of a page."""
+
+    title: str
+    """Caption."""
+    svg: str
+    """The picture, as `heliograph.report_page.drawings` makes it."""
+    legend: Sequence[tuple[str, str]] = ()
+    """Name and colour of what is drawn."""
+    note: str = ""
+    """Sentence beneath it."""
+
+
+Block = str | Sheet | Drawing | Sequence[Drawing]
+"""Paragraph, table, figure, or figures side by side."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """Heading with what stands under it."""
+
+    title: str
+    """Heading."""
+    blocks: Sequence[Block]
+    """Paragraphs, tables, figures; figures in a sequence stand side by side where there is room."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """Everything that a page shows."""
+
+    title: str
+    """Heading of the page: what was run."""
+    asked: Sequence[tuple[str, str]]
+    """What was asked, by name."""
+    answers: Sequence[str]
+    """What came out, in sentences."""
+    sections: Sequence[Section]
+    """The rest, in order."""
+    formulas: Mapping[str, Formula] = field(default_factory=dict)
+    """Origins of the numbers by key."""
+
+    def html(self) -> str:
+        """Return the page as HTML, style and script within."""
+        contents = [(f"s{at}", one) for at, one in enumerate(self.sections)]
+        links = "".join(f'<li><a href="#{key}">{text(one.title)}</a></li>' for key, one in contents)
+        asked = "".join(f"<dt>{text(name)}</dt><dd>{text(value)}</dd>" for name, value in self.asked)
+        answers = "".join(f"<p>{text(one)}</p>" for one in self.answers)
+        body = "\n".join(_section(key, one, self.formulas) for key, one in contents)
+        return "\n".join(
+            [
+                '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+                f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+                '<meta name="viewport" content="width=device-width, initial-scale=1">',
+                '<meta name="color-scheme" content="light dark">',
+                f"<title>{text(self.title)}</title>",
+                f"<style>{_shipped('page.css')}</style></head><body>",
+                '<a class="skip" href="#answer">To the answer</a>',
+                f"<header><h1>{text(self.title)}</h1>",
+                f'<nav aria-label="Contents"><ul>{links}</ul></nav></header><main>',
+                '<section aria-labelledby="asked"><h2 id="asked">What was asked</h2>',
+                f'<dl class="asked">{asked}</dl></section>',
+                '<section class="answer" aria-labelledby="answer"><h2 id="answer">What came out</h2>',
+                f"{answers}</section>",
+                body,
+                '</main><div id="tip" role="status" aria-live="polite" hidden></div>',
+                f'<script type="application/json" id="formulas">{_data(self.formulas)}</script>',
+                f"<script>{_shipped('page.js')}</script></body></html>\n",
+            ]
+        )
+
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+"""Nothing is fetched from anywhere, which a browser then holds the page to."""
+
+
+def write_page(page: Page, path: Path) -> Path:
+    """Write a page, whole or not at all; return its path.
+
+    Raises
+    ------
+    HeliographError
+        If the file is not called a page, or cannot be written.
+    """
+    check_page_path(path)
+    write_atomically(path, page.html())
+    return path
+
+
+def check_page_path(path: Path) -> None:
+    """Refuse a path that is no page's.
+
+    Raises
+    ------
+    ParameterError
+        If its suffix is not that of a page, or it is a directory.
+    """
+    if path.suffix != SUFFIX or path.is_dir():
+        msg = f"--report {path}: a report is one file that ends in {SUFFIX}; try --report report{SUFFIX}"
+        raise ParameterError(msg)
+
+
+def text(value: object) -> str:
+    """Return a value as text that HTML shows as it stands."""
+    return escape(plain_text(str(value)))
+
+
+def _section(key: str, one: Section, formulas: Mapping[str, Formula]) -> str:
+    blocks = "\n".join(_block(f"{key}b{at}", block, formulas) for at, block in enumerate(one.blocks))
+    return f'<section aria-labelledby="{key}"><h2 id="{key}">{text(one.title)}</h2>{blocks}</section>'
+
+
+def _block(
+    key: str, block: str | Sheet | Drawing | Sequence[Drawing], formulas: Mapping[str, Formula]
+) -> str:
+    match block:
+        case str():
+            return f"<p>{text(block)}</p>"
+        case Sheet():
+            return _sheet(key, block, formulas)
+        case Drawing():
+            return _drawing(block)
+        case _:
+            return f'<div class="beside">{"".join(map(_drawing, block))}</div>'
+
+
+def _drawing(one: Drawing) -> str:
+    names = "".join(
+        f'<li><span class="swatch" style="background:{text(colour)}"></span>{text(name)}</li>'
+        for name, colour in one.legend
+    )
+    legend = f'<ul class="legend">{names}</ul>' if names else ""
+    note = f'<p class="note">{text(one.note)}</p>' if one.note else ""
+    return f"<figure><figcaption>{text(one.title)}</figcaption>{legend}{one.svg}{note}</figure>"
+
+
+def _sheet(key: str, one: Sheet, formulas: Mapping[str, Formula]) -> str:
+    """Return a table with the field that filters its rows; each head sorts by its column."""
+    heads = "".join(
+        f'<th scope="col"><button type="button" class="sort">{text(head)}</button></th>' for head in one.heads
+    )
+    rows = "\n".join(_row(row, formulas) for row in one.rows)
+    many = len(one.rows)
+    tools = (
+        f'<div class="tools"><label>Show rows with <input type="search" data-filter="{key}"></label> '
+        f'<span class="count" role="status" data-count="{key}">{many} rows</span></div>'
+    )
+    table = (
+        f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{key}c">'
+        f'<table id="{key}"><caption id="{key}c">{text(one.title)}</caption>'
+        f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+    shown = (tools if many > _FEW else "") + table
+    if one.folded:
+        return f"<details><summary>{text(one.title)} ({many})</summary>{shown}</details>"
+    return shown
+
+
+_FEW = 4
+"""Rows from which on a table has a field that filters them."""
+
+
+def _row(row: Sequence[Cell], formulas: Mapping[str, Formula]) -> str:
+    first, *others = row
+    cells = "".join(_td(one, formulas) for one in others)
+    return f'<tr><th scope="row">{_cell(first, formulas)}</th>{cells}</tr>'
+
+
+def _td(one: Cell, formulas: Mapping[str, Formula]) -> str:
+    if isinstance(one, str):
+        return f"<td>{text(one)}</td>"
+    order = "" if one.value is None else f' data-value="{one.value!r}"'
+    return f'<td class="number"{order}>{_cell(one, formulas)}</td>'
+
+
+def _cell(one: Cell, formulas: Mapping[str, Formula]) -> str:
+    if isinstance(one, str):
+        return text(one)
+    if one.key not in formulas:
+        return text(one.text)
+    return (
+        f'<button type="button" class="why" aria-expanded="false" data-key="{text(one.key)}">'
+        f"{text(one.text)}</button>"
+    )
+
+
+def _data(formulas: Mapping[str, Formula]) -> str:
+    """Return what numbers unfold to as JSON that cannot end the element it stands in.
+
+    Keys are told once, in a list; elsewhere they are places in it, and texts are told once as well.
+    """
+    places = {key: at for at, key in enumerate(formulas)}
+    words: dict[str, int] = {}
+
+    def word(one: str) -> int:
+        return words.setdefault(plain_text(one), len(words))
+
+    items = [
+        [
+            *map(word, (one.label, one.value, one.range, one.text, one.status, one.source)),
+            [places[each] for each in one.follows if each in places],
+            [places[each] for each in one.inputs if each in places],
+        ]
+        for one in formulas.values()
+    ]
+    data = {"keys": list(formulas), "items": items, "words": list(words)}
+    told = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return told.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+@cache
+def _shipped(name: str) -> str:
+    return files("heliograph.report_page").joinpath(name).read_text(encoding="utf-8")
+
+
+def parameter_formulas(owner: str, parameters: Iterable[Parameter]) -> dict[str, Formula]:
+    """Return what each parameter of something unfolds to, by ``owner/path``."""
+    return {
+        f"{owner}/{one.path}": Formula(
+            label=one.path,
+            text="a number of the description, as it stands",
+            status=one.status,
+            source=one.source,
+            value=parameter_value(one),
+            range=parameter_range(one),
+        )
+        for one in parameters
+    }
+
+
+def parameter_value(one: Parameter) -> str:
+    """Return a parameter's value with its unit."""
+    return one.value if isinstance(one.value, str) else format_quantity(one.value, one.unit)
+
+
+def parameter_range(one: Parameter) -> str:
+    """Return the ends of a parameter's published range; nothing where it has none."""
+    ends = ("\u2013" if end is None else format_quantity(end, one.unit) for end in (one.low, one.high))
+    return "" if one.low is None and one.high is None else " to ".join(ends)
+
+
+def sheet_of(parameters: Mapping[str, Sequence[Parameter]], title: str) -> Sheet:
+    """Return the table of all parameters of several things, a row for each number that they share.
+
+    Parameters
+    ----------
+    parameters : mapping of str to sequence of Parameter
+        By the name of what they describe.
+    title : str
+        Caption of the table.
+    """
+    owners: dict[tuple[object, ...], list[str]] = {}
+    known: dict[tuple[object, ...], Parameter] = {}
+    for name, found in parameters.items():
+        for one in found:
+            same: tuple[object, ...] = (one.path, one.value, one.status, one.source)
+            owners.setdefault(same, []).append(name)
+            known[same] = one
+    rows: list[list[Cell]] = []
+    for same, one in known.items():
+        value = one.value if isinstance(one.value, int | float) else None
+        of = "all" if len(owners[same]) == len(parameters) > 1 else ", ".join(owners[same])
+        shown = Number(text=parameter_value(one), value=value)
+        rows.append([one.path, shown, parameter_range(one), one.status, one.source, of])
+    heads = ("number", "value", "range", "status", "source", "of")
+    return Sheet(title=title, heads=heads, rows=rows, folded=True)

@@ -1,0 +1,269 @@
+"""Pages of runs: safe with any name, complete, and at work in a real browser."""
+
+import json
+import os
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from experiments.__main__ import main
+from experiments.cli import BAD_INPUT
+from heliograph.catalogue import show
+from heliograph.records import COLUMNS
+from heliograph.report_page import (
+    Bar,
+    Drawing,
+    Formula,
+    Line,
+    Number,
+    Page,
+    Section,
+    Sheet,
+    Span,
+    bars,
+    lines,
+    spans,
+    write_page,
+)
+from heliograph.report_page.provenance import LAWS, PART_INPUTS, step_formulas
+from heliograph.simulation import simulate
+from tests.browser import Browser, needs_browser
+
+EVIL = "<script>document.title='gone'</script>"
+SMALL = ["--model", "llama-3-8b", "--plan", "tp=8,dp=2,global_batch=16,sequence_length=2048"]
+VOID = {"meta", "input"}
+
+
+def small_page(name=EVIL):
+    formula = Formula(label=name, text=name, status="derived", source=name, value="1 s", inputs=("b",))
+    other = Formula(label="b", text="as it stands", status="assumed", source=f"{name} & \u2028")
+    rows = [[f"{name}{at}", Number(text=f"{at} s", value=float(at), key="a")] for at in (3, 1, 10, 2, 0)]
+    rows.append(["none", Number(text="\u2013")])
+    svg = bars(
+        name, [Bar(label=name, parts={"x": 1.0, name: 2.0})], {"x": "var(--c0)", name: "var(--c1)"}, unit="s"
+    )
+    more = lines(name, [Line(label=name, points=[(1.0, 2.0), (2.0, 3.0)])], x=("time", "s"), y=(name, ""))
+    wide = spans(
+        name, [Span(label=name, low=-850.0, high=3.0), Span(label="n", low=None, high=0.0)], unit="%"
+    )
+    return Page(
+        title=name,
+        asked=[(name, name)],
+        answers=[name],
+        sections=[
+            Section(title=name, blocks=[name, Sheet(title=name, heads=(name, "time"), rows=rows)]),
+            Section(title="figures", blocks=[[Drawing(title=name, svg=svg, legend=[(name, "var(--c0)")])]]),
+            Section(title="more", blocks=[Drawing(title=name, svg=more), Drawing(title=name, svg=wide)]),
+        ],
+        formulas={"a": formula, "b": other},
+    )
+
+
+class Elements(HTMLParser):
+    """Elements of a page in order; complains of what is not closed."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.seen, self.open = [], []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        self.seen.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.seen.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def of(self, tag):
+        return [attributes for name, attributes in self.seen if name == tag]
+
+
+def test_names_with_markup_stay_text():
+    text = small_page().html()
+    elements = Elements(text)
+    assert len(elements.of("script")) == 2
+    assert "document.title=" in text
+    assert EVIL not in text
+
+
+def test_a_page_asks_nothing_of_a_network_and_repeats_no_id():
+    text = small_page().html()
+    elements = Elements(text)
+    assert not [one for _, one in elements.seen if {"src", "srcset", "action"} & set(one)]
+    assert all(one["href"].startswith("#") for one in elements.of("a"))
+    assert "url(" not in text
+    assert "@import" not in text
+    ids = [one["id"] for _, one in elements.seen if "id" in one]
+    assert len(ids) == len(set(ids))
+    named = [one[key] for _, one in elements.seen for key in ("aria-labelledby",) if key in one]
+    assert set(named) <= set(ids)
+
+
+def test_a_report_is_an_html_file(tmp_path, capsys):
+    assert main(["compare", *SMALL, "--report", str(tmp_path / "report.pdf")]) == BAD_INPUT
+    assert "ends in .html" in capsys.readouterr().err
+
+
+def test_every_number_of_a_record_has_a_law():
+    records = [simulate(name, *SMALL[1::2]).record() for name in ("photonic_ocs", "gpu_packet:fp8")]
+    left = {"schema", "seed", "accelerators"}  # no results
+    for record in records:
+        numbers = {key for key in COLUMNS if isinstance(record.get(key), int | float)}
+        assert numbers - left <= set(LAWS)
+
+
+@pytest.mark.parametrize("name", ["photonic_ocs", "gpu_packet:fp8"])
+def test_laws_name_numbers_and_parameters_that_are_there(name):
+    result = simulate(name, *SMALL[1::2])
+    formulas = step_formulas(result.record(), show(result.system).parameters)
+    for one in formulas.values():
+        assert set(one.follows) | set(one.inputs) <= set(formulas)
+    without = {
+        key for key, one in formulas.items() if key.startswith(f"{name}/energy_per") and not one.inputs
+    }
+    assert without <= {f"{name}/energy_per_token_j"}
+
+
+def test_patterns_of_parts_are_used():
+    assert all(isinstance(patterns, tuple) and patterns for patterns in PART_INPUTS.values())
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    one = Browser(tmp_path_factory.mktemp("profile"))
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("compared")
+    path = directory / "report.html"
+    words = ["compare", *SMALL, "--systems", "gpu_packet:fp8,photonic_ocs"]
+    assert main([*words, "--out", str(directory / "run"), "--report", str(path)]) == 0
+    return path
+
+
+@needs_browser
+def test_markup_in_names_does_nothing_in_a_browser(browser, tmp_path):
+    browser.open(write_page(small_page(), tmp_path / "evil.html"))
+    browser.run("for (const one of document.querySelectorAll('button')) one.click(); return 1;")
+    assert browser.run("return document.title") == EVIL
+    assert browser.run("return document.querySelectorAll('main script').length") == 0
+    assert browser.complaints == []
+
+
+@needs_browser
+def test_tables_sort_and_filter(browser, tmp_path):
+    browser.open(write_page(small_page("n"), tmp_path / "small.html"))
+    rows = "[...document.querySelectorAll('tbody tr:not(.unfolded)')].filter(row => !row.hidden)"
+    times = f"return {rows}.map(row => row.cells[1].textContent)"
+    heads = "th:nth-child(2) .sort"
+    browser.click(heads)
+    assert browser.run(times) == ["0 s", "1 s", "2 s", "3 s", "10 s", "\u2013"]
+    browser.click(heads)
+    assert browser.run(times) == ["10 s", "3 s", "2 s", "1 s", "0 s", "\u2013"]
+    assert (
+        browser.run("return document.querySelector('[aria-sort]').getAttribute('aria-sort')") == "descending"
+    )
+    browser.click("input[type=search]")
+    browser.ask("Input.insertText", text="n1")
+    assert browser.run(times) == ["10 s", "1 s"]
+    assert browser.run("return document.querySelector('.count').textContent") == "2 of 6 rows"
+    assert browser.complaints == []
+
+
+@needs_browser
+def test_a_number_unfolds_down_to_its_parameters_by_mouse_and_by_keys(browser, compared):
+    browser.open(compared)
+    browser.click(".why")
+    told = "return document.querySelector('.unfolded')?.textContent ?? ''"
+    assert "simulator/engine" in browser.run(told)
+    browser.click(".unfolded .why")
+    assert re.search(r"gpu\.chip\.clock_hz = .*NVIDIA", browser.run(told))
+    browser.run("document.querySelector('.why').focus(); return 1")
+    browser.key("Enter", "\r")
+    assert browser.run(told) == ""
+    assert browser.run("return document.querySelector('.why').getAttribute('aria-expanded')") == "false"
+    assert browser.complaints == []
+    assert browser.fetched == []
+
+
+@needs_browser
+def test_marks_of_figures_tell_values_on_hover_and_by_arrows(browser, compared):
+    browser.open(compared)
+    tip = "const tip = document.getElementById('tip'); return tip.hidden ? '' : tip.textContent"
+    assert browser.run(tip) == ""
+    browser.click("svg .mark")
+    first = browser.run(tip)
+    assert re.search(r"gpu_packet:fp8, products: [\d.,]+ m?s, [\d.]+ %", first)
+    browser.key("ArrowRight")
+    assert browser.run(tip) not in ("", first)
+    browser.key("Escape")
+    assert browser.run(tip) == ""
+
+
+@needs_browser
+@pytest.mark.parametrize("look", [{}, {"dark": True}, {"width": 360, "height": 740, "touch": True}])
+def test_a_page_is_readable_in_each_look(browser, compared, look):
+    browser.open(compared, **look)
+    assert browser.complaints == []
+    assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
+    every = "[...document.querySelectorAll('button, input, [tabindex]')]"
+    named = "one.textContent.trim() || one.ariaLabel || one.labels?.length"
+    unnamed = f"return {every}.filter(one => !({named})).length"
+    assert browser.run(unnamed) == 0
+    levels = browser.run("return [...document.querySelectorAll('h1, h2, h3')].map(one => +one.tagName[1])")
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    ink, paper, soft = (
+        browser.run(f"return getComputedStyle(document.querySelector('{one}')).{what}")
+        for one, what in (("body", "color"), ("body", "backgroundColor"), (".count", "color"))
+    )
+    assert contrast(ink, paper) > 7
+    assert contrast(soft, paper) > 4.5
+
+
+@needs_browser
+def test_a_page_prints(browser, compared):
+    browser.open(compared)
+    printed = browser.printed()
+    assert printed.startswith(b"%PDF")
+    assert 1 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 8
+
+
+@needs_browser
+@pytest.mark.skipif("AXE" not in os.environ, reason="AXE names no axe.min.js; accessibility is not audited")
+@pytest.mark.parametrize("look", [{}, {"dark": True}, {"width": 360, "height": 740, "touch": True}])
+def test_axe_finds_nothing(browser, compared, look):
+    browser.open(compared, **look)
+    browser.run("for (const one of document.querySelectorAll('details')) one.open = true; return 1")
+    browser.click(".why")
+    browser.ask("Runtime.evaluate", expression=Path(os.environ["AXE"]).read_text())
+    found = "[r.passes.length, r.violations.map(v => [v.id, v.nodes[0].html])]"
+    script = f"axe.run().then(r => JSON.stringify({found}))"
+    told = browser.ask("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+    passed, violations = json.loads(told["result"]["value"])
+    assert passed > 10
+    assert violations == []
+
+
+def contrast(one, other):
+    """Return the contrast of two colours as the WCAG defines it."""
+    light = sorted(map(luminance, (one, other)))
+    return (light[1] + 0.05) / (light[0] + 0.05)
+
+
+def luminance(colour):
+    parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+    red, green, blue = (
+        part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
