@@ -7,10 +7,11 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
-from simulator.checks import check_positive, check_range
+from simulator.checks import check_choices, check_positive, check_range
 from simulator.errors import ParameterError, nearest
 from simulator.node import Memory
 from simulator.tables import Table, read_table
+from simulator.topology.clos import Spreading
 from simulator.topology.scale_up import Adder, BillItem, Protocol, ScaleUp
 from simulator.units import BITS_PER_BYTE, SPEED_OF_LIGHT_M_PER_S, to_si
 
@@ -251,9 +252,15 @@ class PacketSwitch:
     """Price per port, optics not included."""
     adaptive_efficiency: float
     """Share of the joint rate of parallel links that adaptive routing reaches, 0 to 1."""
+    shipped_spreading: Spreading
+    """Spreading of flows over equally short paths as the vendor ships the switch."""
+    shipped_queue_pairs: int
+    """Flows between two cards that a communication library's defaults give a hash, each a queue pair."""
 
     def __post_init__(self) -> None:
+        check_choices(self)
         check_range(self, "radix", low=2)
+        check_range(self, "shipped_queue_pairs", low=1)
         check_positive(self, "bandwidth_bytes_per_s")
         check_range(self, "adaptive_efficiency", high=1.0, open_low=True)
         check_range(self, "latency_s", "port_w", "port_price_usd")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import types
 import typing
 from enum import Enum
 from functools import cache
@@ -87,21 +88,25 @@ def check_choices(owner: Any) -> None:  # noqa: ANN401 - any dataclass
         Naming the field, its value and the members.
     """
     kinds = _choices(type(owner))  # type: ignore[arg-type] # mypy takes __hash__ of the class for the type's
-    for name, kind in kinds.items():
+    for name, allowed in kinds.items():
         value = getattr(owner, name)
-        if not isinstance(value, kind):
-            members = ", ".join(str(member) for member in kind.__members__.values())
+        if not isinstance(value, allowed):
+            kind = next(kind for kind in allowed if issubclass(kind, Enum))
+            members = ", ".join(str(member) for member in kind)
             what = f"{type(owner).__name__} '{getattr(owner, 'name', '')}': {name}".replace(" ''", "")
             msg = f"{what} must be a {kind.__name__} ({members}), no text or number; got {value!r}"
             raise ParameterError(msg)
 
 
 @cache
-def _choices(owner: type) -> dict[str, type[Enum]]:
-    """Return the fields of a dataclass that are enumerations, with these."""
+def _choices(owner: type) -> dict[str, tuple[type, ...]]:
+    """Return the fields of a dataclass that are enumerations, with all that they may hold."""
     hints = typing.get_type_hints(owner)
-    return {
-        item.name: hints[item.name]
-        for item in dataclasses.fields(owner)  # type: ignore[arg-type]
-        if isinstance(hints[item.name], type) and issubclass(hints[item.name], Enum)
-    }
+    found = {item.name: _kinds(hints[item.name]) for item in dataclasses.fields(owner)}  # type: ignore[arg-type]
+    return {name: kinds for name, kinds in found.items() if any(issubclass(kind, Enum) for kind in kinds)}
+
+
+def _kinds(hint: object) -> tuple[type, ...]:
+    """Return the types of an annotation, those of a union one by one; none for what is not a type."""
+    members = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    return tuple(member for member in members if isinstance(member, type))

@@ -142,6 +142,12 @@ class Table:
 def _as_type(row: Row, hint: object) -> float | int | str:
     if hint is str:
         return str(row.value)
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        if row.value not in set(hint):
+            near = nearest(str(row.value), set(hint), noun=row.parameter)
+            msg = f"{row.where}: '{row.parameter}' of '{row.name}' cannot be '{row.value}'; {near}"
+            raise ParameterError(msg)
+        return hint(row.value)
     if isinstance(row.value, str):
         msg = f"{row.where}: '{row.parameter}' of '{row.name}' must be a number; got '{row.value}'"
         raise ParameterError(msg)

@@ -16,8 +16,14 @@ from electronic.devices import (
     load_scale_up,
     load_transceiver,
 )
-from electronic.fabrics.packets import PacketFabric, Reduction
-from simulator.checks import check_range, check_whole
+from electronic.fabrics.packets import (
+    PacketFabric,
+    Reduction,
+    check_spreading,
+    idle_spreading,
+    queue_pairs_of,
+    spreading_of,
+)
 from simulator.interfaces import Flows, Wiring
 from simulator.topology.clos import Clos, Spreading, queue_pair_views
 from simulator.topology.graphs import NO_LINK, joined, packed
@@ -51,10 +57,10 @@ class FatTree(PacketFabric):
     """Links below over links above a leaf, at least 1; dimensionless."""
     spine_oversubscription: float = 1.0
     """The same of spines, where there are three levels."""
-    spreading: Spreading = Spreading.SPRAYED
-    """Spreading of flows over equally short paths."""
-    queue_pairs: int = 1
-    """Queue pairs of a flow, each on a path of its own where they are hashed; dimensionless."""
+    spreading: Spreading | None = None
+    """Spreading of flows over equally short paths; None as the switches' vendor ships it."""
+    queue_pairs: int | None = None
+    """Queue pairs of a flow, each on a path of its own where they are hashed; None as they ship."""
     hash_seed: int = 1
     """Key of the hash, where flows are hashed; a choice."""
     reduction: Reduction = Reduction.ENDPOINTS
@@ -64,8 +70,7 @@ class FatTree(PacketFabric):
 
     def __post_init__(self) -> None:
         self.check()
-        check_range(self, "queue_pairs", low=1)
-        check_whole(self, "queue_pairs")
+        check_spreading(self)
         _ = self.clos
 
     @cached_property
@@ -76,9 +81,24 @@ class FatTree(PacketFabric):
             radix=self.switch.radix,
             oversubscription=self.oversubscription,
             spine_oversubscription=self.spine_oversubscription,
-            spreading=self.spreading,
+            spreading=self.spread,
             hash_seed=self.hash_seed,
         )
+
+    @property
+    def idle_numbers(self) -> dict[str, str]:
+        """Numbers of its parts that change nothing, each with the reason."""
+        return idle_spreading(self)
+
+    @property
+    def spread(self) -> Spreading:
+        """Spreading of flows over equally short paths."""
+        return spreading_of(self)
+
+    @property
+    def flow_queue_pairs(self) -> int:
+        """Queue pairs of a flow."""
+        return queue_pairs_of(self)
 
     @cached_property
     def views(self) -> tuple[FatTree, ...]:  # type: ignore[override]
@@ -145,10 +165,10 @@ class RailOnly(PacketFabric):
     """Loss that a link between two modules may have."""
     oversubscription: float = 1.0
     """Links below over links above a rail's leaf, at least 1; dimensionless."""
-    spreading: Spreading = Spreading.SPRAYED
-    """Spreading of flows over equally short paths of a rail."""
-    queue_pairs: int = 1
-    """Queue pairs of a flow, each on a path of its own where they are hashed; dimensionless."""
+    spreading: Spreading | None = None
+    """Spreading of flows over equally short paths of a rail; None as the switches' vendor ships it."""
+    queue_pairs: int | None = None
+    """Queue pairs of a flow, each on a path of its own where they are hashed; None as they ship."""
     hash_seed: int = 1
     """Key of the hash, where flows are hashed; a choice."""
     reduction: Reduction = Reduction.ENDPOINTS
@@ -158,8 +178,7 @@ class RailOnly(PacketFabric):
 
     def __post_init__(self) -> None:
         self.check()
-        check_range(self, "queue_pairs", low=1)
-        check_whole(self, "queue_pairs")
+        check_spreading(self)
         _ = self.clos
 
     @property
@@ -174,9 +193,24 @@ class RailOnly(PacketFabric):
             ports=self.nodes,
             radix=self.switch.radix,
             oversubscription=self.oversubscription,
-            spreading=self.spreading,
+            spreading=self.spread,
             hash_seed=self.hash_seed,
         )
+
+    @property
+    def idle_numbers(self) -> dict[str, str]:
+        """Numbers of its parts that change nothing, each with the reason."""
+        return idle_spreading(self)
+
+    @property
+    def spread(self) -> Spreading:
+        """Spreading of flows over equally short paths."""
+        return spreading_of(self)
+
+    @property
+    def flow_queue_pairs(self) -> int:
+        """Queue pairs of a flow."""
+        return queue_pairs_of(self)
 
     @cached_property
     def views(self) -> tuple[RailOnly, ...]:  # type: ignore[override]

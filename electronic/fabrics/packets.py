@@ -49,11 +49,15 @@ class Reduction(StrEnum):
     """Packet switches, on the way (SHARP)."""
 
 
+SHIPPED = ("shipped_spreading", "shipped_queue_pairs", "adaptive_efficiency")
+"""Numbers of a switch that only spreading reads."""
+
+
 class Spread(Protocol):
     """A packet fabric with parallel links."""
 
     @property
-    def spreading(self) -> Spreading:
+    def spread(self) -> Spreading:
         """Spreading of flows over them."""
         ...
 
@@ -63,19 +67,66 @@ class Spread(Protocol):
         ...
 
 
+class Spreadable(Protocol):
+    """A packet fabric whose spreading can be chosen; None is what the vendor of its switches ships."""
+
+    @property
+    def switch(self) -> PacketSwitch:
+        """Switches at the ends of parallel links."""
+        ...
+
+    @property
+    def spreading(self) -> Spreading | None:
+        """Spreading that was chosen."""
+        ...
+
+    @property
+    def queue_pairs(self) -> int | None:
+        """Queue pairs of a flow that were chosen."""
+        ...
+
+
+def spreading_of(fabric: Spreadable) -> Spreading:
+    """Return the spreading of flows over equally short paths: the chosen one, or as the switches come."""
+    return fabric.switch.shipped_spreading if fabric.spreading is None else fabric.spreading
+
+
+def queue_pairs_of(fabric: Spreadable) -> int:
+    """Return the queue pairs of a flow: those that were chosen, or what a library's defaults open."""
+    return fabric.switch.shipped_queue_pairs if fabric.queue_pairs is None else fabric.queue_pairs
+
+
+def check_spreading(fabric: Spreadable) -> None:
+    """Check what somebody chose of a fabric's spreading.
+
+    Raises
+    ------
+    ParameterError
+        Naming the number and the rule.
+    """
+    if fabric.queue_pairs is not None:
+        check_range(fabric, "queue_pairs", low=1)
+        check_whole(fabric, "queue_pairs")
+
+
 def spread_efficiency(fabric: Spread) -> float:
     """Return the share of the joint rate of parallel links that the spreading itself leaves, 0 to 1."""
-    return fabric.switch.adaptive_efficiency if fabric.spreading is Spreading.ADAPTIVE else 1.0
+    return fabric.switch.adaptive_efficiency if fabric.spread is Spreading.ADAPTIVE else 1.0
 
 
-def idle_spreading(spreading: Spreading) -> dict[str, str]:
-    """Return the numbers that a spreading does not use, each with the reason (`Traits.idle_numbers`)."""
-    idle = {}
-    if spreading is not Spreading.HASHED:
+def idle_spreading(fabric: Spreadable) -> dict[str, str]:
+    """Return the numbers that a fabric's spreading does not use, each with the reason."""
+    spread, idle = spreading_of(fabric), {}
+    if spread is not Spreading.HASHED:
         idle = dict.fromkeys(
-            ("queue_pairs", "hash_seed"), "it is for hashed flows: also set spreading=hashed"
+            ("queue_pairs", "shipped_queue_pairs", "hash_seed"),
+            "it is for hashed flows: also set spreading=hashed",
         )
-    if spreading is not Spreading.ADAPTIVE:
+    elif fabric.queue_pairs is not None:
+        idle["shipped_queue_pairs"] = "queue_pairs is set"
+    if fabric.spreading is not None:
+        idle["shipped_spreading"] = "spreading is set"
+    if spread is not Spreading.ADAPTIVE:
         idle["adaptive_efficiency"] = "it is for adaptive routing: also set spreading=adaptive"
     return idle
 
@@ -101,9 +152,14 @@ class PacketFabric(GraphFabric, Protocol):
     adder: Adder
 
     @property
-    def spreading(self) -> Spreading:
+    def spread(self) -> Spreading:
         """Spreading of flows over equally short paths: all at once, where a topology offers no choice."""
         return Spreading.SPRAYED
+
+    @property
+    def idle_numbers(self) -> dict[str, str]:
+        """Numbers of its parts that change nothing, each with the reason."""
+        return dict.fromkeys(SHIPPED, "this topology has no choice of spreading")
 
     @property
     @abstractmethod
@@ -155,8 +211,8 @@ class PacketFabric(GraphFabric, Protocol):
             scale_up=self.scale_up,
             network_adder=self.network_adder,
             card_bytes_per_s=self.nic.bandwidth_bytes_per_s,
-            symmetric=not self.spreading.apart,
-            idle_numbers=MappingProxyType(idle_spreading(self.spreading)),
+            symmetric=not self.spread.apart,
+            idle_numbers=MappingProxyType(self.idle_numbers),
         )
 
     @property
@@ -358,17 +414,18 @@ class RailFabric(GraphFabric):
     """Module at both ends of every link outside the node."""
     oversubscription: float = 1.0
     """Downlink over uplink capacity of a leaf, at least 1."""
-    spreading: Spreading = Spreading.SPRAYED
-    """Spreading of flows over the spines."""
-    queue_pairs: int = 1
-    """Queue pairs of a flow, each on a path of its own where they are hashed; dimensionless."""
+    spreading: Spreading | None = None
+    """Spreading of flows over the spines; None as the switches' vendor ships it."""
+    queue_pairs: int | None = None
+    """Queue pairs of a flow, each on a path of its own where they are hashed; None as they ship."""
     hash_seed: int = 1
     """Key of the hash, where flows are hashed; a choice."""
 
     def __post_init__(self) -> None:
         check_choices(self)
-        check_range(self, "oversubscription", "queue_pairs", low=1.0)
-        check_whole(self, "queue_pairs", "hash_seed")
+        check_spreading(self)
+        check_range(self, "oversubscription", low=1.0)
+        check_whole(self, "hash_seed")
         self.scale_up.nodes(self.endpoints)
         load_hop(RAIL_OPTICS).closed(f"two ports of '{self.name}'", self.transceiver.fibre_m)
         limit = self.switch.radix * self.switch.radix // 2
@@ -461,9 +518,19 @@ class RailFabric(GraphFabric):
         return Traits(
             scale_up=self.scale_up,
             card_bytes_per_s=self.nic.bandwidth_bytes_per_s,
-            symmetric=not self.spreading.apart,
-            idle_numbers=MappingProxyType(idle_spreading(self.spreading)),
+            symmetric=not self.spread.apart,
+            idle_numbers=MappingProxyType(idle_spreading(self)),
         )
+
+    @property
+    def spread(self) -> Spreading:
+        """Spreading of flows over the spines."""
+        return spreading_of(self)
+
+    @property
+    def flow_queue_pairs(self) -> int:
+        """Queue pairs of a flow."""
+        return queue_pairs_of(self)
 
     @cached_property
     def views(self) -> tuple[RailFabric, ...]:  # type: ignore[override]
@@ -473,7 +540,7 @@ class RailFabric(GraphFabric):
     @cached_property
     def pools(self) -> int:
         """Spines that stand apart; one where a flow uses all at once."""
-        if not self.spreading.apart:
+        if not self.spread.apart:
             return 1
         return math.ceil(int(np.bincount(self.leaf_of).max()) / self.oversubscription)
 
@@ -526,7 +593,7 @@ class RailFabric(GraphFabric):
 
     def _pick(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
         """Return the spine that flows take, shape [F]."""
-        if self.spreading is Spreading.HASHED:
+        if self.spread is Spreading.HASHED:
             return hashed(self.hash_seed, sources, destinations) % self.pools
         return self.scale_up.node_of(destinations) % self.pools
 

@@ -21,16 +21,15 @@ from optical.fabrics.node_circuits import (
     RegionCircuits,
     card_variants,
     changed_links,
-    idle_of_packets,
     region_links,
 )
 from optical.fabrics.switches import LaneOptics, OpticalSwitch, load_optics, load_switch
 from optical.scheduling.demand import is_worth_moving
 from simulator.checks import check_choices, check_range
 from simulator.errors import ParameterError
-from simulator.fabric import CircuitPolicy, Fabric, PortTiming, Traits, route_loads
+from simulator.fabric import CircuitPolicy, Fabric, Loads, PortTiming, Traits, route_loads
 from simulator.interfaces import Flows, LinkGraph, Reconfiguration, Wiring
-from simulator.topology.graphs import NO_LINK, joined, packed
+from simulator.topology.graphs import NO_LINK, joined, packed, shared_loads
 from simulator.topology.scale_up import (
     BillItem,
     Nic,
@@ -118,7 +117,8 @@ class HybridFabric(NodeCircuits):
             prefetches=self.turning is PortTiming.PREFETCHED,
             reconfiguration_s=self.switch.reconfiguration_s,
             ports=self.card_ports,
-            idle_numbers={**idle_of_packets(self.packets), **self.optics.idle_numbers},
+            symmetric=self.packets.traits.symmetric,
+            idle_numbers={**self.packets.traits.idle_numbers, **self.optics.idle_numbers},
         )
 
     def with_policy(self, policy: CircuitPolicy, timing: PortTiming | None = None) -> HybridFabric:
@@ -327,6 +327,20 @@ class HybridFabric(NodeCircuits):
     def around(self, circuits: RegionCircuits, flows: Flows, failed: np.ndarray) -> np.ndarray:
         """Return the links of each flow as `route` does, past failed links where a way is left."""
         return lit_detours(self.wired(circuits), self.route(circuits, flows), flows, failed)
+
+    @cached_property
+    def _views(self) -> tuple[HybridFabric, ...]:
+        """The fabric as each queue pair of a flow sees it."""
+        return tuple(dataclasses.replace(self, packets=view) for view in self.packets.views)
+
+    def loads(self, circuits: RegionCircuits, flows: Flows) -> Loads:
+        """Return what flows of equal rate take of every link, each queue pair on a path of its own."""
+        return shared_loads([one.route(circuits, flows) for one in self._views], self._latency_s, flows)
+
+    def loads_around(self, circuits: RegionCircuits, flows: Flows, failed: np.ndarray) -> Loads:
+        """Return the same past links that carry nothing, shape [n]."""
+        ways = [one.around(circuits, flows, failed) for one in self._views]
+        return shared_loads(ways, self._latency_s, flows)
 
     def connected(self, circuits: RegionCircuits, flows: Flows) -> bool:
         """Return whether no circuits should turn to the flows; packets reach everybody."""

@@ -14,7 +14,7 @@ import numpy as np
 from optical.devices import Laser, Modulator, Photodetector, Tia, device_table
 from optical.devices.modulators import load_j
 from optical.devices.named_parts import named_parts_table
-from optical.fabrics.node_circuits import Packets, idle_of_packets
+from optical.fabrics.node_circuits import Packets
 from optical.fabrics.switches import PARAMETERS
 from simulator.checks import check_positive, check_range
 from simulator.errors import LinkError
@@ -340,7 +340,8 @@ class OpticalReduction(GraphFabric):
             scale_up=self.scale_up,
             network_adder=self.network_adder,
             reduction_bits=bits,
-            idle_numbers=idle_of_packets(self.packets),
+            symmetric=self.packets.traits.symmetric,
+            idle_numbers=self.packets.traits.idle_numbers,
         )
 
     @property
@@ -352,6 +353,11 @@ class OpticalReduction(GraphFabric):
     def wiring(self) -> Wiring:
         """Links of the packet fabric."""
         return self.packets.wiring
+
+    @cached_property
+    def views(self) -> tuple[OpticalReduction, ...]:  # type: ignore[override]
+        """The fabric as each queue pair of a flow sees it."""
+        return tuple(replace(self, packets=view) for view in self.packets.views)
 
     def paths(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
         """Return the links from sources to other endpoints, shape [F, H], padded with `NO_LINK`."""

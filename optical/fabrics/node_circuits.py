@@ -39,8 +39,8 @@ from simulator.topology.scale_up import BillItem, Nic, ScaleUp
 
 def idle_of_packets(packets: Packets) -> dict[str, str]:
     """Return the numbers of a packet fabric that count for nothing beside circuits, each with the reason."""
-    one_path = "packets beside circuits take one path each"
-    return {**packets.traits.idle_numbers, "queue_pairs": one_path}
+    one_path = "packets beside circuits of a wafer take one path each"
+    return {**packets.traits.idle_numbers, "queue_pairs": one_path, "shipped_queue_pairs": one_path}
 
 
 class CircuitChoice(StrEnum):
@@ -83,6 +83,11 @@ class Packets(Protocol):
     @property
     def wiring(self) -> Wiring:
         """All links."""
+        ...
+
+    @property
+    def views(self) -> tuple[Packets, ...]:
+        """The fabric as each equal share of a flow sees it."""
         ...
 
     @property

@@ -229,6 +229,7 @@ class WaferFabric(Fabric):
             prefetches=self.turning is PortTiming.PREFETCHED,
             reconfiguration_s=self.wafer.reconfiguration_s,
             ports=Ports(owner=PortOwner.ENDPOINT, owners=self.endpoints, lanes=self.wafer.lanes),
+            symmetric=self.packets.traits.symmetric,
             idle_numbers=idle_of_packets(self.packets),
         )
 

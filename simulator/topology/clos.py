@@ -180,12 +180,12 @@ class Multipath(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
-    def spreading(self) -> Spreading:
+    def spread(self) -> Spreading:
         """Spreading of flows over equally short paths."""
         ...
 
     @property
-    def queue_pairs(self) -> int:
+    def flow_queue_pairs(self) -> int:
         """Queue pairs of a flow."""
         ...
 
@@ -200,9 +200,9 @@ MultipathT = TypeVar("MultipathT", bound=Multipath)
 
 def queue_pair_views(fabric: MultipathT) -> tuple[MultipathT, ...]:
     """Return a fabric as each queue pair of a flow sees it: the same links, and a hash of its own."""
-    if fabric.spreading is not Spreading.HASHED or fabric.queue_pairs == 1:
+    if fabric.spread is not Spreading.HASHED or fabric.flow_queue_pairs == 1:
         return (fabric,)
-    seeds = (mix_key(fabric.hash_seed, pair) for pair in range(fabric.queue_pairs))
+    seeds = (mix_key(fabric.hash_seed, pair) for pair in range(fabric.flow_queue_pairs))
     return tuple(replace(fabric, queue_pairs=1, hash_seed=seed) for seed in seeds)
 
 

@@ -265,6 +265,15 @@ def port_links(wiring: Wiring, endpoint: int, lane: int) -> np.ndarray:
 __all__ = ["NO_LINK", "GraphFabric", "bundle", "joined", "packed"]
 
 
+def shared_loads(ways: list[np.ndarray], latency_s: np.ndarray, flows: Flows) -> Loads:
+    """Return the loads of flows of which each of several routes [F, H] carries an equal share."""
+    if len(ways) == 1:
+        return route_loads(ways[0], latency_s, flows.weights)
+    weights = np.ones(len(flows.sources)) if flows.weights is None else flows.weights
+    share = np.tile(weights / len(ways), len(ways))
+    return route_loads(stacked(ways), latency_s, share)
+
+
 class GraphFabric(Fabric, Protocol):
     """Fabric whose links never change: a topology says `wiring`, `paths` and `transfer_energy_j`."""
 
@@ -308,19 +317,13 @@ class GraphFabric(Fabric, Protocol):
 
     def loads(self, circuits: None, flows: Flows) -> Loads:
         """Return what flows of equal rate take of every link, each share of a flow on a path of its own."""
-        return self._shared([view.route(circuits, flows) for view in self.views], flows)
+        ways = [view.route(circuits, flows) for view in self.views]
+        return shared_loads(ways, self._link_graph.latency_s, flows)
 
     def loads_around(self, circuits: None, flows: Flows, failed: np.ndarray) -> Loads:
         """Return the same past links that carry nothing, shape [n]."""
-        return self._shared([view.around(circuits, flows, failed) for view in self.views], flows)
-
-    def _shared(self, ways: list[np.ndarray], flows: Flows) -> Loads:
-        """Return the loads of flows of which each route carries an equal share."""
-        if len(ways) == 1:
-            return route_loads(ways[0], self._link_graph.latency_s, flows.weights)
-        weights = np.ones(len(flows.sources)) if flows.weights is None else flows.weights
-        share = np.tile(weights / len(ways), len(ways))
-        return route_loads(stacked(ways), self._link_graph.latency_s, share)
+        ways = [view.around(circuits, flows, failed) for view in self.views]
+        return shared_loads(ways, self._link_graph.latency_s, flows)
 
     def wired(self, circuits: None) -> Wiring:
         """Return the links, whose ends never change."""

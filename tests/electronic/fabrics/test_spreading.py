@@ -18,9 +18,9 @@ from tests.conformance.graphs import rates
 
 SMALL = replace(load_packet_switch("switch-400g"), radix=8)
 TREES = (
-    FatTree(endpoints=128, scale_up=SINGLE, switch=SMALL),
-    RailOnly(endpoints=128, scale_up=SINGLE, switch=SMALL),
-    RailFabric(endpoints=32, scale_up=SINGLE, switch=SMALL),
+    FatTree(endpoints=128, scale_up=SINGLE, switch=SMALL, spreading=Spreading.SPRAYED),
+    RailOnly(endpoints=128, scale_up=SINGLE, switch=SMALL, spreading=Spreading.SPRAYED),
+    RailFabric(endpoints=32, scale_up=SINGLE, switch=SMALL, spreading=Spreading.SPRAYED),
 )
 every_tree = pytest.mark.parametrize("tree", TREES, ids=lambda tree: tree.name)
 
@@ -120,3 +120,28 @@ def test_groups_that_stand_alike_cost_alike_only_where_no_hash_decides():
         False,
         False,
     ]
+
+
+@every_tree
+@pytest.mark.parametrize(
+    ("switch", "spread", "pairs"),
+    [
+        ("switch-400g", Spreading.ADAPTIVE, 2),
+        ("ethernet-400g", Spreading.HASHED, 2),
+        ("spectrum-400g", Spreading.ADAPTIVE, 2),
+        ("switch-100g", Spreading.HASHED, 2),
+    ],
+)
+def test_flows_spread_as_the_vendor_ships_the_switches(tree, switch, spread, pairs):
+    shipped = replace(tree, spreading=None, switch=replace(load_packet_switch(switch), radix=8))
+    assert (shipped.spread, shipped.flow_queue_pairs) == (spread, pairs)
+    chosen = replace(shipped, spreading=spread, queue_pairs=pairs)
+    assert slowest(shipped) == slowest(chosen) < slowest(replace(shipped, spreading=Spreading.SPRAYED))
+
+
+@every_tree
+def test_spreading_by_a_text_is_refused(tree):
+    with pytest.raises(ParameterError, match="Spreading"):
+        replace(tree, spreading="hashed")
+    with pytest.raises(ParameterError, match="Spreading"):
+        replace(tree, switch=replace(tree.switch, shipped_spreading="hashed"))

@@ -16,7 +16,7 @@ from tests.builders import SINGLE, permutation
 from tests.conformance.graphs import collective_s, cut_bytes_per_s, flows, plan, rates
 
 SMALL = replace(load_packet_switch("switch-400g"), radix=8)
-TREE = FatTree(endpoints=128, scale_up=SINGLE, switch=SMALL)
+TREE = FatTree(endpoints=128, scale_up=SINGLE, switch=SMALL, spreading=Spreading.SPRAYED)
 SWITCH = replace(TREE, switch=replace(SMALL, radix=128))
 
 
@@ -125,10 +125,13 @@ def test_rails_without_spines_save_what_was_published(radix, saved):
 
 def test_a_node_of_one_makes_rail_only_a_fat_tree():
     every = np.arange(128)
-    for fabric in (RailOnly(endpoints=128, scale_up=SINGLE, switch=SMALL), TREE):
+    for fabric in (RailOnly(endpoints=128, scale_up=SINGLE, switch=SMALL, spreading=Spreading.SPRAYED), TREE):
         found, _ = rates(fabric, every, permutation(128))
         np.testing.assert_allclose(found, fabric.port_bytes_per_s)
-    assert RailOnly(endpoints=128, scale_up=SINGLE, switch=SMALL).bill() == TREE.bill()
+    assert (
+        RailOnly(endpoints=128, scale_up=SINGLE, switch=SMALL, spreading=Spreading.SPRAYED).bill()
+        == TREE.bill()
+    )
 
 
 @pytest.mark.parametrize("n", [4, 16, 64])
