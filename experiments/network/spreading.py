@@ -27,8 +27,9 @@ from workloads.plan.parallelism import plan_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-QUEUE_PAIRS = (1, 4, 16)
-"""Queue pairs of a flow: NCCL's own default, four, and those of Llama 3 (arXiv:2407.21783)."""
+QUEUE_PAIRS = (1, 2, 4, 16)
+"""Queue pairs of a flow: one, as Ethernet switches come (`PacketSwitch.shipped_queue_pairs`), four,
+and those of Llama 3 (arXiv:2407.21783)."""
 SEEDS = 5
 """Hashes that are drawn where nobody says how many."""
 ACCELERATORS = 1024

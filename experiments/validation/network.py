@@ -15,6 +15,7 @@ from experiments.validation.network_costs import RULES as COST_RULES
 from experiments.validation.network_failures import COLUMN as FAULTS
 from experiments.validation.network_failures import RULES as FAILURE_RULES
 from experiments.validation.network_failures import trace_outcomes
+from experiments.validation.network_spreading import RULES as SPREADING_RULES
 from experiments.validation.peers.astra_sim import NS_PER_S
 from experiments.validation.peers.astra_sim_rows import answers, run_of, wires_s
 from experiments.validation.peers.astra_sim_traces import COLUMN as TRACE
@@ -456,6 +457,7 @@ RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
         **FAILURE_RULES,
         **COST_RULES,
         **ROTOR_RULES,
+        **SPREADING_RULES,
     }
 )
 """How system and metric of a row read, and what predicts it."""
