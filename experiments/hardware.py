@@ -45,7 +45,8 @@ def changes(text: str = "") -> Any:  # noqa: ANN401 - a field of any type
     """Return the field of ``--set``: changes of the hardware, each ``path=value``."""
     usual = (
         "change one number of the hardware (heliograph show SYSTEM lists the paths), or one part by its name "
-        "(core.adc=NAME, heliograph list parts); may be repeated"
+        "(core.adc=NAME, heliograph list parts) or what a file says of it (core.crossing=FILE.s4p); may be "
+        "repeated"
     )
     return option((), text or usual, flag="--set", metavar="PATH=VALUE")
 

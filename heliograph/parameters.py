@@ -18,9 +18,10 @@ from optical.devices import device_table
 from optical.devices.named_parts import named_parts_table
 from optical.devices.programmable import programmable_table
 from optical.fabrics.switches import optics_table, switch_table
+from optical.measured import OF
 from simulator.reliability.goodput import reliability_table
 from simulator.results.metrics import economics_table
-from simulator.tables import Row, Table
+from simulator.tables import Row, Status, Table
 from simulator.topology.clos import direct_link_table
 from simulator.topology.scale_up import cable_table, nic_table, optical_hop_table
 from simulator.units import dimension_of
@@ -92,7 +93,23 @@ def _walk(
         elif isinstance(inner, Enum):
             yield _parameter(path, item.name, str(inner.value), None)
         elif isinstance(inner, int | float) and not isinstance(inner, bool):
-            yield _parameter(path, item.name, inner, rows().get((owner, item.name)))
+            row = rows().get((owner.partition(OF)[0], item.name))
+            file = owner.partition(OF)[2]
+            if file and (row is None or row.value != inner):
+                yield _measured(path, item.name, inner, file)
+            else:
+                yield _parameter(path, item.name, inner, row)
+
+
+def _measured(path: str, name: str, value: float, file: str) -> Parameter:
+    dimension = dimension_of(name)
+    return Parameter(
+        path=path,
+        value=value,
+        unit=dimension[1] if dimension else "1",
+        status=str(Status.MEASURED),
+        source=f"{file}, at the lines of the core",
+    )
 
 
 def _parameter(path: str, name: str, value: float | str, row: Row | None) -> Parameter:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from heliograph.fabrics import load_network_part, network_parts
+from heliograph.plugins import MARK, from_outside, is_reference
 from heliograph.report import format_si as _si
+from optical.cores.analog import AnalogCore
 from optical.devices import (
     AbsorptionModulator,
     Comb,
@@ -37,10 +40,15 @@ from optical.devices.programmable import (
     PcmCell,
 )
 from optical.devices.rings import WeightRing
+from optical.measured import is_touchstone, read_touchstone, scattering_of, with_scattering
 from simulator.errors import ParameterError
 from simulator.parameter_tree import Place, TreeT, find_place, places, put_part
 
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
+JOIN = "+"
+"""Text between several descriptions of one part, each with what it says: ``body.s2p+drive.s2p``."""
+MODELS_OF_PARTS = "heliograph.parts"
+"""Group of entry points of models; unused beside files, which name their function."""
 _ALIASES = {"detector": "receiver", "phase_shifter": "heater", "heater": "phase_shifter"}
 """Other name of a field in cores that call the same thing differently."""
 
@@ -60,15 +68,21 @@ def place_for(system: object, path: str) -> Place | None:
     ParameterError
         If it fits several.
     """
+    place = _place(system, path)
+    return place if place is not None and _fitting(place) else None
+
+
+def _place(system: object, path: str) -> Place | None:
+    """Return the place of any part that a path, or its ending, names; None where it names none."""
     place = find_place(system, path)
     above, dot, field = path.rpartition(".")
     if place is None and field in _ALIASES:
         place = find_place(system, f"{above}{dot}{_ALIASES[field]}")
-    return place if place is not None and _fitting(place) else None
+    return place
 
 
-def with_part(system: TreeT, path: str, name: str) -> TreeT:
-    """Return a system with a named part in a place.
+def with_part(system: TreeT, path: str, name: str, folder: Path | None = None) -> TreeT:
+    """Return a system with a named part in a place, or with what files say of the one that stands there.
 
     Parameters
     ----------
@@ -78,13 +92,21 @@ def with_part(system: TreeT, path: str, name: str) -> TreeT:
         Path of the place, or an ending of it that fits one only.
     name : str
         Name of the part (`optical.devices.named_parts.named_parts`), or ``none`` to take out one that may be
-        missing.
+        missing; a Touchstone file (``crossing.s4p``) or a model (``model.py:crossing``), which say what light
+        meets at the lines of the core; or several of these with ``+`` between.
+    folder : pathlib.Path, optional
+        Directory in which files are sought before the working directory.
 
     Raises
     ------
     ParameterError
         If there is no such place or part, or the part does not fit or breaks a rule of the core.
     """
+    if is_measured(name):
+        for one in name.split(JOIN):
+            put = _with_measured if _is_file(one) else with_part
+            system = put(system, path, one.strip(), folder)
+        return system
     place, part = place_for(system, path), named_parts().get(name)
     if place is None:
         shown = ", ".join(one.path for one in places(system) if _fitting(one))
@@ -104,9 +126,52 @@ def with_part(system: TreeT, path: str, name: str) -> TreeT:
     return put_part(system, place, fitted(part.build(), place.part))
 
 
+def _with_measured(system: TreeT, path: str, name: str, folder: Path | None) -> TreeT:
+    """Return a system with a part whose numbers are those of a file."""
+    place = _place(system, path)
+    if place is None:
+        shown = ", ".join(one.path for one in places(system) if isinstance(one.owner, AnalogCore))
+        msg = f"no part '{path}' for {name} to describe; write one of {shown or 'an analog core (--core)'}"
+        raise ParameterError(msg)
+    if not isinstance(place.owner, AnalogCore):
+        msg = f"{place.path}: no lines of light are modelled there that {name} could be read at"
+        raise ParameterError(msg)
+    core, present = place.owner, place.part
+    if is_touchstone(name):
+        found = read_touchstone(_found(name, folder))
+    else:
+        file, _, attribute = name.rpartition(MARK)
+        reference = f"{_found(f'{file}.py', folder)}:{attribute}"
+        model: Any = from_outside(MODELS_OF_PARTS, reference)
+        if not callable(model):
+            msg = f"{name}: is no function; a model is one that takes wl and returns {{(in, out): field}}"
+            raise ParameterError(msg)
+        found = scattering_of(model, Path(file).name + MARK + attribute, present, core)
+    return put_part(system, place, with_scattering(present, found, place.field, core))
+
+
+def _found(name: str, folder: Path | None) -> Path:
+    """Return the path of a file, beside a system's file or from the working directory."""
+    path = Path(name)
+    beside = path if folder is None else folder / path
+    return beside if beside.is_file() else path
+
+
+def _is_file(name: str) -> bool:
+    """Return whether a name is that of a file which says what a part does to light."""
+    return is_touchstone(name.strip()) or is_reference(name)
+
+
+def is_measured(value: object) -> bool:
+    """Return whether a value of an assignment is a file, or several descriptions, of a part."""
+    return isinstance(value, str) and any(_is_file(one) for one in value.split(JOIN))
+
+
 def names_part(value: object) -> bool:
-    """Return whether a value of an assignment is written as a name and not as a number."""
-    return isinstance(value, str) and (value in named_parts() or _NAME.fullmatch(value.strip()) is not None)
+    """Return whether a value of an assignment is written as a name or file and not as a number."""
+    return is_measured(value) or (
+        isinstance(value, str) and (value in named_parts() or _NAME.fullmatch(value.strip()) is not None)
+    )
 
 
 def parts_listing() -> dict[str, str]:

@@ -14,7 +14,7 @@ from electronic.gpu import Gpu, load_gpu
 from electronic.hosts import host_of
 from electronic.vector import VectorUnit, load_vector
 from heliograph.fabrics import build_fabric, check_effect
-from heliograph.parts import names_part, place_for, with_part
+from heliograph.parts import is_measured, names_part, place_for, with_part
 from heliograph.registry import core_named
 from heliograph.report import format_quantity, format_si
 from heliograph.results import Summary
@@ -532,12 +532,13 @@ def _with_changes(system: System, changes: Sequence[Change]) -> System:
     if any(one.key.startswith("host.") for one in changes):
         system = system.hosted()
     paths: dict[str, Change] = {}
+    changes = _measured_last(changes)
     for one in changes:
         with one.named():
             _refuse_unlit(system, one.key)
             warn_of_unit(system, one.key, one.value)
             path = _path(system, one)
-            system = _changed(system, one.key, one.value)
+            system = _changed(system, one)
             _refuse_lost(paths, path, one)
             paths[path] = one
     for one in changes:
@@ -554,6 +555,14 @@ def _with_changes(system: System, changes: Sequence[Change]) -> System:
             raise ParameterError(msg)
         system = dataclasses.replace(system, lighting=None)
     return _warned(dataclasses.replace(system, settings=tuple(settings.items())).sized())
+
+
+def _measured_last(changes: Sequence[Change]) -> list[Change]:
+    """Return changes with files of parts, and what changes those parts, behind those that move the lines."""
+    files = [one.key for one in changes if is_measured(one.value)]
+    late = [any(one.key == key or one.key.startswith(f"{key}.") for key in files) for one in changes]
+    pairs = list(zip(changes, late, strict=True))
+    return [one for one, is_late in pairs if not is_late] + [one for one, is_late in pairs if is_late]
 
 
 def _refuse_unlit(system: System, key: str) -> None:
@@ -614,11 +623,14 @@ def has_parameter(system: System, path: str) -> bool:
         return False
 
 
-def _changed(system: System, path: str, value: float | str) -> System:
+def _changed(system: System, change: Change) -> System:
     """Return a system with one number, or one part, changed and nothing sized."""
+    path, value = change.key, change.value
     wanted = isinstance(value, str) and names_part(value) and not _names_number(system, path)
-    if wanted and (place_for(system, path) is not None or str(value) in named_parts()):
-        return with_part(system, path, str(value).strip())
+    known = str(value) in named_parts() or is_measured(value)
+    if wanted and (known or place_for(system, path) is not None):
+        folder = change.file.parent if change.file is not None else None
+        return with_part(system, path, str(value).strip(), folder)
     return replace_at(system, path, value)
 
 

@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -89,7 +90,8 @@ def run(argv, directory):
 
 @pytest.fixture
 def directory(block, tmp_path):
-    """Return a directory with the files that the block's page shows under a title (```csv demand.csv)."""
+    """Return a directory with the examples and the files that the page shows under a title."""
+    shutil.copytree(ROOT / "docs" / "examples", tmp_path / "examples")
     for one in blocks_of(block.page.read_text(), block.page):
         if one.title and one.language in {"toml", "json", "csv"}:
             (tmp_path / one.title).write_text(one.body)

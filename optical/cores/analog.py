@@ -45,6 +45,7 @@ from optical.devices import (
     shipped,
     static_w,
 )
+from optical.devices.limits import TELECOM_WAVELENGTH_M
 from optical.devices.named_parts import named_parts_table
 from optical.execution import AnalogSpec, Rounding
 from optical.noise import (
@@ -65,7 +66,7 @@ from simulator.amounts import ceiling
 from simulator.checks import check_positive, check_range, check_whole
 from simulator.errors import ParameterError
 from simulator.operators import Phase, Products
-from simulator.units import ratio_from_db
+from simulator.units import SPEED_OF_LIGHT_M_PER_S, ratio_from_db
 
 DRIVER = "driver_sige_2025"
 """Driver of modulators where nobody names another."""
@@ -182,6 +183,18 @@ class AnalogCore(Array):
     def reload(self) -> Reload:
         """Time, energy and wear of loading one core: nothing for a dynamic core."""
         return NOTHING_RELOADED
+
+    @property
+    def lines_hz(self) -> tuple[float, ...]:
+        """Optical frequencies of its light: one line where there is no comb."""
+        return lines_around(TELECOM_WAVELENGTH_M, 1, 0.0)
+
+    @property
+    def poles_hz(self) -> tuple[float, ...]:
+        """Bandwidths of passive parts that light passes, as far as they were measured and are finite."""
+        parts = (getattr(self, item.name) for item in dataclasses.fields(self))
+        passive = (part for part in parts if isinstance(part, PassiveElement))
+        return tuple(part.pole_hz for part in passive if math.isfinite(part.pole_hz))
 
     @property
     def sample_rate_hz(self) -> float:
@@ -370,6 +383,31 @@ class AnalogCore(Array):
         )
 
 
+def lines_around(middle_m: float, count: int, spacing_hz: float) -> tuple[float, ...]:
+    """Return the frequencies of so many lines around a wavelength, rising."""
+    middle_hz = SPEED_OF_LIGHT_M_PER_S / middle_m
+    spacing_hz = spacing_hz if math.isfinite(spacing_hz) else 0.0
+    return tuple(middle_hz + (place - 0.5 * (count - 1)) * spacing_hz for place in range(count))
+
+
+def crossing_mixing(crossing: PassiveElement, rows: int, columns: int) -> float:
+    """Return the variance of a product by light that leaks at crossings, per unit of (a b)^2.
+
+    Parameters
+    ----------
+    crossing : PassiveElement
+        Where the waveguides of two operands cross.
+    rows, columns : int
+        Nodes that an operand's waveguide passes each way.
+
+    Notes
+    -----
+    At each crossing the share x of another operand's power joins the field of one, at a fixed, random phase,
+    and goes on to the nodes behind: x/2 of the operand's square each, for the node that lies last.
+    """
+    return 0.5 * crossing.leak * ((rows - 1) + (columns - 1))
+
+
 def receiver_of(
     core: AnalogCore,
     detector: Photodetector,
@@ -417,7 +455,7 @@ def receiver_of(
             symbols=symbols,
             operands=1 if core.holds_weights else 2,
             modulator_hz=(core.modulator.bandwidth_hz,),
-            ring_hz=ring_hz,
+            ring_hz=(*ring_hz, *core.poles_hz),
             detector_hz=(detector.bandwidth_hz,),
             amplifier_hz=(tia.bandwidth_hz,),
             readout=readout,
@@ -464,6 +502,7 @@ def integrating_receiver_of(
             symbols=symbols,
             operands=2,
             modulator_hz=(core.modulator.bandwidth_hz,),
+            ring_hz=core.poles_hz,
             readout=gate,
             pulse=pulsed.duty if pulsed else None,
             jitter_s=pulsed.jitter_s if pulsed else 0.0,

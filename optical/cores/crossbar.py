@@ -18,7 +18,15 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import ClassVar
 
-from optical.cores.analog import AnalogCore, converter_parts, readout_parts, receiver_of, source_parts
+from optical.cores.analog import (
+    AnalogCore,
+    converter_parts,
+    crossing_mixing,
+    lines_around,
+    readout_parts,
+    receiver_of,
+    source_parts,
+)
 from optical.cores.array_errors import ArrayShape, counted, default_interfering_chip
 from optical.devices import (
     QUARTER_TURN_RAD,
@@ -42,6 +50,7 @@ from optical.devices import (
     area_m2,
     shipped,
 )
+from optical.devices.limits import TELECOM_WAVELENGTH_M
 from optical.execution import AnalogSpec, Shot
 from optical.noise import Chip, Element, LinkBudget, elements_of
 from simulator.amounts import ceiling
@@ -176,6 +185,12 @@ class Crossbar(AnalogCore):
         return math.inf if self.chip.grid is None else self.chip.grid.spacing_hz
 
     @property
+    def lines_hz(self) -> tuple[float, ...]:
+        """Optical frequencies of the comb's lines."""
+        middle_m = TELECOM_WAVELENGTH_M if self.chip.grid is None else self.chip.grid.wavelength_m
+        return lines_around(middle_m, self.wavelengths, self.line_spacing_hz)
+
+    @property
     def path(self) -> tuple[Element, ...]:
         """Losses from source to detector, for the operand and node that lose most.
 
@@ -222,7 +237,8 @@ class Crossbar(AnalogCore):
                 pairs=self.summed,
                 pair_load=self.summing.pair_load,
             ),
-            mixing=self.router.mixing(self.wavelengths, self.line_spacing_hz, one_bus=True),
+            mixing=self.router.mixing(self.wavelengths, self.line_spacing_hz, one_bus=True)
+            + crossing_mixing(self.crossing, self.rows, self.columns),
             wavelengths=self.wavelengths,
             symbols=self.temporal_accumulation,
         )

@@ -21,6 +21,7 @@ from typing import ClassVar
 from optical.cores.analog import (
     AnalogCore,
     converter_parts,
+    crossing_mixing,
     integrating_receiver_of,
     readout_parts,
     source_parts,
@@ -177,6 +178,7 @@ class Homodyne(AnalogCore):
             split=2.0 * self.receivers,
             launch_w=source.launch_w,
             receiver=integrating_receiver_of(self, self.receiver, self.readout, source, symbols),
+            mixing=crossing_mixing(self.crossing, self.rows, self.columns),
             wavelengths=1,
             symbols=symbols,
         )

@@ -22,6 +22,7 @@ from typing import ClassVar
 from optical.cores.analog import (
     AnalogCore,
     converter_parts,
+    lines_around,
     readout_parts,
     receiver_of,
     source_parts,
@@ -48,6 +49,7 @@ from optical.devices import (
     programmable_table,
     shipped,
 )
+from optical.devices.limits import TELECOM_WAVELENGTH_M
 from optical.execution import AnalogSpec
 from optical.noise import UNIFORM_MEAN_SQUARE, Chip, DifferenceBudget, Element, elements_of
 from simulator.checks import check_range
@@ -117,6 +119,11 @@ class PcmCrossbar(AnalogCore):
     def cells(self) -> int:
         """Cells, two per weight."""
         return 2 * self.rows * self.columns
+
+    @property
+    def lines_hz(self) -> tuple[float, ...]:
+        """Optical frequencies of the comb's lines."""
+        return lines_around(TELECOM_WAVELENGTH_M, self.modulators, self.line_spacing_hz)
 
     @property
     def modulators(self) -> int:

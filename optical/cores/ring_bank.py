@@ -24,6 +24,7 @@ from typing import ClassVar
 from optical.cores.analog import (
     AnalogCore,
     converter_parts,
+    lines_around,
     readout_parts,
     receiver_of,
     source_parts,
@@ -65,7 +66,7 @@ from optical.noise.chip import left_after
 from optical.noise.detection import SIGN_PASSES
 from simulator.errors import ParameterError
 from simulator.operators import Phase, Products
-from simulator.units import to_si
+from simulator.units import SPEED_OF_LIGHT_M_PER_S, to_si
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +157,12 @@ class RingBank(AnalogCore):
     def line_spacing_hz(self) -> float:
         """Distance of the wavelengths."""
         return self.ring.free_spectral_range_hz / self.wavelengths
+
+    @property
+    def lines_hz(self) -> tuple[float, ...]:
+        """Optical frequencies of the comb's lines."""
+        middle_m = SPEED_OF_LIGHT_M_PER_S / self.ring.carrier_hz
+        return lines_around(middle_m, self.wavelengths, self.line_spacing_hz)
 
     @property
     def vectors_per_s(self) -> float:

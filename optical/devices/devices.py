@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+
 from optical.devices.parts import Device, Domain
 from simulator.checks import check_positive, check_range
 from simulator.errors import ParameterError
@@ -211,6 +213,22 @@ class RingRouter(Device):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MeasuredRouter(RingRouter):
+    """Microring that adds or drops a wavelength, with its drop as it was measured around its resonance."""
+
+    offset_hz: tuple[float, ...]
+    """Distances from the resonance, rising."""
+    share: tuple[float, ...]
+    """Share of the drop on resonance that is dropped at each of them."""
+
+    def dropped(self, distance_hz: float) -> float:
+        """Return the share of a line dropped at a distance from it; beyond what was measured, its law."""
+        if self.offset_hz[0] <= distance_hz <= self.offset_hz[-1]:
+            return float(np.interp(distance_hz, self.offset_hz, self.share))
+        return super().dropped(distance_hz)
+
+
+@dataclass(frozen=True, kw_only=True)
 class PassiveElement(Device):
     """Splitter, coupler or crossing: something with a loss and an area."""
 
@@ -223,6 +241,50 @@ class PassiveElement(Device):
 
     def __post_init__(self) -> None:
         check_range(self, "insertion_loss_db", "area_m2")
+
+    @property
+    def leak(self) -> float:
+        """Share of power that leaves by a way that is not meant; none where nothing is told of it."""
+        return 0.0
+
+    @property
+    def pole_hz(self) -> float:
+        """Bandwidth of modulated light; infinite where nothing is told of it."""
+        return math.inf
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredElement(PassiveElement):
+    """Splitter or coupler, or a crossing of light that is held, with a known scattering at a core's lines."""
+
+    bandwidth_hz: float
+    """Distance from a line at which half of its power is left; infinite where it is nowhere."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "bandwidth_hz")
+
+    @property
+    def pole_hz(self) -> float:
+        """Bandwidth of modulated light."""
+        return self.bandwidth_hz
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredCrossing(MeasuredElement):
+    """Crossing of two operands' waveguides, with a known scattering at a core's lines."""
+
+    crosstalk: float
+    """Share of power that leaves by a side arm, 0 to 1."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range(self, "crosstalk", high=1.0)
+
+    @property
+    def leak(self) -> float:
+        """Share of power that leaves by a way that is not meant."""
+        return self.crosstalk
 
 
 @dataclass(frozen=True, kw_only=True)

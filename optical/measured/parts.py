@@ -1,0 +1,390 @@
+"""Parts of a core whose loss, crosstalk and bandwidth are those of a measured scattering at its lines.
+
+What light meets follows from the file: at optical frequencies losses, crosstalk and the bandwidth of
+modulated light, below 1 THz the response of a modulator, detector or amplifier to modulation. What a
+scattering matrix does not say (area, power, extinction, noise) stays as it was in the part that stood there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from optical.devices import (
+    AbsorptionModulator,
+    CapacitiveShifter,
+    CarrierShifter,
+    Heater,
+    Laser,
+    MeasuredCrossing,
+    MeasuredElement,
+    MeasuredRouter,
+    MeshCoupler,
+    Modulator,
+    PassiveElement,
+    PhaseShifter,
+    Photodetector,
+    RingModulator,
+    RingRouter,
+    Tia,
+    Waveguide,
+    WeightRing,
+)
+from optical.measured.scattering import MeasuredScattering, Real, sampled
+from simulator.errors import ParameterError
+from simulator.units import db_from_ratio
+
+OF = " of "
+"""Text between the name of the part that stood in a place and that of the file that replaced its numbers."""
+MODULATORS = (Modulator, RingModulator, AbsorptionModulator)
+TWO_PORTS = (*MODULATORS, PhaseShifter, Heater, CapacitiveShifter, CarrierShifter)
+"""Kinds of parts with one way through, whose insertion loss a scattering gives."""
+ELECTRICAL = (*MODULATORS, Photodetector, Tia)
+"""Kinds of parts that a response to modulation may be of."""
+MOST_ASIDE = 0.25
+"""Light of a side arm over that of the straight way from which a part is no crossing; a choice."""
+POINTS_OF_LINEWIDTH = 4
+"""Points that a resonance needs within half its height, at least; a choice."""
+SAMPLES = 2001
+"""Frequencies at which a model is asked for a part without resonance; a choice."""
+SAMPLES_OF_LINEWIDTH = 40
+"""The same within the linewidth of a ring's resonance; a choice."""
+BANDS = 20.0
+"""Symbol rates around the lines for which a model is asked; a choice."""
+
+
+class Lit(Protocol):
+    """Core as a measured part sees it."""
+
+    @property
+    def name(self) -> str:
+        """Name in messages."""
+
+    @property
+    def symbol_rate_hz(self) -> float:
+        """Symbols per second."""
+
+    @property
+    def holds_weights(self) -> bool:
+        """Whether one operand is loaded while the other streams."""
+
+    @property
+    def lines_hz(self) -> tuple[float, ...]:
+        """Optical frequencies of its light."""
+
+
+def with_scattering(present: Any, found: MeasuredScattering, field: str, core: Lit) -> Any:  # noqa: ANN401 - any part
+    """Return a part with the numbers that a scattering at a core's lines gives it.
+
+    Parameters
+    ----------
+    present : Device
+        The part that stands there.
+    found : MeasuredScattering
+        The scattering.
+    field : str
+        Name of its field, which tells splitters, couplers and crossings apart.
+    core : Lit
+        The core.
+
+    Raises
+    ------
+    ParameterError
+        If the scattering is none of such a part, does not cover the lines, or is narrower than symbols
+        where no bandwidth is modelled.
+    """
+    if present is None:
+        msg = f"{found.name}: nothing stands in '{field}' yet; put a part by name there first"
+        raise ParameterError(msg)
+    if found.electrical:
+        changes = _modulated(present, found)
+    elif isinstance(present, RingRouter | WeightRing):
+        changes = _ring(present, found, core)
+    else:
+        found.check_covers(core.lines_hz, 0.5 * core.symbol_rate_hz, core.name)
+        changes = _passed(present, found, field, core)
+    kind = changes.pop("kind", type(present))
+    numbers = {item.name: getattr(present, item.name) for item in dataclasses.fields(present)}
+    named = {"name": f"{present.name.partition(OF)[0]}{OF}{found.name}"}
+    return kind(**(numbers | changes | named))
+
+
+def scattering_of(model: Callable[..., Any], name: str, present: object, core: Lit) -> MeasuredScattering:
+    """Return the scattering of a model in the manner of SAX around the lines of a core.
+
+    Parameters
+    ----------
+    model : callable
+        As `optical.measured.scattering.sampled` takes it.
+    name : str
+        What it is called.
+    present : Device
+        The part that it replaces: around a ring's resonances a model is asked more closely.
+    core : Lit
+        The core.
+    """
+    low, high = min(core.lines_hz), max(core.lines_hz)
+    if isinstance(present, RingRouter | WeightRing):
+        span_hz = 1.1 * present.free_spectral_range_hz
+        step_hz = present.linewidth_hz / SAMPLES_OF_LINEWIDTH
+        middle = 0.5 * (low + high)
+        points = math.ceil(2.0 * span_hz / step_hz) + 1
+        frequency_hz = np.linspace(middle - span_hz, middle + span_hz, points)
+    else:
+        margin = BANDS * core.symbol_rate_hz
+        frequency_hz = np.linspace(low - margin, high + margin, SAMPLES)
+    return sampled(model, name, frequency_hz)
+
+
+def _modulated(present: object, found: MeasuredScattering) -> dict[str, Any]:
+    """Return the bandwidth of a part from its response to modulation."""
+    if not isinstance(present, ELECTRICAL):
+        msg = (
+            f"{found.name}: ends at {found.frequency_hz[-1]:.3g} Hz, so it is no light; a "
+            f"{_kind(present)} takes "
+            "a scattering matrix at optical frequencies"
+        )
+        raise ParameterError(msg)
+    found.check_ports(2, "response to modulation")
+    power = found.power("out0", "in0")
+    if power[0] <= 0.0:
+        msg = f"{found.where(0)}: nothing arrives from in0 at out0; is the response S21?"
+        raise ParameterError(msg)
+    fallen = np.flatnonzero(power < 0.5 * power[0])
+    if not fallen.size:
+        return {"bandwidth_hz": float(found.frequency_hz[-1])}
+    at, level = int(fallen[0]), 0.5 * power[0]
+    share = (level - power[at - 1]) / (power[at] - power[at - 1])
+    low, high = found.frequency_hz[at - 1], found.frequency_hz[at]
+    return {"bandwidth_hz": float(low + share * (high - low))}
+
+
+def _passed(present: object, found: MeasuredScattering, field: str, core: Lit) -> dict[str, Any]:
+    """Return loss, crosstalk and bandwidth of what light passes without resonance."""
+    if isinstance(present, Waveguide):
+        loss_db = _two_ports(found, "waveguide", core)
+        if not found.length_m:
+            msg = (
+                f"{found.name}: does not tell the waveguide's length; write '! length 5 mm' in the "
+                "file, or give "
+                "the model a setting length (micrometres) with a default"
+            )
+            raise ParameterError(msg)
+        return {"loss_db_per_m": loss_db / found.length_m}
+    if isinstance(present, Laser):
+        return {"coupling_loss_db": _two_ports(found, "coupler of fibre and chip", core)}
+    if isinstance(present, TWO_PORTS):
+        return {"insertion_loss_db": _two_ports(found, _kind(present), core)}
+    if isinstance(present, MeshCoupler):
+        return _mesh_coupler(found, core)
+    if not isinstance(present, PassiveElement):
+        msg = f"{found.name}: no scattering matrix says what a core needs of a {_kind(present)}"
+        raise ParameterError(msg)
+    if field == "branch":
+        return _splitter(found, core)
+    return _crossing(found, core) if field == "crossing" else _coupler(found, core)
+
+
+def _two_ports(found: MeasuredScattering, what: str, core: Lit) -> float:
+    """Return the loss of the line that loses most on the only way through a part, which must be flat."""
+    found.check_ports(2, what)
+    power = found.power("out0", "in0")
+    narrowest_hz = min(found.half_power_hz(power, line_hz) for line_hz in core.lines_hz)
+    if narrowest_hz < core.symbol_rate_hz:
+        msg = (
+            f"{found.name}: loses half of a line's power within {narrowest_hz:.3g} Hz of it, less "
+            "than the symbol "
+            f"rate of '{core.name}' ({core.symbol_rate_hz:.3g} Hz), and of a {what} only a flat loss is "
+            "modelled; move the lines or lower symbol_rate_hz"
+        )
+        raise ParameterError(msg)
+    return _loss_db(power, found, core, f"of in0 arrives at out0; is this a {what}?")
+
+
+def _loss_db(power: Real, found: MeasuredScattering, core: Lit, hint: str) -> float:
+    """Return the loss of the line that loses most, 0 where calibration left a little gain."""
+    worst = float(found.at(power, core.lines_hz).min())
+    if worst <= 0.0:
+        msg = f"{found.name}: no light {hint}"
+        raise ParameterError(msg)
+    return max(0.0, -db_from_ratio(worst))
+
+
+def _bandwidth_hz(found: MeasuredScattering, powers: Sequence[Real], core: Lit) -> float:
+    return min(found.half_power_hz(power, line_hz) for power in powers for line_hz in core.lines_hz)
+
+
+def _splitter(found: MeasuredScattering, core: Lit) -> dict[str, Any]:
+    """Return the loss of the worse arm beyond an even division."""
+    found.check_ports(3, "splitter")
+    arms = [found.power("out0", "in0"), found.power("out1", "in0")]
+    losses = [_loss_db(2.0 * arm, found, core, "of in0 arrives at an arm; check the ports") for arm in arms]
+    return {
+        "kind": MeasuredElement,
+        "insertion_loss_db": max(losses),
+        "bandwidth_hz": _bandwidth_hz(found, arms, core),
+    }
+
+
+def _coupler(found: MeasuredScattering, core: Lit) -> dict[str, Any]:
+    """Return the loss of an interference of both inputs, read as the difference of both outputs.
+
+    Notes
+    -----
+    Fields a and b leave with the difference |E0|^2 - |E1|^2 = 2 Re(a b* (s00 s01* - s10 s11*)) + ..., and of
+    an ideal coupler that bracket has the modulus 1: loss and uneven division are in it together.
+    """
+    found.check_ports(4, "coupler")
+    field = {(i, j): found.field(f"out{i}", f"in{j}") for i in (0, 1) for j in (0, 1)}
+    product = np.abs(field[0, 0] * field[0, 1].conj() - field[1, 0] * field[1, 1].conj())
+    hint = "interferes; a coupler divides each input between out0 and out1: check the order of the ports"
+    if float(found.at(product, core.lines_hz).min()) < 0.1:
+        msg = f"{found.name}: less than a tenth of the light {hint} (! ports in0 in1 out0 out1)"
+        raise ParameterError(msg)
+    return {
+        "kind": MeasuredElement,
+        "insertion_loss_db": _loss_db(product, found, core, hint),
+        "bandwidth_hz": _bandwidth_hz(found, [product], core),
+    }
+
+
+def _mesh_coupler(found: MeasuredScattering, core: Lit) -> dict[str, Any]:
+    """Return the loss of a mesh's coupler and the error of its angle."""
+    found.check_ports(4, "coupler")
+    through, across = found.power("out0", "in0"), found.power("out1", "in0")
+    shares = found.at(across, core.lines_hz) / found.at(through + across, core.lines_hz)
+    angles = np.arcsin(np.sqrt(np.clip(shares, 0.0, 1.0)))
+    return {
+        "insertion_loss_db": _loss_db(through + across, found, core, "of in0 arrives; check the ports"),
+        "angle_error_rad": float(np.abs(angles - math.pi / 4.0).max()),
+    }
+
+
+def _crossing(found: MeasuredScattering, core: Lit) -> dict[str, Any]:
+    """Return the loss of the straight way, and the share that leaks into the worse side arm."""
+    found.check_ports(4, "crossing")
+    straight = found.power("out0", "in0")
+    sides = np.maximum(found.power("out1", "in0"), found.power("in1", "in0"))
+    at_lines = found.at(sides, core.lines_hz)
+    if bool((at_lines > MOST_ASIDE * found.at(straight, core.lines_hz)).any()):
+        msg = (
+            f"{found.name}: too much light of in0 leaves by a side arm and not by out0; name the ports "
+            "in the order of "
+            "the file, '! ports in0 out0 in1 out1' or so"
+        )
+        raise ParameterError(msg)
+    changes = {
+        "kind": MeasuredElement,
+        "insertion_loss_db": _loss_db(straight, found, core, "of in0 arrives at out0; check the ports"),
+        "bandwidth_hz": _bandwidth_hz(found, [straight], core),
+    }
+    if core.holds_weights:  # a leak at a fixed cell is learnt with the cell
+        return changes
+    return changes | {"kind": MeasuredCrossing, "crosstalk": float(at_lines.max())}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resonance:
+    """Resonance of a ring's drop nearest to the middle of a core's lines."""
+
+    peak_hz: float
+    """Its frequency."""
+    drop: float
+    """Share of power dropped there."""
+    linewidth_hz: float
+    """Full width at half its height."""
+    free_spectral_range_hz: float
+    """Distance to the nearest other resonance; the span of the data where there is no other."""
+
+
+def resonance_of(found: MeasuredScattering, middle_hz: float) -> Resonance:
+    """Return the resonance of a ring that lies nearest to a frequency.
+
+    Raises
+    ------
+    ParameterError
+        If there is none whose sides lie within the data, or it has too few points.
+    """
+    drop = found.power("out1", "in0")
+    inner = (drop[1:-1] >= drop[:-2]) & (drop[1:-1] > drop[2:]) & (drop[1:-1] > 0.5 * drop.max())
+    peaks = np.flatnonzero(inner) + 1
+    if not peaks.size:
+        msg = f"{found.name}: the way from in0 to out1, the drop, has no resonance; check the ports"
+        raise ParameterError(msg)
+    peak = int(peaks[np.argmin(np.abs(found.frequency_hz[peaks] - middle_hz))])
+    fallen = found.crossings_hz(drop, 0.5 * float(drop[peak]))
+    peak_hz = float(found.frequency_hz[peak])
+    below, above = fallen[fallen < peak_hz], fallen[fallen > peak_hz]
+    if not (below.size and above.size):
+        msg = (
+            f"{found.name}: the resonance at {peak_hz:.6g} Hz is not covered to both its sides; measure wider"
+        )
+        raise ParameterError(msg)
+    linewidth_hz = float(above[0] - below[-1])
+    if linewidth_hz < POINTS_OF_LINEWIDTH * found.step_hz:
+        msg = (
+            f"{found.name}: points lie up to {found.step_hz:.3g} Hz apart, and the resonance at "
+            f"{peak_hz:.6g} Hz is "
+            f"{linewidth_hz:.3g} Hz wide; measure at least {POINTS_OF_LINEWIDTH} points of it"
+        )
+        raise ParameterError(msg)
+    others = np.abs(found.frequency_hz[peaks] - peak_hz)
+    others = others[others > 2.0 * linewidth_hz]
+    span_hz = float(found.frequency_hz[-1] - found.frequency_hz[0])
+    return Resonance(
+        peak_hz=peak_hz,
+        drop=float(drop[peak]),
+        linewidth_hz=linewidth_hz,
+        free_spectral_range_hz=float(others.min()) if others.size else span_hz,
+    )
+
+
+def _ring(present: RingRouter | WeightRing, found: MeasuredScattering, core: Lit) -> dict[str, Any]:
+    """Return the numbers of an add-drop ring, which a heater holds on a line wherever its resonance was.
+
+    Notes
+    -----
+    What passes off resonance loses what is dropped of it and the pass loss: the median beyond two linewidths.
+    """
+    found.check_ports(4, "ring between two buses")
+    lines_hz = core.lines_hz
+    at = resonance_of(found, 0.5 * (min(lines_hz) + max(lines_hz)))
+    drop, through = found.power("out1", "in0"), found.power("out0", "in0")
+    offset_hz = found.frequency_hz - at.peak_hz
+    half_hz = 0.5 * at.free_spectral_range_hz
+    near = np.abs(offset_hz) <= half_hz
+    aside = near & (np.abs(offset_hz) > 2.0 * at.linewidth_hz)
+    passed = through[aside] / np.maximum(1.0 - drop[aside], np.finfo(float).tiny)
+    if not aside.any() or float(np.median(passed)) <= 0.0:
+        msg = (
+            f"{found.name}: no light passes from in0 to out0 beside the resonance; check the ports, or "
+            "measure wider"
+        )
+        raise ParameterError(msg)
+    pass_loss_db = max(0.0, -db_from_ratio(float(np.median(passed))))
+    drop_loss_db = max(0.0, -db_from_ratio(at.drop))
+    changes: dict[str, Any] = {
+        "free_spectral_range_hz": at.free_spectral_range_hz,
+        "pass_loss_db": pass_loss_db,
+    }
+    if isinstance(present, WeightRing):
+        quality = at.peak_hz / at.linewidth_hz
+        return changes | {"quality_factor": quality, "carrier_hz": at.peak_hz, "drop_loss_db": drop_loss_db}
+    return changes | {
+        "kind": MeasuredRouter,
+        "linewidth_hz": at.linewidth_hz,
+        "insertion_loss_db": drop_loss_db,
+        "offset_hz": tuple(float(value) for value in offset_hz[near]),
+        "share": tuple(float(value) for value in drop[near] / at.drop),
+    }
+
+
+def _kind(present: object) -> str:
+    """Return the name of a part's kind in words."""
+    words = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in type(present).__name__)
+    return words.strip()
