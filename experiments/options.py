@@ -256,6 +256,17 @@ def _built(kind: type[StudyT], values: Mapping[str, Any], above: tuple[str, ...]
     return kind(**arguments)
 
 
+def flags_of(kind: type) -> dict[str, str]:
+    """Return the flag of every option of a study by its name without dashes; empty for one told by its place.
+
+    Parameters
+    ----------
+    kind : type
+        The study's dataclass.
+    """
+    return {one.flag.removeprefix("--"): "" if one.told.positional else one.flag for one in _options(kind)}
+
+
 def options_of(study: object) -> dict[str, Any]:
     """Return every option of a study by its name, groups opened up.
 

@@ -1,23 +1,30 @@
-"""One step at every point of a grid of a system's numbers, parts and choices."""
+"""Any study at every point of a grid of numbers, parts, choices and options, kept in an SQLite file."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import hashlib
+import importlib
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from experiments.hardware import DEFAULT_ACCELERATORS, SYSTEM, Hardware, Workload
-from experiments.options import option
+from experiments.options import Parser, add_options, flags_of, option, study_from
 from experiments.study import Block, Progress, Result, Row, Study
-from heliograph.records import COLUMNS
+from heliograph import __version__
+from heliograph.records import COLUMNS, SCHEMA
 from heliograph.report import ReportRow, ReportTable, format_quantity
-from heliograph.sweeps import CHOICES, Grid, sweep
-from heliograph.workload import ranks_of
+from heliograph.sweeps.grid import Grid
+from heliograph.sweeps.points import STEP, StepWork, Work, code_digest, is_context, outside_digest
+from heliograph.sweeps.running import Asked, Engine, Means, axis, run_sweep, settled
+from heliograph.sweeps.space import Range, Space, Value, values_in
+from heliograph.sweeps.store import Status, Store, Told
+from heliograph.sweeps.study_file import StudyFile, read_study
 from simulator.errors import ParameterError, nearest
-from simulator.parameter_tree import parse_assignment, quantity
+from simulator.parameter_tree import parse_assignment
 from simulator.units import dimension_of
 
 if TYPE_CHECKING:
@@ -27,10 +34,10 @@ SHOWN = ("step_time_s", "energy_per_token_j", "usd_per_million_tokens", "effecti
 """Columns that the terminal shows."""
 HEADS = ("step time", "energy per token", "$ per million tokens", "effective bits")
 """Their heads."""
-MOST_POINTS = 10_000
-"""Most points of a range; a choice, hours of steps."""
-LOGARITHMIC = "log"
-"""Fourth part of a range whose points are evenly apart on a logarithmic scale."""
+MOST_LINES = 100
+"""Most points that the terminal shows; a choice."""
+USUAL_SYSTEM, USUAL_MODEL = "photonic_packet", "llama-3-8b"
+"""System and model of a sweep where nobody names them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,27 +50,35 @@ class Swept(Result):
     """Column that the picture has to the right."""
     y: str
     """Column that it has upward."""
+    notes: tuple[str, ...] = ()
+    """Sentences beneath the table."""
 
     def report(self) -> list[Block]:
         """Return a line for each point, and why points are missing."""
         axes, rows = self.grid.axes, self.grid.rows()
-        shown = dict(zip(SHOWN, HEADS, strict=True))
-        if self.y not in shown:
+        shown = {name: head for name, head in zip(SHOWN, HEADS, strict=True) if name in rows[0]}
+        if self.y not in shown and self.y in rows[0]:
             shown[self.y] = self.y
+        if not any(name in shown for name in SHOWN):
+            shown = {name: name for name in _numbers(rows) if name not in axes}
         lines = [
             ReportRow(
                 label=", ".join(_told(name, row[name]) for name in axes),
-                values=tuple("" if row["error"] else _told(name, row[name]) for name in shown),
-                note=row["error"] or "",
+                values=tuple("" if row.get("error") else _told(name, row.get(name)) for name in shown),
+                note=row.get("error") or "",
             )
-            for row in rows
+            for row in rows[:MOST_LINES]
         ]
-        title = f"{rows[0]['model']} on {rows[0]['system']}: {', '.join(axes)}"
-        return [ReportTable(title, list(shown.values()), lines)]
+        about = " on ".join(str(rows[0][name]) for name in ("model", "system") if rows[0].get(name))
+        title = f"{about or self.grid.study}: {', '.join(axes)}"
+        more = [f"{len(rows) - MOST_LINES:,} more rows: --export FILE.csv"] if len(rows) > MOST_LINES else []
+        return [ReportTable(title, list(shown.values()), lines), *more, *self.notes]
 
     def record(self) -> dict[str, Any]:
         """Return the grid as plain data."""
+        first = self.grid.points[0].row
         return {
+            **{name: first[name] for name in ("model", "plan", "system") if first.get(name)},
             "axes": {name: list(values) for name, values in self.grid.axes.items()},
             "points": self.rows(),
         }
@@ -72,65 +87,213 @@ class Swept(Result):
         """Return a row for each point: what is swept, then the columns of a system's row."""
         return self.grid.rows()
 
-    def figure(self) -> Figure:
+    def figure(self) -> Figure | None:
         """Return one column over another, a line for each combination of the other inputs."""
-        return self.grid.plot(self.x, self.y)
+        rows = self.grid.rows()
+        drawn = all(any(isinstance(row.get(one), int | float) for row in rows) for one in (self.x, self.y))
+        return self.grid.plot(self.x, self.y) if drawn or self.grid.study == STEP else None
+
+
+def _numbers(rows: Sequence[Row]) -> list[str]:
+    """Return the first few columns that hold numbers."""
+    return [name for name, value in rows[0].items() if isinstance(value, float)][:MOST_NUMBERS]
+
+
+MOST_NUMBERS = 4
+"""Columns that the terminal shows of a study that has not those of a step; a choice."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class States(Result):
+    """State of all sweeps in a store."""
+
+    told: tuple[Told, ...]
+    """The sweeps."""
+
+    def report(self) -> list[Block]:
+        """Return a line for each sweep."""
+        lines = [
+            ReportRow(
+                label=one.name,
+                values=(
+                    f"{one.points:,}",
+                    *(f"{one.counts.get(status, 0):,}" for status in Status),
+                    f"{one.left:,}",
+                    format_quantity(one.mean_s, "s") if one.mean_s else "",
+                ),
+            )
+            for one in self.told
+        ]
+        return [ReportTable("Sweeps", ["points", *map(str, Status), "left", "mean time"], lines)]
+
+    def record(self) -> dict[str, Any]:
+        """Return the same as plain data."""
+        return {"sweeps": self.rows()}
+
+    def rows(self) -> list[Row]:
+        """Return a row for each sweep."""
+        return [
+            {"name": one.name, "points": one.points, "left": one.left, "mean_s": one.mean_s}
+            | {str(status): one.counts.get(status, 0) for status in Status}
+            for one in self.told
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """Where points are run and kept."""
+
+    store: Path | None = option(
+        None, "SQLite file of the points; default: that of the study file", metavar="FILE"
+    )
+    workers: int | None = option(None, "processes; default: one for each processor", metavar="N")
+    engine: Engine = option(Engine.PROCESSES, "what runs the points")
+    scheduler: str | None = option(
+        None, "Dask scheduler to join; default with --engine dask: one on this machine", metavar="tcp://..."
+    )
+    retry_failed: bool = option(False, "run the points again that have no result")
+
+    def means(self, usual: Path | None) -> Means:
+        """Return the means of a sweep whose file is kept at a usual place."""
+        return Means(
+            store=self.store or usual,
+            workers=self.workers,
+            engine=Engine.DASK if self.scheduler else self.engine,
+            scheduler=self.scheduler,
+            retry_failed=self.retry_failed,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep(Study):
-    """One step at every point of a grid of numbers, parts and choices of a system."""
+    """Any study at every point of a grid; one training step where no study file says otherwise."""
 
-    system: str = option("photonic_packet", SYSTEM)
-    workload: Workload = field(default_factory=lambda: Workload(model="llama-3-8b"))
+    study: Path | None = option(
+        None, "TOML file that says what is swept (docs/sweeps.md)", positional=True, metavar="STUDY.toml"
+    )
+    system: str | None = option(None, f"{SYSTEM}; default {USUAL_SYSTEM}")
+    workload: Workload = field(default_factory=lambda: Workload(model=""))
     accelerators: int | None = option(None, "accelerators; default: what the plan uses", metavar="N")
+    where: tuple[str, ...] = option(
+        (), 'condition that points must meet, such as "plan.tp * plan.dp == 16"; may be repeated'
+    )
     x: str | None = option(
         None, "column of the picture to the right; default: the first --set with several values"
     )
     y: str = option("energy_per_token_j", "column of the picture upward (docs/records.md has all)")
+    running: Running = field(default_factory=Running)
+    status: bool = option(False, "tell how far the sweeps of the store are, and run nothing")
+    export: Path | None = option(None, "write all rows there, as CSV or Parquet", metavar="FILE")
     hardware: Hardware = field(default_factory=Hardware)
 
-    def run(self, progress: Progress) -> Swept:
-        """Return the grid.
+    def run(self, progress: Progress) -> Swept | States:
+        """Return the grid, or with ``--status`` how far it is.
 
         Raises
         ------
         HeliographError
             If a name, a value or a range is wrong, or no point runs.
         """
-        axes = dict(map(values_of, self.hardware.assignments))
-        if len(axes) < len(self.hardware.assignments):
+        file = read_study(self.study) if self.study is not None else None
+        if self.status:
+            return self._states(file)
+        if self.export is not None and self.export.suffix not in (".csv", ".parquet"):
+            msg = f"--export {self.export}: the name must end in .csv or .parquet"
+            raise ParameterError(msg)
+        asked = self._asked(file)
+        names = asked.space.names
+        if asked.work.study == STEP:
+            for column in filter(None, (self.x, self.y)):
+                if column not in COLUMNS and column not in names:
+                    msg = (
+                        f"no column '{column}' to draw; {nearest(column, (*names, *COLUMNS), noun='column')}"
+                    )
+                    raise ParameterError(msg)
+        grid = run_sweep(asked, progress)
+        grid.check()
+        notes = []
+        if self.export is not None:
+            notes.append(f"Wrote {grid.export(self.export)}.")
+        if asked.means.store is not None:
+            notes.append(f"Points are kept in {asked.means.store}; the same command goes on from there.")
+        axes = asked.space.values()
+        several = [name for name, values in axes.items() if len(values) > 1] or list(axes)
+        return Swept(grid=grid, x=self.x or several[0], y=self.y, notes=tuple(notes))
+
+    def _states(self, file: StudyFile | None) -> States:
+        store = self.running.store or (file.store if file else None)
+        if store is None:
+            msg = "--status needs a study file, or --store FILE"
+            raise ParameterError(msg)
+        with Store(store, existing=True) as opened:
+            return States(told=tuple(opened.told()))
+
+    def _asked(self, file: StudyFile | None) -> Asked:
+        if file is None:
+            return self._from_options()
+        self._refuse_both(file)
+        axes = [axis(name, values) for name, values in file.ranges.items()]
+        space = Space(axes=(*axes, *file.zips), where=file.where)
+        means = self.running.means(file.store)
+        if file.study != STEP:
+            work: Work = StudyWork(command=file.study, fixed={**file.common, **file.fixed})
+        else:
+            work = settled(step_work(file), space)
+        return Asked(name=file.name, work=work, space=space, means=means)
+
+    def _refuse_both(self, file: StudyFile) -> None:
+        """Refuse options that a study file says itself: one of the two would be dropped."""
+        usual = type(self)(study=self.study, running=self.running, export=self.export, x=self.x, y=self.y)
+        for one in dataclasses.fields(self):
+            if getattr(self, one.name) != getattr(usual, one.name) and one.name != "status":
+                what = (
+                    "--set and other options of the hardware" if one.name == "hardware" else f"--{one.name}"
+                )
+                msg = f"{file.path.name} says what is swept; write it there and leave {what} out"
+                raise ParameterError(msg)
+
+    def _from_options(self) -> Asked:
+        """Return the sweep of the command line."""
+        ranges = dict(map(values_of, self.hardware.assignments))
+        if len(ranges) < len(self.hardware.assignments):
             msg = "--set names a parameter twice; write all its values after one: PATH=V1,V2,..."
             raise ParameterError(msg)
-        if not axes:
-            msg = "nothing to sweep; give --set PATH=V1,V2,... or --set PATH=LOW:HIGH:N at least once"
+        if not ranges:
+            msg = (
+                "nothing to sweep; give --set PATH=V1,V2,... or --set PATH=LOW:HIGH:N at least once, or a "
+                "study file"
+            )
             raise ParameterError(msg)
-        several = [name for name, values in axes.items() if len(values) > 1] or list(axes)
-        for column in filter(None, (self.x, self.y)):
-            if column not in COLUMNS and column not in axes:
-                msg = f"no column '{column}' to draw; {nearest(column, (*axes, *COLUMNS), noun='column')}"
-                raise ParameterError(msg)
-        grid = self._grid(axes, progress)
-        return Swept(grid=grid, x=self.x or several[0], y=self.y)
-
-    def _grid(self, axes: Mapping[str, tuple[str | float, ...]], progress: Progress) -> Grid:
-        """Return the grid: of a built system where none of what it is built from is swept."""
-        plan = self.workload.plan or None
-        work: dict[str, Any] = {"model": self.workload.model, "plan": plan, "progress": progress}
+        space = Space(axes=tuple(axis(name, values) for name, values in ranges.items()), where=self.where)
         plain = dataclasses.replace(self.hardware, settings=(), penalties=None, precision_target=None)
-        if not any(name in CHOICES for name in axes):
-            usual = ranks_of(self.workload.plan) or DEFAULT_ACCELERATORS
-            built = plain.system(self.system, accelerators=self.accelerators, usual_accelerators=usual)
-            return sweep(built, axes, **work)
-        size = {} if self.accelerators is None else {"accelerators": self.accelerators}
-        chosen = {name: (value,) for name, value in (size | plain.given()).items()}
-        if twice := [name for name in chosen if name in axes]:
+        fixed: dict[str, Value] = dict(plain.given())
+        if self.accelerators is not None:
+            fixed["accelerators"] = self.accelerators
+        if twice := [name for name in fixed if name in ranges]:
             msg = f"--{twice[0]} and --set {twice[0]}=... both name it; give one"
             raise ParameterError(msg)
-        return sweep(self.system, chosen | dict(axes), **work)
+        work = StepWork(
+            system=self.system or USUAL_SYSTEM,
+            model=self.workload.model or USUAL_MODEL,
+            plan=self.workload.plan or None,
+            fixed=fixed,
+            usual_accelerators=DEFAULT_ACCELERATORS,
+        )
+        return Asked(name="sweep", work=settled(work, space), space=space, means=self.running.means(None))
 
 
-def values_of(text: str) -> tuple[str, tuple[str | float, ...]]:
+def step_work(file: StudyFile) -> StepWork:
+    """Return the steps of a study file."""
+    chosen = {name: file.common[name] for name in file.common if name not in ("system", "model", "plan")}
+    return StepWork(
+        system=file.common.get("system", USUAL_SYSTEM),
+        model=file.common.get("model", USUAL_MODEL),
+        plan=file.common.get("plan"),
+        fixed={**chosen, **file.fixed},
+    )
+
+
+def values_of(text: str) -> tuple[str, tuple[Value, ...]]:
     """Return a parameter's path and its values.
 
     Parameters
@@ -145,23 +308,110 @@ def values_of(text: str) -> tuple[str, tuple[str | float, ...]]:
         If it is none of them.
     """
     path, values = parse_assignment(text)
-    parts = [part.strip() for part in values.split(":")]
-    if len(parts) < 3 or path in CHOICES:
+    if is_context(path):
         return path, tuple(part.strip() for part in values.split(",") if part.strip())
-    if len(parts) > 4 or (len(parts) == 4 and parts[3] != LOGARITHMIC):
-        msg = f"'{text}' is no range; write {path}=LOW:HIGH:N, or LOW:HIGH:N:{LOGARITHMIC}"
-        raise ParameterError(msg)
-    name = path.rpartition(".")[2]
-    low, high = (quantity(name, part, path=path) for part in parts[:2])
-    if not parts[2].isdigit() or not 2 <= int(parts[2]) <= MOST_POINTS:
-        msg = f"{path}: the number of values ({parts[2]}) must be a whole number of 2 to {MOST_POINTS}"
-        raise ParameterError(msg)
-    if len(parts) == 3:
-        return path, tuple(np.linspace(low, high, int(parts[2])).tolist())
-    if min(low, high) <= 0.0:
-        msg = f"{path}: a logarithmic range ({values}) must begin and end above zero"
-        raise ParameterError(msg)
-    return path, tuple(np.geomspace(low, high, int(parts[2])).tolist())
+    found = values_in(path, values)
+    return path, found.values(path) if isinstance(found, Range) else found
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyWork:
+    """Any study at every point, told by its command and options."""
+
+    command: str
+    """Words of its command."""
+    fixed: Mapping[str, Any]
+    """Options, and changes of the hardware, that hold at every point."""
+
+    def __post_init__(self) -> None:
+        from experiments.cli import COMMANDS  # noqa: PLC0415 - the driver, which imports this study
+
+        known = [one for one in COMMANDS if one != "sweep"]
+        if self.command not in known:
+            msg = f"no study '{self.command}'; {nearest(self.command, known, noun='study')}"
+            raise ParameterError(msg)
+
+    @property
+    def study(self) -> str:
+        """Words of its command."""
+        return self.command
+
+    def keys(self, inputs: Sequence[Mapping[str, Value]]) -> list[str]:
+        """Return a key for each point."""
+        same = {"study": self.command, "code": code_digest(), "schema": SCHEMA}
+        return [
+            hashlib.sha256(
+                json.dumps(
+                    [same, {name: outside_digest(value) for name, value in all_.items()}], sort_keys=True
+                ).encode()
+            ).hexdigest()[:32]
+            for all_ in ({**self.fixed, **one} for one in inputs)
+        ]
+
+    def runner(self, expected: int) -> Callable[[Mapping[str, Value]], Mapping[str, Any]]:
+        """Return what runs a point; a study keeps nothing from one to the next, however many there are."""
+        del expected
+        return self._run
+
+    def about(self, inputs: Mapping[str, Value]) -> Mapping[str, Any]:
+        """Return the columns of a point without a result."""
+        every = {**self.fixed, **inputs}
+        return {
+            "version": __version__,
+            **{name: every[name] for name in ("model", "system") if name in every},
+        }
+
+    def _run(self, inputs: Mapping[str, Value]) -> Mapping[str, Any]:
+        from experiments.cli import COMMANDS  # noqa: PLC0415 - as above
+
+        module, _, name = COMMANDS[self.command].study.partition(":")
+        kind = getattr(importlib.import_module(module), name)
+        parser = Parser(prog=f"heliograph {self.command}")
+        add_options(parser, kind)
+        study = study_from(kind, parser.parse_args(words_of(kind, {**self.fixed, **inputs})))
+        found = study.run(Progress())
+        rows = found.rows()
+        scalars = {
+            key: value
+            for key, value in found.record().items()
+            if value is None or isinstance(value, bool | int | float | str)
+        }
+        if len(rows) == 1:
+            return {"version": __version__, **scalars, **rows[0]}
+        return {"version": __version__, **scalars, "rows": rows}
+
+
+def words_of(kind: type, values: Mapping[str, Any]) -> list[str]:
+    """Return the command line of a study's options; what is none of them changes a number of the hardware.
+
+    Raises
+    ------
+    ParameterError
+        If a name is no option, and the study has no hardware to change.
+    """
+    flags = flags_of(kind)
+    words: list[str] = []
+    pairs: list[str] = []
+    for name, value in values.items():
+        flag = flags.get(name.replace("_", "-"))
+        if name.startswith("plan."):
+            pairs.append(f"{name.partition('.')[2]}={value}")
+        elif flag == "":
+            words.insert(0, str(value))
+        elif flag is not None and isinstance(value, str) and value in ("true", "false"):
+            words += [flag] if value == "true" else []
+        elif flag is not None:
+            words += [f"{flag}={value}"]
+        elif "set" in flags:
+            words += [f"--set={name}={value}"]
+        else:
+            msg = f"no option '{name}'; {nearest(name, flags, noun='option')}"
+            raise ParameterError(msg)
+    if pairs:
+        whole = [one for one in words if one.startswith("--plan=")]
+        words = [one for one in words if one not in whole]
+        words.append("--plan=" + ",".join([*(one.partition("=")[2] for one in whole), *pairs]))
+    return words
 
 
 def _told(name: str, value: object) -> str:

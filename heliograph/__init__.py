@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Comparison": "heliograph.comparison",
     "Description": "heliograph.catalogue",
-    "Grid": "heliograph.sweeps",
+    "Grid": "heliograph.sweeps.grid",
     "HeliographError": "simulator.errors",
     "StepResult": "heliograph.simulation",
     "System": "heliograph.systems",
@@ -43,7 +43,7 @@ _HOMES = {
     "register_schedule": "heliograph.registry",
     "show": "heliograph.catalogue",
     "simulate": "heliograph.simulation",
-    "sweep": "heliograph.sweeps",
+    "sweep": "heliograph.sweeps.running",
     "system": "heliograph.systems",
 }
 """Module of each name; none of them has the name of a module of this package."""

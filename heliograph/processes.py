@@ -319,11 +319,11 @@ def run_all(jobs: Sequence[Job], work: Callable[[Job], Result], keep: Callable[[
 
     others = set(multiprocessing.active_children())
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_prepare_worker)
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=prepare_worker)
     futures: dict[Future[Watched[Result]], int] = {}
     try:
         try:
-            with _ctrl_c_later():  # a worker inherits it, and so starts without a traceback of its own
+            with ctrl_c_later():  # a worker inherits it, and so starts without a traceback of its own
                 for index, job in enumerate(jobs):
                     futures[pool.submit(watched, work, job)] = index
             keep_done(futures, as_completed(futures))
@@ -345,7 +345,7 @@ def run_all(jobs: Sequence[Job], work: Callable[[Job], Result], keep: Callable[[
 
 
 @contextmanager
-def _ctrl_c_later() -> Iterator[None]:
+def ctrl_c_later() -> Iterator[None]:
     """Hold Ctrl-C back until the end, where the system can."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -357,7 +357,7 @@ def _ctrl_c_later() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _prepare_worker() -> None:
+def prepare_worker() -> None:
     """Leave Ctrl-C to the parent, and end with it even when it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()

@@ -15,10 +15,10 @@ import itertools
 import math
 import re
 import typing
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, TypeVar
 
 from simulator.errors import MOST_SHOWN, ParameterError, nearest
@@ -299,10 +299,7 @@ def quantity(name: str, text: str, *, path: str = "") -> float:
 
 def _settable_kinds(leaf: _Leaf) -> tuple[type, ...]:
     """Return the types a field accepts if a number or an enumeration is among them, otherwise nothing."""
-    try:
-        hint = typing.get_type_hints(type(leaf.owner))[leaf.field]
-    except (NameError, KeyError):  # an annotation that exists for the type checker only
-        hint = type(leaf.value)
+    hint = _hints(type(leaf.owner)).get(leaf.field, type(leaf.value))  # type: ignore[arg-type]
     kinds = tuple(kind for kind in typing.get_args(hint) or (hint,) if isinstance(kind, type))
     settable = any(kind in {int, float} or issubclass(kind, Enum) for kind in kinds)
     return kinds if settable else ()
@@ -360,7 +357,7 @@ class Place:
 
 def places(obj: object, above: tuple[str, ...] = ()) -> Iterator[Place]:
     """Yield every place of a tree, in the order of the fields."""
-    hints = _hints(type(obj))
+    hints = _hints(type(obj))  # type: ignore[arg-type]
     for item in dataclasses.fields(typing.cast("Any", obj)):
         part = getattr(obj, item.name)
         hint = hints.get(item.name, type(part))
@@ -407,8 +404,10 @@ def put_part(obj: TreeT, place: Place, part: object) -> TreeT:
     return typing.cast("TreeT", rebuilt(obj, {id(place.owner): changed}))
 
 
-def _hints(kind: type) -> dict[str, Any]:
+@cache
+def _hints(kind: Hashable) -> dict[str, Any]:
+    """Return the annotations of a class, evaluated once: that takes a hundred times as long as the rest."""
     try:
-        return typing.get_type_hints(kind)
+        return typing.get_type_hints(typing.cast("type", kind))
     except NameError:  # an annotation that exists for the type checker only
         return {}

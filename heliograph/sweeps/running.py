@@ -1,0 +1,334 @@
+"""A sweep from what is asked to its grid: points are looked up, the rest run, and every result is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from heliograph.records import plain
+from heliograph.sweeps.grid import Grid
+from heliograph.sweeps.local import Job, in_processes, in_this_process, usual_workers
+from heliograph.sweeps.points import StepWork, Work, code_digest, in_si, is_context
+from heliograph.sweeps.space import Axis, Range, Space, Value, values_in, zipped
+from heliograph.sweeps.store import Outcome, Status, Store
+from heliograph.systems import System
+from heliograph.workload import ModelLike, PlanLike
+from heliograph.workload import model as model_of
+from heliograph.workload import plan as plan_of
+from simulator.errors import ParameterError
+
+Progress = Callable[[str, int, int], None]
+"""Told a label, how much is done, and how much there is."""
+Values = Sequence[Value] | Value | Range
+"""Values of one name."""
+
+
+class Engine(StrEnum):
+    """Place where points are run."""
+
+    PROCESSES = "processes"
+    """Processes of this machine, or this one where there are few points."""
+    DASK = "dask"
+    """Workers of a Dask scheduler, which may be on other machines."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Means:
+    """Where points are run, and where their results are kept."""
+
+    store: Path | None = None
+    """SQLite file; None keeps nothing."""
+    workers: int | None = None
+    """Processes; None for as many as are worth it."""
+    engine: Engine = Engine.PROCESSES
+    """What runs the points."""
+    scheduler: str | None = None
+    """Address of a Dask scheduler; None starts one here."""
+    retry_failed: bool = False
+    """Whether points without a result are run again."""
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            msg = f"workers must be at least 1; got {self.workers}"
+            raise ParameterError(msg)
+        if self.scheduler is not None and self.engine is not Engine.DASK:
+            msg = "a scheduler's address is for the engine dask; add --engine dask"
+            raise ParameterError(msg)
+
+    def run(
+        self, work: Work, jobs: Sequence[Job], keep: Callable[[str, Outcome], None], store: Store
+    ) -> None:
+        """Run points, and keep each as it comes in.
+
+        Raises
+        ------
+        HeliographError
+            If the engine is not installed or cannot be reached.
+        """
+
+        def wanted(key: str) -> bool:
+            found = store.status_of(key)
+            return found is None or (self.retry_failed and found is not Status.DONE)
+
+        if self.engine is Engine.DASK:
+            from heliograph.sweeps.cluster import on_cluster  # noqa: PLC0415 - an extra, which takes seconds
+
+            on_cluster(work, jobs, keep, wanted, address=self.scheduler, workers=self.workers)
+            return
+        workers = min(self.workers or usual_workers(len(jobs)), max(1, len(jobs)))
+        if workers == 1:
+            in_this_process(work, jobs, keep, wanted)
+        else:
+            in_processes(work, jobs, keep, wanted, workers=workers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A sweep as it is asked for."""
+
+    name: str
+    """Name that it is told by."""
+    work: Work
+    """What its points have in common."""
+    space: Space
+    """Its points."""
+    means: Means = field(default_factory=Means)
+    """Where they are run and kept."""
+
+    def definition(self) -> dict[str, Any]:
+        """Return what is asked, as plain data."""
+        return {
+            "name": self.name,
+            "study": self.work.study,
+            "axes": {name: list(values) for name, values in self.space.values().items()},
+            "zip": [list(axis.names) for axis in self.space.axes if len(axis.names) > 1],
+            "where": list(self.space.where),
+        }
+
+
+def axis(name: str, values: Values) -> Axis:
+    """Return the axis of one name.
+
+    Parameters
+    ----------
+    name : str
+        What is swept.
+    values : Range, sequence, number or str
+        A range, values, or one value.
+    """
+    if isinstance(values, Range):
+        found: tuple[Value, ...] = values.values(name)
+    else:
+        found = (values,) if isinstance(values, int | float | str) else tuple(values)
+    return Axis(names=(name,), values=tuple((value,) for value in found))
+
+
+def run_sweep(asked: Asked, progress: Progress = lambda label, done, total: None) -> Grid:
+    """Return the results at all points of a sweep, those that are in its store without running them.
+
+    Parameters
+    ----------
+    asked : Asked
+        The sweep.
+    progress : callable
+        Told a label, how much is done, and how much there is.
+
+    Raises
+    ------
+    HeliographError
+        If what is asked cannot be read, or the store cannot be written. A point that cannot be run is a row.
+    KeyboardInterrupt
+        After Ctrl-C; what is finished is kept.
+    """
+    with Store(asked.means.store) as store:
+        sweep = entered(store, asked)
+        keys = store.keys(sweep)
+        inputs = asked.space.inputs()
+        finished = store.finished(retried=asked.means.retry_failed)
+        todo = {key: one for key, one in zip(keys, inputs, strict=True) if key not in finished}
+        clock = _Clock(progress, total=len(set(keys)), left=len(todo))
+        seen: set[str] = set()
+
+        def keep(key: str, outcome: Outcome) -> None:
+            if outcome.status is Status.CRASHED and not outcome.row:
+                outcome = dataclasses.replace(outcome, row=asked.work.about(todo[key]))
+            store.record(key, asked.work.study, outcome)
+            seen.add(key)
+            clock.tell(outcome)
+
+        if todo:
+            asked.means.run(asked.work, list(todo.items()), keep, store)
+        clock.end()
+        return Grid.of(store, sweep, asked.work.study, asked.space.values())
+
+
+def entered(store: Store, asked: Asked) -> str:
+    """Return the hash of a sweep, which with its points stands in the store afterwards."""
+    told = {**asked.definition(), "common": _common(asked.work), "code": code_digest()}
+    sweep = hashlib.sha256(json.dumps(plain(told), sort_keys=True).encode()).hexdigest()[:32]
+    if not store.known(sweep):
+        inputs = asked.space.inputs()
+        store.enter(
+            sweep,
+            name=asked.name,
+            study=asked.work.study,
+            definition=asked.definition(),
+            keys=asked.work.keys(inputs),
+            inputs=in_si(asked.work, inputs),
+        )
+    return sweep
+
+
+def _common(work: Work) -> str:
+    """Return the key of a point without inputs, which holds everything that points have in common."""
+    return work.keys([{}])[0]
+
+
+class _Clock:
+    """Progress with the time that is left, told at most a few times a second."""
+
+    def __init__(self, progress: Progress, *, total: int, left: int) -> None:
+        self._progress, self._total, self._left = progress, total, left
+        self._began = self._last = time.monotonic()
+        self._run = self._failed = 0
+        progress("sweep", total - left, total)
+
+    def tell(self, outcome: Outcome) -> None:
+        """Count a point."""
+        self._run += 1
+        self._failed += outcome.status is not Status.DONE
+        now = time.monotonic()
+        if now - self._last >= TOLD_EVERY_S:
+            self._last = now
+            left_s = (now - self._began) / self._run * (self._left - self._run)
+            self._say(f", {_duration(left_s)} left")
+
+    def end(self) -> None:
+        """Tell that all is done."""
+        self._left = self._run
+        self._say("")
+
+    def _say(self, more: str) -> None:
+        failed = f", {self._failed} without a result" if self._failed else ""
+        self._progress(f"sweep{failed}{more}", self._total - self._left + self._run, self._total)
+
+
+TOLD_EVERY_S = 0.5
+"""Time between two lines of progress; a choice."""
+
+
+def _duration(seconds: float) -> str:
+    """Return a time in the two units that a person reads."""
+    whole = round(seconds)
+    hours, minutes = whole // 3600, whole // 60 % 60
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {whole % 60:02d} s" if minutes else f"{whole} s"
+
+
+def sweep(
+    system: System | str,
+    changes: Mapping[str, Values] | None = None,
+    /,
+    *,
+    model: ModelLike,
+    plan: PlanLike | None = None,
+    zips: Sequence[Mapping[str, Sequence[Value]]] = (),
+    where: Sequence[str] = (),
+    store: str | Path | None = None,
+    workers: int = 1,
+    engine: Engine | str = Engine.PROCESSES,
+    scheduler: str | None = None,
+    retry_failed: bool = False,
+    name: str = "sweep",
+    progress: Progress = lambda label, done, total: None,
+    **numbers: Values,
+) -> Grid:
+    """Return one step at every point of a grid.
+
+    Parameters
+    ----------
+    system : System or str
+        Where the sweep starts from.
+    changes, **numbers : mapping and keywords
+        Values of each parameter or part, named as `System.with_` takes them, such as
+        ``laser_power_w=["2 mW", "20 mW"]`` or ``laser_power_w="2 mW:20 mW:10:log"``. ``model``, ``plan``,
+        ``placement`` and, with a dot before it, any size of a model and any key of a plan
+        (``{"plan.tp": [1, 2, 4]}``) may be swept as well; where the system is told by its name, so may
+        ``system``, ``accelerators``, ``gpu``, ``basis``, ``core``, ``fabric`` and ``precision``.
+    model : str, pathlib.Path, mapping or TransformerConfig
+        As `heliograph.model` takes it.
+    plan : str, mapping or Plan
+        As `heliograph.plan` takes it; without it, the one chosen for the system, for each number of
+        accelerators anew.
+    zips : sequence of mapping
+        Names that vary together, each mapping an axis of its own.
+    where : sequence of str
+        Conditions that points must meet, such as ``"plan.tp * plan.dp == 16"``.
+    store : str or pathlib.Path, optional
+        SQLite file of the points: those that it has are not run again.
+    workers : int
+        Processes; with more than one, the calling program needs ``if __name__ == "__main__":``.
+    engine : Engine or str
+        ``dask`` for workers of a Dask scheduler.
+    scheduler : str, optional
+        Its address; without it one is started on this machine.
+    retry_failed : bool
+        Whether points of the store that have no result are run again.
+    name : str
+        Name of the sweep in the store.
+    progress : callable
+        Told a label, how much is done, and how much there is.
+
+    Raises
+    ------
+    HeliographError
+        For a model, a plan or a name that is wrong at every point. What is wrong at some points only is told
+        in their rows.
+    """
+    columns: dict[str, Values] = {**(changes or {}), **numbers}
+    axes = [axis(one, _read(one, values)) for one, values in columns.items()]
+    axes += [zipped(one) for one in zips]
+    work = StepWork(system=system, model=model, plan=plan)
+    space = Space(axes=tuple(axes), where=tuple(where))
+    means = Means(
+        store=None if store is None else Path(store),
+        workers=workers,
+        engine=Engine(engine),
+        scheduler=scheduler,
+        retry_failed=retry_failed,
+    )
+    asked = Asked(name=name, work=settled(work, space), space=space, means=means)
+    grid = run_sweep(asked, progress)
+    grid.check()
+    return grid
+
+
+def _read(name: str, values: Values) -> Values:
+    return values_in(name, values) if isinstance(values, str) and not is_context(name) else values
+
+
+def settled(work: StepWork, space: Space) -> StepWork:
+    """Return the work of a sweep with the one plan of its points, where nothing that moves it is swept.
+
+    Raises
+    ------
+    HeliographError
+        For a model, plan or choice that is wrong at every point.
+    """
+    for name in space.names:
+        work.check_name(name)
+    if any(is_context(name) for name in (*space.names, *work.fixed)):
+        return work
+    config = model_of(work.model)
+    base = work.base
+    if base is None:
+        return work
+    return dataclasses.replace(work, plan=plan_of(work.plan, model=config, system=base))

@@ -1,0 +1,311 @@
+"""Points of a sweep: values of each name, in grids or together, and conditions on them."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from simulator.errors import ParameterError, nearest
+from simulator.parameter_tree import quantity
+
+Value = float | str
+"""A number in SI, text with a unit, or the name of a part or choice."""
+MOST_VALUES = 10_000
+"""Most values of a range; a choice, hours of steps."""
+LOGARITHMIC = "log"
+"""Word for a range whose values are evenly apart on a logarithmic scale."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """Numbers from one end to another."""
+
+    low: float
+    """One end, SI."""
+    high: float
+    """The other."""
+    count: int | None
+    """Values, ends included; None where an optimiser may take any number between them."""
+    log: bool = False
+    """Whether they are apart by equal factors."""
+
+    def values(self, name: str) -> tuple[Value, ...]:
+        """Return the values of a grid.
+
+        Raises
+        ------
+        ParameterError
+            If the range does not say how many.
+        """
+        if self.count is None:
+            msg = f"{name}: a range of a grid needs its number of values; write LOW:HIGH:N, or points = N"
+            raise ParameterError(msg)
+        spaced = np.geomspace if self.log else np.linspace
+        return tuple(spaced(self.low, self.high, self.count).tolist())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """Names that vary together, most often one."""
+
+    names: tuple[str, ...]
+    """Names of what is swept."""
+    values: tuple[tuple[Value, ...], ...]
+    """A value for each name, at each place of the axis."""
+
+    def __post_init__(self) -> None:
+        if not self.values:
+            msg = f"{self.names[0]} has no values to sweep"
+            raise ParameterError(msg)
+
+
+def zipped(columns: Mapping[str, Sequence[Value]]) -> Axis:
+    """Return an axis of names that vary together.
+
+    Raises
+    ------
+    ParameterError
+        If they have different numbers of values.
+    """
+    lengths = {name: len(values) for name, values in columns.items()}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{name} has {count}" for name, count in lengths.items())
+        msg = f"names that vary together need as many values each: {told}"
+        raise ParameterError(msg)
+    return Axis(names=tuple(columns), values=tuple(zip(*columns.values(), strict=True)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space:
+    """All points of a sweep: every combination of the axes that meets the conditions."""
+
+    axes: tuple[Axis, ...]
+    """What varies, the last fastest."""
+    where: tuple[str, ...] = ()
+    """Conditions, see `condition`."""
+
+    def __post_init__(self) -> None:
+        if not self.axes:
+            msg = 'nothing to sweep; give values by name, such as laser_power_w=["2 mW", "20 mW"]'
+            raise ParameterError(msg)
+        twice = [name for name in self.names if self.names.count(name) > 1]
+        if twice:
+            msg = f"{twice[0]} is swept twice; give all its values in one place"
+            raise ParameterError(msg)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of what is swept, in order."""
+        return tuple(name for axis in self.axes for name in axis.names)
+
+    def values(self) -> dict[str, tuple[Value, ...]]:
+        """Return the values of each name as they were asked for, each once."""
+        return {
+            name: tuple(dict.fromkeys(row[place] for row in axis.values))
+            for axis in self.axes
+            for place, name in enumerate(axis.names)
+        }
+
+    @cached_property
+    def points(self) -> tuple[tuple[Value, ...], ...]:
+        """Values of all names at each point.
+
+        Raises
+        ------
+        ParameterError
+            If a condition cannot be read, or no point meets all.
+        """
+        wanted = [condition(text, self.names) for text in self.where]
+        rows = itertools.product(*(axis.values for axis in self.axes))
+        flat: Iterator[tuple[Value, ...]] = (tuple(itertools.chain.from_iterable(row)) for row in rows)
+        found = tuple(row for row in flat if all(meets(row) for meets in wanted))
+        if not found:
+            msg = f"no point meets {' and '.join(self.where)}; loosen a condition, or add values"
+            raise ParameterError(msg)
+        return found
+
+    def inputs(self) -> list[dict[str, Value]]:
+        """Return the values of all points by name."""
+        names = self.names
+        return [dict(zip(names, row, strict=True)) for row in self.points]
+
+
+def values_in(name: str, text: str) -> tuple[Value, ...] | Range:
+    """Return the values that a text lists.
+
+    Parameters
+    ----------
+    name : str
+        Path of what is swept, whose ending tells its unit.
+    text : str
+        ``value,value,...``, or ``LOW:HIGH:N``: so many values from end to end, evenly apart, or by equal
+        factors with ``:log`` behind it; ``LOW:HIGH`` or ``LOW:HIGH:log`` where an optimiser chooses. Ends may
+        have units.
+
+    Raises
+    ------
+    ParameterError
+        If it is none of them.
+    """
+    parts = [part.strip() for part in text.split(":")]
+    if len(parts) < 2 or not _begins_as_number(parts[0]):
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    log = parts[-1] == LOGARITHMIC
+    ends, counts = parts[:2], parts[2 : len(parts) - log]
+    if len(counts) > 1:
+        msg = f"'{name}={text}' is no range; write {name}=LOW:HIGH:N, or LOW:HIGH:N:{LOGARITHMIC}"
+        raise ParameterError(msg)
+    return range_of(name, *ends, count=counts[0] if counts else None, log=log)
+
+
+def range_of(name: str, low: Value, high: Value, *, count: object = None, log: bool = False) -> Range:
+    """Return a range whose ends may have units.
+
+    Raises
+    ------
+    ParameterError
+        If an end is no number, the number of values none, or a logarithmic range does not begin above zero.
+    """
+    ends = [
+        quantity(name.rpartition(".")[2], end, path=name) if isinstance(end, str) else float(end)
+        for end in (low, high)
+    ]
+    wanted = str(count).strip()
+    if count is not None and not (wanted.isdigit() and 2 <= int(wanted) <= MOST_VALUES):
+        msg = f"{name}: the number of values ({count}) must be a whole number of 2 to {MOST_VALUES}"
+        raise ParameterError(msg)
+    if not all(map(math.isfinite, ends)) or (log and min(ends) <= 0.0):
+        msg = f"{name}: a range ({low} to {high}) must be finite, and a logarithmic one above zero"
+        raise ParameterError(msg)
+    return Range(low=ends[0], high=ends[1], count=None if count is None else int(wanted), log=log)
+
+
+def _begins_as_number(text: str) -> bool:
+    return text[:1].isdigit() or text[:1] in ("-", "+", ".")
+
+
+_ORDERS: Mapping[type, Callable[[Any, Any], bool]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+_SUMS: Mapping[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+}
+_Term = Callable[[Sequence[Value]], Any]
+
+
+def condition(text: str, names: Sequence[str]) -> Callable[[Sequence[Value]], bool]:
+    """Return what tells whether a point meets a condition.
+
+    Parameters
+    ----------
+    text : str
+        Comparisons of what is swept with arithmetic, ``and``, ``or`` and ``not``, such as
+        ``plan.tp * plan.dp == 16`` or ``laser_power_w < '20 mW' or core == 'crossbar'``.
+    names : sequence of str
+        Names of what is swept, in the order of a point's values.
+
+    Raises
+    ------
+    ParameterError
+        If it cannot be read, or names what is not swept.
+    """
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError as error:
+        msg = f"condition '{text}' cannot be read; write comparisons such as laser_power_w < '20 mW'"
+        raise ParameterError(msg) from error
+    term = _term(tree, text, names)
+
+    def meets(point: Sequence[Value]) -> bool:
+        try:
+            return bool(term(point))
+        except (TypeError, ZeroDivisionError, OverflowError) as error:
+            msg = f"condition '{text}' fails at {dict(zip(names, point, strict=True))}: {error}"
+            raise ParameterError(msg) from error
+
+    return meets
+
+
+def _term(node: ast.expr, text: str, names: Sequence[str]) -> _Term:  # noqa: PLR0911 - one for each kind
+    match node:
+        case ast.Constant(value=int() | float() | str() as constant):
+            return lambda point: constant
+        case ast.Name() | ast.Attribute():
+            return _named(ast.unparse(node), text, names)
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            inside = _term(inner, text, names)
+            return lambda point: -inside(point)
+        case ast.UnaryOp(op=ast.Not(), operand=inner):
+            inside = _term(inner, text, names)
+            return lambda point: not inside(point)
+        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _SUMS:
+            one, other, work = _term(left, text, names), _term(right, text, names), _SUMS[type(sign)]
+            return lambda point: work(one(point), other(point))
+        case ast.BoolOp(op=sign, values=members):
+            terms = [_term(one, text, names) for one in members]
+            together = all if isinstance(sign, ast.And) else any
+            return lambda point: together(one(point) for one in terms)
+        case ast.Compare(left=left, ops=signs, comparators=others) if all(type(s) in _ORDERS for s in signs):
+            return _comparison([left, *others], [_ORDERS[type(sign)] for sign in signs], text, names)
+    msg = f"condition '{text}': '{ast.unparse(node)}' is more than names, numbers and comparisons"
+    raise ParameterError(msg)
+
+
+def _comparison(
+    nodes: Sequence[ast.expr], orders: Sequence[Callable[[Any, Any], bool]], text: str, names: Sequence[str]
+) -> _Term:
+    """Return a chain of comparisons; text beside the name of a quantity is read with its unit."""
+    every = [one for node in nodes for one in ast.walk(node)]
+    named = [ast.unparse(one) for one in every if isinstance(one, ast.Name | ast.Attribute)]
+    units = [name.rpartition(".")[2] for name in named if name in names]
+    terms = []
+    for one in nodes:
+        value = one.value if isinstance(one, ast.Constant) else None
+        if units and isinstance(value, str) and _begins_as_number(value):
+            number = quantity(units[0], value, path=f"condition '{text}'")
+            terms.append(_term(ast.Constant(number), text, names))
+        else:
+            terms.append(_term(one, text, names))
+
+    def compared(point: Sequence[Value]) -> bool:
+        found = [term(point) for term in terms]
+        return all(order(a, b) for order, a, b in zip(orders, found[:-1], found[1:], strict=True))
+
+    return compared
+
+
+def _named(name: str, text: str, names: Sequence[str]) -> _Term:
+    if name not in names:
+        msg = f"condition '{text}': {name} is not swept; {nearest(name, names)}"
+        raise ParameterError(msg)
+    place, unit = names.index(name), name.rpartition(".")[2]
+
+    def value(point: Sequence[Value]) -> Value:
+        found = point[place]
+        if isinstance(found, str) and _begins_as_number(found):
+            try:
+                return quantity(unit, found)
+            except ParameterError:  # a name that begins with a digit
+                return found
+        return found
+
+    return value

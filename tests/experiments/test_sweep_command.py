@@ -1,0 +1,75 @@
+import csv
+import json
+import sys
+
+import pytest
+
+from experiments.__main__ import main
+from experiments.cli import BAD_INPUT
+
+STUDY = """
+model = "gpt2"
+plan = "dp=8,global_batch=8"
+[sweep]
+laser_power_w = ["1 nW", "2 mW", "20 mW"]
+"""
+
+
+def call(capsys, *arguments):
+    code = main(list(map(str, arguments)))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture
+def study(tmp_path):
+    path = tmp_path / "laser.toml"
+    path.write_text(STUDY)
+    return path
+
+
+def test_a_study_file_runs_resumes_tells_and_exports(capsys, study, tmp_path):
+    code, out, error = call(capsys, "sweep", study, "--export", tmp_path / "grid.csv")
+    assert code == 0, error
+    assert "does not close" in " ".join(out.split())
+    with (tmp_path / "grid.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [float(row["laser_power_w"]) for row in rows] == pytest.approx([1e-9, 2e-3, 20e-3])
+    assert [bool(row["error"]) for row in rows] == [True, False, False]
+    status = json.loads(call(capsys, "sweep", study, "--status", "--json")[1])["sweeps"]
+    assert [{key: one[key] for key in ("name", "points", "done", "failed", "left")} for one in status] == [
+        {"name": "laser", "points": 3, "done": 2, "failed": 1, "left": 0}
+    ]
+    assert "sweep: 3 of 3" in call(capsys, "sweep", study)[2].splitlines()[0]
+    assert "sweep: 2 of 3" in call(capsys, "sweep", study, "--retry-failed")[2].splitlines()[0]
+
+
+def test_what_the_file_says_is_not_said_again(capsys, study):
+    for words in (("--set", "laser_power_w=1"), ("--system", "gpu_ocs"), ("--model", "gpt2")):
+        code, _, error = call(capsys, "sweep", study, *words)
+        assert code == BAD_INPUT
+        assert "says what is swept" in error
+    assert call(capsys, "sweep", study, "--export", "grid.xlsx")[0] == BAD_INPUT
+    assert "run the sweep first" in call(capsys, "sweep", study, "--status")[2]
+
+
+def test_without_what_writes_parquet_one_sentence_says_so(capsys, study, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    code, _, error = call(capsys, "sweep", study, "--export", tmp_path / "grid.parquet")
+    assert code == BAD_INPUT
+    assert "pip install 'heliograph[parquet]'" in error
+
+
+def test_any_study_is_swept_by_its_options(capsys, tmp_path):
+    path = tmp_path / "goodput.toml"
+    path.write_text('study = "cost goodput"\n[fixed]\nfabric = "rails"\n[sweep]\nmachine = [1024, 4096]\n')
+    code, out, error = call(capsys, "sweep", path, "--json")
+    assert code == 0, error
+    points = json.loads(out)["points"]
+    assert {row["machine"] for row in points} == {1024, 4096}
+    asked = json.loads(call(capsys, "cost", "goodput", "--fabric", "rails", "--machine", 1024, "--json")[1])
+    assert asked["options"]["machine"] == 1024
+    path.write_text('study = "cost godput"\n[sweep]\nmachine = [1]\n')
+    code, _, error = call(capsys, "sweep", path)
+    assert code == BAD_INPUT
+    assert "did you mean 'cost goodput'" in error
