@@ -173,7 +173,9 @@ def _pipeline_s(arrays: StepArrays, forward_s: np.ndarray, backward_s: np.ndarra
     # 1F1B: p microbatches are under way, so that a round trip bounds the period.
     period_s = np.maximum(busiest_s, np.maximum((whole_s + hops_s) / p, arrays.send_s))
     alternating = whole_s + hops_s + (m - 1) * busiest_s + np.maximum(0, m - p) * (period_s - busiest_s)
-    interleaved = m * busiest_s + (whole_s - busiest_s) / v + 2 * arrays.send_s * (p * v - 1)
+    # Fewer microbatches than stages wait in every chunk for the first one to come round.
+    filled_s = np.where(m < p, whole_s + (m - 1) * busiest_s / v, m * busiest_s + (whole_s - busiest_s) / v)
+    interleaved = filled_s + 2 * arrays.send_s * (p * v - 1)
     first_s = forward_s.max(axis=1) + backward_s.max(axis=1)
     forward_first = whole_s + hops_s + (m - 1) * np.maximum(first_s, 2 * arrays.send_s)
     weights_s = arrays.weights_s.max(axis=1)

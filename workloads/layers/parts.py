@@ -211,15 +211,12 @@ def exchange(parts: Parts, name: str, *, returns: bool = False) -> tuple[Step, .
 
 def sent(parts: Parts) -> int:
     """Return the elements that every rank sends to the experts of one block, if they have room for all."""
-    share, config = parts.share, parts.config
-    return share.tokens * config.hidden * config.experts_per_token // share.axes.stream_cut
+    return parts.stream * parts.config.experts_per_token
 
 
 def exchanged(parts: Parts) -> int:
     """Return the elements that a rank gets for the experts of one block, its own included."""
-    share = parts.share
-    elements = share.tokens * parts.config.hidden * visits(parts.config, share)
-    return int(elements) // share.axes.stream_cut
+    return int(parts.stream * visits(parts.config, parts.share))
 
 
 def counts(parts: Parts) -> tuple[Step, ...]:
@@ -286,8 +283,8 @@ class Parts:
 
     @property
     def stream_tokens(self) -> int:
-        """Tokens of the residual stream on this rank."""
-        return self.share.tokens // self.share.axes.stream_cut
+        """Tokens of the residual stream on the rank with most; others have one less where ranks do not divide."""
+        return -(-self.share.tokens // self.share.axes.stream_cut)
 
     @property
     def stream(self) -> int:

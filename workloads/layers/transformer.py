@@ -21,7 +21,7 @@ from simulator.operators import (
 from workloads.layers.parts import Boundary, Exchange, Gather, Parts, Step
 from workloads.layers.retrieval import RetrievalParts
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.choices import Attention, ContextExchange, Recompute
+from workloads.plan.choices import Attention, ContextExchange, Kept, Recompute
 from workloads.plan.plan import Plan, Share
 
 Item = tuple[MatMul | Elementwise | Collective | Overlapped, int]
@@ -35,6 +35,10 @@ CORE_ATTENTION = SCORES | {
     f"{part}.{kind}" for part in ("attention", "retrieval") for kind in ("softmax", "values")
 }
 """Steps that selective recomputation repeats (arXiv:2205.05198, section 5)."""
+NORMED = frozenset({"attention.norm", "mlp.norm", "block.norm", "attention.latent_norms"})
+"""Norms of a block whose outputs may be computed again."""
+PROJECTIONS = frozenset({"attention.queries", "attention.keys_values", "attention.rotary"})
+"""Latent attention's way from latents to heads."""
 CONSTANT_INPUT = frozenset({"attention.positions", "retrieval.positions"})
 """Products with a weight of something that no gradient reaches: encodings of positions."""
 CAST_WITH_INPUT = frozenset(
@@ -52,6 +56,8 @@ CAST_WITH_INPUT = frozenset(
 more bytes than in 16 bits (Transformer Engine's LayerNormLinear and LayerNormMLP)."""
 CAST_WITH_GRADIENT = frozenset({"mlp.gate_up", "mlp.up"})
 """Products whose output's gradient is written in fp8 by the activation's backward pass."""
+FP8_BYTES = 1
+"""Bytes of an element in fp8."""
 CAST_FLOPS = 2
 """Operations of a cast per element: the largest value and the scale."""
 PASSES_THROUGH = frozenset(
@@ -114,6 +120,8 @@ class _Walker:
                     items.append((self._gathered(step, Phase.FORWARD), 1))
                 case MatMul():
                     items.extend((*self._input_cast(step), (step, 1)))
+                case Elementwise():
+                    items.extend(((step, 1), *self._kept_cast(step)))
                 case _:
                     items.append((step, 1))
         return tuple(items)
@@ -154,6 +162,20 @@ class _Walker:
         if self.share.recompute.kind is Recompute.FULL:
             return ((summed, 1),)
         return ((self._gathered(step, Phase.GRAD_INPUT), 1), (summed, 1))
+
+    def _kept_cast(self, step: Elementwise) -> tuple[Item, ...]:
+        """Return what it takes to keep what an activation reads in one byte, written as it is read."""
+        if self.share.precision.kept_activations is not Kept.FP8 or step.name != "mlp.activation":
+            return ()
+        elements = step.read_bytes / self.share.precision.element_bytes
+        cast = replace(
+            step,
+            name="mlp.kept_cast",
+            flops=CAST_FLOPS * elements,
+            read_bytes=0.0,
+            written_bytes=elements * FP8_BYTES,
+        )
+        return ((cast, 1),)
 
     def _input_cast(self, product: MatMul) -> tuple[Item, ...]:
         if product.name in CAST_WITH_INPUT:
@@ -245,8 +267,10 @@ def backward_layer(config: TransformerConfig, share: Share) -> tuple[Item, ...]:
     -----
     Full recomputation repeats the whole forward block with its traffic; selective repeats core attention. A
     flash kernel repeats the scores by itself (arXiv:2205.14135, algorithm 4), hence selective adds nothing to
-    it. The third gather of sequence parallelism (the input of each weight gradient) is left out, for
-    Megatron-LM hides it behind the input gradient.
+    it.
+    Operators that the plan names run once more, each from what is kept. The third gather of sequence
+    parallelism (the input of each weight gradient) is left out, for Megatron-LM hides it behind the input
+    gradient.
     """
     return backward_steps(Parts(config=config, share=share, layer="block").block(), share)
 
@@ -266,7 +290,20 @@ def backward_steps(steps: tuple[Step, ...], share: Share) -> tuple[Item, ...]:
         again = tuple(step for step in steps if step.name in CORE_ATTENTION)
     if share.recompute.kind is Recompute.FULL:
         again = (*steps, *again) if share.recompute.attention is Attention.FLASH else steps
-    return (*walker.forward(again), *walker.backward(steps))
+    named = repeated_operators(share)
+    by_name = tuple(step for step in steps if step.name in named)
+    return (*walker.forward((*by_name, *again)), *walker.backward(steps))
+
+
+def repeated_operators(share: Share) -> frozenset[str]:
+    """Return the names of the operators that a plan computes again one by one."""
+    chosen = share.recompute
+    return frozenset().union(
+        NORMED if chosen.recompute_norms else (),
+        PROJECTIONS if chosen.recompute_projections else (),
+        {"mlp.activation"} if chosen.recompute_activation else (),
+        CORE_ATTENTION if chosen.recompute_attention else (),
+    )
 
 
 def ring_layer(

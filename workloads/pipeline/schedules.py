@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 from simulator.amounts import Amount, smaller
 from simulator.errors import WorkloadError
@@ -69,48 +70,55 @@ def one_forward_one_backward(stages: int, microbatches: int) -> Order:
     return tuple(order)
 
 
+def interleaved_groups(stages: int, microbatches: int) -> tuple[range, ...]:
+    """Return the groups of microbatches that go through one chunk after the other.
+
+    Notes
+    -----
+    As many as there are whole groups of p, none smaller than p unless there are fewer microbatches at all,
+    the larger ones first: a smaller group behind others would wait for passes that wait for it.
+    """
+    count = max(1, microbatches // stages)
+    least, more = divmod(microbatches, count)
+    ends = [group * least + min(group, more) for group in range(count + 1)]
+    return tuple(range(start, end) for start, end in pairwise(ends))
+
+
 def interleaved(stages: int, microbatches: int, chunks: int) -> Order:
     """Return 1F1B on stages that hold several chunks of blocks each.
 
     Parameters
     ----------
     stages, microbatches, chunks : int
-        At least 1 each; the stages must divide the microbatches.
-
-    Raises
-    ------
-    WorkloadError
-        If they do not.
+        At least 1 each.
 
     Notes
     -----
-    Chunk *c* of stage *i* is part c p + i of the model. Microbatches go in groups of p, each group through
-    one chunk after the other. Stage *i* runs 2 (p - 1 - i) + (v - 1) p passes ahead. With equal times the
-    bubble is (p - 1) / (v m) of the ideal time, and the first stage keeps (p - 1) / (p v) more than without
-    interleaving.
+    Chunk *c* of stage *i* is part c p + i of the model. Microbatches go in groups of p, or of p and a few
+    more where p does not divide them (`interleaved_groups`), each group through one chunk after the other.
+    Stage *i* runs 2 (p - 1 - i) + (v - 1) n passes ahead, n being the first group's microbatches. With equal
+    times the bubble is (p - 1) / (v m) of the ideal time, and groups of p keep (p - 1) / (p v) more on the
+    first stage than without interleaving. Fewer microbatches than stages wait in every chunk for the first
+    one to come round (any number is allowed in Llama 3's runs, section 3.3.2).
 
     References
     ----------
-    Narayanan et al., arXiv:2104.04473, section 2.2.2; Korthikanti et al., arXiv:2205.05198, section 4.2.3.
+    Narayanan et al., arXiv:2104.04473, section 2.2.2; Korthikanti et al., arXiv:2205.05198, section 4.2.3;
+    The Llama 3 herd of models, arXiv:2407.21783, section 3.3.2.
     """
     if chunks == 1:
         return one_forward_one_backward(stages, microbatches)
-    if microbatches % stages:
-        msg = (
-            f"schedule: stages ({stages}) must divide microbatches ({microbatches}) to interleave; "
-            f"try {-(-microbatches // stages) * stages} microbatches"
-        )
-        raise WorkloadError(msg)
-    round_of = [(chunk, place) for chunk in range(chunks) for place in range(stages)]
+    groups = interleaved_groups(stages, microbatches)
     forward = [
-        Slot(start + place, Pass.FORWARD, chunk)
-        for start in range(0, microbatches, stages)
-        for chunk, place in round_of
+        Slot(microbatch, Pass.FORWARD, chunk)
+        for group in groups
+        for chunk in range(chunks)
+        for microbatch in group
     ]
     backward = [Slot(slot.microbatch, Pass.BACKWARD, chunks - 1 - slot.chunk) for slot in forward]
     order = []
     for stage in range(stages):
-        ahead = min(2 * (stages - 1 - stage) + (chunks - 1) * stages, len(forward))
+        ahead = min(2 * (stages - 1 - stage) + (chunks - 1) * len(groups[0]), len(forward))
         slots = forward[:ahead]
         for pair in range(len(forward) - ahead):
             slots += [forward[ahead + pair], backward[pair]]

@@ -44,6 +44,13 @@ class Precision(StrEnum):
         return 1 if self is Precision.FP8 else self.element_bytes
 
 
+class Kept(StrEnum):
+    """Form of activations between the passes: as stored, or operands cast to fp8."""
+
+    STORED = "stored"
+    FP8 = "fp8"
+
+
 class ContextExchange(StrEnum):
     """Exchange by which context-parallel ranks let every query meet every key.
 

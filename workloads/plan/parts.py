@@ -32,6 +32,7 @@ from workloads.plan.choices import (
     ContextExchange,
     Exchange,
     ExpertExchange,
+    Kept,
     Optimizer,
     Place,
     Precision,
@@ -441,6 +442,40 @@ class Recomputation(_Part):
     arXiv:1904.10509; BigBird, arXiv:2007.14062). 0: all of them."""
     fused: bool = True
     """Whether element-wise operations in a row share a kernel, or each has its own."""
+    recompute_norms: bool = False
+    """Whether the outputs of norms are computed again (DeepSeek-V3, arXiv:2412.19437, section 3.2.3)."""
+    recompute_activation: bool = False
+    """Whether what the activation of a feed-forward part hands on (SwiGLU, GELU) is computed again from what
+    it read (the same section; fused SwiGLU kernels do so). Experts then weight it as the router says before
+    their last product, so that what they return is not kept (Megatron-LM's weighted SwiGLU)."""
+    recompute_projections: bool = False
+    """Whether latent attention's products from latents to heads are computed again (the same section)."""
+    recompute_attention: bool = False
+    """Whether core attention is computed again, its kernel run once more, and its output not kept."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = tuple(
+        Rule(
+            lambda p, name=name: getattr(p, name) & trait(p.kind, lambda one: one is Recompute.FULL),
+            lambda p, name=name: f"recompute=full computes everything again; leave {name} out",
+            "recompute=full and operators named beside it",
+        )
+        for name in (
+            "recompute_norms",
+            "recompute_activation",
+            "recompute_projections",
+            "recompute_attention",
+        )
+    )
+
+    @property
+    def by_operator(self) -> bool:
+        """Whether some operators are computed again by name."""
+        return (
+            self.recompute_norms
+            or self.recompute_activation
+            or self.recompute_projections
+            or self.recompute_attention
+        )
 
     KIND: ClassVar[str] = "recompute"
     MAY_BE_ZERO: ClassVar[frozenset[str]] = frozenset({"attention_keys"})
@@ -561,6 +596,14 @@ class Formats(_Part):
     """Stored form of weights and activations; fp8 stores bf16 and multiplies with weights in fp8."""
     grad_bytes: int = 4
     """Bytes of an accumulated gradient: 4 (fp32, the usual choice) or 2."""
+    master_bytes: int = 4
+    """Bytes of the optimizer's copy of a parameter: 4 (fp32), or 2, where the stored weights themselves are
+    updated and no copy is kept."""
+    moment_bytes: int = 4
+    """Bytes of each of the optimizer's moments: 4 (fp32), or 2 (DeepSeek-V3, arXiv:2412.19437, 3.3.3)."""
+    kept_activations: Kept = Kept.STORED
+    """Form in which operands of products and what activation functions read are kept for the backward pass;
+    what norms read of the residual stream stays as it is stored (DeepSeek-V3, arXiv:2412.19437, 3.3.3)."""
     optimizer: Optimizer = Optimizer.ADAM
     """What turns gradients into steps."""
     weight_sparsity: WeightSparsity = WeightSparsity.NONE
@@ -574,6 +617,22 @@ class Formats(_Part):
         Rule(
             lambda p: p.grad_bytes not in {2, 4},
             "plan: grad_bytes ({p.grad_bytes}) must be 2 or 4",
+        ),
+        *(
+            Rule(
+                lambda p, name=name: getattr(p, name) not in {2, 4},
+                lambda p, name=name: f"plan: {name} ({getattr(p, name)}) must be 2 or 4",
+            )
+            for name in ("master_bytes", "moment_bytes")
+        ),
+        Rule(
+            lambda p: p.master_bytes == 2 and p.kind in {Precision.FP32, Precision.FP16},
+            "master_bytes=2 updates the stored weights, which {p.kind} cannot hold in two bytes; use "
+            "precision=bf16",
+        ),
+        Rule(
+            lambda p: p.moment_bytes == 2 and p.optimizer not in {Optimizer.ADAM, Optimizer.MOMENTUM},
+            "moment_bytes=2 is for moments that are kept whole, not for {p.optimizer}; use optimizer=adam",
         ),
         Rule(
             lambda p: p.pruned and p.kind is Precision.FP32,
@@ -594,6 +653,11 @@ class Formats(_Part):
     def linear_bytes(self) -> int:
         """Bytes of one operand's element in a block's products with weights."""
         return self.kind.linear_bytes
+
+    @property
+    def keeps_master(self) -> bool:
+        """Whether the optimizer keeps a copy of every parameter in more bits than it is stored in."""
+        return self.kind is not Precision.FP32 and self.master_bytes > self.element_bytes
 
     @property
     def pruned(self) -> bool:

@@ -233,7 +233,9 @@ _ORDER = """
     experts.expert_affinity experts.exchange_counts experts.expert_exchange axes.whole_experts
     traffic.overlap_experts traffic.overlap_tensor axes.tensor_grid axes.tensor_depth batch.steps
     traffic.exchange traffic.servers traffic.delay traffic.asynchronous precision.weight_sparsity
-    precision.weight_density recompute.attention_keys
+    precision.weight_density recompute.attention_keys precision.master_bytes precision.moment_bytes
+    precision.kept_activations recompute.recompute_norms recompute.recompute_activation
+    recompute.recompute_projections recompute.recompute_attention
 """
 KEYS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {

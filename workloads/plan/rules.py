@@ -21,6 +21,7 @@ from workloads.plan.choices import (
     WEIGHT_BLOCK,
     ContextExchange,
     ExpertExchange,
+    Kept,
     Precision,
     TensorGrid,
 )
@@ -29,7 +30,7 @@ from workloads.plan.plan import PARTS, Plan
 
 HEADS = "tensor ranks do not divide heads or widths"
 CONTEXT = "context ranks do not divide the sequence, or windows are not cut"
-TOKENS = "tensor ranks do not divide a microbatch's tokens"
+TOKENS = "more tensor ranks than a microbatch's tokens, or rows that do not divide it"
 STAGES = "more stages than blocks"
 EXPERTS = "expert ranks are not of the data ranks"
 BATCH = "data ranks and microbatch do not divide the batch"
@@ -192,6 +193,16 @@ GRID_RULES = (
 )
 """Tensor-parallel ranks on a grid form its squares, over which the model can be cut."""
 
+
+def _places(config: TransformerConfig, plan: Plan) -> int:
+    """Return what is shared over stages and chunks: blocks, and embedding and head where they count."""
+    return config.layers + 2 * plan.schedule.embedding_as_layers
+
+
+def _places_phrase(plan: Plan) -> str:
+    return "layers, embedding and head" if plan.schedule.embedding_as_layers else "layers"
+
+
 AXES_RULES = (
     _divides(
         "context",
@@ -234,17 +245,18 @@ AXES_RULES = (
         when=lambda c, p: p.axes.columns % c.kv_heads != 0,
         subject=HEADS,
     ),
-    _divides(
-        "tensor",
-        lambda _, p: p.axes.tp,
-        lambda _, p: "micro_batch x sequence_length" + (" / context" if p.axes.cp > 1 else ""),
-        lambda _, p: p.share.tokens,
-        when=lambda _, p: p.axes.sequence_parallel,
-        subject=TOKENS,
+    Rule(
+        lambda _, p: p.axes.sequence_parallel & (p.axes.tp > p.share.tokens),
+        "tensor ({p.axes.tp}) must be at most the tokens of a microbatch ({p.share.tokens}), which its ranks "
+        "share; lower tp",
+        TOKENS,
     ),
     Rule(
-        lambda c, p: p.axes.pp > c.layers,
-        "pipeline ({p.axes.pp}) must be at most layers ({c.layers}); try {c.layers} or fewer",
+        lambda c, p: p.axes.pp > _places(c, p),
+        lambda c, p: (
+            f"pipeline ({p.axes.pp}) must be at most {_places_phrase(p)} ({_places(c, p)}); try "
+            f"{_places(c, p)} or fewer"
+        ),
         STAGES,
     ),
     Rule(
@@ -393,18 +405,10 @@ SCHEDULE_RULES = (
         CHUNKS,
     ),
     Rule(
-        lambda c, p: (p.schedule.vpp > 1) & (p.axes.pp * p.schedule.vpp > c.layers),
+        lambda c, p: (p.schedule.vpp > 1) & (p.axes.pp * p.schedule.vpp > _places(c, p)),
         lambda c, p: (
-            f"pipeline x vpp ({p.axes.pp} x {p.schedule.vpp}) must be at most layers ({c.layers}); try vpp "
-            f"of {c.layers // p.axes.pp} or less"
-        ),
-        CHUNKS,
-    ),
-    Rule(
-        lambda _, p: (p.schedule.vpp > 1) & (p.microbatches % p.axes.pp != 0),
-        lambda _, p: (
-            f"microbatches ({p.microbatches}) must be a multiple of pipeline ({p.axes.pp}) with vpp; try a "
-            f"global_batch that is a multiple of {_batch_of(p, p.axes.pp)}"
+            f"pipeline x vpp ({p.axes.pp} x {p.schedule.vpp}) must be at most {_places_phrase(p)} "
+            f"({_places(c, p)}); try vpp of {_places(c, p) // p.axes.pp} or less"
         ),
         CHUNKS,
     ),
@@ -580,6 +584,21 @@ TRAFFIC_RULES = (
 """Traffic has the ranks that it runs between."""
 
 
+KEPT_RULES = (
+    Rule(
+        lambda c, p: p.recompute.recompute_projections & (c.kv_rank == 0),
+        "recompute_projections needs latent attention, which {c.name} has not; leave it out",
+    ),
+    Rule(
+        lambda c, p: (
+            (c.retrieval is not None) & (p.recompute.by_operator | (p.precision.kept_activations is Kept.FP8))
+        ),
+        "{c.name}: recomputation by operator and activations kept in fp8 are not modelled with retrieval; "
+        "try recompute=full",
+    ),
+)
+"""Activations that are computed again or kept in fewer bits are there."""
+
 RETRIEVAL_RULES = (
     Rule(
         lambda c, p: (c.positions is Positions.RELATIVE) & ((p.axes.cp > 1) | (p.axes.side > 1)),
@@ -670,6 +689,7 @@ RULES = (
     *SCHEDULE_RULES,
     *SHARDING_RULES,
     *TRAFFIC_RULES,
+    *KEPT_RULES,
     *RETRIEVAL_RULES,
     *SPARSITY_RULES,
 )

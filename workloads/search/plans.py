@@ -476,14 +476,16 @@ def kept_blocks(plans: PlanArrays, blocks_P3: np.ndarray) -> np.ndarray:
 
     Notes
     -----
-    What a schedule states (`Schedule.in_flight`); interleaved ones run 2 (p - 1 - i) + (v - 1) p passes ahead
-    (arXiv:2104.04473, section 2.2.2), each through a chunk, here of mean size.
+    What a schedule states (`Schedule.in_flight`); interleaved ones run 2 (p - 1 - i) + (v - 1) n passes
+    ahead with a first group of n (`workloads.pipeline.schedules.interleaved`), each through a chunk, here of
+    mean size.
     """
     plan: Any = plans.by_stage
     p, m, v = plan.axes.pp, plan.microbatches, plan.schedule.vpp
     woven = int(plan.traffic.overlap_experts)
     stage = np.concatenate([np.zeros_like(p), np.minimum(1, p - 1), p - 1], axis=1)
-    chunked = np.minimum(2 * (p - 1 - stage) + (v - 1) * p + 1 + woven, m * v) * blocks_P3 / v
+    group = -(-m // np.maximum(1, m // p))
+    chunked = np.minimum(2 * (p - 1 - stage) + (v - 1) * group + 1 + woven, m * v) * blocks_P3 / v
     chunked = np.minimum(chunked, m * blocks_P3)
     kept = trait(plan.schedule.kind, lambda one: one.in_flight(p, m, stage))
     return np.where(v > 1, chunked, smaller(kept + woven, m) * blocks_P3)

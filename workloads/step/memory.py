@@ -16,8 +16,9 @@ from simulator.node import Host
 from workloads.layers.retrieval import cross_activation_bytes, encoder_activation_bytes
 from workloads.layers.routing import visits
 from workloads.layers.sparsity import INT4_BYTES, INT8_BYTES, extra_weight_bytes
+from workloads.layers.transformer import FP8_BYTES
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.choices import Attention, ContextExchange, Place, Precision, Recompute
+from workloads.plan.choices import Attention, ContextExchange, Kept, Place, Precision, Recompute
 from workloads.plan.parallelism import default_sequence_length
 from workloads.plan.plan import Plan, Share
 from workloads.plan.rules import check, keeps_rules
@@ -34,6 +35,13 @@ from workloads.step.sharding import (
     whole_stage,
 )
 
+RECOMPUTED_OPERATORS = (
+    "recompute_norms",
+    "recompute_activation",
+    "recompute_projections",
+    "recompute_attention",
+)
+"""Keys of a plan that name operators to compute again."""
 MASK_BYTES = 1
 """Bytes of one element of a dropout mask."""
 LOGIT_BYTES = 4
@@ -76,10 +84,20 @@ def layer_activation_bytes(config: TransformerConfig, share: Share) -> float:
     """
     width = share.precision.element_bytes
     stream = share.tokens * config.hidden
-    shared = share.axes.stream_cut
+    shared = _stream_share(share)
     if share.recompute.kind is Recompute.FULL:
         return width * stream / shared
     return _stream_bytes(config, share) / shared + _sharded_bytes(config, share) / share.axes.tp
+
+
+def _stream_share(share: Share) -> float:
+    """Return over how many ranks the stream is cut; fewer than there are if the fullest has more tokens."""
+    return share.tokens / -(-share.tokens // share.axes.stream_cut)
+
+
+def operand_bytes(share: Share) -> int:
+    """Return the bytes in which an operand of a product with weights is kept."""
+    return FP8_BYTES if share.precision.kept_activations is Kept.FP8 else share.precision.linear_bytes
 
 
 def _stream_bytes(config: TransformerConfig, share: Share) -> float:
@@ -87,30 +105,36 @@ def _stream_bytes(config: TransformerConfig, share: Share) -> float:
     width = share.precision.element_bytes
     masks = 2 * MASK_BYTES if config.dropout else 0
     # Latents before and after their norms.
-    latents = (config.query_rank + config.kv_rank) * (width + share.precision.linear_bytes)
+    normed = 0 if share.recompute.recompute_norms else 1
+    latents = (config.query_rank + config.kv_rank) * (width + normed * share.precision.linear_bytes)
     latents += 2 * width * config.hidden if config.post_norms else 0  # what norms after the halves read
     if config.experts == 1:
         inputs = 1 if config.parallel else 2
-        kept = inputs * (width + share.precision.linear_bytes) + masks
+        kept = inputs * (width + normed * operand_bytes(share)) + masks
         return share.tokens * (config.hidden * kept + latents)
     # Norm inputs and outputs (4); per visit the copy that an expert reads and the one that is combined (2).
-    stored: float = 3 * width + share.precision.linear_bytes
-    stored += visits(config, share) * (width + share.precision.linear_bytes)
+    combined = 0 if share.recompute.recompute_activation else width
+    stored: float = 2 * width + normed * (width + operand_bytes(share))
+    stored += visits(config, share) * (combined + operand_bytes(share))
     return share.tokens * (config.hidden * (stored + masks) + latents + config.experts * LOGIT_BYTES)
 
 
 def _sharded_bytes(config: TransformerConfig, share: Share) -> float:
     """Tensors cut by heads or by the inner width: operands of attention, of the activation and of down."""
-    width = share.precision.element_bytes
-    operand = share.precision.linear_bytes
+    recompute = share.recompute
+    operand = operand_bytes(share)
+    width = operand if share.precision.kept_activations is Kept.FP8 else share.precision.element_bytes
     pairs = share.axes.columns * (share.axes.key_width(config) + share.axes.value_width(config))
     if config.qk_norm:  # queries and keys before their norms
         pairs += config.query_width + share.axes.columns * share.axes.key_width(config)
-    attention = width * (config.query_width + pairs) + operand * config.context_width
+    attention = 0 if recompute.recompute_projections else width * (config.query_width + pairs)
+    attention += 0 if recompute.recompute_attention else operand * config.context_width
     worked = visits(config, share) + config.shared_experts
-    inner = (width * config.ffn_branches + operand) * config.ffn_hidden * worked
+    handed_on = 0 if recompute.recompute_activation else operand
+    inner = (width * config.ffn_branches + handed_on) * config.ffn_hidden * worked
     total = float(share.tokens * (attention + inner))
-    if share.recompute.attention is Attention.FULL and share.recompute.kind is Recompute.NONE:
+    scores = recompute.kind is Recompute.NONE and not recompute.recompute_attention
+    if recompute.attention is Attention.FULL and scores:
         total += _score_bytes(config, share)
     return total
 
@@ -153,6 +177,9 @@ def buffer_bytes(config: TransformerConfig, plan: Plan, stage: int) -> float:
         total += 2 * stream / cut
     if plan.recompute.kind is not Recompute.NONE:
         total += _recomputed_bytes(config, plan.share)
+    elif plan.recompute.by_operator:
+        bare = plan.share.with_(**dict.fromkeys(RECOMPUTED_OPERATORS, False))
+        total += layer_activation_bytes(config, bare) - layer_activation_bytes(config, plan.share)
     if whole_stage(config, plan, stage).head:
         total += (
             plan.share.tokens * plan.axes.padded_vocabulary(config) / plan.axes.tp * (width + LOGIT_BYTES)

@@ -298,14 +298,8 @@ UPDATE_FLOPS = MappingProxyType(
 )
 """Operations per parameter. Adam: two moments, their corrections, the root, the step and the decay; in 8 bits
 four more per moment to unpack and pack; Adafactor: the square, two sums, the root, the clip, the step."""
-_MOMENTS = MappingProxyType(
-    {
-        Optimizer.ADAM: 2.0 * VALUE_BYTES,
-        Optimizer.ADAM_8BIT: 2 * (1 + VALUE_BYTES / BLOCK_VALUES),
-        Optimizer.MOMENTUM: 1.0 * VALUE_BYTES,
-        Optimizer.SGD: 0.0,
-    }
-)
+MOMENTS = MappingProxyType({Optimizer.ADAM: 2, Optimizer.MOMENTUM: 1, Optimizer.SGD: 0})
+"""Moments of a parameter that are kept whole."""
 
 
 def factored_bytes(rows: int, columns: int) -> int:
@@ -321,8 +315,10 @@ def moment_bytes(config: TransformerConfig, axes: Axes, formats: Formats) -> flo
     Adafactor without momentum keeps 4 (r + c) / (r c) bytes a parameter of an r x c matrix; the mean over a
     block's matrices on one rank stands for all parameters. Vectors (norms, biases) are not factored.
     """
-    if formats.optimizer is not Optimizer.ADAFACTOR:
-        return _MOMENTS[formats.optimizer]
+    if formats.optimizer in MOMENTS:
+        return float(MOMENTS[formats.optimizer] * formats.moment_bytes)
+    if formats.optimizer is Optimizer.ADAM_8BIT:
+        return 2 * (1 + VALUE_BYTES / BLOCK_VALUES)
     hidden, tp = config.hidden // axes.side, axes.columns
     query, kv, inner = config.query_width // tp, axes.key_width(config), config.ffn_hidden // tp
     experts = config.experts // axes.ep
@@ -340,7 +336,7 @@ def optimizer_bytes(config: TransformerConfig, axes: Axes, formats: Formats) -> 
     gradients, 16 for fp32; of these 12, 16 and 8 can be shared (Megatron-LM, distributed optimizer), and 16
     for bf16 with two-byte gradients and no fp32 copy of them (ZeRO, arXiv:1910.02054).
     """
-    copies = 0 if formats.kind is Precision.FP32 else MASTER_BYTES
+    copies = MASTER_BYTES if formats.keeps_master else 0
     if formats.kind is Precision.FP16 and formats.grad_bytes < MAIN_GRADIENT_BYTES:
         copies += MAIN_GRADIENT_BYTES
     return moment_bytes(config, axes, formats) + copies
@@ -356,10 +352,8 @@ def update_work(config: TransformerConfig, plan: Plan, held: RankParameters) -> 
     count = optimizer_share(plan, held)
     state = optimizer_bytes(config, plan.axes, plan.precision)
     stored = plan.precision.element_bytes
-    # fp32 weights are their own master: they are read as weights rather than as optimizer state.
-    read = (
-        state + plan.precision.grad_bytes + (stored if plan.precision.kind is Precision.FP32 else 0)
-    ) * count
+    # Weights that are their own master are read as weights rather than as optimizer state.
+    read = (state + plan.precision.grad_bytes + (0 if plan.precision.keeps_master else stored)) * count
     written = (state + stored) * count
     if plan.precision.kind is Precision.FP8:
         read += stored * (held.total - held.pruned)

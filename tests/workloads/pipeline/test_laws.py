@@ -9,6 +9,7 @@ from simulator.operators import Collective
 from tests.workloads.ideal import EVEN, PLAN, ideal_s, product_flops, run, sent, sequences
 from workloads.models.config import load_model
 from workloads.pipeline import schedules
+from workloads.pipeline.pipeline import PassTimes, Pipeline, play
 from workloads.pipeline.stages import balanced_layers
 from workloads.plan.parallelism import parse_plan
 from workloads.plan.plan import Plan
@@ -25,6 +26,34 @@ def test_interleaving_divides_the_bubble_by_the_chunks(pp, vpp, microbatches):
     plan = PLAN.with_(pp=pp, vpp=vpp, global_batch=microbatches)
     took = run(EVEN, plan).makespan_s
     assert took / ideal_s(EVEN, plan) - 1 == pytest.approx((pp - 1) / (vpp * microbatches), rel=1e-2)
+
+
+@pytest.mark.parametrize("stages", [2, 3, 5, 8])
+@pytest.mark.parametrize("chunks", [2, 3])
+def test_any_number_of_microbatches_interleaves_without_further_waiting(stages, chunks):
+    """(p-1)/v passes idle as with whole groups; fewer microbatches than stages follow each other by 1/v."""
+    for microbatches in range(1, 3 * stages):
+        pipeline = Pipeline(
+            schedule=schedules.ONE_FORWARD_ONE_BACKWARD, stages=stages, microbatches=microbatches, vpp=chunks
+        )
+        took = max(one.end for one in play(pipeline, PassTimes(forward=1, inputs=1, weights=1)))
+        idle = (stages - 1) / chunks
+        ideal = microbatches + idle if microbatches >= stages else stages + (microbatches - 1) / chunks
+        assert took == pytest.approx(3 * ideal)
+        ahead = 2 * (stages - 1) + (chunks - 1) * -(-microbatches // max(1, microbatches // stages))
+        assert pipeline.kept(0, (1.0,) * chunks) <= min(ahead + 1, microbatches * chunks)
+
+
+def test_stages_that_hold_the_embedding_or_the_head_alone_lose_no_work():
+    """Llama 3's 126 blocks on 16 stages of 8 chunks (arXiv:2407.21783, section 3.3.2), here 14 on 4 of 4."""
+    config = replace(EVEN, layers=14)
+    plan = PLAN.with_(pp=4, vpp=4, embedding_as_layers=True)
+    check(config, plan)
+    step = build_step(config, plan)
+    assert product_flops(step) == step.model_flops
+    held = [memory_by_kind(config, plan, stage)["weights"] for stage in range(4)]
+    assert held[0] < held[1] == held[2] > held[3]
+    assert run(config, plan).makespan_s < run(config, plan.with_(vpp=1)).makespan_s
 
 
 def test_interleaving_sends_v_times_as_much_between_stages():
@@ -74,8 +103,8 @@ def test_interleaving_loses_no_work_and_no_parameter():
         ("vpp=2,pp=2,schedule=gpipe", "needs schedule=1f1b, not gpipe"),
         ("vpp=9,pp=2", r"pipeline x vpp \(2 x 9\) must be at most layers \(16\); try vpp of 8 or less"),
         (
-            "vpp=2,pp=4,global_batch=6",
-            r"microbatches \(6\) must be a multiple of pipeline \(4\)",
+            "vpp=10,pp=2,embedding_as_layers=true",
+            r"at most layers, embedding and head \(18\); try vpp of 9 or less",
         ),
     ],
 )

@@ -38,7 +38,7 @@ def test_long_names_are_understood():
 def test_every_field_of_every_part_has_one_key():
     fields = [(part, item.name) for part, kind in PARTS.items() for item in dataclasses.fields(kind)]
     assert sorted(KEYS.values()) == sorted(fields)
-    assert len(KEYS) == len(fields) == 52
+    assert len(KEYS) == len(fields) == 59
 
 
 values = st.fixed_dictionaries(
@@ -170,7 +170,8 @@ def test_plan_takes_known_choices_only():
     [
         ("gpt2", "tp=8", r"tensor \(8\) must divide heads \(12\); try 1, 2, 3, 4, 6 or 12"),
         ("palm-540b", "tp=32", r"tensor \(32\) must divide heads \(48\)"),
-        ("llama-3-8b", "tp=8,sequence=12", r"tensor \(8\) must divide micro_batch x sequence_length \(12\)"),
+        ("llama-3-8b", "tp=8,sequence=6", r"tensor \(8\) must be at most the tokens of a microbatch \(6\)"),
+        ("llama-3-8b", "recompute_projections=true", "needs latent attention, which llama-3-8b has not"),
         ("llama-3-8b", "pp=33", r"pipeline \(33\) must be at most layers \(32\)"),
         ("llama-3-8b", "cp=3", r"context \(3\) must divide sequence_length \(2048\)"),
         ("llama-3-8b", "ep=2,dp=2,global_batch=2", r"expert \(2\) must be 1: llama-3-8b has no experts"),

@@ -116,7 +116,7 @@ def test_context_ranks_keep_their_share_of_every_sequence():
         ("cp=3", r"context \(3\) must divide sequence_length \(64\)"),
         ("cp=16,context_exchange=all_to_all", r"tensor x context \(16\) must divide heads \(8\)"),
         ("cp=2,context_exchange=rings", "context_exchange must be one of ring, all_gather, all_to_all"),
-        ("cp=64,tp=8", r"tensor \(8\) must divide micro_batch x sequence_length / context \(1\)"),
+        ("cp=64,tp=8", r"tensor \(8\) must be at most the tokens of a microbatch \(1\)"),
     ],
 )
 def test_impossible_context_is_refused(text, message):
