@@ -283,7 +283,7 @@ class Parts:
 
     @property
     def stream_tokens(self) -> int:
-        """Tokens of the residual stream on the rank with most; others have one less where ranks do not divide."""
+        """Tokens of the residual stream on the rank with most: uneven ones differ by one."""
         return -(-self.share.tokens // self.share.axes.stream_cut)
 
     @property
