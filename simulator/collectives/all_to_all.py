@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
+from functools import cache
+from itertools import combinations
 
 import numpy as np
 
@@ -14,6 +17,8 @@ from simulator.operators import CollectiveKind, Skew, Spread
 
 IN_TURNS = "_in_turns"
 """What ends the name of an all-to-all that circuits serve one part after the other."""
+FORWARDED = "forwarded"
+"""Name of an all-to-all over circuits that stand, by way of other nodes."""
 
 
 def two_level_rounds(
@@ -125,6 +130,161 @@ def _turns(part: Round, place: dict[int, int], nodes: int, peers: int) -> Iterat
     for turn in range(turns):
         chosen = asked[turn * size : (turn + 1) * size] + ([0] if turn == 0 else [])
         yield Round(flows=flows.part(np.isin(distance, chosen)), count=part.count)
+
+
+def forwarded_rounds(
+    groups: np.ndarray,
+    payload_bytes: float,
+    axis: str,
+    local: int,
+    *,
+    peers: int,
+    spread: Spread | None = None,
+) -> tuple[Round, ...]:
+    """Return an even all-to-all in two levels of which nodes pass on what they have no circuit for.
+
+    Parameters
+    ----------
+    groups : numpy.ndarray
+        Endpoints, shape [groups, n]; `local` neighbours stand in one node.
+    payload_bytes : float
+        Bytes per rank, an n-th for every member.
+    axis : str
+        Axis of parallelism, passed on to the flows.
+    local : int
+        Ranks of a group in one node; must divide the group's size.
+    peers : int
+        Other nodes that an endpoint has circuits to at once.
+    spread : Spread, optional
+        As in `two_level_rounds`.
+
+    Returns
+    -------
+    tuple of Round
+        Empty if circuits at so few distances do not reach every node.
+
+    Notes
+    -----
+    Circuits stand at the same distances from every node, and every message takes the fewest of them that lead
+    to its end, shared equally where there are several such ways. Messages are stored and forwarded: a hop
+    begins when the one before has ended. Cards pass on from their memory, on the rail of the destination.
+
+    References
+    ----------
+    Wang et al., "TopoOpt", NSDI 2023, section 4.3: forwarding by hosts over circuits that stand.
+    """
+    nodes = groups.shape[1] // local
+    distances = standing_distances(nodes, peers)
+    if not distances:
+        return ()
+    near = groups.reshape(-1, local)
+    far = groups.reshape(-1, nodes, local).transpose(0, 2, 1).reshape(-1, nodes)
+    crossing = payload_bytes / nodes
+    if spread is not None:
+        crossing = payload_bytes / spread.copies * spread.nodes_visited(nodes) / nodes
+    inside = _everyone(near, payload_bytes / local, axis)
+    across = tuple(
+        Round(flows=_at_distances(far, crossing, axis, distances, hop), count=1)
+        for hop in hop_loads(nodes, distances)
+    )
+    return across + inside if spread is not None else inside + across
+
+
+def _at_distances(
+    far: np.ndarray, size_bytes: float, axis: str, distances: tuple[int, ...], loads: np.ndarray
+) -> Flows:
+    """Return what everybody sends to who stands at some distances, so many messages to each."""
+    used = [(distance, load) for distance, load in zip(distances, loads.tolist(), strict=True) if load > 0.0]
+    return Flows(
+        sources=np.tile(far.ravel(), len(used)),
+        destinations=np.concatenate([np.roll(far, -distance, axis=1).ravel() for distance, _ in used]),
+        size_bytes=size_bytes,
+        axis=axis,
+        kind=CollectiveKind.ALL_TO_ALL,
+        weights=np.repeat([load for _, load in used], far.size),
+    )
+
+
+def hop_loads(nodes: int, distances: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    """Return how many messages of each node cross its circuit at each distance, hop by hop.
+
+    Parameters
+    ----------
+    nodes : int
+        Nodes in a circle, each of which sends one message to every other.
+    distances : tuple of int
+        Where every node's circuits lead, counted onwards from it.
+
+    Returns
+    -------
+    tuple of numpy.ndarray
+        One of shape [distances] for each hop; none if some node is not reached.
+    """
+    hops = np.full(nodes, -1)
+    hops[0], reached = 0, [0]
+    for here in reached:
+        for distance in distances:
+            there = (here + distance) % nodes
+            if hops[there] < 0:
+                hops[there] = hops[here] + 1
+                reached.append(there)
+    if (hops < 0).any():
+        return ()
+    ahead, found = np.ones(nodes), []  # messages of a node by how far they still have to go
+    ahead[0] = 0.0
+    for hop in range(int(hops.max()), 0, -1):
+        loads, after = np.zeros(len(distances)), ahead.copy()
+        for left in np.flatnonzero((hops == hop) & (ahead > 0.0)).tolist():
+            ways = [k for k, one in enumerate(distances) if hops[(left - one) % nodes] == hop - 1]
+            for way in ways:
+                loads[way] += ahead[left] / len(ways)
+                after[(left - distances[way]) % nodes] += ahead[left] / len(ways)
+            after[left] = 0.0
+        ahead = after
+        found.append(loads)
+    return tuple(found)
+
+
+MOST_LAYOUTS = 3000
+"""Layouts of circuits that are all tried; of more, those with distances in powers."""
+
+
+@cache
+def standing_distances(nodes: int, peers: int) -> tuple[int, ...]:
+    """Return the distances at which circuits of nodes in a circle stand best for an all-to-all.
+
+    Both ways of each stand, and of all such layouts the one is taken whose hops together take least time.
+
+    Parameters
+    ----------
+    nodes : int
+        Nodes.
+    peers : int
+        Circuits that a node has at once.
+
+    Returns
+    -------
+    tuple of int
+        Empty if so few reach nobody else or not everybody.
+    """
+    half = [*range(1, (nodes + 1) // 2)]
+    pairs = min(peers // 2, len(half))
+    if pairs < 1:
+        return ()
+    middle = [nodes // 2] if nodes % 2 == 0 and peers > 2 * pairs else []
+    if math.comb(len(half), pairs) <= MOST_LAYOUTS:
+        chosen: Iterable[tuple[int, ...]] = combinations(half, pairs)
+    else:
+        steps = [nodes ** (1.0 / count) for count in range(1, pairs + 2)] + [2.0, 3.0, 2.0 * pairs + 1.0]
+        powers = [{min(half[-1], max(1, round(step**power))) for power in range(pairs)} for step in steps]
+        chosen = [tuple(sorted(one)) for one in [*powers, set(half[:pairs])]]
+    best: tuple[float, tuple[int, ...]] = (math.inf, ())
+    for some in chosen:
+        layout = tuple(sorted({*some, *middle, *(nodes - one for one in some)}))
+        loads = hop_loads(nodes, layout)
+        if loads:
+            best = min(best, (sum(float(hop.max()) for hop in loads), layout))
+    return best[1]
 
 
 def _within(skew: Skew, local: int, *, across_first: bool) -> np.ndarray:

@@ -34,7 +34,13 @@ from simulator.collectives.algorithms import (
     strided_rounds,
     vector_bytes,
 )
-from simulator.collectives.all_to_all import IN_TURNS, in_turns, two_level_rounds
+from simulator.collectives.all_to_all import (
+    FORWARDED,
+    IN_TURNS,
+    forwarded_rounds,
+    in_turns,
+    two_level_rounds,
+)
 from simulator.collectives.demand import skewed_flows
 from simulator.collectives.flow_groups import FlowGroup, PricedCollective
 from simulator.collectives.library import (
@@ -190,6 +196,14 @@ def served(
     for name, parts in options.items():
         turns = in_turns(parts, groups, node_size, peers)
         found[name if len(turns) == len(parts) else f"{name}{IN_TURNS}"] = turns
+    local = int(np.count_nonzero(groups[0] // node_size == groups[0, 0] // node_size))
+    whole = np.ptp(groups.reshape(-1, local) // node_size, axis=1) if groups.shape[1] % local == 0 else None
+    if operator.skew is None and not options.keys() & found.keys() and whole is not None and not whole.any():
+        spread = operator.spread if operator.two_level else None
+        hops = forwarded_rounds(
+            groups, operator.payload_bytes, operator.axis, local, peers=peers, spread=spread
+        )
+        found |= {FORWARDED: hops} if hops else {}
     return found
 
 
@@ -593,7 +607,6 @@ class Traffic:
         """Return all ways in which a class can carry out a collective: algorithms and protocols."""
         options = self._candidates(operator, rank_class)
         size, peers = self._fabric.node_size, self._traits.peers
-        plain = options.keys()
         options = served(options, operator, self._layout, rank_class, node_size=size, peers=peers)
         flow_groups = {
             name: self._parts(operator, rank_class, name, parts) for name, parts in options.items()
@@ -606,8 +619,11 @@ class Traffic:
             first = next(iter(options))
             later = self._network.axis_circuits(flow_groups[first][0][0])
             ready = [name for name in options if name == first or self._connected(flow_groups[name], later)]
+        if FORWARDED in options and FORWARDED not in ready:  # the fabric is asked for circuits of its own
+            ready.append(FORWARDED)
         ways = [
-            self._way(flow_groups[name], name, options[name], in_turns=name not in plain) for name in ready
+            self._way(flow_groups[name], name, options[name], in_turns=name.endswith(IN_TURNS))
+            for name in ready
         ]
         whole = tuple(
             self._priced(way, operator, protocol)
