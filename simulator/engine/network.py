@@ -109,6 +109,8 @@ class Network:
         self._waiting: list[Waiting] = []
         self._promised: dict[FlowGroup, None] = {}
         self._dark = np.zeros(self._graph.capacity_bytes_per_s.size, dtype=np.int64)
+        self._own_circuits = fabric.traits.endpoint_lanes is not None and not failures
+        self._moved_at = np.zeros(self._dark.size, dtype=np.int64)
         self._clock_s = 0.0
         self._token = 0
         self._classes: LinkClasses | None = None
@@ -139,7 +141,7 @@ class Network:
 
     def locate(self, flow_group: FlowGroup) -> bool:
         """Bring a flow group's links up to date; return whether circuits connect all its flows."""
-        if flow_group.version != self._version:
+        if flow_group.version != self._version and not self._keeps(flow_group):
             flows = self._outages.placed(flow_group.flows)
             if flow_group.lost == self._version or not self.fabric.connected(self._circuits, flows):
                 flow_group.lost = self._version
@@ -148,6 +150,18 @@ class Network:
             flow_group.links, flow_group.usage = found.links, found.usage
             flow_group.latency_s = found.latency_s
             flow_group.version = self._version
+        return True
+
+    def _keeps(self, flow_group: FlowGroup) -> bool:
+        """Return whether a flow group has the links that it had, for none of them has moved since.
+
+        Only where nobody passes on, and a new circuit is nobody's shorter way.
+        """
+        if not self._own_circuits or flow_group.version < 0:
+            return False
+        if (self._moved_at[flow_group.links] > flow_group.version).any():
+            return False
+        flow_group.version = self._version
         return True
 
     def alone(self, flow_group: FlowGroup) -> tuple[float, float]:
@@ -347,6 +361,7 @@ class Network:
         self._circuits = circuits
         self._graph = self._outages.left(self.fabric.graph(circuits))
         self._dark[moved] += 1
+        self._moved_at[moved] = self._version + 1  # the version that begins now
         self._relocate()
         self.env.process(self._dark_time(flows, change))
         return True
