@@ -32,7 +32,7 @@ def test_every_message_arrives_and_crosses_as_many_circuits_as_the_shortest_way_
 
 @pytest.mark.parametrize(("nodes", "peers", "cost"), [(8, 4, 2.5), (8, 2, 8.0), (16, 8, 2.75)])
 def test_a_small_circle_meets_the_bound_of_its_hops(nodes, peers, cost):
-    """Load of the busiest circuit at least hops over circuits: (4 + 2 x 3) / 4, 16 / 2 and (8 + 2 x 7) / 8."""
+    """The busiest circuit has hops over circuits at least: (4 + 2 x 3) / 4, 16 / 2, (8 + 2 x 7) / 8."""
     loads = hop_loads(nodes, standing_distances(nodes, peers))
     assert sum(hop.max() for hop in loads) == pytest.approx(cost, rel=0.05)
 
