@@ -49,8 +49,16 @@ COMMANDS = MappingProxyType(
             page="experiments.pages.compare:page",
         ),
         "sweep": Command("experiments.sweep:Sweep", "run a step over a grid of parameters"),
-        "search": Command("experiments.search:PlanSearch", "find the best plan, placement and fabric"),
-        "core": Command("experiments.core:OneCore", "show where a photonic core's energy and precision go"),
+        "search": Command(
+            "experiments.search:PlanSearch",
+            "find the best plan, placement and fabric",
+            page="experiments.pages.search:page",
+        ),
+        "core": Command(
+            "experiments.core:OneCore",
+            "show where a photonic core's energy and precision go",
+            page="experiments.pages.core:page",
+        ),
         "core compare": Command(
             "experiments.cores_report:AllCores",
             "compare all photonic cores by size, reuse and precision",

@@ -20,7 +20,7 @@ from heliograph.precision import DEFAULT_OPERANDS, ROWS, PrecisionRow, model_pro
 from heliograph.registry import core_named
 from heliograph.report import ReportRow, ReportTable, format_quantity, format_si, prefix_of
 from heliograph.sanity_checks import light_limits
-from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
+from heliograph.style import PALETTE, REFERENCE, label, linear_width, new_figure, signed_ticks, styled
 from heliograph.systems import build_system
 from optical.cores.sizing import core_precision
 from simulator.errors import HeliographError, LinkError, ParameterError
@@ -534,24 +534,26 @@ def tornado_bars(swings: Sequence[Swing], present: Answers, title: str) -> Figur
 
     Notes
     -----
-    Each panel shows the parameters that move its answer most. A cross among the decibels, in the colour of
+    Each panel shows the parameters that move its answer most, on an axis by the inverse hyperbolic sine: one
+    change of hundreds of per cent leaves the others readable. A cross among the decibels, in the colour of
     an end: the core does not work there, as its light does not reach the detectors or a constructor
     refuses the number.
     """
     from matplotlib.lines import Line2D  # noqa: PLC0415 - only to draw
     from matplotlib.patches import Patch  # noqa: PLC0415 - only to draw
 
-    panels = [(name, unit, _strongest(swings, present, change)) for name, unit, change in CHANGES]
+    found = [(name, unit, strongest(swings, present, change)) for name, unit, change in CHANGES]
+    panels = [one for one in found if one[2]] or found[:1]
+    unmoved = [name.lower() for name, _, bars in found if not bars]
     rows = [max(1, len(bars)) for _, _, bars in panels]
     with styled():
-        figure = new_figure(1.9 + 0.17 * sum(rows))
-        for axes, (name, unit, bars) in zip(
-            figure.subplots(len(panels), 1, height_ratios=rows), panels, strict=True
-        ):
+        figure = new_figure(2.0 + 0.17 * sum(rows) + 0.25 * len(panels))
+        drawn = np.atleast_1d(figure.subplots(len(panels), 1, height_ratios=rows))
+        for axes, (name, unit, bars) in zip(drawn, panels, strict=True):
             _draw_swings(axes, bars)
             axes.set_title(name, loc="left")
-            axes.set_xlabel(f"Change ({unit})")
-        figure.suptitle(title)
+            axes.set_xlabel(f"Change ({unit}), logarithmic far from zero")
+        figure.suptitle(title + (f"\nNo number moves {' or '.join(unmoved)}" if unmoved else ""))
         low, high = (Patch(color=colour) for colour in (_LOW, _HIGH))
         cross = Line2D([], [], linestyle="", marker="x", color=REFERENCE)
         names = ["low end of its range", "high end", "core does not work at that end"]
@@ -582,7 +584,7 @@ CHANGES = (
 """Panels of a tornado: what is told, its unit, and how it follows from two answers."""
 
 
-def _strongest(
+def strongest(
     swings: Sequence[Swing], present: Answers, change: Callable[[Answers, Answers], float]
 ) -> list[tuple[str, float | None, float | None]]:
     """Return name and changes at both ends of the parameters that move an answer, the strongest first."""
@@ -612,8 +614,14 @@ def _draw_swings(axes: Axes, bars: Sequence[tuple[str, float | None, float | Non
     axes.axvline(0.0, color=REFERENCE, linewidth=0.8)
     ends = [end for _, low, high in bars for end in (low, high, 0.0) if end is not None]
     if bars and min(ends) < max(ends):
-        margin = _MARGIN * (max(ends) - min(ends))
-        axes.set_xlim(min(ends) - margin, max(ends) + margin)
+        linear = linear_width(ends)
+        axes.set_xscale("asinh", linear_width=linear)
+        least, most = (math.asinh(end / linear) for end in (min(ends), max(ends)))
+        margin = _MARGIN * (most - least)
+        axes.set_xlim(*(linear * math.sinh(end) for end in (least - margin, most + margin)))
+        ticks = signed_ticks(min(ends), max(ends), linear)
+        axes.set_xticks(ticks, [f"{tick:+g}" if tick else "0" for tick in ticks])
+        axes.set_xticks([], minor=True)
     axes.set_yticks(range(len(bars)), [name for name, _, _ in bars])
     axes.tick_params(axis="y", length=0, labelsize=7.0)
     axes.invert_yaxis()

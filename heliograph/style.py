@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 import warnings
 import zlib
@@ -99,6 +100,26 @@ _SETTINGS: Any = {
     "text.parse_math": False,
 }
 _MAX_LABEL = 28
+
+
+def linear_width(changes: Sequence[float]) -> float:
+    """Return the change about which a scale by asinh turns from linear to logarithmic: the median."""
+    sizes = sorted(abs(one) for one in changes if one)
+    return sizes[len(sizes) // 2] if sizes else 1.0
+
+
+def signed_ticks(least: float, most: float, linear: float) -> list[float]:
+    """Return round values to both sides of nothing, each about three times the last, none nearly on zero."""
+    steps = [0.0]
+    size = 10.0 ** math.floor(math.log10(max(-least, most, linear, 1e-30)))
+    while size >= linear / 3.0 and len(steps) < 13:
+        near = (size, -size, 3.0 * size, -3.0 * size)
+        steps += [one for one in near if least <= one <= most]
+        size /= 10.0
+    if len(steps) < 3:
+        steps += [one for one in (most, least) if one]
+        return sorted({float(f"{one:.2g}") for one in steps})
+    return sorted(set(steps))
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from heliograph.report_page import (
     sheet_of,
 )
 from heliograph.report_page.colours import colours_of
-from heliograph.report_page.provenance import numbers, step_formulas, told
+from heliograph.report_page.provenance import numbers, step_formulas
 from heliograph.simulation import wear_warnings
 from heliograph.tables import best_of, binding, precision_notes
 from workloads.plan.parallelism import plan_text
@@ -54,6 +54,8 @@ HEADS = (
     "memory",
 )
 """Their heads."""
+TRAINED = "trained"
+"""Key of what the numbers of the small GPT unfold to."""
 EACH = (
     "accelerator_peak_w",
     "accelerator_area_m2",
@@ -103,6 +105,13 @@ def page(name: str, study: Study, found: Compared, document: Mapping[str, Any]) 
     for one, record in zip(comparison.results, records, strict=True):
         parameters[one.system.name] = show(one.system).parameters
         formulas |= step_formulas(record, parameters[one.system.name])
+    if comparison.accuracies:
+        formulas[TRAINED] = Formula(
+            label="loss of a small GPT",
+            text="mean over seeds of its last validation loss; differences are to exact arithmetic",
+            status="executed",
+            source="heliograph/small_gpt.py; every product goes through the system's arithmetic",
+        )
     size = records[0]["accelerators"]
     answers = [
         best_of(records),
@@ -247,8 +256,7 @@ def accuracy(curves: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str,
     legend = [(line.label, f"var(--c{at % 12})") for at, line in enumerate(drawn)]
     names = ("validation_loss", "loss_difference", "loss_difference_standard_error", "steps_to_loss_relative")
     rows: list[Sequence[Cell]] = [
-        [str(one["system"]), *(Number(text=told(key, one.get(key)) or "\u2013") for key in names)]
-        for one in records
+        [str(one["system"]), *(numbers(key, one.get(key), TRAINED) for key in names)] for one in records
     ]
     heads = ("system", "loss, nats a byte", "minus exact", "standard error", "steps to loss, relative")
     return [

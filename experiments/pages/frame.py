@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -60,12 +61,39 @@ def _text(value: object) -> str:
     return "\u2013" if shown is None or shown == "" else str(shown)
 
 
-def sheet(table: ReportTable, head: str = "", *, folded: bool = False) -> Sheet:
-    """Return a table of the terminal as one of a page, notes as its last column."""
+def sheet(table: ReportTable, head: str = "", *, key: str = "") -> Sheet:
+    """Return a table of the terminal as one of a page, notes as its last column.
+
+    Parameters
+    ----------
+    table : ReportTable
+        As the terminal has it.
+    head : str
+        Head of the column of names.
+    key : str
+        Key of the formula that all its numbers unfold to.
+    """
     noted = any(row.note for row in table.rows)
     rows: list[Sequence[Cell]] = [
-        [row.label.strip(), *(Number(text=one) for one in row.values), *([row.note] if noted else [])]
+        [row.label.strip(), *(_cell(one, key) for one in row.values), *([row.note] if noted else [])]
         for row in table.rows
     ]
     heads = (head, *table.heads, *(["note"] if noted else []))
-    return Sheet(title=table.title, heads=heads, rows=rows, folded=folded)
+    return Sheet(title=table.title, heads=heads, rows=rows)
+
+
+def _cell(shown: str, key: str) -> Cell:
+    """Return a value of the terminal: as a number that is sorted as one, or as the text that it is."""
+    if _NUMBER.match(shown) is None:
+        return shown
+    return Number(text=shown, value=_sorted_by(shown), key=key)
+
+
+def _sorted_by(shown: str) -> float | None:
+    """Return the number that a text begins with, where it has no prefix that scales it."""
+    found = _PLAIN.fullmatch(shown)
+    return float(found[1].replace(",", "")) if found else None
+
+
+_NUMBER = re.compile(r"[-+\u2013]?\d")
+_PLAIN = re.compile(r"([-+]?[\d,]*\.?\d+)(?: (?:dB|%|x|\$))?")

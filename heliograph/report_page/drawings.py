@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 from heliograph.report import format_si, plain_text, prefix_of
+from heliograph.style import linear_width, signed_ticks
 
 WIDTH = 440.0
 """Width of a figure in its own units; a phone shows it at four fifths, a desk a little larger than it is."""
@@ -148,25 +149,6 @@ def spans(title: str, swings: Sequence[Span], *, unit: str) -> str:
                 left, right = sorted((across(0.0), across(end)))
                 marks.append(_mark(said, _rect(left, top + 1.0, max(right - left, 0.6), 14.0, fill)))
     return _svg(title, height + 2.0 * TEXT + 14.0, marks)
-
-
-def linear_width(changes: Sequence[float]) -> float:
-    """Return the change about which a scale by asinh turns from linear to logarithmic: the median."""
-    sizes = sorted(abs(one) for one in changes if one)
-    return sizes[len(sizes) // 2] if sizes else 1.0
-
-
-def signed_ticks(least: float, most: float, linear: float) -> list[float]:
-    """Return round values to both sides of nothing, each three to ten times the last, none nearly on zero."""
-    steps = [0.0]
-    size = 10.0 ** math.floor(math.log10(max(-least, most, linear, 1e-30)))
-    while size >= linear / 3.0 and len(steps) < 9:
-        steps += [one for one in (size, -size) if least <= one <= most]
-        size /= 10.0
-    if len(steps) < 3:
-        steps += [one for one in (most, least) if one]
-        return sorted({float(f"{one:.2g}") for one in steps})
-    return sorted(set(steps))
 
 
 def lines(title: str, drawn: Sequence[Line], *, x: tuple[str, str], y: tuple[str, str]) -> str:

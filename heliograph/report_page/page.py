@@ -235,7 +235,7 @@ def _sheet(key: str, one: Sheet, formulas: Mapping[str, Formula]) -> str:
     return shown
 
 
-_FEW = 4
+_FEW = 5
 """Rows from which on a table has a field that filters them."""
 
 

@@ -4,6 +4,7 @@ import csv
 import itertools
 import json
 import math
+import re
 
 import pytest
 from matplotlib.image import imread
@@ -103,13 +104,16 @@ def test_more_tokens_spread_loading_over_more_work():
 
 
 def test_command_writes_pictures_and_what_is_in_them(capsys, tmp_path):
-    code, out, _ = call(capsys, "homodyne", "--json", "--out", str(tmp_path))
+    page = tmp_path / "report.html"
+    code, out, _ = call(capsys, "homodyne", "--json", "--out", str(tmp_path), "--report", str(page))
     assert code == 0
     record = json.loads(out)
+    keys = re.findall(r'class="why"[^>]* data-key="([^"]*)"', page.read_text())
+    assert {f"core/{one['phase']}/laser" for one in record["phases"]} | {"swing", "executed"} <= set(keys)
     for what in ("energy", "snr", "tornado"):
         assert imread(tmp_path / f"core_{what}.png").shape[1] == WIDTH_IN * DPI
         assert (tmp_path / f"core_{what}.svg").read_text().lstrip().startswith("<?xml")
-    assert len(record["files"]) == 11
+    assert len(record["files"]) == 12
     energy = table(tmp_path / "core_energy.csv")
     for phase in record["phases"]:
         drawn = sum(float(row["energy_j_per_mac"]) for row in energy if row["phase"] == phase["phase"])

@@ -267,3 +267,17 @@ def luminance(colour):
         part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
     )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@needs_browser
+def test_the_page_of_a_search_unfolds_every_number_and_complains_of_nothing(browser, tmp_path):
+    path = tmp_path / "report.html"
+    words = ["search", "--model", "gpt2", "--accelerators", "8", "--fabrics", "rails,torus", "--top", "1"]
+    assert main([*words, "--report", str(path)]) == 0
+    browser.open(path)
+    assert browser.run("return document.querySelectorAll('.why').length") > 20
+    browser.run("for (const one of document.querySelectorAll('.why')) one.click(); return 1")
+    missing = "[...document.querySelectorAll('.unfolded')].filter(one => !one.textContent.includes('Source'))"
+    assert browser.run(f"return {missing}.length") == 0
+    assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
+    assert browser.complaints == []

@@ -1,0 +1,294 @@
+"""Page of one photonic core."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from experiments.core import (
+    CHANGES,
+    PHASE_TITLES,
+    STAGES,
+    CoreResult,
+    PhaseEnergy,
+    light_rows,
+    precision_rows,
+    strongest,
+    summary_lines,
+    training_j_per_mac,
+)
+from experiments.pages.frame import asked, end, sheet
+from experiments.study import Study
+from heliograph.report import ReportTable, format_quantity, format_si
+from heliograph.report_page import (
+    Bar,
+    Cell,
+    Drawing,
+    Formula,
+    Line,
+    Number,
+    Page,
+    Section,
+    Sheet,
+    Span,
+    bars,
+    lines,
+    parameter_formulas,
+    sheet_of,
+    spans,
+)
+from heliograph.report_page.drawings import colour
+from heliograph.report_page.provenance import DERIVED, part_inputs
+from heliograph.sanity_checks import light_limits
+
+CORE = "core"
+"""First part of the keys of what a number of a core's page unfolds to."""
+LINK, EXECUTED, SWING = "link budget", "executed", "swing"
+"""Keys of what the numbers of whole tables unfold to."""
+
+
+def page(name: str, study: Study, found: CoreResult, document: Mapping[str, Any]) -> Page:
+    """Return the page of a core.
+
+    Parameters
+    ----------
+    name : str
+        Words of the command.
+    study : Study
+        What was asked.
+    found : CoreResult
+        What came out.
+    document : mapping
+        The record with its head.
+    """
+    bench = found.bench
+    mean, gpu = training_j_per_mac(found.energies), found.gpu_j_per_mac
+    worth = f"{gpu / mean:.1f} times less" if mean < gpu else f"{mean / gpu:.1f} times more"
+    snr = f"{found.present.snr_db:.1f} dB of signal over noise on {found.curve.operands} operands"
+    answers = [
+        f"{bench.name} takes {format_si(mean, 'J')} a multiply-accumulate, {worth} than a {bench.gpu.name} "
+        f"({format_si(gpu, 'J')}), and delivers {snr}.",
+        *summary_lines(found),
+        *(f"Beyond a limit: {said}." for said in light_limits(bench.unit)),
+        "Every underlined number unfolds to its formula, inputs, status and source.",
+    ]
+    light = light_rows(found)
+    paths = (
+        [sheet(ReportTable("Light, from source to sample", ("value",), light), "element", key=LINK)]
+        if light
+        else []
+    )
+    compared = ReportTable(
+        "Executed signal over noise, dB", [bench.name, *found.table[0].formats_db], precision_rows(found)
+    )
+    sections = [
+        Section(title="Where the energy goes", blocks=[_energy_picture(found), _energy_sheet(found)]),
+        Section(
+            title="Where precision goes",
+            blocks=[_snr_picture(found), sheet(compared, "operands", key=EXECUTED), *paths],
+        ),
+        Section(title="Effect of each uncertain number", blocks=[_tornadoes(found), _swings(found)]),
+        Section(
+            title="Every number that it is made of",
+            blocks=[sheet_of({bench.name: found.parameters}, "Parameters of the accelerator")],
+        ),
+        end(document),
+    ]
+    return Page(
+        title=f"Photonic core {bench.name}: energy, precision, and what each number does",
+        asked=asked(name, study, document),
+        answers=answers,
+        sections=sections,
+        formulas=_formulas(found),
+    )
+
+
+def _formulas(found: CoreResult) -> dict[str, Formula]:
+    """Return what the numbers of the page unfold to."""
+    paths = [one.path for one in found.parameters]
+    formulas: dict[str, Formula] = {}
+    for one in found.energies:
+        phase = str(one.phase)
+        formulas[f"{CORE}/{phase}"] = Formula(
+            label=f"energy per multiply-accumulate, {phase}",
+            text="sum of the stages",
+            status=DERIVED,
+            source="experiments/core.py: phase_energy",
+            value=format_si(one.j_per_mac, "J"),
+            follows=tuple(f"{CORE}/{phase}/{stage}" for stage in one.j_per_mac_by_stage),
+        )
+        formulas[f"{CORE}/{phase}/time"] = Formula(
+            label=f"time, {phase}",
+            text="symbols that the product sends / symbol rate, loading and memory where they take longer",
+            status=DERIVED,
+            source="optical/accelerator.py: PhotonicUnit.cost",
+            value=format_si(one.time_s, "s"),
+            inputs=tuple(f"{CORE}/{path}" for path in paths if path.startswith(("core.", "memory."))),
+        )
+        formulas |= _stage_formulas(one, paths)
+    gpu = found.bench.gpu.name
+    formulas[f"{CORE}/gpu"] = Formula(
+        label=f"energy per multiply-accumulate of a {gpu}",
+        text="(energy of the three products + static power \u00d7 their time) / multiply-accumulates",
+        status=DERIVED,
+        source=f"experiments/core.py: Bench.gpu_j_per_mac; heliograph show {gpu} has its numbers",
+        value=format_si(found.gpu_j_per_mac, "J"),
+    )
+    core = tuple(f"{CORE}/{path}" for path in paths if path.startswith("core."))
+    formulas[LINK] = Formula(
+        label="light from source to sample",
+        text="received power = power of the laser \u2212 losses in dB, divided among the outputs",
+        status=DERIVED,
+        source="optical/noise/link_budget.py; the law of each cause of noise is in docs/noise.md",
+        inputs=core,
+    )
+    formulas[EXECUTED] = Formula(
+        label="executed signal over noise",
+        text="\u221210 log\u2081\u2080 of mean square error over mean square of executed products",
+        status=DERIVED,
+        source="heliograph/precision.py: precision_table; heliograph core precision holds it to execution",
+        inputs=core,
+    )
+    formulas[SWING] = Formula(
+        label="change at an end of a number's range",
+        text="the three products priced anew with this number alone at the end of its range",
+        status=DERIVED,
+        source="experiments/core.py: tornado",
+    )
+    return formulas | parameter_formulas(CORE, found.parameters)
+
+
+def _stage_formulas(one: PhaseEnergy, paths: Sequence[str]) -> dict[str, Formula]:
+    """Return what the stages of a phase and their parts unfold to."""
+    phase = str(one.phase)
+    found: dict[str, Formula] = {}
+    for stage, energy_j in one.j_per_mac_by_stage.items():
+        members = [part for part in STAGES.get(stage, ()) if part in one.j_per_mac_by_part] or [
+            part for part in one.j_per_mac_by_part if not any(part in parts for parts in STAGES.values())
+        ]
+        found[f"{CORE}/{phase}/{stage}"] = Formula(
+            label=f"{stage}, {phase}",
+            text="sum of its parts",
+            status=DERIVED,
+            source="experiments/core.py: STAGES",
+            value=format_si(energy_j, "J"),
+            follows=tuple(f"{CORE}/{phase}/{stage}/{part}" for part in members),
+        )
+        for part in members:
+            patterns = [each.removeprefix("photonic.").removeprefix("gpu.") for each in part_inputs(part)]
+            inputs = [path for path in paths if any(fnmatchcase(path, pattern) for pattern in patterns)]
+            found[f"{CORE}/{phase}/{stage}/{part}"] = Formula(
+                label=f"{part}, {phase}",
+                text="(energy of its events + its static power \u00d7 time) / multiply-accumulates",
+                status=DERIVED,
+                source="optical/devices/parts.py; optical/accelerator.py",
+                value=format_si(one.j_per_mac_by_part[part], "J"),
+                follows=(f"{CORE}/{phase}/time",),
+                inputs=tuple(f"{CORE}/{path}" for path in inputs),
+            )
+    return found
+
+
+def _stages(found: CoreResult) -> list[str]:
+    present = dict.fromkeys(stage for one in found.energies for stage in one.j_per_mac_by_stage)
+    return list(present)
+
+
+def _energy_picture(found: CoreResult) -> Drawing:
+    stages = _stages(found)
+    gpu = found.bench.gpu.name
+    colours = {stage: colour(at) for at, stage in enumerate(stages)} | {gpu: "var(--c10)"}
+    stacked = [
+        Bar(label=PHASE_TITLES[str(one.phase)], parts=one.j_per_mac_by_stage) for one in found.energies
+    ]
+    stacked.append(Bar(label=f"{gpu}, mean of the three", parts={gpu: found.gpu_j_per_mac}))
+    title = f"Energy per multiply-accumulate of a layer's products, {found.bench.tokens:,} tokens"
+    return Drawing(title=title, svg=bars(title, stacked, colours, unit="J"), legend=list(colours.items()))
+
+
+def _energy_sheet(found: CoreResult) -> Sheet:
+    rows: list[Sequence[Cell]] = []
+    for stage in _stages(found):
+        cells = []
+        for one in found.energies:
+            energy_j = one.j_per_mac_by_stage.get(stage, 0.0)
+            key = f"{CORE}/{one.phase}/{stage}"
+            cells.append(Number(text=format_si(energy_j, "J"), value=energy_j, key=key))
+        rows.append([stage, *cells])
+    whole = [
+        Number(text=format_si(one.j_per_mac, "J"), value=one.j_per_mac, key=f"{CORE}/{one.phase}")
+        for one in found.energies
+    ]
+    gpu = Number(text=format_si(found.gpu_j_per_mac, "J"), value=found.gpu_j_per_mac, key=f"{CORE}/gpu")
+    rows += [["all stages", *whole], [f"{found.bench.gpu.name}, mean of the three", gpu, "", ""]]
+    heads = ("stage", *(PHASE_TITLES[str(one.phase)] for one in found.energies))
+    return Sheet(title="Energy per multiply-accumulate by stage", heads=heads, rows=rows)
+
+
+def _snr_picture(found: CoreResult) -> Drawing:
+    curve = found.curve
+    drawn = [
+        Line(
+            label="all together",
+            points=[(x, y) for x, y in zip(curve.power_w, curve.snr_db, strict=True) if y is not None],
+        )
+    ]
+    drawn += [
+        Line(
+            label=cause,
+            points=[(x, y) for x, y in zip(curve.power_w, limit, strict=True) if -10.0 <= y <= 70.0],
+        )
+        for cause, limit in curve.limits.items()
+    ]
+    drawn = [one for one in drawn if one.points]
+    title = "Signal over noise over laser power: each line is one cause alone"
+    svg = lines(title, drawn, x=("laser power", "W"), y=("signal over noise", "dB"))
+    note = f"The laser has {format_si(curve.present_w, 'W')} now. Causes above 70 dB are left out."
+    legend = [(line.label, colour(at)) for at, line in enumerate(drawn)]
+    return Drawing(title=title, svg=svg, legend=legend, note=note)
+
+
+def _tornadoes(found: CoreResult) -> list[Drawing]:
+    """Return a picture for each answer that any parameter moves."""
+    swings = {one.path.removeprefix("core."): one for one in found.swings}
+    pictures = []
+    for name, unit, change in CHANGES:
+        shown = [
+            Span(
+                label=path,
+                low=low,
+                high=high,
+                low_told=format_quantity(swings[path].low, swings[path].unit),
+                high_told=format_quantity(swings[path].high, swings[path].unit),
+            )
+            for path, low, high in strongest(found.swings, found.present, change)
+        ]
+        if shown:
+            title = f"{name}: each number at the ends of its range"
+            legend = [("low end of its range", "var(--low)"), ("high end", "var(--high)")]
+            note = "Logarithmic far from zero. \u00d7: the core does not work there."
+            svg = spans(title, shown, unit=unit)
+            pictures.append(Drawing(title=title, svg=svg, legend=legend, note=note))
+    return pictures
+
+
+def _swings(found: CoreResult) -> Sheet:
+    """Return every parameter with a range, and what its ends do."""
+    rows: list[Sequence[Cell]] = []
+    for one in found.swings:
+        cells: list[Cell] = [
+            Number(text=format_quantity(value, one.unit), value=value, key=key)
+            for value, key in ((one.low, ""), (one.value, f"{CORE}/{one.path}"), (one.high, ""))
+        ]
+        for _, unit, change in CHANGES:
+            for at in (one.at_low, one.at_high):
+                moved = None if at is None else change(at, found.present)
+                told = "does not work" if moved is None else f"{moved:+.3g} {unit}"
+                cells.append(Number(text=told, value=moved, key=SWING))
+        rows.append([one.path, *cells])
+    heads = ["number", "low", "present", "high"]
+    heads += [
+        f"{name.lower().split(' per')[0]} at {which}" for name, _, _ in CHANGES for which in ("low", "high")
+    ]
+    return Sheet(title="Each number at both ends of its range, all else as it is", heads=heads, rows=rows)
