@@ -1,6 +1,7 @@
 # make compare   install into .venv (with numba) and compare the four systems (ARGS="--quick" for the short run)
-# make test      install with what tests need, then lint and test
+# make test      install with what tests need, then lint, build the documentation and test
 # make lint      ruff and mypy only
+# make docs      build the documentation into build/docs, warnings as errors, and run its doctests
 # make clean     remove .venv and caches; results/ stays
 
 PYTHON ?= python3
@@ -12,7 +13,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help compare test lint clean
+.PHONY: help compare test lint docs clean
 .DELETE_ON_ERROR:
 
 help:
@@ -21,13 +22,17 @@ help:
 compare: $(VENV)/.installed
 	$(BIN)/heliograph compare $(ARGS)
 
-test: lint
+test: lint docs
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(VENV)/.installed-test
+	$(BIN)/sphinx-build -q -W --keep-going -b html -d build/doctrees docs build/docs
+	$(BIN)/sphinx-build -q -W --keep-going -b doctest -d build/doctrees docs build/doctest
 
 clean:
 	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
@@ -47,5 +52,5 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt heliograph
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
-	$(PIP) -e '.[test]'
+	$(PIP) -e '.[test,docs]'
 	@touch $@

@@ -122,6 +122,18 @@ def test_programs_of_the_pages_run(block, directory):
     run([sys.executable, "program.py"], directory)
 
 
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "docs" / "tutorials").glob("*.py")), ids=lambda path: path.name
+)
+def test_tutorials_run_and_are_shown(path, tmp_path):
+    assert f"tutorials/{path.name}" in (ROOT / "docs" / "tutorials.md").read_text()
+    run([sys.executable, str(path)], tmp_path)
+
+
+def test_the_readme_is_short():
+    assert len(README.read_text().splitlines()) <= 120
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_pictures_and_links_of_a_page_exist(page):
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
