@@ -13,6 +13,8 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from experiments.validation.collectives import NEEDS as COLLECTIVE_COLUMNS
 from experiments.validation.collectives import sizes_record, sizes_text, validate_collectives
+from experiments.validation.famous import NEEDS as FAMOUS_COLUMNS
+from experiments.validation.famous import famous_text, validate_famous
 from experiments.validation.kernels import NEEDS as KERNEL_COLUMNS
 from experiments.validation.kernels import validate_kernels
 from experiments.validation.memory import NEEDS as MEMORY_COLUMNS
@@ -183,6 +185,12 @@ KINDS = MappingProxyType(
         "training": Kind(
             needs=TRAINING_COLUMNS,
             run=lambda records, progress: validate_training(records, progress=progress),
+        ),
+        "famous": Kind(
+            needs=FAMOUS_COLUMNS,
+            run=lambda records, progress: validate_famous(records, progress=progress),
+            beside=lambda found: famous_text(found.outcomes),
+            names_skipped=True,
         ),
         "kernels": Kind(needs=KERNEL_COLUMNS, run=lambda records, _: validate_kernels(records)),
         "collectives": Kind(

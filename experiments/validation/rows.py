@@ -323,7 +323,7 @@ class Validation:
     """Every row of one run of ``heliograph validate``."""
 
     kind: str
-    """``training``, ``kernels``, ``collectives``, ``memory``, ``photonic`` or ``network``."""
+    """``training``, ``famous``, ``kernels``, ``collectives``, ``memory``, ``photonic`` or ``network``."""
     outcomes: tuple[Outcome, ...]
     """Rows in the order of the file."""
 

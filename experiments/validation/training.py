@@ -82,7 +82,8 @@ def forecast(system: System, config: TransformerConfig, plan: Plan) -> Forecast:
     straight line. The error is below half a percent (a test holds it); ``heliograph step`` always
     runs the whole.
     """
-    filled = plan.axes.pp * -(-LEAST_MICROBATCHES // plan.axes.pp)
+    least = max(LEAST_MICROBATCHES, plan.schedule.kind.least_microbatches.of(plan.axes.pp))
+    filled = plan.axes.pp * -(-least // plan.axes.pp)
     if plan.microbatches <= 2 * filled or plan.microbatches * plan.axes.pp * plan.schedule.vpp <= MOST_PASSES:
         return _run(system, config, plan)
     short, long = (
@@ -215,7 +216,7 @@ def constant_s(gpu: Gpu, config: TransformerConfig, plan: Plan) -> float:
 
 
 def recomputed_flops(config: TransformerConfig, plan: Plan) -> float:
-    """Return the operations of one more forward pass through all blocks, over the whole batch."""
+    """Return the operations of what is computed again in whole blocks, over the whole batch."""
     kept = {name: plan.value(name) for name in ("micro_batch", "sequence_length", "precision")}
     bare = Plan.of(**kept, attention=Attention.FULL)
     products = (
@@ -223,7 +224,8 @@ def recomputed_flops(config: TransformerConfig, plan: Plan) -> float:
         for operator, repeat in forward_layer(config, bare.share)
         if isinstance(operator, MatMul)
     )
-    return sum(products) * config.layers * plan.batch.global_batch / plan.batch.micro_batch
+    layers = plan.recompute.whole_blocks(config.layers)
+    return sum(products) * layers * plan.batch.global_batch / plan.batch.micro_batch
 
 
 def peak_flop_per_s(gpu: Gpu, plan: Plan) -> float:

@@ -442,6 +442,9 @@ class Recomputation(_Part):
     arXiv:1904.10509; BigBird, arXiv:2007.14062). 0: all of them."""
     fused: bool = True
     """Whether element-wise operations in a row share a kernel, or each has its own."""
+    recompute_share: float = 1.0
+    """With recompute=full, share of a chunk's blocks that are computed again, to the nearest block; the
+    others keep all they need (Megatron-LM's block method)."""
     recompute_norms: bool = False
     """Whether the outputs of norms are computed again (DeepSeek-V3, arXiv:2412.19437, section 3.2.3)."""
     recompute_activation: bool = False
@@ -453,19 +456,36 @@ class Recomputation(_Part):
     recompute_attention: bool = False
     """Whether core attention is computed again, its kernel run once more, and its output not kept."""
 
-    RULES: ClassVar[tuple[Rule, ...]] = tuple(
+    RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            lambda p, name=name: getattr(p, name) & trait(p.kind, lambda one: one is Recompute.FULL),
-            lambda p, name=name: f"recompute=full computes everything again; leave {name} out",
-            "recompute=full and operators named beside it",
-        )
-        for name in (
-            "recompute_norms",
-            "recompute_activation",
-            "recompute_projections",
-            "recompute_attention",
-        )
+            lambda p: not 0.0 < p.recompute_share <= 1.0,
+            "recompute_share ({p.recompute_share:g}) must be above 0 and at most 1",
+        ),
+        Rule(
+            lambda p: (p.recompute_share < 1.0) & trait(p.kind, lambda one: one is not Recompute.FULL),
+            "recompute_share ({p.recompute_share:g}) is a share of recompute=full, not of {p.kind}; add it",
+            "recompute_share without recompute=full",
+        ),
+        *(
+            Rule(
+                lambda p, name=name: getattr(p, name) & trait(p.kind, lambda one: one is Recompute.FULL),
+                lambda p, name=name: f"recompute=full computes everything again; leave {name} out",
+                "recompute=full and operators named beside it",
+            )
+            for name in (
+                "recompute_norms",
+                "recompute_activation",
+                "recompute_projections",
+                "recompute_attention",
+            )
+        ),
     )
+
+    def whole_blocks(self, layers: int) -> int:
+        """Return how many of so many blocks are computed again in whole; none without recompute=full."""
+        if self.kind is not Recompute.FULL:
+            return 0
+        return math.floor(self.recompute_share * layers + 0.5)
 
     @property
     def by_operator(self) -> bool:

@@ -235,7 +235,7 @@ _ORDER = """
     traffic.exchange traffic.servers traffic.delay traffic.asynchronous precision.weight_sparsity
     precision.weight_density recompute.attention_keys precision.master_bytes precision.moment_bytes
     precision.kept_activations recompute.recompute_norms recompute.recompute_activation
-    recompute.recompute_projections recompute.recompute_attention
+    recompute.recompute_projections recompute.recompute_attention recompute.recompute_share
 """
 KEYS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {

@@ -601,6 +601,14 @@ KEPT_RULES = (
 
 RETRIEVAL_RULES = (
     Rule(
+        lambda c, p: (
+            (p.recompute.recompute_share < 1.0)
+            & ((c.retrieval is not None) | (c.dense_layers > 0) | (0 < c.windowed_among(0, c.layers)))
+        ),
+        "recompute_share ({p.recompute.recompute_share:g}) needs blocks that are all alike, which those of "
+        "{c.name} are not; try recompute=full alone",
+    ),
+    Rule(
         lambda c, p: (c.positions is Positions.RELATIVE) & ((p.axes.cp > 1) | (p.axes.side > 1)),
         "{c.name} has relative positions; use tensor_grid=1d and cp=1, with more tp or data",
         CONTEXT,

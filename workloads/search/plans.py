@@ -34,6 +34,7 @@ from workloads.step.sharding import (
     StagePart,
     embedding_parameters,
     head_parameters,
+    kept_whole,
     layer_parameters,
     optimizer_bytes,
 )
@@ -81,7 +82,10 @@ class ShapeWork:
     def __init__(self, config: TransformerConfig, share: Share, node: Node, *, overlap_tensor: bool) -> None:
         passes = Passes(config, share, overlap_tensor=overlap_tensor)
         blocks = StagePart(
-            layers=config.layers, dense=config.dense_layers, windowed=config.windowed_among(0, config.layers)
+            layers=config.layers,
+            dense=config.dense_layers,
+            windowed=config.windowed_among(0, config.layers),
+            kept=kept_whole(share, config.layers),
         )
         each = 1.0 / config.layers
         self.block = {
@@ -520,6 +524,10 @@ def memory_bytes(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
 
 def _block_bytes(config: TransformerConfig, share: Share) -> float:
     whole = layer_activation_bytes(config, share)
+    kept = kept_whole(share, config.layers) / config.layers
+    if kept:
+        keeping = share.with_(recompute=Recompute.NONE, recompute_share=1.0)
+        return whole * (1 - kept) + layer_activation_bytes(config, keeping) * kept
     if not config.dense_layers:
         return whole
     part = config.dense_layers / config.layers

@@ -286,10 +286,18 @@ def _equal_blocks(config: TransformerConfig, share: Share, chunk: StagePart) -> 
     """
     if config.retrieval and (chunk.retrieving or chunk.encodes):
         return chunk.layers + _retrieval_bytes(config, share, chunk) / layer_activation_bytes(config, share)
+    if chunk.kept:
+        return chunk.layers - chunk.kept + chunk.kept * _kept_over_recomputed(config, share)
     if not chunk.dense:
         return chunk.layers
     each = layer_activation_bytes(config.dense, share) / layer_activation_bytes(config, share)
     return chunk.layers - chunk.dense + chunk.dense * each
+
+
+def _kept_over_recomputed(config: TransformerConfig, share: Share) -> float:
+    """Return what a block keeps that is not computed again, over what one keeps that is."""
+    keeping = share.with_(recompute=Recompute.NONE, recompute_share=1.0)
+    return layer_activation_bytes(config, keeping) / layer_activation_bytes(config, share)
 
 
 def _retrieval_bytes(config: TransformerConfig, share: Share, chunk: StagePart) -> float:

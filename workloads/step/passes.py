@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from simulator.operators import Collective, Phase
 from workloads.layers.retrieval import RetrievalParts
 from workloads.layers.tensor_grid import on_grid, on_one_row, overlapped
@@ -19,6 +21,7 @@ from workloads.layers.transformer import (
 )
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import Pass
+from workloads.plan.choices import Recompute
 from workloads.plan.plan import Share
 from workloads.step.sharding import StagePart
 
@@ -60,6 +63,9 @@ class Passes:
 
     def __init__(self, config: TransformerConfig, share: Share, *, overlap_tensor: bool) -> None:
         self._block = _Block(config.unbounded, share, overlap_tensor=overlap_tensor)
+        keeping = share.with_(recompute=Recompute.NONE, recompute_share=1.0)
+        partly = share.recompute.recompute_share < 1.0
+        self._kept = _Block(config, keeping, overlap_tensor=overlap_tensor) if partly else self._block
         windows = config.windowed_among(0, config.layers)
         self._windowed = (
             _Block(config.windowed, share, overlap_tensor=overlap_tensor) if windows else self._block
@@ -95,6 +101,8 @@ class Passes:
             else (self._windowed if narrow[place] > (narrow[place - 1] if place else 0) else self._block)
             for place in range(part.layers)
         ]
+        if part.kept:
+            kinds = [self._block] * (part.layers - part.kept) + [self._kept] * part.kept
         first = self._embedding[direction] if part.embedding else ()
         last = self._head[direction] if part.head else ()
         if direction is Pass.FORWARD:
@@ -103,21 +111,29 @@ class Passes:
 
     def ring(self, part: StagePart, direction: Pass) -> tuple[tuple[Item, ...], tuple[Collective, ...]]:
         """Return a part's attention to other ranks' keys, and the traffic of one block beside it."""
-        others = self._blocks(part, direction, self._dense.others, self._windowed.others, self._block.others)
+        others = self._blocks(part, direction, lambda block: block.others)
         return others, self._block.traffic[direction] if others else ()
 
     def _blocks(
-        self, part: StagePart, direction: Pass, dense: Ways, windowed: Ways, plain: Ways
+        self, part: StagePart, direction: Pass, ways_of: Callable[[_Block], Ways]
     ) -> tuple[Item, ...]:
-        narrow = part.windowed
-        kinds = [(dense, part.dense), (windowed, narrow), (plain, part.layers - part.dense - narrow)]
+        rest = part.layers - part.dense - part.windowed - part.kept
+        kinds = [
+            (self._dense, part.dense),
+            (self._windowed, part.windowed),
+            (self._block, rest),
+            (self._kept, part.kept),
+        ]
         ordered = kinds if direction is Pass.FORWARD else kinds[::-1]
         return tuple(
-            (one, count * blocks) for ways, blocks in ordered if blocks for one, count in ways[direction]
+            (one, count * blocks)
+            for block, blocks in ordered
+            if blocks
+            for one, count in ways_of(block)[direction]
         )
 
     def _built(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
-        blocks = self._blocks(part, direction, self._dense.own, self._windowed.own, self._block.own)
+        blocks = self._blocks(part, direction, lambda block: block.own)
         first = self._embedding[direction] if part.embedding else ()
         last = self._head[direction] if part.head else ()
         if part.encodes:

@@ -12,7 +12,7 @@ from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import Schedule
 from workloads.plan.choices import Optimizer, Precision
 from workloads.plan.parts import Axes, Formats, Sharding, trait
-from workloads.plan.plan import Plan
+from workloads.plan.plan import Plan, Share
 
 MOST_UNITS = 10
 """Most pieces into which a chunk is cut when every microbatch gathers its parameters; a choice."""
@@ -67,6 +67,8 @@ class StagePart:
     """Whether the encoder of neighbours runs in it: before the first block that attends to them."""
     hands_on: bool = False
     """Whether encoded neighbours leave it with the stream, for later blocks attend to them."""
+    kept: int = 0
+    """How many of its blocks keep their activations though others are computed again in whole."""
 
 
 def layer_parameters(config: TransformerConfig, axes: Axes, formats: Formats) -> RankParameters:
@@ -172,7 +174,14 @@ def whole_stage(config: TransformerConfig, plan: Plan, stage: int) -> StagePart:
         retrieving=sum(chunk.retrieving for chunk in chunks),
         encodes=any(chunk.encodes for chunk in chunks),
         hands_on=any(chunk.hands_on for chunk in chunks),
+        kept=sum(chunk.kept for chunk in chunks),
     )
+
+
+def kept_whole(plan: Plan | Share, layers: int) -> int:
+    """Return how many of a chunk's blocks keep their activations where others are computed again in whole."""
+    chosen = plan.recompute
+    return layers - chosen.whole_blocks(layers) if chosen.recompute_share < 1.0 else 0
 
 
 def stage_chunks(config: TransformerConfig, plan: Plan, stage: int) -> tuple[StagePart, ...]:
@@ -194,6 +203,7 @@ def stage_chunks(config: TransformerConfig, plan: Plan, stage: int) -> tuple[Sta
                     retrieving=reads.among(start, count) if reads else 0,
                     encodes=reads is not None and reads.begins_in(start, count),
                     hands_on=reads is not None and later > 0 and start + count >= reads.first,
+                    kept=kept_whole(plan, count),
                 )
     return tuple(found[chunk] for chunk in sorted(found))
 
@@ -243,6 +253,7 @@ def chunk_parts(plan: Plan, chunk: StagePart) -> tuple[StagePart, ...]:
             retrieving=_among(chunk.retrieving, chunk, sizes, index),
             encodes=chunk.encodes and index == 0,
             hands_on=chunk.hands_on and index == len(sizes) - 1,
+            kept=_among(chunk.kept, chunk, sizes, index),
         )
         for index, size in enumerate(sizes)
     )

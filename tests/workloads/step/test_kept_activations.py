@@ -1,5 +1,6 @@
 """What famous runs did to fit: operators computed again, activations in fp8, states in fewer bytes."""
 
+import numpy as np
 import pytest
 
 from simulator.errors import WorkloadError
@@ -107,3 +108,20 @@ def test_arrays_of_plans_know_the_same_memory():
 def test_operators_beside_full_recomputation_are_refused():
     with pytest.raises(WorkloadError, match="computes everything again; leave recompute_norms out"):
         PLAN.with_(recompute=Recompute.FULL, recompute_norms=True)
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5])
+def test_share_of_the_blocks_is_computed_again(share):
+    """Work and memory lie between none and full recomputation, by the share of the blocks."""
+    none, full = (PLAN.with_(pp=1, recompute=kind) for kind in (Recompute.NONE, Recompute.FULL))
+    partly = full.with_(recompute_share=share)
+    layers = LLAMA.layers
+    again = round(share * layers + 1e-9)
+    ups = [forward_names(LLAMA, plan)["mlp.gate_up"] for plan in (none, partly, full)]
+    assert (ups[1] - ups[0]) / (ups[2] - ups[0]) == pytest.approx(again / layers)
+    least, some, most = (memory_by_kind(LLAMA, plan, 0)["activations"] for plan in (full, partly, none))
+    assert (most - some) / (most - least) == pytest.approx(again / layers)
+    arrays = grid(partly, 4, 1, {"tp": (2,), "pp": (1,), "cp": (1,), "micro_batch": (1,), "recompute": (2,)})
+    row = int(np.flatnonzero((arrays["zero"] == 1) & (arrays["schedule"] == 0))[0])
+    held = sum(memory_by_kind(LLAMA, arrays.plan(row), 0).values())
+    assert memory_bytes(LLAMA, arrays)[row] == pytest.approx(held, rel=0.01)

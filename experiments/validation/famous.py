@@ -1,0 +1,246 @@
+"""Famous training runs at the plans they were run with: whether they fit, and how fast they are."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from electronic.fabrics.torus import TorusFabric
+from electronic.gpu import Gpu
+from experiments.validation.machines import accelerator_of, system_of
+from experiments.validation.plans import YES
+from experiments.validation.rows import Outcome, Record, SkipError, begun, skipped
+from experiments.validation.training import constant_s, forecast, peak_flop_per_s, recomputed_flops
+from heliograph.systems import System
+from simulator.errors import HeliographError
+from simulator.results.metrics import default_economics
+from simulator.units import to_si
+from workloads.layers.transformer import model_flops
+from workloads.models.architecture import Norm, Positions, TransformerConfig
+from workloads.models.config import load_model, shipped_models
+from workloads.plan.choices import Recompute
+from workloads.plan.parallelism import parse_plan
+from workloads.plan.plan import Plan
+from workloads.plan.rules import check
+from workloads.step.memory import GIBIBYTE, fullest_stage, memory_by_kind
+
+NEEDS = (("id",), ("source",), ("system",), ("model",), ("plan",), ("published",), ("unit",))
+"""Columns without which a file is no table of famous runs; of each group one."""
+NEAR = 0.10
+"""Relative error within which a run counts as met; dimensionless."""
+TRILLION = 1e12
+"""Tokens of which hours are published."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One famous run: hardware, model, and the plan it was run with."""
+
+    system: System
+    """The cluster."""
+    config: TransformerConfig
+    """The model."""
+    plan: Plan
+    """How it was spread."""
+    flops: float
+    """Operations of a step as the source counts them."""
+
+
+def validate_famous(
+    records: Sequence[Record], *, progress: Callable[[str, int, int], None] | None = None
+) -> tuple[Outcome, ...]:
+    """Return what becomes of each famous run.
+
+    Parameters
+    ----------
+    records : sequence of Record
+        Rows with the columns of the shipped table.
+    progress : callable, optional
+        Told a label, how many rows are done, and how many there are.
+
+    Raises
+    ------
+    ParameterError
+        If a row holds a number that cannot be one.
+    """
+    outcomes = []
+    for number, record in enumerate(records, start=1):
+        outcomes.append(_outcome(record))
+        if progress is not None:
+            progress("famous runs", number, len(records))
+    return tuple(outcomes)
+
+
+def _outcome(record: Record) -> Outcome:
+    blank = begun(record)
+    try:
+        run = run_of(record)
+        measured = seconds_of(record, run)
+        blank = dataclasses.replace(blank, measured=measured)
+        found = forecast(run.system, dataclasses.replace(run.config, name="model"), run.plan)
+    except HeliographError as error:
+        return skipped(blank, record, error)
+    stage = fullest_stage(run.config, run.plan)
+    kinds = memory_by_kind(run.config, run.plan, stage)
+    needed, room = sum(kinds.values()), run.system.gpu.memory.capacity_bytes
+    return dataclasses.replace(
+        blank,
+        predicted=found.step_time_s,
+        constant=constant_s(run.system.gpu, run.config, run.plan),
+        assumed=tuple(record.assumed),
+        hint=found.hint,
+        beside={
+            "published": record.number("published") or 0.0,
+            "ours": published_form(record, run, found.step_time_s),
+            "published_unit": record.text("unit"),
+            "fits": needed <= room,
+            "memory_bytes": needed,
+            "capacity_bytes": room,
+            "cause": record.text("cause"),
+        },
+    )
+
+
+def run_of(record: Record) -> Run:
+    """Return the hardware, the model and the plan of a row.
+
+    Raises
+    ------
+    HeliographError
+        If they do not fit each other, saying why.
+    """
+    config = famous_model(record)
+    text = record.text("plan")
+    if not text:
+        msg = "its plan was not published"
+        raise SkipError(msg)
+    shape = f"sequence={record.needed('seq_len')},global_batch={record.needed('global_batch_sequences')}"
+    plan = parse_plan(f"{text},{shape}")
+    system = famous_system(record)
+    check(config, plan, accelerators=system.accelerators)
+    flops = COUNTED[record.text("counted") or "all"](config, plan)
+    return Run(system=system, config=config, plan=plan, flops=flops)
+
+
+def famous_system(record: Record) -> System:
+    """Return the cluster of a row: nodes on rails, or the torus that it names."""
+    torus = record.text("torus")
+    if not torus:
+        return system_of(record)
+    gpu: Gpu = accelerator_of(record)
+    x, y, z = (int(side) for side in torus.split("x"))
+    fabric = TorusFabric(endpoints=x * y * z, x=x, y=y)
+    return System(name="published", gpu=gpu, fabric=fabric, economics=default_economics())
+
+
+def famous_model(record: Record) -> TransformerConfig:
+    """Return a shipped model by name, or the one of a row's sizes."""
+    name = record.text("model")
+    if name in shipped_models():
+        shipped = load_model(name)
+        return dataclasses.replace(shipped, layers=record.whole("layers") or shipped.layers, dropout=False)
+    gated = record.text("ffn_gated").lower() in YES
+    old = record.text("plan").find("attention=full") >= 0
+    sequence = record.needed("seq_len")
+    return TransformerConfig(
+        name=name,
+        layers=record.needed("layers"),
+        hidden=record.needed("hidden"),
+        heads=record.needed("heads"),
+        kv_heads=record.needed("kv_heads"),
+        head_dim=record.needed("head_dim"),
+        ffn_hidden=record.needed("ffn_hidden"),
+        vocabulary=record.needed("vocab"),
+        max_sequence=sequence,
+        gated=gated,
+        tied_embeddings=old,
+        norm=Norm.RMS if gated else Norm.LAYER,
+        positions=Positions.LEARNED if old else Positions.ROTARY,
+        position_rows=sequence if old else 0,
+        qkv_bias=old,
+        output_bias=old,
+        mlp_bias=old,
+        dropout=old,
+    )
+
+
+COUNTED: Mapping[str, Callable[[TransformerConfig, Plan], float]] = MappingProxyType(
+    {
+        "all": lambda config, plan: model_flops(config, plan.share),
+        "causal": lambda config, plan: model_flops(config, plan.share, causal=True),
+        "hardware": lambda config, plan: (
+            model_flops(config, plan.share)
+            + (recomputed_flops(config, plan) if plan.recompute.kind is Recompute.FULL else 0.0)
+        ),
+    }
+)
+"""Operations of a step as sources count them: all pairs of attention, those of the causal half, or with what
+is computed again."""
+
+
+def _tokens(run: Run) -> float:
+    return float(run.plan.batch.tokens_per_step)
+
+
+FORMS: Mapping[str, Callable[[Run, float], float]] = MappingProxyType(
+    {
+        "s": lambda run, time: time,
+        "TFLOP/s": lambda run, time: run.flops / run.plan.axes.ranks / time / to_si("f_hz", 1.0, "THz"),
+        "% of peak": lambda run, time: (
+            100.0 * run.flops / run.plan.axes.ranks / time / peak_flop_per_s(run.system.gpu, run.plan)
+        ),
+        "tokens/s a GPU": lambda run, time: _tokens(run) / run.plan.axes.ranks / time,
+        "h/10^12 tokens": lambda run, time: (
+            time * run.plan.axes.ranks * TRILLION / _tokens(run) / to_si("t_s", 1.0, "h")
+        ),
+    }
+)
+"""What is published, of a run and the time of its step: that time, or one over it, times a constant."""
+
+
+def published_form(record: Record, run: Run, step_time_s: float) -> float:
+    """Return a step's time in the form in which a row publishes its own.
+
+    Raises
+    ------
+    SkipError
+        For a form that is not known.
+    """
+    unit = record.text("unit")
+    if unit not in FORMS:
+        msg = f"unit '{unit}' is none of {', '.join(FORMS)}"
+        raise SkipError(msg)
+    return FORMS[unit](run, step_time_s)
+
+
+def seconds_of(record: Record, run: Run) -> float:
+    """Return the step time that a row's figure means."""
+    value = record.number("published", strict=True)
+    if value is None:
+        msg = "nothing measured is given"
+        raise SkipError(msg)
+    one = published_form(record, run, 1.0)
+    grows = published_form(record, run, 2.0) > one
+    return value / one if grows else one / value
+
+
+def famous_text(outcomes: Sequence[Outcome]) -> str:
+    """Return a line for each run: the published figure, ours, and whether it fits its memory."""
+    lines = ["\nAs published, at the published plan:\n"]
+    for one in outcomes:
+        if one.predicted is None:
+            lines.append(f"  {one.id}: {one.skipped}\n")
+            continue
+        beside: Mapping[str, Any] = one.beside
+        room = (beside["capacity_bytes"] - beside["memory_bytes"]) / GIBIBYTE
+        fits = f"fits, {room:.1f} GiB free" if beside["fits"] else f"does not fit, {-room:.1f} GiB too much"
+        error = one.relative_error or 0.0
+        verdict = "met" if abs(error) <= NEAR else f"missed: {beside['cause'] or one.hint}"
+        lines.append(
+            f"  {one.id}: {beside['published']:g} {beside['published_unit']} published, {beside['ours']:.4g} "
+            f"ours (step {error:+.1%}); {fits}; {verdict}\n"
+        )
+    return "".join(lines)

@@ -1,0 +1,72 @@
+"""Famous runs run at the plans they were run with, fit, and are about as fast as published."""
+
+import pytest
+
+from experiments.validation import driver
+from experiments.validation.famous import famous_text, run_of, seconds_of, validate_famous
+from experiments.validation.rows import read_records
+from simulator.errors import WorkloadError
+from workloads.models.config import load_model
+from workloads.plan.parallelism import parse_plan
+from workloads.plan.rules import check
+from workloads.step.memory import fullest_stage, memory_by_kind
+
+RECORDS = {
+    one.text("id"): one
+    for one in read_records(driver.REFERENCE / "famous.csv", needs=driver.KINDS["famous"].needs)
+}
+PUBLISHED = [name for name, one in RECORDS.items() if one.text("plan")]
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_plan_is_allowed_and_fits_its_accelerator(name):
+    """Nobody refuses a plan that ran, nor says that it needs more memory than there was."""
+    run = run_of(RECORDS[name])
+    stage = fullest_stage(run.config, run.plan)
+    needed = sum(memory_by_kind(run.config, run.plan, stage).values())
+    assert needed <= run.system.gpu.memory.capacity_bytes
+
+
+@pytest.mark.parametrize("name", ["llama3-405b-16384", "nemotron-4-340b", "bloom-176b"])
+def test_rate_is_within_a_tenth_of_the_published_one(name):
+    (outcome,) = validate_famous([RECORDS[name]])
+    assert abs(outcome.relative_error) <= 0.10
+    assert "met" in famous_text([outcome])
+
+
+def test_every_row_names_its_source_and_where_its_plan_stands():
+    for one in RECORDS.values():
+        assert one.text("source")
+        assert one.text("plan_source")
+
+
+@pytest.mark.parametrize("name", ["llama3-405b-8192", "deepseek-v3", "palm-540b", "mt-nlg-2240"])
+def test_published_figure_becomes_a_step_time_and_back(name):
+    record = RECORDS[name]
+    run = run_of(record)
+    seconds = seconds_of(record, run)
+    rank_days = {"llama3-405b-8192": 12.3, "deepseek-v3": 19.9, "palm-540b": 17.6, "mt-nlg-2240": 60.1}
+    assert seconds == pytest.approx(rank_days[name], rel=0.03)
+
+
+def test_run_without_its_plan_is_named_not_judged():
+    (outcome,) = validate_famous([RECORDS["llama-65b"]])
+    assert outcome.skipped == "its plan was not published"
+
+
+def test_plain_plans_of_these_runs_would_not_fit():
+    """What the runs did is needed: without it Llama 3 and DeepSeek-V3 are too large by tens of GiB."""
+    for name, changes in (
+        ("llama3-405b-8192", {"recompute_activation": False}),
+        ("deepseek-v3", {"recompute_norms": False, "recompute_projections": False}),
+    ):
+        run = run_of(RECORDS[name])
+        plan = run.plan.with_(**changes)
+        needed = sum(memory_by_kind(run.config, plan, fullest_stage(run.config, plan)).values())
+        assert needed > run.system.gpu.memory.capacity_bytes
+
+
+def test_partial_recomputation_needs_blocks_that_are_alike():
+    plan = parse_plan("recompute=full,recompute_share=0.5")
+    with pytest.raises(WorkloadError, match="needs blocks that are all alike"):
+        check(load_model("deepseek-v3"), plan)
