@@ -89,6 +89,9 @@ COMMANDS = MappingProxyType(
         "network schedule": Command(
             "experiments.network.schedule:PipelineSchedule", "time line of a pipeline schedule"
         ),
+        "network flows": Command(
+            "experiments.network.flows:FlowsOnFabric", "flows or a traffic matrix on any fabric"
+        ),
         "network trace": Command("experiments.network.trace:ReplayTrace", "run a Chakra execution trace"),
         "accuracy predict": Command(
             "experiments.accuracy.report:Predict",

@@ -218,6 +218,8 @@ def components(routes: np.ndarray, links: int) -> np.ndarray:
     return np.asarray(scipy.sparse.csgraph.connected_components(graph, directed=False)[1][:flows])
 
 
+Watch = Callable[[float, np.ndarray], None]
+"""Takes a moment and the rate of each flow from then on, shape [F]."""
 Reroute = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """Asked for the routes, shape [n, H] padded with -1, of some flows (numbers, shape [n]) when a link of theirs
 has lost all its capacity; its second argument is the capacity of every link now, shape [L]. A row of -1
@@ -549,6 +551,7 @@ def simulate(
     changes: tuple[CapacityChange, ...] = (),
     reroute: Reroute | None = None,
     incremental: bool = True,
+    watch: Watch | None = None,
 ) -> FlowTimes:
     """Return when each flow starts and arrives.
 
@@ -566,6 +569,8 @@ def simulate(
     incremental : bool
         Whether only rates that can have changed are found anew. It changes no number beyond rounding, only
         the speed.
+    watch : callable, optional
+        Given each moment at which rates change, and the rate of each flow from then on, shape [F].
 
     Raises
     ------
@@ -580,7 +585,8 @@ def simulate(
     after it has left. Removing a flow of rate r changes no rate below r: the links that fill up at lower
     levels are not on its route. Adding one changes no rate below the least equal share of its links.
     """
-    return _Simulation(flows, graph, changes, reroute, incremental=incremental).run()
+    simulation = _Simulation(flows, graph, changes, reroute, incremental=incremental)
+    return simulation.run(watch)
 
 
 class _Simulation:
@@ -621,11 +627,14 @@ class _Simulation:
         self._merge()
         self._first_classes = self._kinds.member.size
 
-    def run(self) -> FlowTimes:
+    def run(self, watch: Watch | None = None) -> FlowTimes:
         """Return the times of all flows."""
         with np.errstate(divide="ignore", invalid="ignore"):
             while self._step():
-                pass
+                if watch is not None:
+                    rates = np.zeros(self._rate.size)
+                    rates[self._alive] = self._rate[self._alive]
+                    watch(self._now_s, rates[self._kinds.flow_class])
         self._expand()
         self._check_done()
         return FlowTimes(

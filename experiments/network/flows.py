@@ -1,0 +1,370 @@
+"""Flows or a traffic matrix on any fabric: when each arrives, and what links carry when."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.hardware import SYSTEM, Hardware
+from experiments.network.circuits import read_demand
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.report import ReportRow, ReportTable, format_si
+from simulator.checks import check_range, check_whole
+from simulator.engine.flow_simulation import FlowSet, FlowTimes, simulate
+from simulator.errors import ParameterError
+from simulator.fabric import Fabric, Loads, route_loads
+from simulator.files import read_text
+from simulator.interfaces import Circuits, Flows, LinkGraph
+from simulator.topology.graphs import NO_LINK
+
+ENDS = ("source", "destination", "bytes")
+"""Columns that a list of flows has."""
+MORE = ("start_s", "after")
+"""Columns that it may have: earliest start, and the number of the flow (from 0) that must have arrived."""
+MOST_FLOWS = 50_000
+"""Most flows of a file."""
+INTERVALS = 20
+"""Intervals of the time line where nobody says how many."""
+NODE = 8
+"""Accelerators to whose multiple a system is rounded up where nobody says how many."""
+AXIS = "flows"
+"""Name of the traffic where circuits are laid out."""
+_WIDE = 1e6
+"""Capacity of the link that stands for a way's latency, over that of all others together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowList:
+    """Flows of a file."""
+
+    sources: np.ndarray
+    """Endpoint that sends each, shape [F]."""
+    destinations: np.ndarray
+    """Endpoint that receives each, shape [F]."""
+    size_bytes: np.ndarray
+    """Bytes of each, shape [F]."""
+    start_s: np.ndarray
+    """Earliest start of each, shape [F]."""
+    after: np.ndarray
+    """Pairs (first, second) of which the second waits for the first, shape [E, 2]."""
+
+
+def read_flows(path: Path) -> FlowList:
+    """Return the flows of a CSV file: a list with a header, or a square matrix of bytes.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        Columns ``source,destination,bytes`` and, if wanted, ``start_s`` and ``after``; or bytes from each
+        endpoint (row) to each other (column), as `experiments.network.circuits.read_demand` reads them.
+
+    Raises
+    ------
+    ParameterError
+        Naming file and line of what cannot be a flow.
+    """
+    rows = [row for row in csv.reader(read_text(path).splitlines()) if any(row)]
+    header = [cell.strip() for cell in rows[0]] if rows else []
+    if not set(ENDS) & set(header):
+        return _of_matrix(read_demand(path))
+    unknown = [name for name in header if name not in (*ENDS, *MORE)]
+    lacking = [name for name in ENDS if name not in header]
+    if unknown or lacking:
+        what = f"column '{unknown[0]}' is unknown" if unknown else f"lacks column '{lacking[0]}'"
+        msg = f"{path.name}:1: {what}; columns are {', '.join(ENDS)} and, if wanted, {', '.join(MORE)}"
+        raise ParameterError(msg)
+    if not 1 < len(rows) <= MOST_FLOWS + 1:
+        msg = f"{path.name}: holds {len(rows) - 1} flows; a list has 1 to {MOST_FLOWS}"
+        raise ParameterError(msg)
+    cells = [_cells(f"{path.name}:{line}", header, row) for line, row in enumerate(rows[1:], start=2)]
+    after = [(int(one["after"]), flow) for flow, one in enumerate(cells) if not math.isnan(one["after"])]
+    late = [pair for pair in after if not 0 <= pair[0] < len(cells) or pair[0] == pair[1]]
+    if late:
+        first, flow = late[0]
+        msg = f"{path.name}:{flow + 2}: after ({first}) must number another flow, 0 to {len(cells) - 1}"
+        raise ParameterError(msg)
+    return FlowList(
+        sources=np.array([int(one["source"]) for one in cells]),
+        destinations=np.array([int(one["destination"]) for one in cells]),
+        size_bytes=np.array([one["bytes"] for one in cells]),
+        start_s=np.array([one["start_s"] for one in cells]),
+        after=np.array(after, dtype=np.int64).reshape(-1, 2),
+    )
+
+
+def _cells(where: str, header: list[str], row: list[str]) -> dict[str, float]:
+    if len(row) != len(header):
+        msg = f"{where}: has {len(row)} cells, and the header {len(header)}"
+        raise ParameterError(msg)
+    found = {"start_s": 0.0, "after": math.nan}
+    for name, cell in zip(header, row, strict=True):
+        if not cell.strip() and name in MORE:
+            continue
+        try:
+            value = float(cell)
+        except ValueError:
+            value = math.nan
+        whole = name not in ("bytes", "start_s")
+        if not math.isfinite(value) or value < 0.0 or (whole and value != int(value)):
+            rule = "a whole number of at least 0" if whole else "finite and at least 0"
+            msg = f"{where}: {name} is '{cell.strip()[:40]}'; it must be {rule}"
+            raise ParameterError(msg)
+        found[name] = value
+    return found
+
+
+def _of_matrix(demand: np.ndarray) -> FlowList:
+    sources, destinations = np.nonzero(demand)
+    return FlowList(
+        sources=sources,
+        destinations=destinations,
+        size_bytes=demand[sources, destinations],
+        start_s=np.zeros(sources.size),
+        after=np.empty((0, 2), dtype=np.int64),
+    )
+
+
+def lit(fabric: Fabric, flows: FlowList) -> Circuits:
+    """Return circuits laid out for all flows at once, which then stay.
+
+    Raises
+    ------
+    RouteError
+        If some flow has none.
+    """
+    asked = []
+    for size in np.unique(flows.size_bytes):
+        some = flows.size_bytes == size
+        asked.append(_as_flows(flows.sources[some], flows.destinations[some], float(size)))
+    circuits = fabric.initial(tuple(asked))
+    whole = _as_flows(flows.sources, flows.destinations, 1.0)
+    if not fabric.connected(circuits, whole):
+        circuits, _ = fabric.configure(circuits, whole, tuple(asked))
+    return circuits
+
+
+def _as_flows(sources: np.ndarray, destinations: np.ndarray, size_bytes: float) -> Flows:
+    return Flows(sources=sources, destinations=destinations, size_bytes=size_bytes, axis=AXIS)
+
+
+def flow_set(fabric: Fabric, circuits: Circuits, flows: FlowList) -> tuple[FlowSet, LinkGraph]:
+    """Return flows with their ways, and the links: those of the fabric, then one for each latency of a way.
+
+    Raises
+    ------
+    RouteError
+        If a flow has no way.
+    """
+    graph = fabric.graph(circuits)
+    every = _as_flows(flows.sources, flows.destinations, 1.0)
+    routes = fabric.route(circuits, every)
+    same = _alike(fabric.loads(circuits, every), route_loads(routes, graph.latency_s))
+    given = {"size_bytes": flows.size_bytes, "start_s": flows.start_s, "after": flows.after}
+    if same:  # each flow has one way
+        return FlowSet(routes=routes, **given), graph
+    ways = [
+        fabric.loads(circuits, every.part(np.arange(flows.sources.size) == flow))
+        for flow in range(flows.sources.size)
+    ]
+    latencies, which = np.unique([way.latency_s for way in ways], return_inverse=True)
+    links, hops = graph.capacity_bytes_per_s.size, 1 + max(way.links.size for way in ways)
+    taken = np.full((len(ways), hops), NO_LINK, dtype=np.int64)
+    usage = np.zeros(taken.shape)
+    for flow, way in enumerate(ways):
+        taken[flow, : way.links.size], usage[flow, : way.links.size] = way.links, way.usage
+        taken[flow, hops - 1], usage[flow, hops - 1] = links + which[flow], 1.0
+    wide = np.full(latencies.size, float(graph.capacity_bytes_per_s.sum()) * _WIDE)
+    wider = LinkGraph(
+        capacity_bytes_per_s=np.concatenate([graph.capacity_bytes_per_s, wide]),
+        latency_s=np.concatenate([np.zeros(links), latencies]),
+    )
+    return FlowSet(routes=taken, usage=usage, **given), wider
+
+
+def _alike(one: Loads, other: Loads) -> bool:
+    same = one.links.size == other.links.size and bool((one.links == other.links).all())
+    return same and bool(np.allclose(one.usage, other.usage, rtol=1e-12))
+
+
+def loads_over_time(flows: FlowSet, graph: LinkGraph, makespan_s: float, intervals: int) -> np.ndarray:
+    """Return the bytes that each link carries in equal intervals of the time, shape [L, intervals]."""
+    edges = np.linspace(0.0, makespan_s, intervals + 1)
+    carried = np.zeros((graph.capacity_bytes_per_s.size, intervals))
+    crossed = flows.routes >= 0
+    usage = np.ones(flows.routes.shape) if flows.usage is None else flows.usage
+    since: list[tuple[float, np.ndarray]] = []
+
+    def add(now_s: float, rates: np.ndarray) -> None:
+        if since:
+            start_s, link_rates = since.pop()
+            met = np.clip(np.minimum(edges[1:], now_s) - np.maximum(edges[:-1], start_s), 0.0, None)
+            some = np.flatnonzero(met)
+            carried[:, some] += link_rates[:, None] * met[some]
+        weight = (usage * np.where(np.isfinite(rates), rates, 0.0)[:, None])[crossed]
+        since.append((now_s, np.bincount(flows.routes[crossed], weight, carried.shape[0])))
+
+    simulate(flows, graph, watch=add)
+    return carried
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowResult(Result):
+    """Times of flows on a fabric, and what links carried when."""
+
+    name: str
+    """Name of the file."""
+    fabric: Fabric
+    """Fabric."""
+    flows: FlowList
+    """The flows."""
+    times: FlowTimes
+    """Starts and arrivals."""
+    graph: LinkGraph
+    """Links of the fabric."""
+    carried_bytes: np.ndarray
+    """Bytes of each link in each interval, shape [L, intervals]."""
+    ends: tuple[np.ndarray, np.ndarray] | None
+    """Vertex at which each link begins and ends, shape [L] each; None where links have no names."""
+
+    def rows(self) -> list[Row]:
+        """Return a row for each flow."""
+        flows, times = self.flows, self.times
+        return [
+            {
+                "flow": flow,
+                "source": int(flows.sources[flow]),
+                "destination": int(flows.destinations[flow]),
+                "bytes": float(flows.size_bytes[flow]),
+                "start_s": float(times.start_s[flow]),
+                "finish_s": float(times.finish_s[flow]),
+            }
+            for flow in range(flows.size_bytes.size)
+        ]
+
+    def tables(self) -> Mapping[str, list[Row]]:
+        """Return the flows, and bytes by link and interval."""
+        return {"": self.rows(), "links": self.link_rows()}
+
+    def link_rows(self) -> list[Row]:
+        """Return a row for each interval of each link that carries anything."""
+        step_s = self.times.makespan_s / self.carried_bytes.shape[1]
+        capacity = self.graph.capacity_bytes_per_s
+        found = []
+        for link, interval in zip(*map(np.ndarray.tolist, np.nonzero(self.carried_bytes)), strict=True):
+            moved = float(self.carried_bytes[link, interval])
+            found.append(
+                {
+                    "link": link,
+                    "tail": None if self.ends is None else int(self.ends[0][link]),
+                    "head": None if self.ends is None else int(self.ends[1][link]),
+                    "from_s": interval * step_s,
+                    "to_s": (interval + 1) * step_s,
+                    "bytes": moved,
+                    "share_of_capacity": moved / (float(capacity[link]) * step_s),
+                }
+            )
+        return found
+
+    def record(self) -> dict[str, Any]:
+        """Return the result as plain data."""
+        busiest = self._busiest
+        return {
+            "flows": int(self.flows.size_bytes.size),
+            "bytes": float(self.flows.size_bytes.sum()),
+            "fabric": self.fabric.name,
+            "endpoints": self.fabric.endpoints,
+            "makespan_s": self.times.makespan_s,
+            "mean_completion_s": float((self.times.finish_s - self.flows.start_s).mean()),
+            "busiest_link": busiest,
+            "busiest_share": float(self._shares[busiest]),
+            "rows": self.rows(),
+        }
+
+    @property
+    def _shares(self) -> np.ndarray:
+        whole = self.graph.capacity_bytes_per_s * self.times.makespan_s
+        sums = self.carried_bytes.sum(axis=1)
+        return np.divide(sums, whole, out=np.zeros(sums.size), where=whole > 0.0)
+
+    @property
+    def _busiest(self) -> int:
+        return int(self._shares.argmax())
+
+    def report(self) -> list[Block]:
+        """Return the times, and the busiest link."""
+        record = self.record()
+        last = int(self.times.finish_s.argmax())
+        ends = f"{self.flows.sources[last]} to {self.flows.destinations[last]}"
+        link = self._busiest
+        where = "" if self.ends is None else f", vertex {self.ends[0][link]} to {self.ends[1][link]}"
+        lines = [
+            ("flows, bytes", f"{record['flows']:,}, {format_si(record['bytes'], 'B')}", "of the file"),
+            ("all have arrived after", format_si(record["makespan_s"], "s"), f"the last is {ends}"),
+            ("mean completion", format_si(record["mean_completion_s"], "s"), "from its earliest start"),
+            ("busiest link", f"{100 * record['busiest_share']:.1f} %", f"link {link}{where}"),
+        ]
+        rows = [ReportRow(label=label, values=(value,), note=note) for label, value, note in lines]
+        title = f"{self.name} on {self.fabric.name}, {self.fabric.endpoints} accelerators"
+        return [ReportTable(title, ("",), rows)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowsOnFabric(Study):
+    """Flows or a traffic matrix on any fabric."""
+
+    file: Path = option(
+        ..., "CSV: source,destination,bytes[,start_s][,after], or a square matrix of bytes", positional=True
+    )
+    system: str = option("gpu_packet", SYSTEM)
+    accelerators: int | None = option(None, "default: whole nodes that hold all endpoints", metavar="N")
+    intervals: int = option(INTERVALS, "intervals of the time line of links", metavar="N")
+    hardware: Hardware = field(default_factory=Hardware)
+
+    def __post_init__(self) -> None:
+        check_range(self, "intervals", low=1)
+        check_whole(self, "intervals")
+
+    def default_out(self) -> Path:
+        """Return the usual directory."""
+        return Path("results") / "flows"
+
+    def run(self, progress: Progress) -> FlowResult:
+        """Return the times of all flows, and the loads of links."""
+        flows = read_flows(self.file)
+        highest = int(max(flows.sources.max(initial=0), flows.destinations.max(initial=0)))
+        system = self.hardware.system(
+            self.system,
+            accelerators=self.accelerators,
+            usual_accelerators=-(-(highest + 1) // NODE) * NODE,
+        )
+        fabric = system.fabric
+        if highest >= fabric.endpoints:
+            msg = (
+                f"{self.file.name}: names endpoint {highest}, and {fabric.name} has {fabric.endpoints} (0 to "
+                f"{fabric.endpoints - 1}); give --accelerators"
+            )
+            raise ParameterError(msg)
+        circuits = lit(fabric, flows)
+        chosen, graph = flow_set(fabric, circuits, flows)
+        progress("flows", 0, 2)
+        times = simulate(chosen, graph)
+        progress("links", 1, 2)
+        own = fabric.graph(circuits)
+        carried = loads_over_time(chosen, graph, times.makespan_s, self.intervals)
+        wiring = fabric.wired(circuits)
+        return FlowResult(
+            name=self.file.stem,
+            fabric=fabric,
+            flows=flows,
+            times=times,
+            graph=own,
+            carried_bytes=carried[: own.capacity_bytes_per_s.size],
+            ends=None if wiring is None else (wiring.tails, wiring.heads),
+        )
