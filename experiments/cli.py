@@ -48,7 +48,8 @@ COMMANDS = MappingProxyType(
             "compare systems in time, energy, cost and accuracy",
             page="experiments.pages.compare:page",
         ),
-        "sweep": Command("experiments.sweep:Sweep", "run a step over a grid of parameters"),
+        "sweep": Command("experiments.sweep:Sweep", "run any study over a grid, or search it for the best"),
+        "diff": Command("experiments.diff:Diff", "tell what differs between two runs, and what that did"),
         "search": Command(
             "experiments.search:PlanSearch",
             "find the best plan, placement and fabric",
@@ -327,10 +328,8 @@ def drive(name: str, study: Study, driven: Driven) -> None:
     HeliographError
         What the study raises, or if files cannot be written. What it kept is written before.
     """
-    from experiments.study import PICTURES, Progress, document, headed  # noqa: PLC0415 - not for --help alone
+    from experiments.study import PICTURES, Progress, document  # noqa: PLC0415 - not for --help alone
     from heliograph.processes import reporting  # noqa: PLC0415 - rich takes its time
-    from heliograph.records import canonical_json, csv_text  # noqa: PLC0415 - not for --help alone
-    from heliograph.report import print_report  # noqa: PLC0415 - not for --help alone
 
     if driven.report is not None:
         from heliograph.report_page import check_page_path  # noqa: PLC0415 - not for --help alone
@@ -340,7 +339,7 @@ def drive(name: str, study: Study, driven: Driven) -> None:
     pictured = out is not None and out.suffix in PICTURES
     directory = out.parent if pictured and out is not None else out
     progress = Progress(directory=directory)
-    with _reserved(directory):
+    with _reserved(directory, alone=not pictured):
         try:
             with reporting() as progress.say:
                 found = study.run(progress)
@@ -348,6 +347,15 @@ def drive(name: str, study: Study, driven: Driven) -> None:
             if progress.finished is not None and out is not None:
                 _write(name, document(name, study, progress.finished), progress.finished, out)
             raise
+        _tell(name, study, driven, found, out)
+
+
+def _tell(name: str, study: Study, driven: Driven, found: Result, out: Path | None) -> None:
+    """Print what a study found, and write its files."""
+    from experiments.study import document, headed  # noqa: PLC0415 - not for --help alone
+    from heliograph.records import canonical_json, csv_text  # noqa: PLC0415 - not for --help alone
+    from heliograph.report import print_report  # noqa: PLC0415 - not for --help alone
+
     record = document(name, study, found)
     if driven.csv:
         sys.stdout.write(csv_text(headed(record, found.rows())))
@@ -389,20 +397,29 @@ def _wrote(written: Sequence[Path]) -> str:
 
 
 @contextmanager
-def _reserved(directory: Path | None) -> Iterator[None]:
-    """Make a directory before minutes are spent for it; nothing of it stays if nothing came of them."""
-    from heliograph.records import make_directory  # noqa: PLC0415 - not for --help alone
+def _reserved(directory: Path | None, *, alone: bool) -> Iterator[None]:
+    """Make a directory before minutes are spent for it; nothing of it stays if nothing came of them.
 
-    made = directory is not None and not directory.exists()
-    if directory is not None:
-        make_directory(directory)
+    It is this run's `alone`: another that writes into it meanwhile is refused.
+    """
+    from heliograph.records import lock, make_directory, unlock  # noqa: PLC0415 - not for --help alone
+
+    if directory is None:
+        yield
+        return
+    made = not directory.exists()
+    make_directory(directory)
+    if alone:
+        lock(directory)
     try:
         yield
     except BaseException:
-        if made and directory is not None:
+        if made:
             with suppress(OSError):
                 directory.rmdir()
         raise
+    finally:
+        unlock(directory)
 
 
 def _drop_output() -> None:

@@ -7,7 +7,9 @@ computes, and the `Result` tells itself as text, as tidy rows, as pictures and a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,6 +18,7 @@ from experiments.options import options_of
 from heliograph import __version__
 from heliograph.records import SCHEMA, TrainingCache, canonical_json, csv_text, write_atomically
 from heliograph.report import ReportTable
+from simulator.errors import HeliographError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -88,7 +91,7 @@ class Result(Protocol):
         return {} if main is None else {"": main}
 
     def write(self, directory: Path, name: str, document: Mapping[str, Any]) -> list[Path]:
-        """Write record, tables and pictures; return the files.
+        """Write record, tables and pictures, all or none; return the files.
 
         Parameters
         ----------
@@ -104,12 +107,16 @@ class Result(Protocol):
         HeliographError
             If they cannot be written.
         """
-        files = [directory / f"{name}.json"]
-        write_atomically(files[0], canonical_json(document, indent=1) + "\n")
-        for more, rows in self.tables().items():
-            files.append(directory / f"{_named(name, more)}.csv")
-            write_atomically(files[-1], csv_text(headed(document, rows)))
-        return files + draw(self, directory / name)
+        with _whole(directory) as aside:
+            files = [aside / f"{name}.json"]
+            write_atomically(files[0], canonical_json(document, indent=1) + "\n")
+            for more, rows in self.tables().items():
+                files.append(aside / f"{_named(name, more)}.csv")
+                write_atomically(files[-1], csv_text(headed(document, rows)))
+            files += draw(self, aside / name)
+            for file in (*files[1:], files[0]):  # the record last: it is the mark of a run that is whole
+                file.replace(directory / file.name)
+        return [directory / file.name for file in files]
 
 
 class Study(Protocol):
@@ -128,6 +135,18 @@ class Study(Protocol):
     def default_out(self) -> Path | None:
         """Return where files go if nobody says; None writes none."""
         return None
+
+
+@contextmanager
+def _whole(directory: Path) -> Iterator[Path]:
+    """Yield a directory for files that are moved into another when all are there; it goes in any case."""
+    try:
+        aside = tempfile.TemporaryDirectory(prefix=".writing-", dir=directory)
+    except OSError as error:
+        msg = f"cannot write into {directory} ({error.strerror}); name another directory with --out"
+        raise HeliographError(msg) from error
+    with aside as name:
+        yield Path(name)
 
 
 def draw(result: Result, path: Path) -> list[Path]:

@@ -17,12 +17,13 @@ from experiments.study import Block, Progress, Result, Row, Study
 from heliograph import __version__
 from heliograph.records import COLUMNS, SCHEMA
 from heliograph.report import ReportRow, ReportTable, format_quantity
+from heliograph.sweeps.front import Front, Searched, search_front
 from heliograph.sweeps.grid import Grid
 from heliograph.sweeps.points import STEP, StepWork, Work, code_digest, is_context, outside_digest
 from heliograph.sweeps.running import Asked, Engine, Means, axis, run_sweep, settled
 from heliograph.sweeps.space import Range, Space, Value, values_in
 from heliograph.sweeps.store import Status, Store, Told
-from heliograph.sweeps.study_file import StudyFile, read_study
+from heliograph.sweeps.study_file import Optimise, StudyFile, read_study
 from simulator.errors import ParameterError, nearest
 from simulator.parameter_tree import parse_assignment
 from simulator.units import dimension_of
@@ -101,6 +102,35 @@ def _numbers(rows: Sequence[Row]) -> list[str]:
 
 MOST_NUMBERS = 4
 """Columns that the terminal shows of a study that has not those of a step; a choice."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestFound(Swept):
+    """Points that an optimiser asked for; the report tells those of the front."""
+
+    front: Front
+    """Points of which none is better in everything than another."""
+
+    def report(self) -> list[Block]:
+        """Return a line for each point of the front."""
+        rows, names, columns = self.front.rows(), list(self.grid.axes), list(self.front.columns)
+        lines = [
+            ReportRow(
+                label=", ".join(_told(name, row[name]) for name in names),
+                values=tuple(_told(name, row[name]) for name in columns),
+            )
+            for row in rows[:MOST_LINES]
+        ]
+        title = f"Front of {len(rows):,} among {len(self.grid.points):,} points: {', '.join(names)}"
+        return [ReportTable(title, columns, lines), *self.notes]
+
+    def record(self) -> dict[str, Any]:
+        """Return all points, and the front among them, as plain data."""
+        return {**super().record(), "front": self.front.rows()}
+
+    def tables(self) -> dict[str, list[Row]]:
+        """Return all points, and the front among them."""
+        return {"": self.rows(), "front": self.front.rows()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,6 +230,8 @@ class Sweep(Study):
         if self.export is not None and self.export.suffix not in (".csv", ".parquet"):
             msg = f"--export {self.export}: the name must end in .csv or .parquet"
             raise ParameterError(msg)
+        if file is not None and file.optimise is not None:
+            return self._front(file, file.optimise, progress)
         asked = self._asked(file)
         names = asked.space.names
         if asked.work.study == STEP:
@@ -220,6 +252,30 @@ class Sweep(Study):
         several = [name for name, values in axes.items() if len(values) > 1] or list(axes)
         return Swept(grid=grid, x=self.x or several[0], y=self.y, notes=tuple(notes))
 
+    def _front(self, file: StudyFile, optimise: Optimise, progress: Progress) -> BestFound:
+        """Return what an optimiser finds."""
+        self._refuse_both(file)
+        means = self.running.means(file.store)
+        work: Work = _study_work(file) if file.study != STEP else step_work(file)
+        front = search_front(
+            Searched(
+                name=file.name,
+                work=work,
+                ranges=file.ranges,
+                zips=file.zips,
+                where=file.where,
+                optimise=optimise,
+                means=means,
+            ),
+            progress,
+        )
+        front.grid.check()
+        notes = [f"Points are kept in {means.store}; the same command goes on from there."]
+        if self.export is not None:
+            notes.insert(0, f"Wrote {front.grid.export(self.export)}.")
+        x, y = (*front.columns, *front.grid.axes)[:2]
+        return BestFound(grid=front.grid, x=x, y=y, notes=tuple(notes), front=front)
+
     def _states(self, file: StudyFile | None) -> States:
         store = self.running.store or (file.store if file else None)
         if store is None:
@@ -236,7 +292,7 @@ class Sweep(Study):
         space = Space(axes=(*axes, *file.zips), where=file.where)
         means = self.running.means(file.store)
         if file.study != STEP:
-            work: Work = StudyWork(command=file.study, fixed={**file.common, **file.fixed})
+            work: Work = _study_work(file)
         else:
             work = settled(step_work(file), space)
         return Asked(name=file.name, work=work, space=space, means=means)
@@ -280,6 +336,10 @@ class Sweep(Study):
             usual_accelerators=DEFAULT_ACCELERATORS,
         )
         return Asked(name="sweep", work=settled(work, space), space=space, means=self.running.means(None))
+
+
+def _study_work(file: StudyFile) -> StudyWork:
+    return StudyWork(command=file.study, fixed={**file.common, **file.fixed})
 
 
 def step_work(file: StudyFile) -> StepWork:

@@ -17,7 +17,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -280,8 +280,12 @@ def _received(ranks: Ranks, name: str) -> Any:  # noqa: ANN401 - what the work g
     return told(result)
 
 
+GRACE_S = 3.0
+"""Time that jobs at work have to finish after Ctrl-C; a choice."""
+
+
 def run_all(jobs: Sequence[Job], work: Callable[[Job], Result], keep: Callable[[Job, Result], None]) -> None:
-    """Run jobs in parallel and hand each result on; on Ctrl-C let the running ones finish and keep them.
+    """Run jobs in parallel and hand each result on; on Ctrl-C keep those that finish soon.
 
     Where torchrun started several processes, these do the jobs, be they on one machine or on many.
 
@@ -296,7 +300,8 @@ def run_all(jobs: Sequence[Job], work: Callable[[Job], Result], keep: Callable[[
 
     Notes
     -----
-    The first Ctrl-C lets the jobs at work finish and keeps them, the second ends them at once.
+    After the first Ctrl-C the jobs at work have `GRACE_S` to finish, and are kept if they do; the second ends
+    them at once.
     """
     ranks = joined()
     if ranks is not None:
@@ -332,12 +337,15 @@ def run_all(jobs: Sequence[Job], work: Callable[[Job], Result], keep: Callable[[
                 if index not in kept:
                     keep(job, work(job))
         except KeyboardInterrupt:
-            sys.stderr.write("interrupted: the runs at work are finished and kept; Ctrl-C again stops them\n")
-            pool.shutdown(cancel_futures=True)
-            keep_done(futures, [one for one in futures if one.cancelled() or one.exception() is None])
+            sys.stderr.write(
+                f"interrupted: runs at work have {GRACE_S:.0f} s to finish; Ctrl-C again stops them\n"
+            )
+            pool.shutdown(wait=False, cancel_futures=True)
+            finished = wait([one for one in futures if not one.cancelled()], timeout=GRACE_S).done
+            keep_done(futures, [one for one in finished if one.cancelled() or one.exception() is None])
             raise
     except KeyboardInterrupt:
-        for worker in set(multiprocessing.active_children()) - others:  # of the second Ctrl-C
+        for worker in set(multiprocessing.active_children()) - others:
             worker.kill()
         raise
     finally:

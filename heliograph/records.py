@@ -395,8 +395,8 @@ _LOCKED: dict[Path, int] = {}
 """Directories that this process writes a run into, each with the file that holds the lock."""
 
 
-def _lock(directory: Path) -> None:
-    """Keep other processes from writing a run into a directory, until `_unlock` or the end of this one.
+def lock(directory: Path) -> None:
+    """Keep other processes from writing a run into a directory, until `unlock` or the end of this one.
 
     Raises
     ------
@@ -418,7 +418,7 @@ def _lock(directory: Path) -> None:
     _LOCKED[place] = handle
 
 
-def _unlock(directory: Path) -> None:
+def unlock(directory: Path) -> None:
     """Let other processes write into a directory again."""
     handle = _LOCKED.pop(directory.resolve(), None)
     if handle is not None:
@@ -444,10 +444,10 @@ class RunWriter:
 
     def __post_init__(self) -> None:
         make_directory(self.directory)
-        _lock(self.directory)
+        lock(self.directory)
         finished = self.directory / "summary.json"
         if finished.exists() and _fingerprint_in(finished) != self.fingerprint:
-            _unlock(self.directory)
+            unlock(self.directory)
             msg = f"{self.directory} holds another run; name another directory with --out, or remove it"
             raise HeliographError(msg)
 
@@ -459,7 +459,7 @@ class RunWriter:
         content = {"schema": SCHEMA, "fingerprint": self.fingerprint, **plain(summary, "summary")}
         content["created"] = datetime.now(UTC).isoformat(timespec="seconds")
         path = self._write_json("summary.json", content)
-        _unlock(self.directory)
+        unlock(self.directory)
         return path
 
     def write_config(self, config: Mapping[str, object]) -> Path:

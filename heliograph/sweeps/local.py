@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from heliograph.processes import ctrl_c_later, prepare_worker
+from heliograph.processes import GRACE_S, ctrl_c_later, prepare_worker
 from heliograph.sweeps.points import Work, outcome_of
 from heliograph.sweeps.space import Value
 from heliograph.sweeps.store import Outcome, Status
@@ -27,8 +27,6 @@ Keep = Callable[[str, Outcome], None]
 Wanted = Callable[[str], bool]
 """Whether a point is still to be run: another command may have done so meanwhile."""
 
-GRACE_S = 3.0
-"""Time that points at work have to finish after Ctrl-C; a choice."""
 POINTS_A_PROCESS = 8
 """Points that are worth the second in which a process starts; a choice."""
 

@@ -261,6 +261,13 @@ class Store:
         row = self._base.execute("SELECT status FROM points WHERE key = ?", (key,)).fetchone()
         return None if row is None else Status(row[0])
 
+    def row(self, key: str, columns: Sequence[str]) -> dict[str, Any]:
+        """Return columns of a point, and its error; empty where it was not run, or has no such column."""
+        known = [name for name in columns if name in self._columns]
+        names = ", ".join(f'"{name}"' for name in ("error", *known))
+        row = self._base.execute(f"SELECT {names} FROM points WHERE key = ?", (key,)).fetchone()
+        return {} if row is None else dict(zip(("error", *known), row, strict=True))
+
     def record(self, key: str, study: str, outcome: Outcome) -> None:
         """Write what became of a point; one with a result is never replaced by one without.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from experiments.__main__ import main
+from heliograph.processes import GRACE_S
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
@@ -39,6 +40,32 @@ def test_a_second_interrupt_ends_the_jobs_at_once(tmp_path, gap_s):
             os.killpg(command.pid, signal.SIGKILL)
     assert command.returncode == 130
     assert "stopped" in error.splitlines()  # Python's tracker of semaphores may add what it found unlinked
+
+
+def test_the_first_interrupt_ends_long_jobs_within_five_seconds(tmp_path):
+    jobs = [tmp_path / "a", tmp_path / "b", tmp_path / "c"]
+    command = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("long_jobs.py")), *map(str, jobs)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while not any(job.exists() for job in jobs):
+            assert time.monotonic() < deadline, "no job began"
+            time.sleep(0.05)
+        os.killpg(command.pid, signal.SIGINT)
+        began = time.monotonic()
+        command.communicate(timeout=PATIENCE_S)
+        took_s = time.monotonic() - began
+    finally:
+        if command.poll() is None:
+            os.killpg(command.pid, signal.SIGKILL)
+    assert command.returncode == 130
+    assert GRACE_S - 1.0 < took_s < 5.0 + 5.0  # five seconds, and as many more on a busy machine
 
 
 class Pressing:

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from experiments.__main__ import main
+from experiments.cli import BAD_INPUT
 from heliograph.records import RunWriter
 from simulator.errors import HeliographError
 
@@ -41,6 +43,27 @@ def test_two_runs_never_write_into_one_directory_at_once(tmp_path):
             RunWriter(tmp_path, "mine")
         assert "other" in (tmp_path / "config.json").read_text()
         other.communicate("\n")
+
+
+def test_a_study_does_not_write_where_another_runs(tmp_path, capsys):
+    words = ["bill", "--accelerators", "64", "--out", str(tmp_path)]
+    with holder(tmp_path) as other:
+        assert main(["cost", *words]) == BAD_INPUT
+        assert "another run is writing into" in capsys.readouterr().err
+        assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+        other.communicate("\n")
+    assert main(["cost", *words]) == 0
+    assert {"bill.json", "bill.csv"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_a_study_writes_all_its_files_or_none(tmp_path, capsys, monkeypatch):
+    def full(*_):
+        msg = "the disk is full"
+        raise HeliographError(msg)
+
+    monkeypatch.setattr("experiments.study.draw", full)
+    assert main(["cost", "bill", "--accelerators", "64", "--out", str(tmp_path)]) == BAD_INPUT
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_that_was_killed_leaves_its_directory_free(tmp_path):

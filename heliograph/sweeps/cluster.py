@@ -1,0 +1,243 @@
+"""Points run by the workers of a Dask scheduler, on this machine or many; their results arrive here.
+
+A worker that dies hands its points to the others. When the scheduler goes away, or the connection to it,
+points that had not arrived are handed in again as soon as one answers at the same address.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import sys
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from heliograph.processes import ctrl_c_later
+from heliograph.sweeps.local import Job, Keep, Wanted
+from heliograph.sweeps.points import Work, code_digest, outcome_of
+from heliograph.sweeps.space import Value
+from heliograph.sweeps.store import Outcome, Status
+from simulator.errors import HeliographError
+
+POINTS_AHEAD = 4
+"""Points that wait at the scheduler for each thread of a worker; a choice."""
+PATIENCE_S = 120.0
+"""Longest wait for a scheduler that went away; a choice."""
+ANSWER_S = 10.0
+"""Longest wait for a result that the scheduler says is there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Refused:
+    """What a worker answers that must not run a point."""
+
+    why: str
+
+
+def on_cluster(
+    work: Work, jobs: Sequence[Job], keep: Keep, wanted: Wanted, *, address: str | None, workers: int | None
+) -> None:
+    """Run points on a Dask cluster, and keep each as it arrives.
+
+    Parameters
+    ----------
+    work, jobs, keep, wanted
+        As `heliograph.sweeps.local.in_this_process` takes them; the work must be picklable.
+    address : str or None
+        The scheduler's; None starts one on this machine.
+    workers : int or None
+        Workers of the one that is started here; one for each processor by default.
+
+    Raises
+    ------
+    HeliographError
+        If Dask is not installed, no scheduler answers, or its workers have another heliograph.
+    """
+    try:
+        import cloudpickle  # noqa: PLC0415 - comes with it, and takes classes of a program's own file
+        import distributed  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        msg = "the engine dask is not installed; pip install 'heliograph[cluster]', or leave --engine out"
+        raise HeliographError(msg) from error
+    common = cloudpickle.dumps((work, max(1, len(jobs))))
+    with _scheduler(distributed, address, workers or os.cpu_count() or 1) as place:
+        flight = _Flight(distributed, place, common, patience_s=PATIENCE_S)
+        try:
+            flight.run(deque(jobs), keep, wanted)
+        finally:
+            flight.close()
+
+
+@contextmanager
+def _scheduler(distributed: Any, address: str | None, workers: int) -> Iterator[str]:  # noqa: ANN401 - a module
+    """Yield the address of a scheduler: the one that is named, or one that lives as long as the sweep."""
+    if address is not None:
+        yield address
+        return
+    with ctrl_c_later():  # processes that start inherit it: Ctrl-C is this one's
+        cluster = distributed.LocalCluster(
+            n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=50
+        )
+    try:
+        yield cluster.scheduler_address
+    finally:
+        with suppress(Exception):
+            cluster.close(timeout=5)
+
+
+@dataclass
+class _Flight:
+    """Points that are at the scheduler, and the connection to it."""
+
+    distributed: Any
+    address: str
+    common: bytes
+    patience_s: float
+    client: Any = None
+    futures: dict[Any, Job] = field(default_factory=dict)
+    arrived: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)
+
+    def run(self, left: deque[Job], keep: Keep, wanted: Wanted) -> None:
+        """Hand in points until all have arrived."""
+        self._connect()
+        while left or self.futures:
+            self._hand_in(left, wanted)
+            if not self.futures:
+                continue
+            try:
+                future = self.arrived.get(timeout=1.0)
+            except queue.Empty:
+                if not self._is_connected():
+                    self._again(left)
+                continue
+            job = self.futures.pop(future, None)
+            if job is None:  # of a connection that was given up
+                continue
+            outcome = self._outcome(future)
+            if outcome is None:
+                left.appendleft(job)
+                if not self._is_connected():
+                    self._again(left)
+                continue
+            with ctrl_c_later():
+                keep(job[0], outcome)
+
+    def _connect(self) -> None:
+        deadline = time.monotonic() + self.patience_s
+        while True:
+            try:
+                self.client = self.distributed.Client(self.address, timeout=ANSWER_S, set_as_default=False)
+            except (OSError, TimeoutError) as error:
+                if time.monotonic() > deadline:
+                    msg = (
+                        f"no Dask scheduler answers at {self.address}; what is finished is kept, so "
+                        "start one there and run the same command again"
+                    )
+                    raise HeliographError(msg) from error
+                time.sleep(1.0)
+            else:
+                return
+
+    def _is_connected(self) -> bool:
+        if self.client.status != "running":
+            return False
+        try:
+            self.client.scheduler_info()
+            self.client.run_on_scheduler(_nothing)
+        except Exception:  # whatever the connection says when it is gone
+            return False
+        return True
+
+    def _again(self, left: deque[Job]) -> None:
+        """Connect anew, with all points that had not arrived still to run."""
+        sys.stderr.write(f"the scheduler at {self.address} went away; waiting for it\n")
+        left.extendleft(self.futures.values())
+        self.futures.clear()
+        self.close()
+        self._connect()
+
+    def _hand_in(self, left: deque[Job], wanted: Wanted) -> None:
+        most = POINTS_AHEAD * max(1, self._threads())
+        while left and len(self.futures) < most:
+            job = left.popleft()
+            if not wanted(job[0]):
+                continue
+            future = self.client.submit(run_point, self.common, job[1], code_digest(), pure=False)
+            self.futures[future] = job
+            future.add_done_callback(self.arrived.put)
+
+    def _threads(self) -> int:
+        info = self.client.scheduler_info().get("workers", {})
+        return sum(one.get("nthreads", 1) for one in info.values())
+
+    def _outcome(self, future: Any) -> Outcome | None:  # noqa: ANN401 - of Dask
+        """Return what became of a point; None if its result was lost on the way."""
+        if future.status in ("cancelled", "lost", "pending"):
+            return None
+        try:
+            found = future.result(timeout=ANSWER_S)
+        except self.distributed.scheduler.KilledWorker:
+            why = "several workers in a row ended while they ran it"
+            return Outcome(status=Status.CRASHED, error=why)
+        except HeliographError as error:
+            return Outcome(status=Status.FAILED, error=str(error))
+        except Exception as error:  # a lost connection has many names
+            if future.status == "error":
+                return Outcome(status=Status.CRASHED, error=f"{type(error).__name__}: {error}")
+            return None
+        if isinstance(found, _Refused):
+            raise HeliographError(found.why)
+        return found  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Give up the connection."""
+        client, self.client = self.client, None
+        if client is not None:
+            with suppress(Exception):
+                client.cancel(list(self.futures), force=True)
+            with suppress(Exception):
+                client.close(timeout=2)
+
+
+def _nothing() -> None:
+    """Answer: there is somebody."""
+
+
+_RUNNERS: OrderedDict[bytes, tuple[Work, Callable[[Mapping[str, Value]], Mapping[str, Any]]]] = OrderedDict()
+"""What a worker keeps from point to point, by what the points have in common."""
+_ONE = threading.Lock()
+"""One point at a time in a process: what is kept, and warnings, belong to one."""
+MOST_SWEEPS = 4
+"""Sweeps of which a worker keeps something; a choice."""
+
+
+def run_point(common: bytes, inputs: Mapping[str, Value], code: str) -> Outcome | _Refused:
+    """Return what becomes of a point, in a worker.
+
+    Parameters
+    ----------
+    common : bytes
+        Pickled work, with the number of points.
+    inputs : mapping
+        Values of the point.
+    code : str
+        Hash of the program that asks (`heliograph.sweeps.points.code_digest`).
+    """
+    if code_digest() != code:
+        return _Refused(
+            why="a Dask worker has another heliograph than this command; install the same on both"
+        )
+    with _ONE:
+        if common not in _RUNNERS:
+            work, expected = pickle.loads(common)
+            while len(_RUNNERS) >= MOST_SWEEPS:
+                _RUNNERS.popitem(last=False)
+            _RUNNERS[common] = work, work.runner(expected)
+        work, run = _RUNNERS[common]
+        return outcome_of(run, work, inputs)
