@@ -21,14 +21,21 @@ from optical.execution.precision import predicted
 from simulator.amounts import Reals
 from simulator.errors import ParameterError, nearest
 from simulator.operands.captured import CapturedProduct, load_captured
-from simulator.operands.scaled import captured_statistics
-from simulator.operands.statistics import OperandKind, operands_of, signal_to_noise_db
+from simulator.operands.laws import captured_statistics
+from simulator.operands.scaled import Precision
+from simulator.operands.statistics import OperandKind, Operands, operands_of, signal_to_noise_db
 from simulator.operators import Phase
 
 HELD_DB = 0.5
 """Difference within which the prediction is held to execution; a choice."""
 CAPTURED_ROWS = 96
 """Rows and columns of executed captured products; a choice."""
+CERTAIN, MORE_DRAWS = 0.02, 4
+"""Standard error of noise over signal, relative, until which operands are drawn again, and times the draws
+asked for that are drawn at most: a single larger channel differs from draw to draw. Choices."""
+GAIN_ERROR, MOST_ROWS = 0.05, 640
+"""Standard error of the best gain, relative, for which outputs are executed, and most rows of that; choices.
+Far below 0 dB, few outputs tell no gain: 128 x 128 at -30 dB err by a quarter of it."""
 _QUIET = (OperandKind.UNIFORM, OperandKind.GAUSSIAN)
 """Kinds of which one draw tells the mean well."""
 
@@ -85,17 +92,31 @@ def _on_core(spec: AnalogSpec, a: Reals, b: Reals, key: int) -> Reals:
     return found
 
 
+def _told(machine: str, operands: Operands, length: int, rows: int, phase: Phase) -> Precision:
+    """Return the prediction of a machine for products of as many columns as rows."""
+    sizes = {"rows": rows, "columns": rows}
+    if machine in FORMATS:
+        return FORMATS[machine].predicted(operands, length, phase=phase, **sizes)
+    return predicted(load_core(machine).analog(phase), operands, length, **sizes)
+
+
+def rows_for(snr_db: float, least: int) -> int:
+    """Return the rows, and columns, of which the best gain of products is found to `GAIN_ERROR`."""
+    outputs = 10.0 ** (-snr_db / 10.0) / GAIN_ERROR**2
+    return min(MOST_ROWS, max(least, math.ceil(math.sqrt(outputs))))
+
+
 def held(machine: str, kind: OperandKind, length: int, draws: int) -> Held:
     """Return prediction and execution on one kind of operands and one length."""
     operands, phase = operands_of(kind), phase_of(kind)
-    ratios = []
-    for seed in range(1 if kind in _QUIET else draws):
-        a, b = operands.draw(np.random.default_rng(seed), ROWS, length, ROWS)
+    rows = rows_for(_told(machine, operands, length, ROWS, phase).snr_db, ROWS)
+    ratios: list[float] = []
+    for seed in range(1 if kind in _QUIET else MORE_DRAWS * draws):
+        a, b = operands.draw(np.random.default_rng(seed), rows, length, rows)
         ratios.append(10.0 ** (-executed(machine, a, b, phase, seed) / 10.0))
-    if machine in FORMATS:
-        found = FORMATS[machine].predicted(operands, length, rows=ROWS, columns=ROWS, phase=phase)
-    else:
-        found = predicted(load_core(machine).analog(phase), operands, length, rows=ROWS, columns=ROWS)
+        if seed + 1 >= draws > 1 and np.std(ratios, ddof=1) < CERTAIN * np.mean(ratios) * math.sqrt(seed + 1):
+            break
+    found = _told(machine, operands, length, rows, phase)
     return Held(
         machine=machine,
         operands=kind,
@@ -110,13 +131,11 @@ def held_captured(machine: str, products: Iterable[CapturedProduct]) -> Held:
     """Return prediction and execution on captured products, noise over signal averaged over all alike."""
     told, done = [], []
     for place, one in enumerate(products):
-        a, b = one.draw(CAPTURED_ROWS, CAPTURED_ROWS, np.random.default_rng(place))
+        operands = captured_statistics(one)
+        rows = rows_for(_told(machine, operands, one.k, CAPTURED_ROWS, one.phase).snr_db, CAPTURED_ROWS)
+        a, b = one.draw(rows, rows, np.random.default_rng(place))
         done.append(10.0 ** (-executed(machine, a, b, one.phase, place) / 10.0))
-        operands, sizes = captured_statistics(one), {"rows": CAPTURED_ROWS, "columns": CAPTURED_ROWS}
-        if machine in FORMATS:
-            found = FORMATS[machine].predicted(operands, one.k, phase=one.phase, **sizes)
-        else:
-            found = predicted(load_core(machine).analog(one.phase), operands, one.k, **sizes)
+        found = _told(machine, operands, one.k, rows, one.phase)
         told.append(found.total)
     return Held(
         machine=machine,
@@ -189,7 +208,7 @@ class PredictedPrecision(Study):
     """Predicted signal over noise of products, held to execution."""
 
     machines: str = option("", "cores and number formats, separated by commas; default: all", metavar="NAMES")
-    draws: int = option(6, "draws of operands with outliers and of gradients", metavar="N")
+    draws: int = option(6, "draws of operands with outliers and of gradients, at least", metavar="N")
     layers: int = option(2, "layers of each captured model, 0 for none", metavar="N")
 
     def default_out(self) -> Path:

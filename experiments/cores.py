@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from electronic.formats import format_named
 from electronic.gpu import Gpu, gpu_names, load_gpu
 from experiments.core import INPUTS
-from heliograph.precision import DEFAULT_OPERANDS, phase_of
+from heliograph.precision import PLAIN_OPERANDS, phase_of
 from heliograph.systems import Basis, System, build_system
 from optical.accelerator import PhotonicUnit
 from optical.cores import CORES, load_core, resized
@@ -139,7 +139,7 @@ class GpuPrice:
         return f"{self.gpu} {self.format}"
 
 
-def storage_bytes(target_db: float, operands: OperandKind = DEFAULT_OPERANDS) -> int:
+def storage_bytes(target_db: float, operands: OperandKind = PLAIN_OPERANDS) -> int:
     """Return the bytes of a stored element that keeps so much signal over noise, in the narrowest format.
 
     Parameters
@@ -154,7 +154,7 @@ def storage_bytes(target_db: float, operands: OperandKind = DEFAULT_OPERANDS) ->
     )
 
 
-def gpu_prices(reuse: Sequence[int], operands: OperandKind = DEFAULT_OPERANDS) -> tuple[GpuPrice, ...]:
+def gpu_prices(reuse: Sequence[int], operands: OperandKind = PLAIN_OPERANDS) -> tuple[GpuPrice, ...]:
     """Return every GPU of the table in every format that it has units for, narrow formats first.
 
     Parameters
@@ -178,7 +178,7 @@ def _has_bytes(gpu: Gpu) -> bool:
 
 
 def gpu_price(
-    gpu: Gpu, width: OperandFormat, reuse: Sequence[int], operands: OperandKind = DEFAULT_OPERANDS
+    gpu: Gpu, width: OperandFormat, reuse: Sequence[int], operands: OperandKind = PLAIN_OPERANDS
 ) -> GpuPrice:
     """Return a GPU's energy and time per multiply-accumulate at each reuse, of the faster of two kernels.
 
@@ -304,7 +304,7 @@ def study(
     reuse: str,
     gpu: str = "h100",
     basis: str = "power",
-    operands: OperandKind = DEFAULT_OPERANDS,
+    operands: OperandKind = PLAIN_OPERANDS,
 ) -> CoresResult:
     """Return all cores over size, reuse and target precision.
 

@@ -29,7 +29,7 @@ from experiments.cores import (
 from experiments.hardware import Replaced
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
-from heliograph.precision import DEFAULT_OPERANDS
+from heliograph.precision import PLAIN_OPERANDS
 from heliograph.report import ReportRow, ReportTable, prefix_of
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
 from optical.cores import CORES, load_core
@@ -566,7 +566,7 @@ class AllCores(Study):
     """All photonic cores by size, reuse and precision."""
 
     precision: str = option("10:36", "signal over noise of the map, dB", metavar="LOW:HIGH")
-    operands: OperandKind = option(DEFAULT_OPERANDS, "statistics of the operands on which it is told")
+    operands: OperandKind = option(PLAIN_OPERANDS, "statistics of the operands on which it is told")
     reuse: str = option("1:1048576", "vectors that pass a load", metavar="LOW:HIGH")
     replaced: Replaced = field(default_factory=Replaced)
 

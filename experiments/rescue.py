@@ -28,12 +28,14 @@ from heliograph.style import PALETTE, REFERENCE, new_figure, styled
 from heliograph.workload import plan_for
 from optical.cores.core import Core
 from optical.cores.rescues import JOINT
+from optical.cores.sizing import LASER, Judge, with_judged_laser
 from optical.execution.precision import predicted
-from simulator.errors import HeliographError, LinkError, ParameterError
+from simulator.errors import HeliographError, ParameterError
 from simulator.operands.captured import CapturedProduct, captured
+from simulator.operands.scaled import Precision
 from simulator.operands.statistics import OperandKind, operands_of, signal_to_noise_db
 from simulator.operators import Phase
-from simulator.parameter_tree import get_at, replace_at
+from simulator.parameter_tree import get_at
 from simulator.units import to_si
 
 if TYPE_CHECKING:
@@ -55,16 +57,14 @@ COMBINATIONS = (
 """Rescues that are tried, those of one core the innermost first; a choice."""
 SHORT_SUMS = "temporal_accumulation"
 """Field of a core whose sums can be cut short: symbols that a capacitor adds before a reading."""
-LASER = "laser_power_w"
 TOLD = (OperandKind.GAUSSIAN, OperandKind.OUTLIERS)
 """Kinds of operands beside the captured ones, executed and predicted."""
 LENGTH = 4096
 """Length of the sums on those."""
 ROWS, MOST_LENGTH = 32, 2048
 """Rows, columns and the longest sums that are executed; sums beyond lose little more. Choices."""
-BRIGHTEST, STEP, CLOSER = 1e3, 4.0, 3
-"""Light over the present light to which power is looked for, factor of that search, and interpolations of
-the logarithm of power by decibels within a step. Choices."""
+SETTLED_LOG = 0.01
+"""How closely the logarithm of a power is found, 0.04 dB; a choice."""
 FIGURE_IN = 4.0
 """Height of the figure, inches."""
 PICOJOULE = to_si("energy_j", 1.0, "pJ")
@@ -187,49 +187,13 @@ def _averages(samples: Sequence[Sample], results: Sequence[np.ndarray]) -> dict[
     }
 
 
-def power_for(core: Core, target_db: float, samples: Sequence[Sample]) -> float:
-    """Return the smallest laser power at which a core delivers a signal over noise as executed, watt.
+def executing(samples: Sequence[Sample]) -> Judge:
+    """Return the judge that executes samples, with the same draws at every power."""
 
-    Parameters
-    ----------
-    core : Core
-        Any core.
-    target_db : float
-        What is wanted on all samples.
-    samples : sequence of Sample
-        What is executed, with the same draws at every power.
+    def judge(core: Core) -> Precision:
+        return Precision(noise={"execution": 10.0 ** (-delivered_db(core, samples)["all"] / 10.0)})
 
-    Raises
-    ------
-    LinkError
-        If no light in reach delivers it.
-    """
-    present_w = float(get_at(core, LASER))
-
-    def reached(relative: float) -> float:
-        try:
-            return delivered_db(replace_at(core, LASER, relative * present_w), samples)["all"]
-        except LinkError:
-            return -math.inf
-
-    low, high = (1.0, reached(1.0)), (1.0, reached(1.0))
-    while high[1] < target_db:
-        low, high = high, (STEP * high[0], reached(STEP * high[0]))
-        if high[0] > BRIGHTEST or not math.isfinite(high[1]):
-            msg = (
-                f"no light delivers {target_db:.1f} dB: {low[1]:.1f} dB at {low[0] * present_w:.3g} W a line"
-            )
-            raise LinkError(msg)
-    while low[1] >= target_db and low[0] > 1.0 / BRIGHTEST:
-        low, high = (low[0] / STEP, reached(low[0] / STEP)), low
-    for _ in range(CLOSER):
-        if not math.isfinite(low[1]) or high[1] <= low[1]:
-            break
-        share = (target_db - low[1]) / (high[1] - low[1])
-        middle = low[0] * (high[0] / low[0]) ** min(1.0, max(0.0, share))
-        found = (middle, reached(middle))
-        low, high = (found, high) if found[1] < target_db else (low, found)
-    return high[0] * present_w
+    return judge
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -436,7 +400,8 @@ class RankRescues(Study):
             s_per_mac=time,
         )
         try:
-            power_w = power_for(core, wanted_db, samples)
+            lit = with_judged_laser(core, wanted_db, executing(samples), settled_log=SETTLED_LOG)
+            power_w = float(get_at(lit, LASER))
             row = dataclasses.replace(row, target_power_w=power_w)
             energy, time = _per_mac(bench(name, assignments=(*settings, f"core.{LASER}={power_w!r}")))
         except HeliographError as error:

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import typing
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from electronic.formats import FORMATS, NumberFormat, format_named
+from heliograph.system_names import DEFAULT_OPERANDS
 from optical.cores.core import Core
 from optical.cores.sizing import Product, core_precision, with_laser_for
 from optical.execution.precision import predicted
 from simulator.errors import ParameterError
-from simulator.operands.captured import load_captured
-from simulator.operands.scaled import Precision, average, captured_statistics
+from simulator.operands.laws import load_laws
+from simulator.operands.scaled import Precision, average
 from simulator.operands.statistics import OperandKind, Operands, operands_of
 from simulator.operators import MatMul, Operator, Overlapped, Phase, StepGraph
 from simulator.operators import Sequence as Run
@@ -29,8 +31,8 @@ from simulator.operators import Sequence as Run
 if TYPE_CHECKING:
     from heliograph.systems import System
 
-DEFAULT_OPERANDS = OperandKind.GAUSSIAN
-"""Operands on which precision is told where nobody names others."""
+PLAIN_OPERANDS = OperandKind.GAUSSIAN
+"""Operands of a product that is no model's, where nobody names others; a choice."""
 LENGTHS = (256, 4096, 16384)
 """Lengths of a sum at which a core's precision is told; a choice."""
 ROWS = 128
@@ -107,9 +109,7 @@ def statistics_of(kind: OperandKind, name: str, phase: Phase) -> tuple[Operands,
     phases = {phase}
     if word in _BOTH_CHANGE and phase is Phase.GRAD_INPUT:
         phases = {Phase.GRAD_INPUT, Phase.GRAD_WEIGHT}
-    found = tuple(
-        captured_statistics(one) for one in load_captured() if one.product in wanted and one.phase in phases
-    )
+    found = tuple(one.operands for one in load_laws() if one.product in wanted and one.phase in phases)
     if not found:
         msg = f"no operands of '{name}' in phase {phase} were captured; name another kind of operands"
         raise ParameterError(msg)
@@ -256,14 +256,14 @@ def captured_products() -> tuple[Product, ...]:
     """Return the products of the first `CAPTURED_LAYERS` of each captured model, in their own shapes."""
     return tuple(
         Product(
-            operands=captured_statistics(one),
+            operands=one.operands,
             rows=one.m,
             length=one.k,
             columns=one.n,
             phase=one.phase,
             weight=float(one.m * one.k * one.n),
         )
-        for one in load_captured()
+        for one in load_laws()
         if one.layer < CAPTURED_LAYERS
     )
 
@@ -429,5 +429,14 @@ def sized_core(
     LinkError
         If no light reaches it.
     """
+    return _sized(typing.cast("Hashable", core), target, tuple(products), kind)
+
+
+@functools.lru_cache(maxsize=32)
+def _sized(
+    hashed: Hashable, target: str | float, products: tuple[ModelProduct, ...], kind: OperandKind
+) -> Core:
+    """Return the core sized once for all systems that have it: fabrics do not change its products."""
+    core = typing.cast("Core", hashed)
     each = [one for product in products for one in product.on(kind)]
     return with_laser_for(core, target_db(target, products, kind), each)

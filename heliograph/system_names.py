@@ -20,6 +20,7 @@ from heliograph.registry import core_named
 from heliograph.system_file import Change, flattened, naming
 from simulator.errors import ParameterError, nearest
 from simulator.files import read_toml
+from simulator.operands.statistics import OperandKind
 from workloads.plan.choices import Precision
 
 DEFAULT_GPU = "h100"
@@ -27,12 +28,15 @@ DEFAULT_GPU = "h100"
 RIVAL_GPUS = ("h100", "b200")
 """GPUs that a comparison sets light beside where nobody names one: that of most published training runs, in
 bf16 and fp8, and the next generation's, in fp8."""
-DEFAULT_CORE = "homodyne+rotation+block"
+DEFAULT_CORE = "homodyne+hybrid+rotation+block"
 """Core of photonic accelerators where nobody names one: of those that reach fp8's precision within a GPU's
 power, the one that takes least energy a product."""
 DEFAULT_PARTS: Mapping[str, str] = MappingProxyType({"adc": "adc_survey_8b"})
 """Parts of that core in place of those that it has by its name; with an output converter of fewer bits it
 does not reach that precision."""
+DEFAULT_OPERANDS = OperandKind.CAPTURED
+"""Operands on which a model's precision is told, and a laser sized, where nobody names others: those of
+trained transformers."""
 DEFAULT_ACCELERATORS = 1024
 """Accelerators where nobody says how many."""
 MOST_ACCELERATORS = 2**24
@@ -202,6 +206,7 @@ def choice_of(name: str, options: Options, usual_accelerators: int = DEFAULT_ACC
         check_fabric(str(fabric))
     gpu = said.gpu or options.gpu or own.gpu or DEFAULT_GPU
     load_gpu(gpu)
+    named = said.core or options.core or own.core
     packets = said.fabric or options.fabric or own.fabric or DEFAULT_FABRIC
     return Choice(
         label=said.label,
@@ -209,8 +214,8 @@ def choice_of(name: str, options: Options, usual_accelerators: int = DEFAULT_ACC
         accelerators=options.accelerators or own.accelerators or usual_accelerators,
         gpu=gpu,
         basis=Basis(options.basis or own.basis or Basis.POWER),
-        core=said.core or options.core or own.core or DEFAULT_CORE,
-        parts={} if said.core or options.core or own.core else DEFAULT_PARTS,
+        core=named or DEFAULT_CORE,
+        parts={} if named else DEFAULT_PARTS,
         fabric=CIRCUITS if base.circuits else packets,
         precision=_format(said.precision or options.precision or own.precision),
         changes=said.changes,

@@ -23,6 +23,7 @@ from heliograph.system_file import Change
 from heliograph.system_names import (
     DEFAULT_ACCELERATORS,
     DEFAULT_CORE,
+    DEFAULT_OPERANDS,
     SYSTEMS,
     Basis,
     Choice,
@@ -129,7 +130,7 @@ class System(Summary):
     """Format of a GPU's products, whatever the plan's; None for that of the plan."""
     lighting: Lighting | None = None
     """Precision for which the laser is sized; None in a system without light, or whose laser power is set."""
-    operands: OperandKind = OperandKind.GAUSSIAN
+    operands: OperandKind = DEFAULT_OPERANDS
     """Operands on which precision is told, and for which a laser is sized."""
     host: Host | None = None
     """Server that carries the accelerators; part of the system where a plan moves something to it."""

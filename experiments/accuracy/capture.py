@@ -24,7 +24,8 @@ from heliograph.report import ReportRow, ReportTable
 from heliograph.small_gpt import MODELS
 from simulator.errors import ParameterError, WorkloadError
 from simulator.keys import mix_key
-from simulator.operands.captured import COLUMNS, CapturedProduct, captured_row, measure_product
+from simulator.operands.captured import COLUMNS, CapturedProduct, captured_row, measure_product, read_captured
+from simulator.operands.laws import LAWS, laws_text
 from simulator.operators import Phase
 
 if TYPE_CHECKING:
@@ -323,7 +324,9 @@ class Capture(Study):
     seed: int = option(0, "seed of training and batches")
     quick: bool = option(False, "train the small GPT for a few steps only")
     table: Path | None = option(
-        None, "CSV that is written, as it ships in simulator/operands/data", metavar="FILE"
+        None,
+        "CSV that is written, as it ships in simulator/operands/data, its laws beside it",
+        metavar="FILE",
     )
 
     def run(self, progress: Progress) -> CapturedTable:
@@ -342,6 +345,7 @@ class Capture(Study):
         result = CapturedTable(products=tuple(products))
         if self.table is not None:
             write_atomically(self.table, table_text(result, self))
+            write_atomically(self.table.with_name(LAWS.name), laws_text(read_captured(self.table)))
         return result
 
 

@@ -116,6 +116,8 @@ class Bill:
     """Items, the most expensive first."""
     refused: tuple[str, ...]
     """Ends of ranges at which the fabric cannot be built, in words."""
+    light: str = ""
+    """What the laser of photonic accelerators is sized for; nothing without."""
 
     def total(self, what: str) -> Span:
         """Return the sum over the lines of ``power_w`` or ``price_usd``; all ends at once."""
@@ -198,6 +200,20 @@ def bill_of(priced: Priced, name: str) -> Bill:
         accelerators=priced.system.accelerators,
         lines=tuple(sorted(lines, key=lambda line: -line.price_usd.value)),
         refused=tuple(dict.fromkeys(refused)),
+        light=_light(priced.system) if priced.whole else "",
+    )
+
+
+def _light(system: System) -> str:
+    """Return with which laser photonic accelerators are billed; nothing without light."""
+    power_w = system.laser_power_w
+    if power_w is None:
+        return ""
+    if system.lighting is None or system.lighting.wanted is None:
+        return f"Light: as it stands, {format_si(power_w, 'W')} a laser or line."
+    return (
+        f"Light: as shipped, {format_si(power_w, 'W')} a laser or line. A step sizes it for the\n"
+        f"precision of {system.lighting} ('heliograph step' tells how bright), and cores with it."
     )
 
 
@@ -477,7 +493,8 @@ class Bills(Result):
         else:
             title = f"Fabrics of {first.accelerators} accelerators, each accelerator's part"
             blocks = [ReportTable(title, COMPARED, compared_rows(self.bills))]
-        return [*blocks, *refused_lines(self.bills)]
+        light = list(dict.fromkeys(one.light for one in self.bills if one.light))
+        return [*blocks, *light, *refused_lines(self.bills)]
 
     def record(self) -> dict[str, Any]:
         """Return all bills as plain data."""

@@ -2,27 +2,28 @@
 
 The ratio is that of executed products (`optical.execution.precision`), so whatever reaches them counts:
 converters, wrong weights, operands with outliers, the length of the sum. Power is searched for, as an
-amplifier, a calibration with the core's own receivers or a number format leaves no closed form.
+amplifier, a calibration with the core's own receivers or a number format leaves no closed form. What a core
+delivers at a power is told by a judge: the law of noise over products (`judge_of`), or an execution.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 import scipy
 
 from optical.cores.core import Core
-from optical.execution.precision import predicted
+from optical.execution.precision import Product, predicted_of
 from simulator.errors import LinkError, ParameterError
 from simulator.operands.scaled import Precision, average
-from simulator.operands.statistics import Operands
 from simulator.operators import Phase
 from simulator.parameter_tree import get_at, replace_at
 
 CoreT = TypeVar("CoreT", bound=Core)
+Judge = Callable[[Core], Precision]
+"""Precision that a core delivers; a `LinkError` where it does not work."""
 
 LASER = "laser_power_w"
 """Where every core keeps the power of its laser, a number format's in the core within."""
@@ -32,26 +33,10 @@ STEP = 4.0
 """Factor between the powers of a coarse search; dimensionless."""
 HALVINGS = 24
 """Halvings of such a step, to one part in ten million."""
-_SETTLED_LOG = 1e-5
+STEP_LOG, STEPS = math.log(STEP), math.ceil(math.log(BRIGHTEST, STEP))
+"""Logarithm of that factor, and steps to either side."""
+SETTLED_LOG = 1e-5
 """How closely the logarithm of a power is found, 0.00004 dB."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Product:
-    """Products that a laser is sized for, alike in shape and operands."""
-
-    operands: Operands
-    """Statistics of A and B."""
-    length: int
-    """K."""
-    rows: int = 128
-    """M."""
-    columns: int = 128
-    """N."""
-    phase: Phase = Phase.FORWARD
-    """Forward, or one of the gradients."""
-    weight: float = 1.0
-    """Multiply-accumulates of all of them, or any other weight of their noise in the average."""
 
 
 def core_precision(core: Core, products: Sequence[Product]) -> Precision:
@@ -69,14 +54,18 @@ def core_precision(core: Core, products: Sequence[Product]) -> Precision:
     LinkError
         If its link does not close.
     """
-    specs = {phase: core.analog(phase) for phase in {one.phase for one in products}}
+    groups: dict[Phase, list[Product]] = {}
+    for one in products:
+        groups.setdefault(one.phase, []).append(one)
     return average(
-        (
-            one.weight,
-            predicted(specs[one.phase], one.operands, one.length, rows=one.rows, columns=one.columns),
-        )
-        for one in products
+        (math.fsum(one.weight for one in group), predicted_of(core.analog(phase), tuple(group)))
+        for phase, group in groups.items()
     )
+
+
+def judge_of(products: Sequence[Product]) -> Judge:
+    """Return the judge by the law of noise over products."""
+    return lambda core: core_precision(core, products)
 
 
 def with_laser_for(core: CoreT, target_db: float, products: Sequence[Product]) -> CoreT:
@@ -98,23 +87,45 @@ def with_laser_for(core: CoreT, target_db: float, products: Sequence[Product]) -
     ParameterError
         If the target is no number of decibels.
     """
+    return with_judged_laser(core, target_db, judge_of(products))
+
+
+def with_judged_laser(
+    core: CoreT, target_db: float, judge: Judge, *, settled_log: float = SETTLED_LOG
+) -> CoreT:
+    """Return a core with the smallest laser power at which a judge finds a signal-to-noise ratio.
+
+    Parameters
+    ----------
+    core, target_db
+        As of `with_laser_for`.
+    judge : callable
+        Precision of a core.
+    settled_log : float
+        How closely the logarithm of the power is found.
+
+    Raises
+    ------
+    LinkError, ParameterError
+        As `with_laser_for`.
+    """
     if not math.isfinite(target_db):
         msg = f"a target of signal over noise must be a finite number of decibels; got {target_db:g}"
         raise ParameterError(msg)
-    power_w = _power_of(core)
+    search = _Search(core, judge)
 
-    def excess(log_relative: float) -> float:
-        found = _at(core, power_w * math.exp(log_relative), products)
+    def excess(place: float) -> float:
+        found = search.at(place)
         return math.inf if found is None else target_db - found.snr_db
 
-    low, high = _bracket(core, target_db, products)
+    low, high = search.bracket(target_db)
     if low == high or not math.isfinite(excess(low)):
-        for _ in range(HALVINGS):
+        for _ in range(min(HALVINGS, math.ceil(math.log2(max(2.0, (high - low) / settled_log))))):
             middle = 0.5 * (low + high)
             low, high = (middle, high) if excess(middle) > 0.0 else (low, middle)
-        return replace_at(core, LASER, power_w * math.exp(high))
-    root = float(scipy.optimize.brentq(excess, low, high, xtol=_SETTLED_LOG))
-    return replace_at(core, LASER, power_w * math.exp(root + _SETTLED_LOG))
+        return search.with_power(high)
+    root = float(scipy.optimize.brentq(excess, low, high, xtol=settled_log))
+    return search.with_power(root + settled_log)
 
 
 def most_precision(core: Core, products: Sequence[Product]) -> tuple[Precision, str]:
@@ -132,102 +143,109 @@ def most_precision(core: Core, products: Sequence[Product]) -> tuple[Precision, 
     LinkError
         If the core works at no power.
     """
-    best, power_w = None, _power_of(core)
-    last = relative = 0.0
-    for relative in _relatives():
-        found = _at(core, power_w * relative, products)
-        if found is None and best is not None:
-            break
-        if found is not None:
-            last = relative
-            best = found if best is None or found.snr_db > best.snr_db else best
-    if best is None:
-        core_precision(core, products)
+    return _Search(core, judge_of(products)).most()
+
+
+class _Search(Generic[CoreT]):
+    """Powers of a core's laser and what it delivers there; a place is the logarithm of a relative power."""
+
+    def __init__(self, core: CoreT, judge: Judge) -> None:
+        self.core, self.judge = core, judge
+        self.power_w = float(get_at(core, LASER))
+        self._found: dict[float, Precision | None] = {}
+
+    def with_power(self, place: float) -> CoreT:
+        """Return the core at a power."""
+        return replace_at(self.core, LASER, self.power_w * math.exp(place))
+
+    def at(self, place: float) -> Precision | None:
+        """Return the precision at a power; none where the core does not work."""
+        if place not in self._found:
+            try:
+                self._found[place] = self.judge(self.with_power(place))
+            except LinkError:
+                self._found[place] = None
+        return self._found[place]
+
+    def most(self) -> tuple[Precision, str]:
+        """Return the best precision at any power, and why more is refused, if it is."""
+        best: Precision | None = None
+        last = beyond = 0.0
+        for beyond in _places():
+            found = self.at(beyond)
+            if found is None and best is not None:
+                break
+            if found is not None:
+                last = beyond
+                best = found if best is None or found.snr_db > best.snr_db else best
+        if best is None:
+            self.judge(self.core)
+            low_w, high_w = self.power_w / BRIGHTEST, self.power_w * BRIGHTEST
+            msg = f"'{self.core.name}' works at no laser power from {low_w:g} to {high_w:g} W"
+            raise LinkError(msg)
+        if last == beyond:
+            return best, ""
+        for _ in range(HALVINGS):
+            middle = 0.5 * (last + beyond)
+            found = self.at(middle)
+            last, beyond = (last, middle) if found is None else (middle, beyond)
+            best = best if found is None or found.snr_db < best.snr_db else found
+        return best, self._refusal(beyond)
+
+    def _refusal(self, place: float) -> str:
+        """Return why a core does not work at a power; nothing if it does."""
+        try:
+            self.judge(self.with_power(place))
+        except LinkError as error:
+            return str(error)
+        return ""
+
+    def bracket(self, target_db: float) -> tuple[float, float]:
+        """Return two places: the dimmer misses the target, the brighter meets it.
+
+        Raises
+        ------
+        LinkError
+            If no power meets it.
+        """
+
+        def meets(place: int) -> bool:
+            found = self.at(place * STEP_LOG)
+            return found is not None and found.snr_db >= target_db
+
+        steps = range(STEPS + 1)
+        start = next((place for place in (*steps, *(-place for place in steps)) if meets(place)), None)
+        if start is not None:
+            while start > -STEPS and meets(start - 1):
+                start -= 1
+            return (start - 1) * STEP_LOG, start * STEP_LOG
+        best, refusal = self.most()
+        if best.snr_db >= target_db:  # between two steps of the search: too dim below, refused above
+            return self._last_step(target_db)
+        more = f"; more light is refused: {refusal}" if refusal else ""
+        tried_w = self.power_w * BRIGHTEST
         msg = (
-            f"'{core.name}' works at no laser power from {power_w / BRIGHTEST:g} to {power_w * BRIGHTEST:g} W"
+            f"'{self.core.name}' cannot deliver {target_db:.1f} dB on these operands at any laser power "
+            f"(tried up to {tried_w:.3g} W): {best.snr_db:.1f} dB are the most, kept from more by "
+            f"{best.worst}; ask for less or improve that part{more}"
         )
         raise LinkError(msg)
-    if last == relative:
-        return best, ""
-    for _ in range(HALVINGS):
-        middle = math.sqrt(last * relative)
-        found = _at(core, power_w * middle, products)
-        last, relative = (last, middle) if found is None else (middle, relative)
-        best = best if found is None or found.snr_db < best.snr_db else found
-    return best, _refusal(core, power_w * relative, products)
+
+    def _last_step(self, target_db: float) -> tuple[float, float]:
+        """Return the bracket of a target that only powers between two steps of the search meet."""
+        low = [place for place in _places() if self.at(place) is not None][-1]
+        beyond = low + STEP_LOG
+        while True:
+            middle = 0.5 * (low + beyond)
+            found = self.at(middle)
+            if found is None:
+                beyond = middle
+            elif found.snr_db >= target_db:
+                return low, middle
+            else:
+                low = middle
 
 
-def _refusal(core: Core, power_w: float, products: Sequence[Product]) -> str:
-    """Return why a core does not work at a power; nothing if it does."""
-    try:
-        core_precision(replace_at(core, LASER, power_w), products)
-    except LinkError as error:
-        return str(error)
-    return ""
-
-
-def _at(core: Core, power_w: float, products: Sequence[Product]) -> Precision | None:
-    """Return the precision at a power; none where the core does not work."""
-    try:
-        return core_precision(replace_at(core, LASER, power_w), products)
-    except LinkError:
-        return None
-
-
-def _bracket(core: Core, target_db: float, products: Sequence[Product]) -> tuple[float, float]:
-    """Return logarithms of two relative powers: the dimmer misses the target, the brighter meets it.
-
-    Raises
-    ------
-    LinkError
-        If no power meets it.
-    """
-    power_w, step, most = _power_of(core), math.log(STEP), math.log(BRIGHTEST)
-
-    def meets(place: float) -> bool:
-        found = _at(core, power_w * math.exp(place), products)
-        return found is not None and found.snr_db >= target_db
-
-    steps = range(math.ceil(most / step) + 1)
-    upwards = (place * step for place in steps)
-    start = next((place for place in (*upwards, *(-place * step for place in steps)) if meets(place)), None)
-    if start is not None:
-        while start > -most and meets(start - step):
-            start -= step
-        return start - step, start
-    best, refusal = most_precision(core, products)
-    if best.snr_db >= target_db:  # between two steps of the search: too dim below, refused above
-        return _last_step(core, target_db, products)
-    more = f"; more light is refused: {refusal}" if refusal else ""
-    msg = (
-        f"'{core.name}' cannot deliver {target_db:.1f} dB on these operands at any laser power (tried up to "
-        f"{power_w * BRIGHTEST:.3g} W): {best.snr_db:.1f} dB are the most, kept from more by {best.worst}; "
-        f"ask for less or improve that part{more}"
-    )
-    raise LinkError(msg)
-
-
-def _last_step(core: Core, target_db: float, products: Sequence[Product]) -> tuple[float, float]:
-    """Return the bracket of a target that only powers between two steps of the search meet."""
-    power_w, step = _power_of(core), math.log(STEP)
-    works = [place for place in map(math.log, _relatives()) if _at(core, power_w * math.exp(place), products)]
-    low, beyond = works[-1], works[-1] + step
-    while True:
-        middle = 0.5 * (low + beyond)
-        found = _at(core, power_w * math.exp(middle), products)
-        if found is None:
-            beyond = middle
-        elif found.snr_db >= target_db:
-            return low, middle
-        else:
-            low = middle
-
-
-def _power_of(core: Core) -> float:
-    return float(get_at(core, LASER))
-
-
-def _relatives() -> list[float]:
-    """Return the relative powers of the coarse search, the dimmest first."""
-    steps = math.ceil(math.log(BRIGHTEST, STEP))
-    return [STEP**step for step in range(-steps, steps + 1)]
+def _places() -> list[float]:
+    """Return the places of the coarse search, the dimmest first."""
+    return [step * STEP_LOG for step in range(-STEPS, STEPS + 1)]

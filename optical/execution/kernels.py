@@ -156,7 +156,9 @@ def read(
     draws : Draws or None
         Source of noise; none without.
     """
-    if available(value_BMN) and shared is NOTHING_SHARED:
+    for part in shared.added:
+        value_BMN = value_BMN + part
+    if available(value_BMN) and shared.variance is None and shared.gain is None:
         words = NO_WORDS if draws is None else draws.take(-(-value_BMN.numel() // (2 * draws.blocks)))
         rows, columns = (
             Lines(*(x.squeeze(dim).numpy() for x in lines))
@@ -170,8 +172,6 @@ def read(
         variance = variance if shared.variance is None else variance + shared.variance
         deviation = variance.double().sqrt_().to(dtype)  # in float32 libraries round otherwise
         value = value + draws.gaussian(value.shape, dtype) * deviation
-    for part in shared.added:
-        value = value + part
     if shared.gain is not None:
         value = value * shared.gain
     unit = rows.scale * law.unit

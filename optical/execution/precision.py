@@ -10,10 +10,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
 import numpy as np
 import scipy
+from numpy.typing import NDArray
 
 from optical.execution.residues import Residues, largest_mantissa
 from optical.execution.spec import AnalogSpec, OperandTransforms, Rounding, Scale, loads_second
@@ -25,10 +27,12 @@ from simulator.operands.scaled import (
     Scaled,
     blocks_of,
     even_codes,
+    largest_quantiles,
     product_rounding,
     scaled_moments,
 )
 from simulator.operands.statistics import OperandLaw, Operands
+from simulator.operators import Phase
 
 ROUNDING = "rounding of operands"
 READOUT = "output converter"
@@ -48,23 +52,43 @@ choices."""
 _WHOLE_ROWS = 2048
 """Longest sums of which whole rows are drawn for that; of longer ones all rows have nearly the same
 maximum."""
-_TINY = 1e-300
+_FARTHEST = 9.0
+"""Standard deviations beyond which a Gaussian sum is not found; dimensionless."""
+_TINY, _LEAST = 1e-300, 1e-30
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Vectors:
-    """Vectors of both operands that meet in one gain stage, and how often there are such."""
+class Product:
+    """Products that are alike in shape and operands."""
 
-    count: float
-    """How many such pieces the sum has."""
+    operands: Operands
+    """Statistics of A and B."""
     length: int
-    """Products in one."""
-    a: Scaled
-    """Of A."""
-    b: Scaled
-    """Of B."""
-    larger: tuple[int, int] = (0, 0)
-    """Larger channels of A and of B in a vector."""
+    """K."""
+    rows: int = 128
+    """M."""
+    columns: int = 128
+    """N."""
+    phase: Phase = Phase.FORWARD
+    """Forward, or one of the gradients."""
+    weight: float = 1.0
+    """Multiply-accumulates of all of them, or any other weight of their noise in the average."""
+
+    def __post_init__(self) -> None:
+        if min(self.length, self.rows, self.columns) < 1:
+            msg = (
+                f"a product needs at least one row, product and column; got {self.rows}, {self.length} and "
+                f"{self.columns}"
+            )
+            raise ParameterError(msg)
+
+    def __hash__(self) -> int:
+        """Return a hash that is worked out once: products stand in the keys of caches."""
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash(tuple(getattr(self, one.name) for one in fields(self)))
 
 
 def predicted(
@@ -87,60 +111,100 @@ def predicted(
     ------
     ParameterError
         If a size is below 1.
+    """
+    return predicted_of(spec, (Product(operands=operands, length=length, rows=rows, columns=columns),))
+
+
+def predicted_of(spec: AnalogSpec, products: tuple[Product, ...]) -> Precision:
+    """Return the precision of products together: noise over signal, averaged with their weights.
+
+    Parameters
+    ----------
+    spec : AnalogSpec
+        What of the core reaches a product, whatever the products' phases.
+    products : tuple of Product
+        At least one of a weight above zero.
 
     Notes
     -----
     Powers are means over outputs, in products of operands squared; y = g (Q(a) Q(b) + noise), with the
     best gain removed. Elements of the two operands are independent, but for a common pattern that raises
-    the signal by their coherence.
+    the signal by their coherence. What hangs on operands and number formats alone is summed once
+    (`_Pieces`), so that other light costs little.
+
+    With transforms, turned operands are Gaussian with their rows' spread, as sums of many channels are; that
+    a rotation narrower than the sum leaves its pieces unlike is left out. What is drawn anew falls with the
+    passes. Slices are a finer grid; that later ones add noise of their own, a few percent, is left out.
     """
-    if min(length, rows, columns) < 1:
-        msg = f"a product needs at least one row, product and column; got {rows}, {length} and {columns}"
-        raise ParameterError(msg)
-    if spec.transforms is not None:
-        return _transformed(spec, spec.transforms, operands, length, (rows, columns))
-    noise: dict[str, float] = {}
-    signal = 0.0
-    for vectors in _vectors(spec, operands, length, rows, columns):
-        found, power = _noise(spec, operands, vectors, second=bool(loads_second(rows, columns)))
-        signal += vectors.count * power
-        for cause, value in found.items():
-            noise[cause] = noise.get(cause, 0.0) + vectors.count * value
-    if signal == 0.0:
-        return Precision(noise={ROUNDING: math.inf})
-    return Precision(noise={cause: value / signal for cause, value in noise.items() if value > 0.0})
+    geometry = _Geometry(spec.scale, spec.rounding, spec.dac_bits, spec.analog_length, spec.transforms)
+    pieces = _pieces(geometry, products)
+    found = _noise(spec, pieces)
+    if spec.transforms is not None and spec.transforms.passes > 1:
+        fixed = {UNLIKE} | ({ROUNDING} if spec.rounding is Rounding.NEAREST else set())
+        found = {
+            cause: value / (1.0 if cause in fixed else spec.transforms.passes)
+            for cause, value in found.items()
+        }
+    return Precision(noise={cause: value for cause, value in found.items() if value > 0.0})
 
 
-def _transformed(
-    spec: AnalogSpec, transforms: OperandTransforms, operands: Operands, length: int, sizes: tuple[int, int]
-) -> Precision:
-    """Return the precision where electronics transforms the operands first.
+class _Geometry(NamedTuple):
+    """What of a specification decides how operands are scaled and rounded."""
 
-    Notes
-    -----
-    Turned operands are Gaussian with their rows' spread, as sums of many channels are; that a rotation
-    narrower than the sum leaves its pieces unlike is left out. What is drawn anew falls with the passes.
-    Slices are a finer grid; that later ones add noise of their own, a few percent, is left out.
-    """
+    scale: Scale
+    rounding: Rounding
+    dac_bits: float
+    analog_length: int
+    transforms: OperandTransforms | None
+
+    @property
+    def codes(self) -> Codes | None:
+        """Grid of the operands' converters."""
+        bits = self.dac_bits
+        if self.transforms is not None:
+            bits += (self.transforms.slices - 1) * (self.transforms.slice_bits - 1)
+        if math.isinf(bits):
+            return None
+        largest = min(max(1, math.floor(2.0 ** (bits - 1.0)) - 1), int(_FINEST))
+        return even_codes(largest, stochastic=self.rounding is Rounding.STOCHASTIC)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Vectors:
+    """Vectors of both operands that meet in one gain stage, and how often there are such."""
+
+    count: float
+    """How many such pieces the sum has."""
+    length: int
+    """Products in one."""
+    a: Scaled
+    """Of A."""
+    b: Scaled
+    """Of B."""
+    larger: tuple[int, int] = (0, 0)
+    """Larger channels of A and of B in a vector."""
+
+    @property
+    def signal(self) -> float:
+        """Power of what the vectors make of a product of incoherent operands, its best gain removed."""
+        return self.length * (self.a.overlap * self.b.overlap) ** 2 / (self.a.square * self.b.square)
+
+
+def _transformed(product: Product, transforms: OperandTransforms | None) -> tuple[Product | None, float]:
+    """Return the product that is left to light and its share of the power; none where there is none."""
+    if transforms is None:
+        return product, 1.0
+    operands, length = product.operands, product.length
     count = min(length, math.ceil(transforms.electronic_share * length))
     if count == length:
-        return Precision(noise={})
+        return None, 0.0
     a, b = operands.a, operands.b
     kept = 1.0 - _louder(a, length, count) * _louder(b, length, count) * count / length
     if count:
         a, b = (replace(x, outlier_share=0.0) if x.outliers(length) <= count else x for x in (a, b))
     if transforms.rotation_width > 1:
         a, b = (OperandLaw(row_spread=x.row_spread) for x in (a, b))
-    finer = (transforms.slices - 1) * (transforms.slice_bits - 1)
-    plain = replace(spec, transforms=None, dac_bits=spec.dac_bits + finer)
-    found = predicted(plain, replace(operands, a=a, b=b), length - count, rows=sizes[0], columns=sizes[1])
-    fixed = {UNLIKE} | ({ROUNDING} if spec.rounding is Rounding.NEAREST else set())
-    return Precision(
-        noise={
-            cause: kept * value / (1.0 if cause in fixed else transforms.passes)
-            for cause, value in found.noise.items()
-        }
-    )
+    return replace(product, operands=replace(operands, a=a, b=b), length=length - count), kept
 
 
 def _louder(law: OperandLaw, length: int, count: int) -> float:
@@ -154,21 +218,11 @@ def _louder(law: OperandLaw, length: int, count: int) -> float:
     return (taken * loud + count - taken) / count / mean
 
 
-def _codes(spec: AnalogSpec) -> Codes | None:
-    """Return the grid of the operands' converters."""
-    if math.isinf(spec.dac_bits):
-        return None
-    largest = min(max(1, math.floor(2.0 ** (spec.dac_bits - 1.0)) - 1), int(_FINEST))
-    return even_codes(largest, stochastic=spec.rounding is Rounding.STOCHASTIC)
-
-
-def _vectors(
-    spec: AnalogSpec, operands: Operands, length: int, rows: int, columns: int
-) -> Iterator[_Vectors]:
+def _vectors(geometry: _Geometry, product: Product) -> Iterator[_Vectors]:
     """Yield vectors that share a scale and a gain: rows, tensors, or blocks by their larger channels."""
-    codes = _codes(spec)
-    if spec.scale is Scale.BLOCK:
-        width = spec.analog_length
+    operands, length, codes = product.operands, product.length, geometry.codes
+    if geometry.scale is Scale.BLOCK:
+        width = geometry.analog_length
         in_b = blocks_of(operands.b, length, width)
         for count, wide, of_a in blocks_of(operands.a, length, width):
             a = scaled_moments(operands.a, wide, codes, outliers=of_a)
@@ -178,7 +232,7 @@ def _vectors(
                 b = scaled_moments(operands.b, wide, codes, outliers=of_b)
                 yield _Vectors(count=count * weight / all_of_them, length=wide, a=a, b=b, larger=(of_a, of_b))
         return
-    counts = (rows, columns) if spec.scale is Scale.TENSOR else (1, 1)
+    counts = (product.rows, product.columns) if geometry.scale is Scale.TENSOR else (1, 1)
     a, b = (
         scaled_moments(
             law if count == 1 else law.without_rows(),
@@ -192,89 +246,178 @@ def _vectors(
     yield _Vectors(count=1.0, length=length, a=a, b=b, larger=larger)
 
 
-def _noise(
-    spec: AnalogSpec, operands: Operands, vectors: _Vectors, *, second: bool
-) -> tuple[dict[str, float], float]:
-    """Return the power of noise by cause and of the signal in an output, of a sum over one piece."""
-    a, b, length, squared_gain = vectors.a, vectors.b, vectors.length, spec.product_gain**2
-    width = min(length, spec.analog_length)
-    samples = math.ceil(length / spec.analog_length)
-    scales = a.scale_square * b.scale_square
-    product = length * a.coded_square * b.coded_square
-    kept = length * (a.overlap * b.overlap) ** 2 / (a.square * b.square)
-    signal = squared_gain * kept * operands.coherence
-    by_energy = length * (a.coded_square * b.scale_square + a.scale_square * b.coded_square)
-    noise = {
-        ROUNDING: squared_gain * kept * product_rounding(a, b) if kept else math.inf,
-        **{
-            cause: one.constant * samples * scales + one.by_each * by_energy + one.by_product * product
-            for cause, one in spec.noise_of_sample().items()
-        },
-        LOADING: _loading(spec, a, b, length, second=second),
-        UNLIKE: _unlike(spec, a, b, length, signal),
-    }
-    if spec.residues is not None:
-        unit = largest_mantissa(spec.dac_bits) ** -4.0
-        noise[MISREAD] = samples * scales * unit * misread_variance(spec, a, b, width)
-        return noise, signal
-    if math.isfinite(spec.adc_enob_bits) and math.isfinite(spec.adc_range_sigma):
-        range_, clipped = _range(spec, operands, vectors, width)
-        noise[READOUT] = samples * scales * (range_ * 2.0 ** (1.0 - spec.adc_enob_bits)) ** 2 / 12.0
-        noise[CLIPPING] = samples * scales * clipped
-    elif math.isfinite(spec.adc_enob_bits):
-        noise[READOUT] = (
-            samples * scales * (spec.analog_length * 2.0 ** (1.0 - spec.adc_enob_bits)) ** 2 / 12.0
-        )
-    return noise, signal
+class _Sums(NamedTuple):
+    """Noise over signal that a unit of each error makes, over all products and with a gain of one."""
+
+    rounding: float
+    """Rounding of operands: all of it."""
+    constant: float
+    """Variance of a sample."""
+    by_each: float
+    """The same per operand squared."""
+    by_product: float
+    """The same per product squared."""
+    signal: float
+    """Variance of an output's gain."""
+    loaded: float
+    """Variance of loaded elements, in full scales."""
+    node: float
+    """Variance of couplers of nodes, in which rows and columns of unlike energy meet."""
+    line: float
+    """The same of couplers that are unlike line by line."""
 
 
-def _loading(spec: AnalogSpec, a: Scaled, b: Scaled, length: int, *, second: bool) -> float:
-    """Return the noise of elements that are loaded wrongly."""
-    repeated = spec.chip.repeated_variance if spec.chip is not None else 0.0
-    loaded, other = (b, a) if second else (a, b)
-    wrong = (spec.load_variance + repeated) * loaded.scale_square
-    return spec.product_gain**2 * length * wrong * other.coded_square
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Pieces:
+    """Vectors of all products and their sums, whatever the light; arrays have the shape [vectors]."""
+
+    scale: Scale
+    """Granularity of the operands' full scale."""
+    sums: _Sums
+    """What is linear in the errors of a core."""
+    vectors: tuple[tuple[Product, _Vectors], ...]
+    """Vectors, each with the product that it is of."""
+    width: tuple[int, ...]
+    """Products in a sample."""
+    weight: Reals
+    """Noise over signal by a unit of variance, in full scales, of all samples of a vector."""
+    unit_square: tuple[Reals, Reals]
+    """Mean squares of the scaled elements of A and of B."""
+    coherence: Reals
+    """Coherence of the operands."""
+
+    @functools.cached_property
+    def samples(self) -> list[list[tuple[float, _Samples]]]:
+        """Samples of each vector by their larger channels, and how likely they are."""
+        return [
+            _all_samples(self.scale, product.operands, vectors, width)
+            for (product, vectors), width in zip(self.vectors, self.width, strict=True)
+        ]
 
 
-def _unlike(spec: AnalogSpec, a: Scaled, b: Scaled, length: int, signal: float) -> float:
-    """Return the noise of gains and couplers that are not alike, over all outputs of a chip."""
-    chip = spec.chip
-    if chip is None:
-        return 0.0
-    product = length * a.coded_square * b.coded_square
-    gains = chip.element_gain * product * spec.product_gain**2 + chip.output_gain * signal
+@functools.lru_cache(maxsize=128)
+def _pieces(geometry: _Geometry, products: tuple[Product, ...]) -> _Pieces:
+    """Return the vectors of products and their sums.
+
+    Raises
+    ------
+    ParameterError
+        If no product has a weight above zero.
+    """
+    counted = [one for one in products if one.weight > 0.0]
+    if not counted:
+        msg = "an average precision needs at least one product with a weight above 0"
+        raise ParameterError(msg)
+    whole = math.fsum(one.weight for one in counted)
+    found: list[tuple[Product, _Vectors]] = []
+    weights: list[float] = []
+    for product in counted:
+        light, kept = _transformed(product, geometry.transforms)
+        if light is None:
+            continue
+        vectors = list(_vectors(geometry, light))
+        signal = light.operands.coherence * math.fsum(one.count * one.signal for one in vectors)
+        share = product.weight / whole * kept / signal if signal > 0.0 else math.inf
+        found += [(light, one) for one in vectors]
+        weights += [share * one.count for one in vectors]
+    unit, most = np.array([_units(*one, geometry.analog_length) for one in found]), geometry.analog_length
+    weight = np.array(weights)
+    return _Pieces(
+        scale=geometry.scale,
+        sums=_Sums(*(weight @ unit).tolist()) if found else _Sums(*[0.0] * len(_Sums._fields)),
+        vectors=tuple(found),
+        width=tuple(min(one.length, most) for _, one in found),
+        weight=weight * unit[:, 1] if found else weight,
+        unit_square=(
+            np.array([one.a.unit_square for _, one in found]),
+            np.array([one.b.unit_square for _, one in found]),
+        ),
+        coherence=np.array([product.operands.coherence for product, _ in found]),
+    )
+
+
+def _units(product: Product, vectors: _Vectors, analog_length: int) -> tuple[float, ...]:
+    """Return the power of noise that a unit of each error makes of vectors, in the order of `_Sums`."""
+    a, b, length, signal = vectors.a, vectors.b, vectors.length, vectors.signal
+    loaded, other = (b, a) if loads_second(product.rows, product.columns) else (a, b)
+    squares = length * a.coded_square * b.coded_square
     uneven = a.energy_square * b.scale_square + a.scale_square * b.energy_square
     uneven -= 2.0 * length**2 * a.coded_square * b.coded_square
     each = a.unit_fourth - a.unit_square**2 + b.unit_fourth - b.unit_square**2
     spread = max(0.0, length * each) * a.scale_square * b.scale_square
-    couplers = chip.imbalance * (max(0.0, uneven) + spread) + chip.edge_imbalance**2 / 3.0 * spread
-    return gains + 0.25 * spec.product_gain**2 * couplers
+    return (
+        signal * product_rounding(a, b) if signal else math.inf,
+        math.ceil(length / analog_length) * a.scale_square * b.scale_square,
+        length * (a.coded_square * b.scale_square + a.scale_square * b.coded_square),
+        squares,
+        signal * product.operands.coherence,
+        length * loaded.scale_square * other.coded_square,
+        0.25 * (max(0.0, uneven) + spread),
+        0.25 * spread / 3.0,
+    )
 
 
-def _range(spec: AnalogSpec, operands: Operands, vectors: _Vectors, width: int) -> tuple[float, float]:
+def _noise(spec: AnalogSpec, pieces: _Pieces) -> dict[str, float]:
+    """Return noise over signal by cause."""
+    sums, square = pieces.sums, spec.product_gain**2
+    if not math.isfinite(sums.rounding):
+        return {ROUNDING: math.inf}
+    noise = {ROUNDING: sums.rounding} | {
+        cause: (one.constant * sums.constant + one.by_each * sums.by_each + one.by_product * sums.by_product)
+        / square
+        for cause, one in spec.noise_of_sample().items()
+    }
+    wrong = spec.load_variance + (spec.chip.repeated_variance if spec.chip is not None else 0.0)
+    noise |= {LOADING: wrong * sums.loaded, UNLIKE: _unlike(spec, sums)}
+    if spec.residues is not None:
+        unit = largest_mantissa(spec.dac_bits) ** -4.0
+        return noise | {MISREAD: unit / square * float(pieces.weight @ misread_variances(spec, pieces))}
+    if math.isinf(spec.adc_enob_bits):
+        return noise
+    if math.isinf(spec.adc_range_sigma):
+        range_ = np.full_like(pieces.weight, spec.analog_length)
+    else:
+        range_, clipped = _range(spec, pieces)
+        noise[CLIPPING] = float(pieces.weight @ clipped) / square
+    step = range_ * 2.0 ** (1.0 - spec.adc_enob_bits)
+    return noise | {READOUT: float(pieces.weight @ step**2) / 12.0 / square}
+
+
+def _unlike(spec: AnalogSpec, sums: _Sums) -> float:
+    """Return the noise of gains and couplers that are not alike, over all outputs of a chip."""
+    chip = spec.chip
+    if chip is None:
+        return 0.0
+    gains = chip.element_gain * sums.by_product + chip.output_gain * sums.signal
+    return gains + chip.imbalance * sums.node + chip.edge_imbalance**2 * sums.line
+
+
+def _range(spec: AnalogSpec, pieces: _Pieces) -> tuple[Reals, Reals]:
     """Return half of the output converter's range and the mean square of what it cuts off, in full scales."""
-    a, b = vectors.a.unit_square, vectors.b.unit_square
-    signal = spec.product_gain**2 * width * a * b * operands.coherence
+    (a, b), width = pieces.unit_square, np.array(pieces.width, dtype=float)
+    signal = spec.product_gain**2 * width * a * b * pieces.coherence
     noise = spec.sample_noise
     power = signal + noise.constant + noise.by_product * width * a * b + noise.by_each * width * (a + b)
-    range_ = min(spec.adc_range_sigma * math.sqrt(power), float(spec.analog_length))
+    range_ = np.minimum(spec.adc_range_sigma * np.sqrt(power), spec.analog_length)
     if math.isinf(spec.adc_bits):
-        return range_, 0.0
-    whole = width == vectors.length
-    samples = _all_samples(spec, operands, vectors, width)
-    mean_square = math.fsum(chance * one.mean_square for chance, one in samples)
-    relative = range_ * math.sqrt(mean_square / signal)
-    lost = math.fsum(chance * one.cut_off(relative, whole=whole) for chance, one in samples)
-    return range_, lost * signal / mean_square
+        return range_, np.zeros_like(range_)
+    lost = np.empty_like(range_)
+    for place, samples in enumerate(pieces.samples):
+        whole = pieces.width[place] == pieces.vectors[place][1].length
+        mean_square = math.fsum(chance * one.mean_square for chance, one in samples)
+        relative = range_[place] * math.sqrt(mean_square / signal[place])
+        beyond = math.fsum(chance * one.cut_off(relative, whole=whole) for chance, one in samples)
+        lost[place] = beyond * signal[place] / mean_square
+    return range_, lost
 
 
 def _all_samples(
-    spec: AnalogSpec, operands: Operands, vectors: _Vectors, width: int
+    scale: Scale, operands: Operands, vectors: _Vectors, width: int
 ) -> list[tuple[float, _Samples]]:
     """Return samples by their larger channels, and how likely they are."""
     a, b, length = operands.a, operands.b, vectors.length
     rows = length if length <= _WHOLE_ROWS else 0
-    if spec.scale is Scale.TENSOR:
+    if scale is Scale.TENSOR:
         rows = 0
     if width == length:
         return [(1.0, _samples(a, b, width, rows, vectors.larger, vectors.larger))]
@@ -295,28 +438,38 @@ def _shares(law: OperandLaw, length: int, width: int) -> dict[int, float]:
     return {larger: count / whole for larger, count in found.items()}
 
 
+_NARROWEST, _CLOSE, _RANGES = 0.05, 1.02, 360
+"""Least range over the rms of samples at which what is beyond is kept, factor between two and number of such
+ranges; choices. The largest is 60."""
+_THRESHOLDS = np.append(_NARROWEST * _CLOSE ** np.arange(_RANGES), np.inf)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Samples:
-    """Sums of products as an output converter meets them, drawn; shape [samples] each."""
+    """Sums of products as an output converter meets them: moments beyond ranges, of samples drawn."""
 
-    size: Reals
-    """Magnitude, operands scaled."""
-    weight: Reals
-    """Product of the squares of both full scales over its mean."""
+    mean_square: float
+    """Mean square of the samples, each counting alike."""
+    beyond: Reals
+    """Means over all of 1, x and x^2, then of the same times the squares of both full scales over their mean,
+    of samples beyond each of `_THRESHOLDS` rms; [6, thresholds]."""
+    power: float
+    """Mean of x^2 times those squares over all samples."""
 
-    @functools.cached_property
-    def mean_square(self) -> float:
-        """Mean square of the samples, each counting alike."""
-        return float(np.mean(self.size**2))
-
-    @functools.cached_property
-    def _tails(self) -> tuple[Reals, Reals]:
-        """Samples in order; sums from a place on of their number, size and square, plain and weighted."""
-        order = np.argsort(self.size)
-        size, weight = self.size[order], self.weight[order]
-        terms = np.stack((np.ones_like(size), size, size**2, weight, weight * size, weight * size**2))
-        sums = np.concatenate((np.cumsum(terms[:, ::-1], axis=1)[:, ::-1], np.zeros((6, 1))), axis=1)
-        return size, sums / len(size)
+    @classmethod
+    def of(cls, size: NDArray[np.float32], weight: NDArray[np.float32]) -> _Samples:
+        """Return the moments of samples: their magnitudes and the squares of their scales over the mean."""
+        rms = math.sqrt(float(np.mean(size**2)))
+        over = np.log(np.maximum(size, _LEAST) / np.float32(rms * _NARROWEST)) / np.float32(math.log(_CLOSE))
+        bins = np.clip(np.ceil(over), 0, _RANGES).astype(np.intp)
+        sums = np.zeros((6, len(_THRESHOLDS)))
+        for place, each in enumerate((np.ones_like(size), weight)):
+            for power, one in enumerate((each, each * size, each * size**2)):
+                sums[3 * place + power] = np.bincount(bins, one, len(_THRESHOLDS))
+        sums /= len(size)
+        beyond = np.cumsum(sums[:, ::-1], axis=1)[:, ::-1]  # in bin i: above threshold i - 1
+        beyond = np.concatenate((beyond[:, 1:], np.zeros((6, 1))), axis=1)
+        return cls(mean_square=rms**2, beyond=beyond, power=float(sums[5].sum()))
 
     def cut_off(self, range_: float, *, whole: bool) -> float:
         """Return the mean square of what is cut off; of sums that are one sample, what no gain explains.
@@ -325,20 +478,24 @@ class _Samples:
         -----
         Several samples collapse into one draw, which spreads what they lose over all outputs by their scales.
         """
-        size, sums = self._tails
-        count, first, second, weight, weighted, power = sums[:, np.searchsorted(size, range_)]
+        place = range_ / math.sqrt(self.mean_square)
+        at = min(max(int(np.searchsorted(_THRESHOLDS, place)), 1), len(_THRESHOLDS) - 2)
+        low, high = _THRESHOLDS[at - 1], _THRESHOLDS[at]
+        share = min(max((place - low) / (high - low), 0.0), 1.0)
+        count, first, second, weight, weighted, power = (
+            (1.0 - share) * self.beyond[:, at - 1] + share * self.beyond[:, at]
+        ).tolist()
         if count == 0.0:
             return 0.0
         if not whole:
-            return float(second - 2.0 * range_ * first + range_**2 * count)
-        everything = sums[5, 0]
-        overlap = everything - power + range_ * weighted
-        kept = everything - power + range_**2 * weight
-        gain = overlap / everything
-        return float(max(0.0, kept / gain**2 - everything))
+            return float(max(0.0, second - 2.0 * range_ * first + range_**2 * count))
+        overlap = self.power - power + range_ * weighted
+        kept = self.power - power + range_**2 * weight
+        gain = overlap / self.power
+        return float(max(0.0, kept / gain**2 - self.power))
 
 
-@functools.lru_cache(maxsize=512)
+@functools.lru_cache(maxsize=8192)
 def _samples(  # noqa: PLR0917 - a cache takes no keywords
     a: OperandLaw, b: OperandLaw, width: int, row: int, larger: tuple[int, int], most: tuple[int, int]
 ) -> _Samples:
@@ -353,23 +510,30 @@ def _samples(  # noqa: PLR0917 - a cache takes no keywords
     larger, most : tuple of int
         Larger channels of A and of B among the products, and in all of the row.
     """
-    generator = np.random.default_rng(_SEED)
-    tiles, weights = [], []
-    for law, count, all_of_them in zip((a, b), larger, most, strict=True):
-        x = law.vectors(generator, _VECTORS, width, count)
-        scale = np.ones((_VECTORS, 1))
-        if row:
-            rest = law.vectors(generator, _VECTORS, row - width, all_of_them - count)
-            scale = np.maximum(np.abs(x).max(1), np.abs(rest).max(1, initial=_TINY))[:, None]
-        tiles.append(x / scale)
-        weights.append((scale**2 / np.mean(scale**2))[:, 0])
-    return _Samples(
-        size=np.abs(tiles[0] @ tiles[1].T).ravel(), weight=np.outer(weights[0], weights[1]).ravel()
+    (tile_a, scale_a), (tile_b, scale_b) = (
+        _drawn(law, width, row, count, all_of_them, seed)
+        for seed, (law, count, all_of_them) in enumerate(zip((a, b), larger, most, strict=True))
     )
+    size = np.abs(tile_a.astype(np.float32) @ tile_b.astype(np.float32).T)
+    return _Samples.of(size.ravel(), np.outer(scale_a, scale_b).astype(np.float32).ravel())
 
 
-def misread_variance(spec: AnalogSpec, a: Scaled, b: Scaled, width: int) -> float:
-    """Return the mean square error of a sample by misread remainders, in products of mantissas.
+@functools.lru_cache(maxsize=64)
+def _drawn(  # noqa: PLR0917 - a cache takes no keywords
+    law: OperandLaw, width: int, row: int, larger: int, most: int, seed: int
+) -> tuple[Reals, Reals]:
+    """Return vectors over their full scales, [vectors, width], and the squares of those over their mean."""
+    generator = np.random.default_rng((_SEED, seed))
+    x = law.vectors(generator, _VECTORS, width, larger)
+    scale = np.ones((_VECTORS, 1))
+    if row:
+        rest = largest_quantiles(law, row - width, most - larger, generator.random(_VECTORS))
+        scale = np.maximum(np.abs(x).max(1), rest)[:, None]
+    return x / scale, (scale**2 / np.mean(scale**2))[:, 0]
+
+
+def misread_variances(spec: AnalogSpec, pieces: _Pieces) -> Reals:
+    """Return the mean square error of samples by misread remainders, in products of mantissas, [vectors].
 
     Notes
     -----
@@ -378,20 +542,23 @@ def misread_variance(spec: AnalogSpec, a: Scaled, b: Scaled, width: int) -> floa
     """
     residues = spec.residues
     if residues is None:
-        return 0.0
+        return np.zeros_like(pieces.weight)
     unit = float(largest_mantissa(spec.dac_bits)) ** 2
-    deviation = unit * math.sqrt(width * a.unit_square * b.unit_square)
     shift, chance = _shifts(residues)
     half, whole = residues.product / 2.0, residues.product
-    wraps = scipy.special.ndtr((np.abs(shift) - half) / max(deviation, _TINY))
-    wraps *= half - np.abs(shift) < width * unit  # no sum is larger
-    wrapped = (np.abs(shift) - whole) ** 2
-    return float(np.sum(chance * ((1.0 - wraps) * shift**2 + wraps * wrapped)))
+    wrapped = chance * ((shift - whole) ** 2 - shift**2)
+    width, (a, b) = np.array(pieces.width, dtype=float), pieces.unit_square
+    deviations, found = unit * np.sqrt(width * a * b), np.full(len(width), float(np.sum(chance * shift**2)))
+    for place, deviation in enumerate(deviations):
+        near = half - shift < min(width[place] * unit, _FARTHEST * deviation)  # no sum is larger
+        wraps = scipy.special.ndtr((shift[near] - half) / max(deviation, _TINY))
+        found[place] += float(wrapped[near] @ wraps)
+    return found
 
 
 @functools.lru_cache(maxsize=256)
 def _shifts(residues: Residues) -> tuple[Reals, Reals]:
-    """Return what misread remainders may add to a sum, modulo the dynamic range, and how likely."""
+    """Return the size of what misread remainders add to a sum, modulo the dynamic range, and how likely."""
     whole = residues.product
     chance = np.zeros(whole)
     chance[0] = 1.0
@@ -405,6 +572,6 @@ def _shifts(residues: Residues) -> tuple[Reals, Reals]:
         chance = sum(
             share * np.roll(chance, int(step * weight)) for step, share in zip(steps, each, strict=True)
         )
-    place = np.arange(whole)
-    shift = np.where(place > whole // 2, place - whole, place).astype(np.float64)
-    return shift, chance
+    shift = np.minimum(np.arange(whole), whole - np.arange(whole)).astype(np.float64)
+    there = chance > 0.0
+    return shift[there], chance[there]

@@ -35,6 +35,8 @@ _OUTPUT, _NODE = 2, 4
 """Kinds of draws of a chip, folded into its seed."""
 _TOLERATED_CLIPPING = 0.1
 """Largest share of clipping in the variance: beyond, tails and variance are not those of a Gaussian."""
+_HAIR = 1e-6
+"""Variance that is added to columns that may be alike, so that a triangle is found; relative."""
 _WIDER = 1.5
 """Times the range that is proposed; a Gaussian beyond 6 rms is one in a billion."""
 
@@ -393,7 +395,9 @@ def _common_encoding(spec: AnalogSpec, a: Operand, b: Operand, draws: Draws) -> 
 
     Notes
     -----
-    (A + E) B with an E of its own for each block of columns, and the same for rows of B; in code products.
+    (A + E) B with an E of its own for each block of columns, and the same for rows of B; in code products. A
+    row of E B is Gaussian with the covariance B^T B of a block's columns, from which it is drawn: as many
+    draws as outputs, however long the sum.
     """
     shared = spec.encoding
     if shared is None or spec.encoding_variance <= shared.own_variance:
@@ -410,9 +414,22 @@ def _common_encoding(spec: AnalogSpec, a: Operand, b: Operand, draws: Draws) -> 
 
 def _erring(y_BKN: torch.Tensor, width: int, deviation: float, draws: Draws, rows: int) -> torch.Tensor:
     """Return E Y, [B, rows, N], E drawn anew for each block of columns of Y, [B, K, N]."""
-    shape = torch.Size((y_BKN.shape[0], rows, y_BKN.shape[1]))
-    parts = [draws.gaussian(shape, y_BKN.dtype).bmm(columns) for columns in y_BKN.split(width, dim=2)]
-    return torch.cat(parts, dim=2).mul_(deviation)
+    batch, length, columns = y_BKN.shape
+    blocks = -(-columns // width)
+    padded = torch.nn.functional.pad(y_BKN, (0, blocks * width - columns))
+    y_JKW = padded.unflatten(2, (blocks, width)).transpose(1, 2).flatten(0, 1)
+    factor_JRW = y_JKW if length <= width else _factor(y_JKW)
+    shape = torch.Size((batch * blocks, rows, factor_JRW.shape[1]))
+    errs = draws.gaussian(shape, y_BKN.dtype).bmm(factor_JRW).mul_(deviation)
+    return errs.unflatten(0, (batch, blocks)).transpose(1, 2).flatten(2)[..., :columns]
+
+
+def _factor(y_JKW: torch.Tensor) -> torch.Tensor:
+    """Return upper triangles whose squares are those of matrices, R^T R = Y^T Y, [J, W, W]."""
+    square = y_JKW.mT.bmm(y_JKW).double()
+    hair = square.diagonal(dim1=1, dim2=2).amax(1).clamp_(min=SMALLEST_SCALE).mul_(_HAIR)
+    square.diagonal(dim1=1, dim2=2).add_(hair[:, None])  # columns may be alike
+    return torch.linalg.cholesky(square, upper=True).to(y_JKW.dtype)
 
 
 _SHARED_TERMS: tuple[Callable[[AnalogSpec, Operand, Operand, Draws], torch.Tensor | None], ...] = (

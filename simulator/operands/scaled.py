@@ -18,8 +18,7 @@ import numpy as np
 
 from simulator.amounts import Reals
 from simulator.errors import ParameterError
-from simulator.operands.captured import CHANNEL_SHARES, LOUD, CapturedProduct, OperandSpread
-from simulator.operands.statistics import Element, OperandLaw, Operands
+from simulator.operands.statistics import Element, OperandLaw
 from simulator.units import db_from_ratio
 
 _POINTS = 1024
@@ -36,8 +35,6 @@ _MOST_CODES = 700
 """Codes above which a grid is taken to be locally even, its steps known but not each cell's own density."""
 _UNLIKELY = 1e-9
 """Chance of a block's number of larger channels below which it is left out."""
-_FLOOR = 1e-6
-"""Least scale of a channel, relative."""
 _TINY = 1e-300
 
 
@@ -278,12 +275,39 @@ def _moments(  # noqa: PLR0917 - a cache takes no keywords
     )
 
 
-def _largest(kinds: list[tuple[Magnitudes, float]], levels: int) -> tuple[Reals, Reals]:
-    """Return values of the largest magnitude and their probabilities, denser towards its tail."""
+def largest_quantiles(law: OperandLaw, length: int, outliers: int, shares: Reals) -> Reals:
+    """Return quantiles of the largest magnitude of a vector at shares, 0 to 1, of all such vectors.
+
+    Parameters
+    ----------
+    law : OperandLaw
+        Distribution of the elements, row scales apart.
+    length, outliers : int
+        Elements of a vector, and larger channels among them.
+    shares : numpy.ndarray
+        Shares of the vectors.
+    """
+    base = magnitudes(law.element, law.spread)
+    counts = ((base, length - outliers), (base.scaled(law.outlier_size), outliers))
+    kinds = [(kind, float(n)) for kind, n in counts if n > 0]
+    if not kinds:
+        return np.zeros_like(shares)
+    log_s, log_below = _log_below(kinds)
+    found: Reals = np.exp(np.interp(np.log(np.maximum(shares, _TINY)), log_below, log_s))
+    return found
+
+
+def _log_below(kinds: list[tuple[Magnitudes, float]]) -> tuple[Reals, Reals]:
+    """Return logarithms of magnitudes, and of the probability that the largest of all is no larger."""
     low = min(float(kind.log_x[0]) for kind, _ in kinds)
     high = max(float(kind.log_x[-1]) for kind, _ in kinds)
     log_s = np.linspace(low, high, 4 * _POINTS)
-    log_below = np.sum([n * kind.log_cdf(np.exp(log_s)) for kind, n in kinds], axis=0)
+    return log_s, np.sum([n * kind.log_cdf(np.exp(log_s)) for kind, n in kinds], axis=0)
+
+
+def _largest(kinds: list[tuple[Magnitudes, float]], levels: int) -> tuple[Reals, Reals]:
+    """Return values of the largest magnitude and their probabilities, denser towards its tail."""
+    log_s, log_below = _log_below(kinds)
     nodes, weights = np.polynomial.legendre.leggauss(levels)
     v, w = 0.5 * (nodes + 1.0), 0.5 * weights
     missing, chance = v**4, 4.0 * v**3 * w  # probability of a larger one, and its share
@@ -360,63 +384,6 @@ def _errors_of(s: Reals, scale: Reals, codes: Codes | None) -> tuple[Reals, Real
     nearest = np.where(u - low < high - u, low, high)
     off = nearest * scale - s
     return off**2, off * s
-
-
-_SPREAD_STEP, _WIDEST = 0.05, 3.0
-"""Step and end of the spreads of element scales among which a captured operand's is found; choices."""
-MOST_OUTLIERS = 0.02
-"""Largest share of channels that count as outliers of a captured operand; more are its spread. A choice."""
-
-
-@functools.cache
-def captured_law(spread: OperandSpread, length: int) -> OperandLaw:
-    """Return the law of a captured operand: outlier channels, and the spread of its elements.
-
-    Parameters
-    ----------
-    spread : OperandSpread
-        What was captured.
-    length : int
-        Elements of a row as captured.
-
-    Notes
-    -----
-    Few channels (`MOST_OUTLIERS`) that are `LOUD` times the ninth decile are outliers, in the mean of
-    their squares. The spread of elements, channels included, is the one with which a row's full scale over
-    the rms is as captured (`OperandSpread.crest`), since precision hangs on full scale; evenly spread
-    elements where even a Gaussian's is more.
-    """
-    channel = np.maximum(spread.channel, _FLOOR)
-    sizes = np.exp(np.interp(np.linspace(0.0, 1.0, 2001), CHANNEL_SHARES, np.log(channel)))
-    loud = sizes > LOUD * channel[CHANNEL_SHARES.index(0.9)]
-    share = float(np.mean(loud))
-    law = OperandLaw()
-    if 0.0 < share <= MOST_OUTLIERS:
-        rest = math.sqrt(float(np.mean(sizes[~loud] ** 2)))
-        law = OperandLaw(outlier_share=share, outlier_size=math.sqrt(float(np.mean(sizes[loud] ** 2))) / rest)
-    low, high = 0, round(_WIDEST / _SPREAD_STEP)
-    while low < high:
-        middle = (low + high) // 2
-        if _crest(dataclasses.replace(law, element_spread=middle * _SPREAD_STEP), length) < spread.crest:
-            low = middle + 1
-        else:
-            high = middle
-    even = dataclasses.replace(law, element=Element.UNIFORM)
-    if low == 0 and spread.crest < math.sqrt(_crest(law, length) * _crest(even, length)):
-        return even
-    return dataclasses.replace(law, element_spread=low * _SPREAD_STEP)
-
-
-def _crest(law: OperandLaw, length: int) -> float:
-    """Return the full scale of rows over the rms of elements."""
-    found = scaled_moments(law, length, None)
-    return math.sqrt(found.scale_square / found.square)
-
-
-def captured_statistics(found: CapturedProduct) -> Operands:
-    """Return the statistics of a captured product's operands."""
-    a, b = (captured_law(spread, found.k) for spread in (found.a, found.b))
-    return Operands(a=a, b=b, coherence=found.meeting * found.coherence)
 
 
 def blocks_of(law: OperandLaw, length: int, width: int) -> list[tuple[float, int, int]]:

@@ -75,7 +75,7 @@ def test_a_number_format_and_a_core_are_told_by_the_same_operands(products):
         assert of_core(load_core("crossbar"), products, kind).operands is kind
         narrow, wide = (of_format(FORMATS[name], products, kind, everywhere=True) for name in ("fp8", "bf16"))
         assert narrow.snr_db < wide.snr_db
-    gaussian = of_format(FORMATS["int8"], products, everywhere=True).snr_db
+    gaussian = of_format(FORMATS["int8"], products, OperandKind.GAUSSIAN, everywhere=True).snr_db
     larger = of_format(FORMATS["int8"], products, OperandKind.OUTLIERS, everywhere=True).snr_db
     assert larger < gaussian - 5.0
 
@@ -87,9 +87,10 @@ def test_products_that_a_plan_keeps_in_bf16_are_not_counted_as_fp8(products):
 
 def test_a_core_sized_for_a_format_delivers_what_it_does(products):
     core = load_core("residue")
-    wanted = target_db("nvfp4", products)
+    wanted = target_db("nvfp4", products, OperandKind.GAUSSIAN)
     assert wanted == pytest.approx(17.4, abs=0.3)
-    assert of_core(sized_core(core, "nvfp4", products), products).snr_db == pytest.approx(wanted, abs=0.01)
+    sized = sized_core(core, "nvfp4", products, OperandKind.GAUSSIAN)
+    assert of_core(sized, products, OperandKind.GAUSSIAN).snr_db == pytest.approx(wanted, abs=0.01)
     assert target_db("21.5 dB", products) == target_db(21.5, products) == 21.5
     with pytest.raises(LinkError, match=r"cannot deliver \d+\.\d dB .* dB are the most"):
         sized_core(core, "bf16", products)
@@ -98,10 +99,9 @@ def test_a_core_sized_for_a_format_delivers_what_it_does(products):
 
 
 def test_gpu_delivers_its_format_and_light_its_core(products):
-    gpu = delivered(build_system("gpu_packet", accelerators=8), products)
-    light = delivered(build_system("photonic_packet", accelerators=8), products)
-    assert gpu.snr_db == pytest.approx(50.8, abs=0.3)
-    assert light.snr_db < gpu.snr_db
+    gpu, light = (build_system(name, accelerators=8) for name in ("gpu_packet", "photonic_packet"))
+    assert delivered(gpu, products, OperandKind.GAUSSIAN).snr_db == pytest.approx(50.8, abs=0.3)
+    assert delivered(light, products).snr_db < delivered(gpu, products).snr_db
 
 
 def test_every_product_of_a_model_has_captured_operands(products):

@@ -12,12 +12,13 @@ from experiments.rescue import (
     _order,
     _statistics,
     delivered_db,
+    executing,
     format_db,
-    power_for,
     samples_of,
 )
 from heliograph.precision import ModelProduct
 from optical.cores import load_core
+from optical.cores.sizing import with_judged_laser
 from simulator.errors import LinkError
 from simulator.operators import Phase
 from simulator.parameter_tree import replace_at
@@ -74,12 +75,12 @@ def test_rescued_cores_deliver_more_and_formats_stand_beside(samples):
 def test_power_is_the_least_that_delivers_a_target(samples):
     core = load_core("crossbar+rotation+block")
     target_db = delivered_db(core, samples)["all"] + 2.0
-    power_w = power_for(core, target_db, samples)
+    power_w = with_judged_laser(core, target_db, executing(samples), settled_log=0.01).core.core.laser_power_w
     assert power_w > core.core.core.laser_power_w
     found = delivered_db(replace_at(core, "laser_power_w", power_w), samples)["all"]
     assert 0.0 <= found - target_db < 0.5
-    with pytest.raises(LinkError, match=r"no light delivers 70\.0 dB"):
-        power_for(core, 70.0, samples)
+    with pytest.raises(LinkError, match=r"cannot deliver 70\.0 dB"):
+        with_judged_laser(core, 70.0, executing(samples))
 
 
 def _row(name, energy, captured_db):

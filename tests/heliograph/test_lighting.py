@@ -11,6 +11,7 @@ from heliograph.precision import delivered, products_of, target_db
 from heliograph.systems import Lighting, TargetFormat, build_system
 from heliograph.tables import precision_notes
 from simulator.errors import LinkError, ParameterError
+from simulator.operands.statistics import OperandKind
 
 MODEL = "llama-3-8b"
 PLAN = "tp=8,dp=2,global_batch=16,sequence_length=2048"
@@ -19,8 +20,8 @@ CORE = "photonic_packet:block_float"
 
 
 def system(**changes):
-    """Return a system of sixteen cores, whatever power they take."""
-    return build_system(CORE, accelerators=N, basis="count").with_(changes)
+    """Return a system of sixteen cores, whatever power they take, for Gaussian operands."""
+    return build_system(CORE, accelerators=N, basis="count").with_({"operands": "gaussian"} | changes)
 
 
 def run(**changes):
@@ -36,22 +37,24 @@ def test_targets_are_the_number_formats():
     assert {one.value for one in TargetFormat} == set(FORMATS)
 
 
-def test_light_is_sized_for_fp8_unless_somebody_says_otherwise():
+def test_light_is_sized_for_fp8_on_captured_operands_unless_somebody_says_otherwise():
     assert system().lighting == Lighting(target=TargetFormat.FP8)
+    assert build_system(CORE, accelerators=N).operands is OperandKind.CAPTURED
     assert build_system("gpu_packet", accelerators=N).lighting is None
 
 
 def test_a_photonic_system_delivers_what_its_target_does(lit):
     products = products_of(lit.graph)
-    assert lit.snr_db == pytest.approx(target_db("nvfp4", products), abs=0.02)
-    assert delivered(lit.system, products).snr_db == lit.snr_db
+    assert lit.snr_db == pytest.approx(target_db("nvfp4", products, OperandKind.GAUSSIAN), abs=0.02)
+    assert delivered(lit.system, products, OperandKind.GAUSSIAN).snr_db == lit.snr_db
     assert lit.record()["precision_target"] == "nvfp4"
     assert lit.record()["laser_line_w"] == lit.system.laser_power_w > 0.0
 
 
 def test_a_gpu_in_fp8_delivers_a_little_more_than_fp8_in_all_products(lit):
-    gpu = hg.simulate("gpu_packet:fp8", MODEL, PLAN)  # attention and head are in bf16
-    assert 0.0 < gpu.snr_db - target_db("fp8", products_of(lit.graph)) < 2.0
+    gpu = build_system("gpu_packet:fp8", accelerators=N, assignments=("operands=gaussian",))
+    gpu = hg.simulate(gpu, MODEL, PLAN)  # attention and head are in bf16
+    assert 0.0 < gpu.snr_db - target_db("fp8", products_of(lit.graph), OperandKind.GAUSSIAN) < 2.0
     assert gpu.record()["laser_line_w"] is None
 
 
@@ -61,12 +64,25 @@ def test_more_precision_takes_more_light_energy_and_room():
     powers = [one.system.laser_power_w for one in (dim, middle, bright)]
     assert powers == sorted(powers)
     fitting = [
-        build_system(CORE, accelerators=N, gpu="b200", assignments=(f"lighting.target_db={decibels}",))
+        build_system(
+            CORE,
+            accelerators=N,
+            gpu="b200",
+            assignments=(f"lighting.target_db={decibels}", "operands=gaussian"),
+        )
         for decibels in (14.0, 24.0)
     ]
     few, many = (hg.simulate(one, MODEL, PLAN).system.photonic.cores for one in reversed(fitting))
     assert few < many
     assert dim.energy_by_part_j["laser"] < bright.energy_by_part_j["laser"]
+
+
+def test_the_default_light_delivers_fp8_on_captured_operands():
+    found = hg.simulate(build_system("photonic_packet", accelerators=N), MODEL, PLAN)
+    assert found.record()["operands"] == "captured"
+    wanted = target_db("fp8", products_of(found.graph), OperandKind.CAPTURED)
+    assert wanted == target_db("fp8", products_of(found.graph))
+    assert found.snr_db == pytest.approx(wanted, abs=0.02)
 
 
 def test_no_target_leaves_the_laser_as_it_stands():
@@ -114,7 +130,8 @@ def test_a_sweep_of_another_number_solves_the_light_anew():
 
 
 def test_a_target_is_an_option_of_the_command_line(capsys):
-    asked = ("step", "--system", CORE, "--basis", "count", "--model", MODEL, "--plan", PLAN, "--json")
+    asked = ["step", "--system", CORE, "--basis", "count", "--set", "operands=gaussian"]
+    asked += ["--model", MODEL, "--plan", PLAN, "--json"]
     found = {}
     for target in ("25", "none"):
         assert main([*asked, "--precision-target", target]) == 0

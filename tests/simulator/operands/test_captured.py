@@ -14,6 +14,7 @@ from simulator.operands.captured import (
     measure_product,
     read_captured,
 )
+from simulator.operands.laws import LAWS, captured_statistics, load_laws, read_laws
 from simulator.operators import Phase
 
 ROWS = 192
@@ -53,6 +54,27 @@ def test_drawn_operands_have_the_statistics_that_they_were_drawn_from(index):
     assert _crest(b.T) == pytest.approx(one.b.crest, rel=0.02)
     # of the product within 2 dB: bending magnitudes to the crest moves it a little
     assert abs(10.0 * math.log10(_gain(a, b) / one.coherence)) < 2.0
+
+
+@pytest.mark.parametrize("index", range(0, 180, 17))
+def test_table_of_laws_is_that_of_the_captured_operands(index):
+    one, law = load_captured()[index], load_laws()[index]
+    assert (one.model, one.layer, one.product, one.phase) == (law.model, law.layer, law.product, law.phase)
+    found = captured_statistics(one)
+    assert law.operands.coherence == pytest.approx(found.coherence, rel=1e-5)
+    for mine, theirs in ((found.a, law.operands.a), (found.b, law.operands.b)):
+        assert mine.element is theirs.element
+        for name in ("element_spread", "outlier_share", "outlier_size"):
+            assert getattr(mine, name) == pytest.approx(getattr(theirs, name), rel=1e-5)
+
+
+def test_a_wrong_table_of_laws_is_told_with_its_line(tmp_path):
+    path = tmp_path / "laws.csv"
+    with pytest.raises(ParameterError, match="no table of captured laws"):
+        read_laws(path)
+    path.write_text(LAWS.read_text().replace("gaussian", "gausian", 1))
+    with pytest.raises(ParameterError, match=r"laws.csv:3: .*'gausian'"):
+        read_laws(path)
 
 
 def test_gaussian_operands_are_measured_as_such():
