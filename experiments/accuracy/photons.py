@@ -522,7 +522,7 @@ def run_photons(
     models: list[ModelCurves] = []
     law: tuple[Point, ...] = ()
     law_digital: dict[int, float] = {}
-    with _one_thread():
+    with one_thread():
         if perceptrons:
             found, shape = _perceptrons(request, perceptrons, images, tell)
             models.append(_all_in_light(found, request, shape))
@@ -628,7 +628,7 @@ def _first_layer(network: Classifier, test: Digits, seed: int) -> dict[tuple[str
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Run torch on one thread: products this small do not gain by more."""
     import torch  # noqa: PLC0415 - only to execute
 

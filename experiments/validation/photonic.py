@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from experiments.validation.peers.chip_accuracy import digit_accuracy, mesh_accuracy, photons_of
 from experiments.validation.peers.chips import load_albireo, load_chip
 from experiments.validation.peers.lightening_baselines import (
     BaselineMesh,
@@ -26,10 +27,9 @@ from experiments.validation.peers.lightening_transformer import (
 )
 from experiments.validation.rows import Outcome, Record, SkipError, check_provenance
 from optical.cores.homodyne import default_homodyne
-from optical.devices import Converter, Laser, device_table
+from optical.devices import Converter, Laser, Modulator, device_table, full_load_w, static_w
 from simulator.errors import HeliographError, ParameterError
-from simulator.parameter_tree import replace_at
-from simulator.units import ratio_from_db, to_si
+from simulator.units import db_from_ratio, ratio_from_db, to_si
 
 QUANTITIES = MappingProxyType(
     {
@@ -64,7 +64,7 @@ A_RATIO = "a ratio to another machine, not a number of this one"
 """Why a ratio cannot be predicted."""
 BEYOND = MappingProxyType(
     {
-        r"(\S+ ){0,2}accuracy": "an accuracy on their data; `heliograph accuracy photons` has its own",
+        r"(\S+ ){0,2}accuracy": "an accuracy on recordings that are not here",
         r".*\bvs\b|claims|.*\bEDP\b|.*scaling|.*saving|optimising": A_RATIO,
         r".*quantum limit": "a limit of physics, no parts give it; tests hold `optical.devices.limits` to it",
         r"photons per": "photons against an accuracy: `heliograph accuracy photons` measures it",
@@ -77,6 +77,10 @@ UNDISCLOSED = (
     "Photonic full-system"
 )
 """How the names of systems begin of which only totals are published."""
+EXECUTED = "Netcast|Pai"
+"""How the names of chips begin whose task is executed here."""
+PERCENT = 100.0
+"""Per cent of one."""
 TILES = MappingProxyType({"B": 4, "L": 8})
 """Variant of Lightening-Transformer -> tiles."""
 OWN_RULES = "Lightening-Transformer's own constants and rules"
@@ -89,6 +93,8 @@ OPERATIONS_PER_MAC = 2
 """A multiplication and an addition."""
 NEEDS = (("system",), ("metric",), ("value",), ("unit",))
 """Columns without which a file is no table of photonic accelerators; of each group one."""
+EQUALISED = 1e3
+"""Bandwidth over symbol rate of a modulator whose pole is equalised: none that matters."""
 ZHOU_BANDWIDTH_GHZ = 40.0
 """Bandwidth of the modulators of arXiv:2604.18496: over 40 GHz, abstract."""
 LIGHTNING_GHZ = 4.055
@@ -403,6 +409,8 @@ def _published(system: str, claim: Claim) -> tuple[str, float]:
     SkipError
         If no parts can give it.
     """
+    if claim.metric == "accuracy" and claim.unit == "%" and re.match(EXECUTED, system, re.IGNORECASE):
+        return "1", claim.number / PERCENT
     beyond = beyond_reach(claim)
     try:
         found = claim.in_si(claim.number)
@@ -466,13 +474,11 @@ def chip_energy(record: Record, claim: Claim, found: re.Match[str]) -> tuple[flo
     chip = load_chip("pace" if found[0].lower() == "pace" else "lightmatter_2025")
     record.assume(f"our own devices and electronics, {chip.effective_bits:g} effective bits")
     if claim.metric == "optical power":
-        return chip.light_w, "light that the effective bits need; the rest is margin and loss not told"
+        return chip.light_w, "light that the effective bits need, over a path of our parts"
     if claim.metric != "energy per MAC":
         msg = f"'{claim.metric}' is no energy per MAC"
         raise SkipError(msg)
-    parts = chip.power_parts_w()
-    if "excl" in claim.config:
-        parts.pop("laser")
+    parts = chip.power_parts_w(lasers="excl" not in claim.config)
     explained_w, published_w = math.fsum(parts.values()), claim.in_si(claim.number)[1] * chip.macs_per_s
     shown = ", ".join(f"{name} {power / published_w:.0%}" for name, power in parts.items())
     hint = f"explained: {shown}; unexplained {1.0 - explained_w / published_w:.0%}"
@@ -480,12 +486,15 @@ def chip_energy(record: Record, claim: Claim, found: re.Match[str]) -> tuple[flo
 
 
 def homodyne_processor(record: Record, claim: Claim, found: re.Match[str]) -> tuple[float, str]:
-    """Return peak, effective bits or the area of a node of a homodyne processor, from our homodyne core.
+    """Return peak, efficiency, effective bits or a node's area of a homodyne processor, from our core.
 
     Notes
     -----
-    The configuration reads ``256 x 100, 20 GBd``: rows, columns, symbol rate. Light is that of our core, for
-    the published one is not told.
+    The configuration reads ``256 x 100, 20 GBd``: rows, columns, symbol rate. Light and converters are those
+    of our core, for the published ones are not told. Operands are known before they are sent, so a driver
+    equalises the modulators' pole: it overdrives each symbol so that it has settled at its end, for which the
+    largest step needs the share (1 + e) / (1 - e), e = exp(-2 pi B / f), of the swing; the field that is left
+    is the inverse.
     """
     size = re.match(r"(\d+) x (\d+), (\d+) GBd", claim.config)
     if not size:
@@ -494,8 +503,16 @@ def homodyne_processor(record: Record, claim: Claim, found: re.Match[str]) -> tu
     rate_hz, bandwidth_hz = to_si("x_hz", float(size[3]), "GHz"), to_si("x_hz", ZHOU_BANDWIDTH_GHZ, "GHz")
     core = default_homodyne()
     core = dataclasses.replace(core, rows=int(size[1]), columns=int(size[2]), symbol_rate_hz=rate_hz)
-    core = replace_at(core, "modulator.bandwidth_hz", bandwidth_hz)
-    record.assume(f"our homodyne core and its light, modulators of {ZHOU_BANDWIDTH_GHZ:g} GHz, no equaliser")
+    unsettled = math.exp(-2.0 * math.pi * bandwidth_hz / rate_hz)
+    modulator = device_table().build(Modulator, "mzm")
+    swing_db = 2.0 * db_from_ratio((1.0 + unsettled) / (1.0 - unsettled))
+    modulator = dataclasses.replace(
+        modulator,
+        bandwidth_hz=EQUALISED * rate_hz,
+        insertion_loss_db=modulator.insertion_loss_db + swing_db,
+    )
+    core = dataclasses.replace(core, modulator=modulator)
+    record.assume(f"our homodyne core and its light, modulators of {ZHOU_BANDWIDTH_GHZ:g} GHz, equalised")
     match claim.metric:
         case "peak":
             return OPERATIONS_PER_MAC * core.peak_macs_per_s, "arithmetic: nodes, rate and two operations"
@@ -503,7 +520,15 @@ def homodyne_processor(record: Record, claim: Claim, found: re.Match[str]) -> tu
             light = core.budget.effective_bits
             return (
                 core.effective_bits,
-                f"{light:.2f} bits of the light alone; their equaliser is not here",
+                f"{light:.2f} bits of the light alone; converters are ours, for theirs are not told",
+            )
+        case "efficiency":
+            parts = core.parts()
+            power_w = math.fsum((*static_w(parts).values(), *full_load_w(parts, core.full_load).values()))
+            what = ", ".join(f"{name} {one / power_w:.0%}" for name, one in static_w(parts).items() if one)
+            return (
+                OPERATIONS_PER_MAC * core.peak_macs_per_s / power_w,
+                f"of our power: {what}; theirs counts no receivers that are biased all the time",
             )
         case "node area":
             return core.node_area_m2, "with a MEMS phase shifter of 100 x 45 um; theirs is not told"
@@ -530,6 +555,24 @@ def two_modulators(record: Record, claim: Claim, found: re.Match[str]) -> tuple[
     return -0.5 * math.log2(12.0 * square), "fibres: drift of bias and polarisation is not here"
 
 
+def netcast_accuracy(record: Record, claim: Claim, found: re.Match[str]) -> tuple[float, str]:
+    """Return the accuracy of digits read with the stated light, every product executed with its photons."""
+    energy = re.match(r"(\d+) aJ", claim.config)
+    photons = photons_of(to_si("x_j", float(energy[1]), "fJ") / 1e3) if energy else 1.0
+    record.assume(
+        "digits drawn from fonts, 784-100-100-10; photons counted for both signs, nothing else wrong"
+    )
+    exact = digit_accuracy(math.inf)
+    hint = f"{photons:.3g} photons a multiplication; without noise {exact:.1%}: their digits are easier"
+    return digit_accuracy(photons), hint
+
+
+def mesh_of_four(record: Record, claim: Claim, found: re.Match[str]) -> tuple[float, str]:
+    """Return the accuracy of a mesh of four ports and three layers, trained in itself."""
+    record.assume("points in two rings, couplers and heaters of our tables; mean of chips and sets of points")
+    return mesh_accuracy(), "published is 'more than'; their points and tasks are not these"
+
+
 Rule = Callable[[Record, Claim, "re.Match[str]"], tuple[float, str]]
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
@@ -543,6 +586,8 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         r"Lightmatter 2025": chip_energy,
         r"Homodyne TPU": homodyne_processor,
         r"Lightning 2023": two_modulators,
+        r"Netcast": netcast_accuracy,
+        r"Pai 2023": mesh_of_four,
     }
 )
 """How a system's name begins, and what predicts it."""

@@ -15,6 +15,7 @@ from optical.devices import (
     PassiveElement,
     Photodetector,
     Sram,
+    SummingWires,
     Tia,
     device_table,
     mean_distance_m,
@@ -26,6 +27,8 @@ from simulator.units import BITS_PER_BYTE, ELEMENTARY_CHARGE_C, ratio_from_db
 
 WORD_BYTES = 8
 """Bytes of an access to the cache."""
+SHARES = 2.0
+"""Causes between which the noise of an output is shared evenly, light and ADC; a choice."""
 INPUT_BYTES = 1.0
 """Bytes of an input of a built chip, a choice."""
 
@@ -175,12 +178,17 @@ class MatrixVectorChip:
     Notes
     -----
     Charged are, from the rows of our own devices: a DAC with its serialiser, a modulator and its bias for
-    each input; a slow DAC that holds each weight; a balanced pair with amplifier, gain stage and ADC for each
-    output; reading of the inputs, scaling in block floating point where the chip has it, sequencer and clock
-    of each core; a laser that gives the stated effective bits against shot and amplifier noise over coupler,
-    two modulators and a splitter tree; idle power of the transistors, at the rate of a GPU's; regulators. Not
-    charged, since nothing is published of them: loading of weights, links to the host and between chips,
-    loops that hold phases and temperature, and what the transistors do beyond being there.
+    each input; a slow DAC that holds each weight, and a balanced pair behind it; amplifier, gain stage and
+    ADC for each output; reading of the inputs, scaling in block floating point where the chip has it,
+    sequencer and clock of each core; a laser that gives the stated effective bits, with the ADC, against
+    shot and amplifier noise over coupler, two modulators and a splitter tree; idle power of the transistors,
+    at the rate of a GPU's; regulators. Not charged, since nothing is published of them: loading of weights,
+    links to the host and between chips, loops that hold phases and temperature, and what the transistors do
+    beyond being there.
+
+    That every weight has detectors of its own follows from PACE's "more than 16,000 photonic components":
+    64 modulators of inputs, 64 x 63 splitters, 64 x 64 weights with a pair of detectors each are 16,384. Bias
+    is charged once an output, for the row of the table holds that of the receiver.
 
     No number is fitted to the two chips. Which parts are counted was decided knowing what they draw.
     """
@@ -226,10 +234,19 @@ class MatrixVectorChip:
 
     @property
     def received_w(self) -> float:
-        """Light at one output that gives the effective bits: (R P)^2 = SNR (2 q R P + i_n^2) B."""
+        """Light at one output that gives the effective bits with its ADC.
+
+        Notes
+        -----
+        (R P)^2 = SNR (2 q R P + i_n^2) B, with half of the noise that the bits allow; the ADC has the other.
+        Every weight has a pair of detectors, whose currents meet in the amplifier of their output: as a
+        power, its noise grows with their capacitance, as `optical.cores.analog.receiver_of` has it.
+        """
         responsivity = device_table().build(Photodetector, "photodetector").responsivity_a_per_w
-        noise = device_table().build(Tia, "tia").noise_a_per_sqrt_hz
-        target = snr_from_bits(self.effective_bits) * self.rate_hz / 2.0
+        wires = device_table().build(SummingWires, "summing_wires")
+        crowd = 1.0 + wires.pair_load * (self.side - 1)
+        noise = device_table().build(Tia, "tia").noise_a_per_sqrt_hz * math.sqrt(crowd)
+        target = SHARES * snr_from_bits(self.effective_bits) * self.rate_hz / 2.0
         shot = ELEMENTARY_CHARGE_C * target
         return (shot + math.sqrt(shot**2 + target * noise**2)) / responsivity
 
@@ -242,11 +259,18 @@ class MatrixVectorChip:
         loss_db = laser.coupling_loss_db + 2.0 * modulator.insertion_loss_db + tree_db
         return self.received_w * self.lines * ratio_from_db(loss_db)
 
-    def power_parts_w(self) -> dict[str, float]:
-        """Return the power that parts explain."""
+    def power_parts_w(self, *, lasers: bool = True) -> dict[str, float]:
+        """Return the power that parts explain.
+
+        Parameters
+        ----------
+        lasers : bool
+            Whether lasers count, with what regulates them.
+        """
         wall_plug = device_table().build(Laser, "laser").wall_plug_efficiency
         parts = self._path_parts_w() | self._feeding_parts_w()
         laser_w = self.light_w if self.light_apart else self.light_w / wall_plug
+        laser_w = laser_w if lasers else 0.0
         regulated_w = math.fsum(parts.values()) + (0.0 if self.light_apart else laser_w)
         regulators_w = regulated_w * device_table().build(Regulator, "regulator").loss
         return {"laser": laser_w} | parts | {"regulators": regulators_w}
@@ -254,7 +278,7 @@ class MatrixVectorChip:
     def _path_parts_w(self) -> dict[str, float]:
         """Return the power of converters, modulators and receivers."""
         table, symbols_per_s = device_table(), self.rate_hz * self.lines
-        adc = table.build(Converter, "adc").rescaled(self.effective_bits)
+        adc = table.build(Converter, "adc").rescaled(self.effective_bits + 0.5 * math.log2(SHARES))
         gain = table.build(GainStage, "gain_stage")
         return {
             "DAC": table.build(Converter, "dac").conversion_j * symbols_per_s,

@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from experiments.validation import report, validate
+from experiments.validation.peers.chip_accuracy import digit_accuracy, mesh_accuracy, photons_of
 from experiments.validation.peers.chips import AlbireoScenario, load_albireo, load_chip
 from experiments.validation.peers.lightening_baselines import (
     BANK_FAULTS,
@@ -195,15 +196,48 @@ def test_simphony_leaves_the_split_out():
 
 
 def test_whole_chips_take_more_than_their_parts():
-    """PACE (Nature 640, 361) and Lightmatter (Nature 2025): two thirds are explained, nothing is fitted."""
+    """PACE (Nature 640, 361) and Lightmatter (Nature 2025): most is explained, nothing is fitted."""
     pace, lightmatter = load_chip("pace"), load_chip("lightmatter_2025")
     assert pace.macs_per_s * 2 == pytest.approx(8.19e12, rel=1e-3)
     assert lightmatter.macs_per_s * 2 == pytest.approx(65.5e12, rel=1e-3)
     assert pace.published_j_per_mac == pytest.approx(0.840e-12, rel=1e-3)
     shares = (pace.explained_share, lightmatter.explained_share)
-    assert all(0.6 < share < 0.8 for share in shares)
+    assert shares == pytest.approx((0.98, 0.74), abs=0.02)
     hints = [one.hint for one in outcomes() if "energy per MAC" in one.id and "P" in one.id[:2]]
     assert any(f"unexplained {1.0 - pace.explained_share:.0%}" in hint for hint in hints)
+
+
+@pytest.mark.parametrize(
+    ("name", "published_w"), [("pace", 8.19 / 2.38 - 8.19 / 4.21), ("lightmatter_2025", 1.6)]
+)
+def test_light_of_built_chips_follows_from_the_detectors_that_share_an_amplifier(name, published_w):
+    """PACE: 2.38 and 4.21 TOPS/W with and without lasers. Lightmatter: 1.6 W optical. Within a factor of 1.6."""
+    chip = load_chip(name)
+    laser_w = chip.power_parts_w()["laser"]
+    assert 1 / 1.6 < laser_w / published_w < 1.6
+    alone = dataclasses.replace(chip, side=1, cores=chip.side * chip.cores)  # an amplifier of its own each
+    assert alone.received_w < 0.3 * chip.received_w
+
+
+def test_lasers_left_out_take_their_regulators_along():
+    chip = load_chip("pace")
+    whole, bare = chip.power_parts_w(), chip.power_parts_w(lasers=False)
+    assert bare["laser"] == 0.0
+    assert bare["regulators"] < whole["regulators"]
+    assert load_chip("lightmatter_2025").power_parts_w(lasers=False)["laser"] == 0.0
+
+
+def test_a_mesh_of_four_ports_learns_rings_in_itself():
+    """Pai et al., Science 380, 398: more than 94 % on the chip."""
+    assert mesh_accuracy() > 0.94
+
+
+def test_fewer_photons_read_fewer_digits():
+    """Netcast, Science 378, 270: 98.8 % at 40 aJ, which is 312 photons, and 93 % below one photon."""
+    exact, bright, dim = (digit_accuracy(photons) for photons in (math.inf, photons_of(40e-18), 1.0))
+    assert photons_of(40e-18) == pytest.approx(312, rel=0.01)
+    assert exact - bright < 0.02
+    assert 0.5 < dim < bright - 0.1
 
 
 def test_overhead_is_what_parts_leave_unexplained_of_built_chips():
@@ -339,26 +373,27 @@ def test_every_skipped_row_is_named_below_its_reason(tmp_path):
     assert all(f"Acme {index} power total" in shown for index in range(20))
 
 
-def test_five_numbers_of_built_chips_are_predicted_and_the_others_are_known_to_be_missed():
-    """Within 30 % or half a bit from parts, nothing fitted; peaks are arithmetic, which counts for little."""
-    names = ("PACE", "Lightmatter", "Homodyne TPU", "Lightning")
+def test_six_numbers_of_built_chips_are_predicted_and_the_others_are_known_to_be_missed():
+    """Within 30 % or half a bit from parts, nothing fitted; accuracies within 6 points; peaks do not count."""
+    names = ("PACE", "Lightmatter", "Homodyne TPU", "Lightning", "Netcast", "Pai")
     built = [one for one in outcomes() if one.id.startswith(names) and one.predicted is not None]
+    built = [one for one in built if not one.id.endswith("peak")]
+    allowed = {"bit": 0.5, "1": 0.06}
     near = [
-        one
-        for one in built
-        if abs(one.predicted - one.measured) < (0.5 if one.unit == "bit" else 0.3 * one.measured)
+        one for one in built if abs(one.predicted - one.measured) < allowed.get(one.unit, 0.3 * one.measured)
     ]
     missed = sorted(one.id for one in built if one not in near)
     known = (
         "Homodyne TPU 256 x 256, 20 GBd node area",
         "Lightmatter 2025 65.5 TOPS (ABFP16) optical power",
-        "PACE 64 x 64, 1 GHz, lasers included energy per MAC",
+        "Homodyne TPU 256 x 100, 20 GBd efficiency",
+        "Netcast 2022 below 1 photon a multiplication accuracy",
         "Homodyne TPU 8 x 8, 120 GBd effective bits",
         "Lightning 2023 products of 8 bits, 4.055 GHz effective bits",
     )
     assert set(missed) <= set(known), missed
-    assert len(near) >= 5
+    assert len(near) >= 6
     bits = {one.id: one.predicted - one.measured for one in built if one.unit == "bit"}
     assert bits["Homodyne TPU 256 x 100, 20 GBd effective bits"] == pytest.approx(-0.1, abs=0.4)
-    assert bits["Homodyne TPU 8 x 8, 120 GBd effective bits"] < -0.5  # no equaliser
+    assert bits["Homodyne TPU 8 x 8, 120 GBd effective bits"] == pytest.approx(-0.5, abs=0.1)  # our ADC
     assert bits["Lightning 2023 products of 8 bits, 4.055 GHz effective bits"] > 0.5  # no drift
