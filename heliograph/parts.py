@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from heliograph.fabrics import load_network_part, network_parts
 from heliograph.plugins import MARK, from_outside, is_reference
@@ -40,9 +40,16 @@ from optical.devices.programmable import (
     PcmCell,
 )
 from optical.devices.rings import WeightRing
-from optical.measured import is_touchstone, read_touchstone, scattering_of, with_scattering
+from optical.measured import (
+    is_touchstone,
+    read_comb,
+    read_touchstone,
+    scattering_of,
+    with_comb,
+    with_scattering,
+)
 from simulator.errors import ParameterError
-from simulator.parameter_tree import Place, TreeT, find_place, places, put_part
+from simulator.parameter_tree import Place, TreeT, find_place, places, put_part, rebuilt
 
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 JOIN = "+"
@@ -92,8 +99,9 @@ def with_part(system: TreeT, path: str, name: str, folder: Path | None = None) -
         Path of the place, or an ending of it that fits one only.
     name : str
         Name of the part (`optical.devices.named_parts.named_parts`), or ``none`` to take out one that may be
-        missing; a Touchstone file (``crossing.s4p``) or a model (``model.py:crossing``), which say what light
-        meets at the lines of the core; or several of these with ``+`` between.
+        missing; a table of a comb's lines (``lines.csv``); a Touchstone file (``crossing.s4p``) or a model
+        (``model.py:crossing``), which say what light meets at the lines of the core; or several of these with
+        ``+`` between.
     folder : pathlib.Path, optional
         Directory in which files are sought before the working directory.
 
@@ -137,6 +145,12 @@ def _with_measured(system: TreeT, path: str, name: str, folder: Path | None) -> 
         msg = f"{place.path}: no lines of light are modelled there that {name} could be read at"
         raise ParameterError(msg)
     core, present = place.owner, place.part
+    if is_comb(name):
+        if not isinstance(present, Comb):
+            msg = f"{place.path}: {name} is a table of a comb's lines; give it to the comb (core.comb={name})"
+            raise ParameterError(msg)
+        lit = with_comb(core, present, read_comb(_found(name, folder)))
+        return cast("TreeT", rebuilt(system, {id(core): lit}))
     if is_touchstone(name):
         found = read_touchstone(_found(name, folder))
     else:
@@ -159,7 +173,12 @@ def _found(name: str, folder: Path | None) -> Path:
 
 def _is_file(name: str) -> bool:
     """Return whether a name is that of a file which says what a part does to light."""
-    return is_touchstone(name.strip()) or is_reference(name)
+    return is_touchstone(name.strip()) or is_comb(name) or is_reference(name)
+
+
+def is_comb(value: object) -> bool:
+    """Return whether a value of an assignment is a table of a comb's lines."""
+    return isinstance(value, str) and value.strip().lower().endswith(".csv")
 
 
 def is_measured(value: object) -> bool:

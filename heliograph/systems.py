@@ -14,7 +14,7 @@ from electronic.gpu import Gpu, load_gpu
 from electronic.hosts import host_of
 from electronic.vector import VectorUnit, load_vector
 from heliograph.fabrics import build_fabric, check_effect
-from heliograph.parts import is_measured, names_part, place_for, with_part
+from heliograph.parts import is_comb, is_measured, names_part, place_for, with_part
 from heliograph.registry import core_named
 from heliograph.report import format_quantity, format_si
 from heliograph.results import Summary
@@ -548,7 +548,9 @@ def _with_changes(system: System, changes: Sequence[Change]) -> System:
     if "fabric.policy" in paths:  # no longer the faster one
         system = dataclasses.replace(system, circuits=CircuitPolicy(get_at(system, "fabric.policy")))
     settings = dict(system.settings) | {path: str(one.value) for path, one in paths.items()}
-    bright = next((path for path in paths if path.endswith(f".{LASER}")), None)
+    bright = next(
+        (path for path, one in paths.items() if path.endswith(f".{LASER}") or is_comb(one.value)), None
+    )
     if bright is not None:
         aimed = next((path for path in paths if path.startswith("lighting.")), None)
         if aimed is not None and paths[aimed].file == paths[bright].file:

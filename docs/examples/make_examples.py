@@ -63,11 +63,22 @@ def drive_text() -> str:
     return "\n".join(rows) + "\n"
 
 
+def comb_text() -> str:
+    """Return 21 lines of an electro-optic comb, 100 GHz apart, flat in their middle."""
+    draws = np.random.default_rng(SEED)
+    rows = ["frequency_thz,power_dbm,linewidth_khz,rin_db_per_hz"]
+    for place in range(-10, 11):
+        level = 14.0 - 0.004 * place**4 + 0.3 * draws.normal()
+        rows.append(f"{193.4 + 0.1 * place:.4f},{level:.2f},40,{-148.0 - 0.2 * abs(level - 14.0):.1f}")
+    return "\n".join(rows) + "\n"
+
+
 def main() -> None:
     """Write the files into this folder."""
     folder = Path(__file__).parent
     (folder / "crossing.s4p").write_text(crossing_text())
     (folder / "drive.s2p").write_text(drive_text())
+    (folder / "comb.csv").write_text(comb_text())
 
 
 if __name__ == "__main__":

@@ -211,7 +211,7 @@ def test_whole_chips_take_more_than_their_parts():
     ("name", "published_w"), [("pace", 8.19 / 2.38 - 8.19 / 4.21), ("lightmatter_2025", 1.6)]
 )
 def test_light_of_built_chips_follows_from_detectors_on_one_amplifier(name, published_w):
-    """PACE: 2.38 and 4.21 TOPS/W with and without lasers. Lightmatter: 1.6 W optical. Within a factor of 1.6."""
+    """PACE: 2.38 and 4.21 TOPS/W with and without lasers. Lightmatter: 1.6 W optical. Factor 1.6."""
     chip = load_chip(name)
     laser_w = chip.power_parts_w()["laser"]
     assert 1 / 1.6 < laser_w / published_w < 1.6
@@ -374,7 +374,7 @@ def test_every_skipped_row_is_named_below_its_reason(tmp_path):
 
 
 def test_six_numbers_of_built_chips_are_predicted_and_the_others_are_known_to_be_missed():
-    """Within 30 %, half a bit or 6 points from parts, nothing fitted; peaks are arithmetic and do not count."""
+    """Within 30 %, half a bit or 6 points from parts, nothing fitted; peaks do not count."""
     names = ("PACE", "Lightmatter", "Homodyne TPU", "Lightning", "Netcast", "Pai")
     built = [one for one in outcomes() if one.id.startswith(names) and one.predicted is not None]
     built = [one for one in built if not one.id.endswith("peak")]

@@ -14,6 +14,7 @@ EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 def test_the_script_makes_the_files():
     script = runpy.run_path(str(EXAMPLES / "make_examples.py"))
     assert (EXAMPLES / "crossing.s4p").read_text() == script["crossing_text"]()
+    assert (EXAMPLES / "comb.csv").read_text() == script["comb_text"]()
     assert (EXAMPLES / "drive.s2p").read_text() == script["drive_text"]()
 
 
