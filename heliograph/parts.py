@@ -296,7 +296,10 @@ _FIGURES: Mapping[type, Callable[[Any], str]] = MappingProxyType(
         PulsedLaser: lambda part: (
             f"{_laser(part)}, pulses of {part.duty:.3g} of a symbol, jitter {_si(part.jitter_s, 's')}"
         ),
-        Comb: lambda part: f"conversion efficiency {100.0 * part.conversion_efficiency:g} %",
+        Comb: lambda part: (
+            f"conversion efficiency {100.0 * part.conversion_efficiency:g} %"
+            + ("" if part.line_w is None else f", {_si(part.line_w, 'W')} a line")
+        ),
         Modulator: _modulator,
         RingModulator: _modulator,
         AbsorptionModulator: _modulator,

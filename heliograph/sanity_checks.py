@@ -96,6 +96,7 @@ def light_limits(unit: PhotonicUnit) -> tuple[str, ...]:
             rings=hasattr(core, "router"),
             detector_a=2.0 * responsivity * lines * received_w,
             area_m2=unit.area_m2,
+            comb_line_w=core.comb.line_w if hasattr(core, "comb") else None,
         )
     )
 

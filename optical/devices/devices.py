@@ -107,10 +107,14 @@ class Comb(Device):
     """Power in all used lines over the pump's power, 0 to 1."""
     area_m2: float
     """Area."""
+    line_w: float | None = None
+    """Power of its weakest used line as it was published; None where none was."""
 
     def __post_init__(self) -> None:
         check_range(self, "conversion_efficiency", high=1.0, open_low=True)
         check_range(self, "area_m2")
+        if self.line_w is not None:
+            check_positive(self, "line_w")
 
 
 @dataclass(frozen=True, kw_only=True)

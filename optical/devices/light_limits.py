@@ -140,6 +140,8 @@ class LitChip:
     """Largest photocurrent of one detector, all lines together."""
     area_m2: float
     """Area of a die."""
+    comb_line_w: float | None = None
+    """Power of a line that its comb has given; None where it is not told, or there is no comb."""
 
 
 def limits_of(chip: LitChip) -> tuple[str, ...]:
@@ -164,6 +166,11 @@ def limits_of(chip: LitChip) -> tuple[str, ...]:
         if chip.lines > 1:
             source += f" in {chip.lines} lines of {1e3 * chip.line_w:.1f} mW"
         found.append(f"{source}, and a packaged comb has had {most_w:g} W")
+    if chip.comb_line_w is not None and chip.line_w > chip.comb_line_w:
+        found.append(
+            f"{1e3 * chip.line_w:.3g} mW are asked of a line, and this comb has given "
+            f"{1e3 * chip.comb_line_w:.3g}; amplify each line, or take another comb"
+        )
     most_a = limit("germanium_detector", "most_current_a")
     if chip.detector_a > most_a:
         found.append(

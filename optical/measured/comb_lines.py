@@ -201,6 +201,7 @@ def with_comb(core: AnalogCore, comb: Comb, found: CombLines) -> AnalogCore:
         comb,
         name=f"{comb.name.partition(OF)[0]}{OF}{found.name}",
         conversion_efficiency=comb.conversion_efficiency * share,
+        line_w=weakest,
     )
     laser = core.laser
     if found.rin_db_per_hz is not None:

@@ -5,11 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from electronic.gpu import load_gpu
 from heliograph.parts import with_part
 from heliograph.registry import core_named
+from heliograph.sanity_checks import light_limits
 from heliograph.systems import system
+from optical.accelerator import PhotonicUnit
 from optical.measured import read_comb
 from simulator.errors import ParameterError
+from simulator.parameter_tree import replace_at
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "comb.csv"
 
@@ -118,3 +122,16 @@ def test_wide_lines_are_refused(tmp_path):
 def test_a_table_is_given_to_a_comb():
     with pytest.raises(ParameterError, match=r"is a table of a comb's lines; give it to the comb"):
         with_part(core_named("crossbar"), "crossing", str(EXAMPLE))
+
+
+@pytest.mark.parametrize(
+    ("comb", "line_mw"), [("comb_qd_mll_2024", 3.03), ("comb_dfb_array_2025", 25.0), ("comb_dark_pulse", 1.0)]
+)
+def test_a_comb_by_name_tells_when_more_is_asked_of_a_line(comb, line_mw):
+    """Buyalo 2024: 270 mW in 89 lines; Nie 2025: above 25 mW from each of eight lasers."""
+    said = []
+    for power_mw in (0.9 * line_mw, 1.1 * line_mw):
+        core = replace_at(with_part(core_named("crossbar"), "comb", comb), "laser_power_w", power_mw / 1e3)
+        unit = PhotonicUnit(core=core, cores=core.cluster, memory=load_gpu("h100").memory, sram_bytes=1e6)
+        said.append(any("are asked of a line" in one for one in light_limits(unit)))
+    assert said == [False, True]
