@@ -15,6 +15,7 @@ from experiments.validation.collectives import NEEDS as COLLECTIVE_COLUMNS
 from experiments.validation.collectives import sizes_record, sizes_text, validate_collectives
 from experiments.validation.famous import NEEDS as FAMOUS_COLUMNS
 from experiments.validation.famous import famous_text, validate_famous
+from experiments.validation.famous_search import search_famous, search_text
 from experiments.validation.kernels import NEEDS as KERNEL_COLUMNS
 from experiments.validation.kernels import validate_kernels
 from experiments.validation.memory import NEEDS as MEMORY_COLUMNS
@@ -176,6 +177,8 @@ class Kind:
     """What the terminal shows below, if anything."""
     beside_records: Mapping[str, Callable[[Validation], list[dict[str, Any]]]] = field(default_factory=dict)
     """The same as plain data, for ``--out``, by what each file is called after."""
+    table: str = ""
+    """Name of the table that ships, where it is not the kind's own."""
     names_skipped: bool = False
     """Whether the terminal names each skipped row below its reason."""
 
@@ -191,6 +194,12 @@ KINDS = MappingProxyType(
             run=lambda records, progress: validate_famous(records, progress=progress),
             beside=lambda found: famous_text(found.outcomes),
             names_skipped=True,
+        ),
+        "famous-search": Kind(
+            needs=FAMOUS_COLUMNS,
+            run=lambda records, progress: search_famous(records, progress=progress),
+            beside=lambda found: search_text(found.outcomes),
+            table="famous",
         ),
         "kernels": Kind(needs=KERNEL_COLUMNS, run=lambda records, _: validate_kernels(records)),
         "collectives": Kind(
@@ -250,7 +259,7 @@ def validate(kind: str, *, data: Path | None = None, progress: Progress | None =
     if kind not in KINDS:
         msg = f"nothing called '{kind}' to validate; {nearest(kind, KINDS, noun='kind')}"
         raise ParameterError(msg)
-    path = REFERENCE / f"{kind}.csv" if data is None else data
+    path = REFERENCE / f"{KINDS[kind].table or kind}.csv" if data is None else data
     if data is None and not path.is_file():
         msg = f"no table of {kind} ships with the project; name one with --data FILE.csv"
         raise HeliographError(msg)

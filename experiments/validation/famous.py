@@ -117,23 +117,37 @@ def run_of(record: Record) -> Run:
     if not text:
         msg = "its plan was not published"
         raise SkipError(msg)
-    shape = f"sequence={record.needed('seq_len')},global_batch={record.needed('global_batch_sequences')}"
-    plan = parse_plan(f"{text},{shape}")
+    plan = parse_plan(f"{text},{shape_text(record)}")
     system = famous_system(record)
     check(config, plan, accelerators=system.accelerators)
     flops = COUNTED[record.text("counted") or "all"](config, plan)
     return Run(system=system, config=config, plan=plan, flops=flops)
 
 
+def shape_text(record: Record) -> str:
+    """Return the sequence length and the global batch of a row as a plan's text."""
+    return f"sequence={record.needed('seq_len')},global_batch={record.needed('global_batch_sequences')}"
+
+
 def famous_system(record: Record) -> System:
     """Return the cluster of a row: nodes on rails, or the torus that it names."""
     torus = record.text("torus")
     if not torus:
-        return system_of(record)
+        system = system_of(record)
+        return dataclasses.replace(system, gpu=_computing(record, system.gpu))
     gpu: Gpu = accelerator_of(record)
     x, y, z = (int(side) for side in torus.split("x"))
     fabric = TorusFabric(endpoints=x * y * z, x=x, y=y)
     return System(name="published", gpu=gpu, fabric=fabric, economics=default_economics())
+
+
+def _computing(record: Record, gpu: Gpu) -> Gpu:
+    """Return an accelerator without the units that a run gave to its traffic."""
+    reserved = record.whole("reserved_units")
+    if reserved is None:
+        return gpu
+    record.assume(f"{reserved} of {gpu.chip.units} units carry traffic")
+    return dataclasses.replace(gpu, chip=dataclasses.replace(gpu.chip, units=gpu.chip.units - reserved))
 
 
 def famous_model(record: Record) -> TransformerConfig:
@@ -188,13 +202,13 @@ def _tokens(run: Run) -> float:
 FORMS: Mapping[str, Callable[[Run, float], float]] = MappingProxyType(
     {
         "s": lambda run, time: time,
-        "TFLOP/s": lambda run, time: run.flops / run.plan.axes.ranks / time / to_si("f_hz", 1.0, "THz"),
+        "TFLOP/s": lambda run, time: run.flops / run.system.accelerators / time / to_si("f_hz", 1.0, "THz"),
         "% of peak": lambda run, time: (
-            100.0 * run.flops / run.plan.axes.ranks / time / peak_flop_per_s(run.system.gpu, run.plan)
+            100.0 * run.flops / run.system.accelerators / time / peak_flop_per_s(run.system.gpu, run.plan)
         ),
-        "tokens/s a GPU": lambda run, time: _tokens(run) / run.plan.axes.ranks / time,
+        "tokens/s a GPU": lambda run, time: _tokens(run) / run.system.accelerators / time,
         "h/10^12 tokens": lambda run, time: (
-            time * run.plan.axes.ranks * TRILLION / _tokens(run) / to_si("t_s", 1.0, "h")
+            time * run.system.accelerators * TRILLION / _tokens(run) / to_si("t_s", 1.0, "h")
         ),
     }
 )

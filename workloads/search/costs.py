@@ -441,7 +441,8 @@ class _Pricing:
         dense, expert = parameters(self.pricer.config, plans)
         apart = (plans["ep"] > 1)[:, None]
         alike = np.where(apart, dense, dense + expert)
-        units = (np.where(plans["zero"] == 3, self.blocks[:, 0], self._pieces() * plans["vpp"]))[:, None]
+        blocks = np.maximum(1, self.blocks[:, 0])
+        units = (np.where(plans["zero"] == 3, blocks, self._pieces() * plans["vpp"]))[:, None]
         stages = np.stack([np.ones(len(plans)), plans["pp"] - 2, np.ones(len(plans))], axis=1)
         stages = np.where((plans["pp"] == 1)[:, None], [1.0, 0.0, 0.0], np.maximum(stages, 0.0))
         found = {

@@ -1,10 +1,13 @@
 """Famous runs run at the plans they were run with, fit, and are about as fast as published."""
 
+from dataclasses import replace
+
 import pytest
 
 from experiments.validation import driver
 from experiments.validation.famous import famous_text, run_of, seconds_of, validate_famous
-from experiments.validation.rows import read_records
+from experiments.validation.famous_search import changes, search_famous, search_text, unpublished
+from experiments.validation.rows import Outcome, read_records
 from simulator.errors import WorkloadError
 from workloads.models.config import load_model
 from workloads.plan.parallelism import parse_plan
@@ -56,12 +59,12 @@ def test_run_without_its_plan_is_named_not_judged():
 
 def test_plain_plans_of_these_runs_would_not_fit():
     """What the runs did is needed: without it Llama 3 and DeepSeek-V3 are too large by tens of GiB."""
-    for name, changes in (
+    for name, without in (
         ("llama3-405b-8192", {"recompute_activation": False}),
         ("deepseek-v3", {"recompute_norms": False, "recompute_projections": False}),
     ):
         run = run_of(RECORDS[name])
-        plan = run.plan.with_(**changes)
+        plan = run.plan.with_(**without)
         needed = sum(memory_by_kind(run.config, plan, fullest_stage(run.config, plan)).values())
         assert needed > run.system.gpu.memory.capacity_bytes
 
@@ -70,3 +73,36 @@ def test_partial_recomputation_needs_blocks_that_are_alike():
     plan = parse_plan("recompute=full,recompute_share=0.5")
     with pytest.raises(WorkloadError, match="needs blocks that are all alike"):
         check(load_model("deepseek-v3"), plan)
+
+
+def test_best_plan_of_a_run_without_one_fits_and_is_told_with_its_gain():
+    (outcome,) = search_famous([RECORDS["llama-65b"]])
+    run = unpublished(RECORDS["llama-65b"])
+    plan = parse_plan(outcome.beside["plan"])
+    assert plan.axes.ranks == run.system.accelerators
+    needed = sum(memory_by_kind(run.config, plan, fullest_stage(run.config, plan)).values())
+    assert needed <= run.system.gpu.memory.capacity_bytes
+    gain = outcome.measured / outcome.predicted - 1.0
+    assert gain > 0.0
+    assert f"{gain:+.1%} against the published rate" in search_text([outcome])
+
+
+def test_what_a_better_plan_uses_is_told():
+    old = parse_plan("tp=8,pp=12,dp=64,global_batch=2304")
+    assert changes(old, old.with_(pp=6, dp=128, overlap_sends=False)) == "pp=6, dp=128, overlap_sends=False"
+    outcome = Outcome(
+        id="run",
+        source="source",
+        unit="s",
+        measured=1.2,
+        predicted=1.0,
+        beside={"uses": "pp=6", "published_plan": True, "ranked": 7, "plan": "pp=6"},
+    )
+    assert "+20.0% faster; it has pp=6 (more than 15%: what they did not use)" in search_text([outcome])
+    same = replace(outcome, predicted=1.2, beside={**outcome.beside, "uses": ""})
+    assert "the published plan is the best of those tried" in search_text([same])
+
+
+def test_units_that_carry_traffic_do_not_compute():
+    """DeepSeek-V3 gives 20 of 132 multiprocessors to its traffic (arXiv:2412.19437, section 3.2.2)."""
+    assert run_of(RECORDS["deepseek-v3"]).system.gpu.chip.units == 112
