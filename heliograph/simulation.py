@@ -449,7 +449,7 @@ def run_step(
     system = system.with_plan(plan)
     check(config, plan, accelerators=system.accelerators)
     check_fits(config, plan, system.node().memory.capacity_bytes)
-    if plan.sharding.updates_on_host:
+    if plan.uses_host:
         system = system.hosted()
         check_host_fits(config, plan, system.host)
     runs = runs or StepRuns(step_graph(config, plan, placement))

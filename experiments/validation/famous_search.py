@@ -120,7 +120,8 @@ def best_plan(run: Run) -> Best:
     """
     plan = run.plan
     base = plan.with_(schedule=ONE_FORWARD_ONE_BACKWARD, shard_group=0, recompute_share=1.0)
-    free = {name: (value,) for name, value in _pinned(plan).items()} | _tried(run)
+    free: dict[str, tuple[int, ...]] = {name: (value,) for name, value in _pinned(plan).items()}
+    free |= _tried(run)
     arrays = grid(base, run.system.accelerators, run.config.experts, free)
     plans, _ = feasible(run.config, arrays, run.system.gpu.memory.capacity_bytes)
     if not len(plans):

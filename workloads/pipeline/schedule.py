@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum, auto
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 
 from simulator.amounts import Amount
@@ -151,6 +151,14 @@ class Schedule:
     def folded(self) -> bool:
         """Whether a stage holds two chunks, the second counted from the end of the model."""
         return self.chain is Chain.FOLDED
+
+    @cached_property
+    def splits_backward(self) -> bool:
+        """Whether gradients of weights are passes of their own."""
+        stages = 2 * self.multiple
+        microbatches = -(-max(stages, self.least_microbatches.of(stages)) // self.multiple) * self.multiple
+        slots = self.order(stages, microbatches)
+        return any(slot.direction is Pass.WEIGHT for stage in slots for slot in stage)
 
     @property
     def flows(self) -> bool:

@@ -45,10 +45,11 @@ class Precision(StrEnum):
 
 
 class Kept(StrEnum):
-    """Form of activations between the passes: as stored, or operands cast to fp8."""
+    """Form of activations between the passes: as stored, operands cast to fp8, or on the host."""
 
     STORED = "stored"
     FP8 = "fp8"
+    HOST = "host"
 
 
 class ContextExchange(StrEnum):

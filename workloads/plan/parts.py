@@ -623,7 +623,9 @@ class Formats(_Part):
     """Bytes of each of the optimizer's moments: 4 (fp32), or 2 (DeepSeek-V3, arXiv:2412.19437, 3.3.3)."""
     kept_activations: Kept = Kept.STORED
     """Form in which operands of products and what activation functions read are kept for the backward pass;
-    what norms read of the residual stream stays as it is stored (DeepSeek-V3, arXiv:2412.19437, 3.3.3)."""
+    what norms read of the residual stream stays as it is stored (DeepSeek-V3, arXiv:2412.19437, 3.3.3). On
+    the host, all that a pass keeps goes there when it ends and comes back before its backward pass, beside
+    other passes; a pass whose backward pass is next keeps its own."""
     optimizer: Optimizer = Optimizer.ADAM
     """What turns gradients into steps."""
     weight_sparsity: WeightSparsity = WeightSparsity.NONE

@@ -12,6 +12,7 @@ from simulator.errors import WorkloadError, nearest
 from simulator.layout import RankLayout
 from workloads.pipeline.pipeline import Pipeline
 from workloads.pipeline.schedule import Updates
+from workloads.plan.choices import Kept
 from workloads.plan.parts import (
     Axes,
     Batch,
@@ -134,6 +135,11 @@ class Plan:
     def microbatches(self) -> int:
         """Microbatches of a step on each data-parallel rank."""
         return self.batch.global_batch // (self.axes.dp * self.batch.micro_batch)
+
+    @property
+    def uses_host(self) -> bool:
+        """Whether something of the step stands on the host."""
+        return self.sharding.updates_on_host or self.precision.kept_activations is Kept.HOST
 
     @property
     def steps_in_run(self) -> int:

@@ -586,18 +586,31 @@ TRAFFIC_RULES = (
 
 KEPT_RULES = (
     Rule(
+        lambda c, p: p.traffic.overlap_experts & (p.precision.kept_activations is Kept.HOST),
+        "kept_activations=host with overlap_experts=true is not modelled; leave one of them out",
+    ),
+    Rule(
+        lambda c, p: (
+            trait(p.schedule.kind, lambda one: one.splits_backward)
+            & (p.precision.kept_activations is Kept.HOST)
+        ),
+        "kept_activations=host needs backward passes in one piece, which schedule={p.schedule.kind} splits; "
+        "try schedule=1f1b",
+    ),
+    Rule(
         lambda c, p: p.recompute.recompute_projections & (c.kv_rank == 0),
         "recompute_projections needs latent attention, which {c.name} has not; leave it out",
     ),
     Rule(
         lambda c, p: (
-            (c.retrieval is not None) & (p.recompute.by_operator | (p.precision.kept_activations is Kept.FP8))
+            (c.retrieval is not None)
+            & (p.recompute.by_operator | (p.precision.kept_activations is not Kept.STORED))
         ),
-        "{c.name}: recomputation by operator and activations kept in fp8 are not modelled with retrieval; "
-        "try recompute=full",
+        "{c.name}: recomputation by operator and kept_activations are not modelled with retrieval; try "
+        "recompute=full",
     ),
 )
-"""Activations that are computed again or kept in fewer bits are there."""
+"""Activations that are computed again or kept elsewhere are there."""
 
 RETRIEVAL_RULES = (
     Rule(

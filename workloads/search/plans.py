@@ -23,7 +23,7 @@ from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import SCHEDULES as KNOWN
 from workloads.pipeline.schedule import Pass
 from workloads.pipeline.schedules import ONE_FORWARD_ONE_BACKWARD
-from workloads.plan.choices import Recompute
+from workloads.plan.choices import Kept, Recompute
 from workloads.plan.parts import Axes, ChoiceColumn, trait
 from workloads.plan.plan import Plan, Share
 from workloads.plan.rules import SUBJECTS, broken_by_subject
@@ -382,6 +382,9 @@ def broken_rules(config: TransformerConfig, plans: PlanArrays) -> dict[str, np.n
     """
     if config.retrieval is not None:
         msg = f"{config.name} retrieves neighbours, which a search does not estimate; name a plan instead"
+        raise WorkloadError(msg)
+    if plans.base.precision.kept_activations is Kept.HOST:
+        msg = "a search does not estimate kept_activations=host; name a plan instead"
         raise WorkloadError(msg)
     tasks = task_count(config, plans.whole, plans.base.steps_in_run)
     found = broken_by_subject(config, plans.whole, len(plans))

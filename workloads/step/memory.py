@@ -42,6 +42,9 @@ RECOMPUTED_OPERATORS = (
     "recompute_attention",
 )
 """Keys of a plan that name operators to compute again."""
+MOST_ON_DEVICE = 3
+"""Chunks' activations on the device where they are kept on the host: those of the pass that runs, of the one
+before it on their way down, and of the next backward pass on their way up."""
 MASK_BYTES = 1
 """Bytes of one element of a dropout mask."""
 LOGIT_BYTES = 4
@@ -268,7 +271,10 @@ def memory_by_kind(config: TransformerConfig, plan: Plan, stage: int) -> dict[st
     whole = whole_stage(config, plan, stage)
     held = part_parameters(config, plan, whole)
     chunks = stage_chunks(config, plan, stage)
-    kept = plan.pipeline.kept(stage, tuple(_equal_blocks(config, plan.share, chunk) for chunk in chunks))
+    blocks = tuple(_equal_blocks(config, plan.share, chunk) for chunk in chunks)
+    kept = plan.pipeline.kept(stage, blocks)
+    if plan.precision.kept_activations is Kept.HOST:
+        kept = min(kept, MOST_ON_DEVICE * max(blocks))
     states = state_bytes(plan, held, optimizer_bytes(config, plan.axes, plan.precision))
     return {
         "weights": float(states["weights"]) * plan.weight_versions(stage),
@@ -277,6 +283,11 @@ def memory_by_kind(config: TransformerConfig, plan: Plan, stage: int) -> dict[st
         "activations": kept * layer_activation_bytes(config, plan.share),
         "buffers": buffer_bytes(config, plan, stage),
     }
+
+
+def chunk_activation_bytes(config: TransformerConfig, share: Share, chunk: StagePart) -> float:
+    """Return what a chunk's blocks keep of one microbatch on one rank until its backward pass."""
+    return _equal_blocks(config, share, chunk) * layer_activation_bytes(config, share)
 
 
 def _equal_blocks(config: TransformerConfig, share: Share, chunk: StagePart) -> float:
@@ -433,6 +444,10 @@ def host_bytes(config: TransformerConfig, plan: Plan, stage: int) -> dict[Place,
     """
     memory: dict[str, float] = {}
     disk: dict[str, float] = {}
+    if plan.precision.kept_activations is Kept.HOST:
+        chunks = stage_chunks(config, plan, stage)
+        blocks = tuple(_equal_blocks(config, plan.share, chunk) for chunk in chunks)
+        memory["activations"] = plan.pipeline.kept(stage, blocks) * layer_activation_bytes(config, plan.share)
     if not plan.sharding.updates_on_host:
         return {Place.HOST: memory, Place.NVME: disk}
     whole = part_parameters(config, plan, whole_stage(config, plan, stage))
@@ -464,7 +479,8 @@ def check_host_fits(config: TransformerConfig, plan: Plan, host: Host | None) ->
         If there is no host, or naming what is full, by how much, and what to try.
     """
     if host is None:
-        msg = f"optimizer_place={plan.sharding.optimizer_place} needs a host, and none is described"
+        asked = "optimizer_place" if plan.sharding.updates_on_host else "kept_activations"
+        msg = f"{asked}={plan.value(asked)} needs a host, and none is described"
         raise WorkloadError(msg)
     rooms = {
         Place.HOST: ("memory", host.ddr.capacity_bytes, "a larger dp, or optimizer_place=nvme"),

@@ -25,6 +25,7 @@ from workloads.step.sharding import (
 from workloads.step.traffic import (
     Gathering,
     HostTraffic,
+    KeptOnHost,
     ShardedSums,
     gathering,
     gradient_sums,
@@ -84,6 +85,8 @@ class StageRun:
         self.last = {chunk: count - 1 for chunk, count in every.items()}
         self.sharded = ShardedSums(self.plan, stage, graph)
         self.host = HostTraffic(config, self.plan, stage, graph)
+        order = self.pipeline.order()[stage]
+        self.activations = KeptOnHost(config, self.plan, stage=stage, graph=graph, order=order)
 
     def ready(self, slot: Slot) -> bool:
         """Return whether a slot's input has been sent."""
@@ -108,7 +111,7 @@ class StageRun:
         after, self.sending = (*after, *self.sending), ()
         if slot.direction is not Pass.FORWARD:
             after = (*after, self.forwards.pop((slot.chunk, slot.microbatch)))
-        return after
+        return (*after, *self.activations.before(slot))
 
     def finish(self, slot: Slot, finished: tuple[int, ...]) -> None:
         """Note that a slot's last task has been added, and send what it made."""
@@ -116,6 +119,7 @@ class StageRun:
         if slot.direction in {Pass.FORWARD, Pass.INPUT}:
             self.forwards[slot.chunk, slot.microbatch] = last
         self.runs[slot.chunk, slot.direction] += 1
+        self.activations.after(slot, last)
         self._send(slot, last)
 
     def moves_parameters(self, slot: Slot) -> bool:

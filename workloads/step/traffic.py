@@ -14,22 +14,91 @@ arXiv:2104.07857 (ZeRO-Infinity): parameters on the host or on disk, fetched ahe
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from simulator.operators import Collective, CollectiveKind, Elementwise, HostWork, Lane, Phase, Transfer
 from workloads.layers.sparsity import DEQUANTISE_FLOPS, INT4_BYTES, INT8_BYTES, QUANTISE_FLOPS
 from workloads.layers.transformer import Item
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.choices import Place
+from workloads.pipeline.schedule import Pass, Slot
+from workloads.plan.choices import Kept, Place
 from workloads.plan.parts import Formats, Sharding
 from workloads.plan.plan import Plan
 from workloads.step.graph import Graph
+from workloads.step.memory import chunk_activation_bytes
 from workloads.step.sharding import (
     RankParameters,
     optimizer_bytes,
     optimizer_share,
     shared_share,
+    stage_chunks,
     update_work,
 )
+
+
+class KeptOnHost:
+    """Adds the way of activations to the host and back; nothing if they stay on the accelerator.
+
+    Parameters
+    ----------
+    config, plan : TransformerConfig, Plan
+        Model and plan.
+    stage : int
+        The stage.
+    graph : Graph
+        Where tasks are added.
+    order : tuple of Slot
+        The stage's slots.
+
+    Notes
+    -----
+    A forward pass waits until what the one before the last kept has left, a fetch until the pass before the
+    last has ended: no more than three chunks' activations are on the accelerator at once.
+    """
+
+    def __init__(
+        self, config: TransformerConfig, plan: Plan, *, stage: int, graph: Graph, order: tuple[Slot, ...]
+    ) -> None:
+        self.stage = stage
+        self.graph = graph
+        self.used = plan.precision.kept_activations is Kept.HOST
+        chunks = stage_chunks(config, plan, stage) if self.used else ()
+        self.bytes = [chunk_activation_bytes(config, plan.share, chunk) for chunk in chunks]
+        self.stays = {
+            (one.chunk, one.microbatch)
+            for one, following in pairwise(order)
+            if one.direction is Pass.FORWARD
+            and (one.chunk, one.microbatch) == (following.chunk, following.microbatch)
+        }
+        self.left: dict[tuple[int, int], int] = {}
+        self.lowered: list[int] = []
+        self.ended: list[int] = []
+
+    def before(self, slot: Slot) -> tuple[int, ...]:
+        """Return what a pass waits for: room for what it keeps, or what its forward pass kept."""
+        if not self.used:
+            return ()
+        if slot.direction is Pass.FORWARD:
+            return tuple(self.lowered[-2:-1])
+        down = self.left.pop((slot.chunk, slot.microbatch), None)
+        if down is None:
+            return ()
+        return (self._move(Lane.FROM_HOST, slot.chunk, (down, *self.ended[-2:-1])),)
+
+    def after(self, slot: Slot, finished: int) -> None:
+        """Add the way down of what a forward pass keeps, once it has ended."""
+        if not self.used:
+            return
+        self.ended.append(finished)
+        place = (slot.chunk, slot.microbatch)
+        if slot.direction is Pass.FORWARD and place not in self.stays:
+            self.left[place] = self._move(Lane.TO_HOST, slot.chunk, (finished,))
+            self.lowered.append(self.left[place])
+
+    def _move(self, lane: Lane, chunk: int, after: tuple[int, ...]) -> int:
+        phase = Phase.FORWARD if lane is Lane.TO_HOST else Phase.GRAD_INPUT
+        moved = Transfer(name="activations", phase=phase, lane=lane, moved_bytes=self.bytes[chunk])
+        return self.graph.add(self.stage, moved, after, 0)
 
 
 class HostTraffic:
