@@ -48,7 +48,11 @@ COMMANDS = MappingProxyType(
             "compare systems in time, energy, cost and accuracy",
             page="experiments.pages.compare:page",
         ),
-        "sweep": Command("experiments.sweep:Sweep", "run any study over a grid, or search it for the best"),
+        "sweep": Command(
+            "experiments.sweep:Sweep",
+            "run any study over a grid, or search it for the best",
+            page="experiments.pages.sweep:page",
+        ),
         "diff": Command("experiments.diff:Diff", "tell what differs between two runs, and what that did"),
         "search": Command(
             "experiments.search:PlanSearch",

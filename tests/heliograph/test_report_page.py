@@ -10,6 +10,7 @@ import pytest
 
 from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
+from experiments.pages.sweep import sweep_formulas
 from heliograph.catalogue import show
 from heliograph.records import COLUMNS
 from heliograph.report_page import (
@@ -281,3 +282,30 @@ def test_the_page_of_a_search_unfolds_every_number_and_complains_of_nothing(brow
     assert browser.run(f"return {missing}.length") == 0
     assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
     assert browser.complaints == []
+
+
+@needs_browser
+def test_the_page_of_a_sweep_tells_its_points_and_those_that_fail(browser, tmp_path):
+    path = tmp_path / "report.html"
+    words = ["sweep", *SMALL, "--store", str(tmp_path / "points.db"), "--workers", "1"]
+    words += ["--set", "laser_power_w=100 mW,400 mW", "--set", "wall_plug_efficiency=0.05,0.1,2"]
+    assert main([*words, "--report", str(path)]) == 0
+    browser.open(path)
+    assert "2 of 6 points have no result" in browser.run(
+        "return document.querySelector('.answer').textContent"
+    )
+    assert browser.run("return document.querySelectorAll('svg .mark').length") == 8
+    browser.click("td .why")
+    assert "set by the sweep" in browser.run("return document.querySelector('.unfolded').textContent")
+    browser.run("for (const one of document.querySelectorAll('.why')) one.click(); return 1")
+    assert browser.complaints == []
+
+
+@pytest.mark.parametrize("points", [5, 400])
+def test_numbers_of_many_points_unfold_by_their_column(points):
+    rows = [{"system": "gpu_packet", "tdp_w": 100.0 + at, "step_time_s": 1.0 + at} for at in range(points)]
+    parameters = show("gpu_packet").parameters
+    formulas = sweep_formulas(rows, {"tdp_w": ()}, {"step_time_s": "time"}, "gpu_packet", parameters)
+    owners = {key.partition("/")[0] for key in formulas} - {"gpu_packet"}
+    assert owners == ({"every point"} if points > 300 else {f"point {at + 1}" for at in range(points)})
+    assert "gpu_packet/gpu.chip.tdp_w" not in formulas
