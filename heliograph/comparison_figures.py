@@ -146,7 +146,7 @@ def loss_curves(curves: Sequence[Mapping[str, Any]], path: Path) -> tuple[Path, 
         left.grid(visible=True)
         right.axvline(0.0, color=REFERENCE, linewidth=0.8)
         right.set_yticks(range(len(order)), [drawn[index][0] for index in order])
-        right.set(xlabel=f"Last loss minus {drawn[reference][0]}, same seed;\ndot: a seed, bar: mean")
+        right.set(xlabel=f"Last loss minus {drawn[reference][0]};\ndot: a seed, bar: mean")
         right.set_ylim(len(order) - 0.4, -0.6)
         right.grid(visible=True, axis="x")
         figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=min(3, len(order)))

@@ -43,27 +43,48 @@ DARK_TIME = "#2B2B2B"
 
 HATCHES = ("", "///", "...", "xx", "\\\\\\", "++")
 """Hatchings by which parts of one colour are told apart."""
-_PARTS_BY_COLOUR: tuple[tuple[str, ...], ...] = (
-    ("products", "products, loading-bound", "compute", "vector", "vector static"),
-    ("exposed communication", "network static", "network transfers", "circuit changes", "reduction"),
+_TIMES_BY_COLOUR: tuple[tuple[str, ...], ...] = (
+    ("products", "products, loading-bound"),
+    ("exposed communication",),
+    (),
+    ("reconfiguration",),
+    ("other work", "other work, memory-bound"),
+    (),
+    ("waiting for launches", "waiting for the host"),
+    (),
+    (),
+    ("pipeline bubble",),
+)
+"""Parts of time for each colour of `PALETTE`, in the order of `HATCHES`."""
+_ENERGIES_BY_COLOUR: tuple[tuple[str, ...], ...] = (
+    ("compute", "vector", "vector static"),
+    ("network static", "network transfers", "circuit changes", "reduction"),
     ("sram", "sram leakage", "wires", "serialiser", "die links"),
-    ("reconfiguration", "dac", "modulator", "modulator bias", "phase hold", "ring tuning"),
-    ("other work", "other work, memory-bound", "number format", "scaling", "operand transform", "adder"),
+    ("dac", "modulator", "modulator bias", "phase hold", "ring tuning"),
+    ("number format", "scaling", "operand transform", "adder", "outlier channels"),
     ("laser", "amplifier", "photodetector", "integrator", "tia", "readout"),
-    ("waiting for launches", "waiting for the host", "adc", "gain stage", "host processors", "host memory"),
-    ("other", "overhead", "host static", "outlier channels", "calibration"),
+    ("adc", "gain stage", "host processors", "host memory", "host static"),
+    ("other", "overhead", "calibration", "control", "clock", "regulators"),
     ("hbm", "memory static", "reload", "programming", "decomposition"),
-    ("pipeline bubble", "gpu idle", "idle", "regulators", "clock", "control"),
+    ("gpu idle", "idle"),
 )
-"""Parts of time and energy for each colour of `PALETTE`, in the order of `HATCHES`."""
-PART_LOOKS: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        name: (colour, hatch)
-        for colour, names in zip(PALETTE, _PARTS_BY_COLOUR, strict=True)
-        for name, hatch in zip(names, HATCHES, strict=False)
-    }
-)
-"""Colour and hatching that a part of time or energy keeps in every figure, whatever its rank."""
+"""Parts of energy in the same way; no picture has both."""
+
+
+def _looks(names_by_colour: Sequence[Sequence[str]]) -> Mapping[str, tuple[str, str]]:
+    return MappingProxyType(
+        {
+            name: (colour, hatch)
+            for colour, names in zip(PALETTE, names_by_colour, strict=True)
+            for name, hatch in zip(names, HATCHES, strict=False)
+        }
+    )
+
+
+TIME_LOOKS, ENERGY_LOOKS = _looks(_TIMES_BY_COLOUR), _looks(_ENERGIES_BY_COLOUR)
+"""Colour and hatching that a part of time, or of energy, keeps in every figure, whatever its rank."""
+PART_LOOKS: Mapping[str, tuple[str, str]] = MappingProxyType({**TIME_LOOKS, **ENERGY_LOOKS})
+"""The same of both."""
 
 
 def looks_of(names: Sequence[str]) -> list[tuple[str, str]]:

@@ -292,7 +292,7 @@ def draw_goodput(study: Goodput) -> Figure:
 def _draw_placed(axes: Any, study: Goodput) -> None:  # noqa: ANN401 - Axes
     machine, hosts = study.request.machine, study.fleet.hosts
     sizes = sorted({point.accelerators for point in study.points})
-    for colour, splicing in zip(PALETTE, Splicing, strict=False):
+    for colour, splicing in zip(_POLICY_COLOURS, Splicing, strict=False):
         shares = [100 * placed_share(machine, size, hosts, splicing) for size in sizes]
         axes.plot(sizes, shares, marker=".", color=colour, label=f"replaced by {splicing}")
     chips, fleet = TPU_V4.nodes, load_hosts("tpu-v4-hosts")
@@ -313,9 +313,14 @@ def _draw_effective(axes: Any, study: Goodput) -> None:  # noqa: ANN401 - Axes
         points = study.of(fabric)
         shares = [100 * point.effective for point in points]
         sizes = [point.accelerators for point in points]
-        style = ("-", "--", ":")[index // len(PALETTE) % 3]
-        axes.plot(sizes, shares, style, color=PALETTE[index % len(PALETTE)], label=label(fabric))
-    known = [one for one in published() if one.metric.startswith(EFFECTIVE)]
+        style = ("-", "--", ":")[index // len(_FABRIC_COLOURS) % 3]
+        width = max(_THINNEST, _BROADEST - _THINNER * index)  # curves that coincide show within each other
+        colour = _FABRIC_COLOURS[index % len(_FABRIC_COLOURS)]
+        axes.plot(sizes, shares, style, color=colour, linewidth=width, label=label(fabric))
+    every = [one for one in published() if one.metric.startswith(EFFECTIVE)]
+    sizes = [point.accelerators for point in study.points]
+    ends = min(sizes, default=1) / _BESIDE, max(sizes, default=1) * _BESIDE
+    known = [one for one in every if ends[0] <= one.accelerators <= ends[1]]
     lower = sorted((one for one in known if one.bound), key=lambda one: one.accelerators)
     for one in known:
         where = (one.accelerators, 100 * one.share)
@@ -324,9 +329,21 @@ def _draw_effective(axes: Any, study: Goodput) -> None:  # noqa: ANN401 - Axes
         text = {"fontsize": 6.5, "ha": "right" if one.bound else "center", "va": "center"}
         line = {"arrowstyle": "-", "linewidth": 0.5, "relpos": (1.0, 0.7)}
         axes.annotate(one.system, where, away, textcoords="offset points", arrowprops=line, **text)
-    axes.set_title("Marks: published (\u25b2: at least)", fontsize=8.5)
+    beyond = f"{len(every) - len(known)} more of other sizes" if len(known) < len(every) else ""
+    marks = "Marks: published (\u25b2: at least)" if known else "Published"
+    axes.set_title(f"{marks}; {beyond}" if beyond else marks, fontsize=7.5)
     lowest = min((100 * point.effective for point in study.points), default=0.0)
     axes.set_ylim(min(80.0, lowest - 2.0), 101)
+
+
+_POLICY_COLOURS = (PALETTE[5], PALETTE[8], PALETTE[3])
+"""Colours of policies, which no fabric has."""
+_FABRIC_COLOURS = tuple(colour for colour in PALETTE if colour not in _POLICY_COLOURS)
+"""Colours of fabrics."""
+_BROADEST, _THINNER, _THINNEST = 3.8, 1.3, 1.1
+"""Width of the first fabric's curve, by how much the next are thinner, and of the thinnest, points."""
+_BESIDE = 1.5
+"""Ratio of sizes up to which a published job stands beside those of the study; a choice."""
 
 
 def refused_line(refused: Sequence[str]) -> str:

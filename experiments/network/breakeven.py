@@ -18,7 +18,7 @@ from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.registry import model_named
 from heliograph.report import ReportRow, ReportTable, format_si, report_row
 from heliograph.simulation import run_at_target
-from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
+from heliograph.style import PALETTE, REFERENCE, label, new_figure, signed_ticks, styled
 from heliograph.systems import System
 from heliograph.workload import plan_for
 from optical.fabrics.switches import load_switch, switch_names
@@ -231,6 +231,8 @@ MARGIN = 0.12
 """Room below the lowest line for what is written there, as a share of the curves' height."""
 BAND = 0.45
 """Room above the curves for the technologies' names, as a share of their height."""
+LINEAR = 0.5
+"""Change about which the axis of step times turns from linear to logarithmic, per cent; a choice."""
 TITLE = 110
 """Letters of a title's line."""
 
@@ -261,53 +263,75 @@ def draw_breakeven(swept: Lines) -> Figure:
             more, named = panel.get_legend_handles_labels()
             every |= dict(zip(named, more, strict=True))
         figure.legend(every.values(), every.keys(), loc="outside upper center", ncols=len(every))
-        panels[-1].set_xlabel("reconfiguration time of the switches (s)")
+        panels[-1].set_xlabel("reconfiguration time of the switches")
         return figure
 
 
 def _panel(panel: Axes, line: Line, reconfiguration_s: np.ndarray) -> None:
+    """Draw the step times of a plan relative to packets: linear within a per cent, logarithmic beyond."""
     from matplotlib.ticker import FuncFormatter, NullFormatter  # noqa: PLC0415 - only to draw
+
+    def change(step_s: np.ndarray) -> np.ndarray:
+        return 100.0 * (step_s / line.packet_s - 1.0)
 
     finely_s = np.geomspace(reconfiguration_s[0], reconfiguration_s[-1], FINELY)
     every = np.unique(np.concatenate((reconfiguration_s, finely_s)))
+    moving = change(np.interp(every, reconfiguration_s, line.moving_s))  # as `Line.breakeven_s` reads it
     panel.plot(
         every,
-        np.interp(every, reconfiguration_s, line.moving_s),  # as `Line.breakeven_s` reads it
+        moving,
         color=PALETTE[0],
         marker=".",
         markevery=np.flatnonzero(np.isin(every, reconfiguration_s)).tolist(),
         label="circuits move within the step",
     )
-    if np.isfinite(line.static_s):
-        panel.axhline(line.static_s, color=PALETTE[2], linestyle="--", label="circuits never move")
-    panel.axhline(line.packet_s, color=REFERENCE, linewidth=1.0, label="packet switches")
-    for baseline_s, colour in ((line.packet_s, REFERENCE), (line.static_s, PALETTE[2])):
+    static = float(change(np.array(line.static_s)))
+    if np.isfinite(static):
+        panel.axhline(static, color=PALETTE[2], linestyle="--", label="circuits never move")
+    panel.axhline(0.0, color=REFERENCE, linewidth=1.0, label="packet switches")
+    for baseline_s, level, colour in ((line.packet_s, 0.0, REFERENCE), (line.static_s, static, PALETTE[2])):
         even_s = line.breakeven_s(reconfiguration_s, baseline_s)
         if np.isfinite(even_s):
-            panel.plot([even_s], [baseline_s], marker="o", color=colour, markersize=6, linestyle="none")
+            panel.plot([even_s], [level], marker="o", color=colour, markersize=6, linestyle="none")
             panel.annotate(
                 f"even at {format_si(even_s, 's')}",
-                (even_s, baseline_s),
+                (even_s, level),
                 textcoords="offset points",
                 xytext=(-8, 8 if colour == REFERENCE else -12),
                 ha="right",
                 fontsize=8,
                 color=colour,
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
             )
     panel.set_xscale("log")
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_si(value, "s")))
     panel.xaxis.set_minor_formatter(NullFormatter())
-    low, high = panel.get_ylim()
-    panel.set_ylim(low - MARGIN * (high - low), high)
-    panel.set_ylabel("step time (s)")
+    _relative_axis(panel, [*moving, *([static] if np.isfinite(static) else []), 0.0])
     name, _, plan = line.name.partition(" ")
-    panel.set_title(fill(f"{label(name)}: {plan.replace(',', ', ')}", TITLE), fontsize=7.5, loc="left")
+    title = f"{label(name)}: {plan.replace(',', ', ')}; {format_si(line.packet_s, 's')} on packets"
+    panel.set_title(fill(title, TITLE), fontsize=7.5, loc="left")
+
+
+def _relative_axis(panel: Axes, changes: Sequence[float]) -> None:
+    """Scale an axis of changes in per cent, with room for what is written below and above them."""
+    from matplotlib.ticker import FixedLocator, NullLocator  # noqa: PLC0415 - only to draw
+
+    panel.set_yscale("asinh", linear_width=LINEAR)
+    low, high = (math.asinh(end / LINEAR) for end in (min(changes), max(changes)))
+    height = max(high - low, math.asinh(1.0))
+    ends = (low - MARGIN * height, high + BAND * height)
+    panel.set_ylim(*(LINEAR * math.sinh(end) for end in ends))
+    ticks = [
+        tick for tick in signed_ticks(min(changes), max(changes), LINEAR) if abs(tick) >= LINEAR or not tick
+    ]
+    panel.yaxis.set_major_locator(FixedLocator(ticks))
+    panel.yaxis.set_minor_locator(NullLocator())
+    panel.set_yticks(ticks, [f"{tick:+g} %" if tick else "0" for tick in ticks])
+    panel.set_ylabel("step time against packets")
 
 
 def _technologies(panel: Axes, switches: dict[str, float]) -> None:
     """Mark every technology, its name standing upright in a band above the panel's curves."""
-    low, high = panel.get_ylim()
-    panel.set_ylim(low, high + BAND * (high - low))
     last = 0.0
     for name, reconfiguration_s in sorted(switches.items(), key=lambda one: one[1]):
         panel.axvline(reconfiguration_s, color="#DDDDDD", linewidth=0.8, zorder=0)

@@ -235,6 +235,8 @@ def _sheet(key: str, one: Sheet, formulas: Mapping[str, Formula]) -> str:
     return shown
 
 
+_LONG, _WIDE_CELL = 60, '<td class="long">'
+"""Letters from which on a cell is given more room, and how."""
 _FEW = 5
 """Rows from which on a table has a field that filters them."""
 
@@ -247,7 +249,7 @@ def _row(row: Sequence[Cell], formulas: Mapping[str, Formula]) -> str:
 
 def _td(one: Cell, formulas: Mapping[str, Formula]) -> str:
     if isinstance(one, str):
-        return f"<td>{text(one)}</td>"
+        return f"{_WIDE_CELL if len(one) > _LONG else '<td>'}{text(one)}</td>"
     order = "" if one.value is None else f' data-value="{one.value!r}"'
     return f'<td class="number"{order}>{_cell(one, formulas)}</td>'
 

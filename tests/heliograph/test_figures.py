@@ -7,7 +7,7 @@ from matplotlib.image import imread
 from heliograph import comparison_figures as figures
 from heliograph.comparison_figures import energy_bars, loss_curves, step_time_bars
 from heliograph.simulation import simulate
-from heliograph.style import DPI, PALETTE, PART_LOOKS, WIDTH_IN, label, looks_of
+from heliograph.style import DPI, ENERGY_LOOKS, PALETTE, TIME_LOOKS, WIDTH_IN, label, looks_of
 from simulator.errors import HeliographError
 
 
@@ -86,22 +86,23 @@ def test_a_part_that_is_missing_from_one_system_is_zero_there(monkeypatch, tmp_p
     assert widths.tolist() == [[2.0, 2.0], [1.0, 0.0], [0.5, 0.0], [0.0, 0.25]]
 
 
-def test_a_part_keeps_its_look_whatever_stands_beside_it_and_no_two_look_alike():
-    names = [*PART_LOOKS, *(f"c{index}" for index in range(4))]
+@pytest.mark.parametrize("parts", [TIME_LOOKS, ENERGY_LOOKS], ids=["time", "energy"])
+def test_a_part_keeps_its_look_whatever_stands_beside_it_and_no_two_look_alike(parts):
+    names = [*parts, *(f"c{index}" for index in range(4))]
     looks = looks_of(names)
     assert len(set(looks)) == len(looks)
-    for few in (["laser", "c1"], ["c1", "adc", "laser"], list(reversed(names))[:9]):
+    for few in (["laser", "c1"], ["c1", "adc", "products"], list(reversed(names))[:9]):
         known = dict(zip(names, looks, strict=True))
-        assert [known[name] for name in few if name in PART_LOOKS] == [
-            look for name, look in zip(few, looks_of(few), strict=True) if name in PART_LOOKS
+        assert [known[name] for name in few if name in parts] == [
+            look for name, look in zip(few, looks_of(few), strict=True) if name in parts
         ]
     assert looks_of(["c1"]) == looks_of(["c2", "c1"])[1:]
 
 
 def test_every_part_of_a_step_has_a_look_of_its_own():
     record = simulate("photonic_ocs", "llama-3-8b", "tp=8,dp=2,global_batch=16,sequence_length=2048").record()
-    assert set(record["time_by_category_s"]) <= set(PART_LOOKS)
-    assert set(record["energy_by_component_j_per_token"]) <= set(PART_LOOKS)
+    assert set(record["time_by_category_s"]) <= set(TIME_LOOKS)
+    assert set(record["energy_by_component_j_per_token"]) <= set(ENERGY_LOOKS)
 
 
 @pytest.mark.parametrize("draw", [step_time_bars, energy_bars, loss_curves])
