@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.pages.frame import asked, end
 from experiments.study import Row, Study
-from experiments.sweep import States, Swept
+from experiments.sweep import BestFound, States, Swept
 from heliograph.catalogue import description
 from heliograph.parameters import SET, Parameter
 from heliograph.records import COLUMNS
@@ -70,6 +70,7 @@ def page(name: str, study: Study, found: Swept | States, document: Mapping[str, 
     shown = _columns(rows, axes)
     about = " on ".join(str(first[one]) for one in ("model", "system") if first.get(one))
     sections = [
+        *_front(found),
         Section(title="Pictures", blocks=[_pictures(found, done)]),
         Section(title="All points", blocks=_table(rows, axes, shown)),
         Section(
@@ -88,6 +89,19 @@ def page(name: str, study: Study, found: Swept | States, document: Mapping[str, 
         sections=sections,
         formulas=sweep_formulas(rows[:MOST_ROWS], axes, shown, system, parameters),
     )
+
+
+def _front(found: Swept) -> list[Section]:
+    """Return the points none of which another beats in everything, where an optimiser looked for them."""
+    if not isinstance(found, BestFound):
+        return []
+    names = (*found.grid.axes, *found.front.columns)
+    cells: list[Sequence[Cell]] = [
+        [str(at + 1), *(numbers(name, row.get(name), "") for name in names)]
+        for at, row in enumerate(found.front.rows())
+    ]
+    sheet = Sheet(title="None of them is better in everything than another", heads=("", *names), rows=cells)
+    return [Section(title="Front", blocks=[sheet])]
 
 
 def _columns(rows: Sequence[Row], axes: Mapping[str, Any]) -> dict[str, str]:

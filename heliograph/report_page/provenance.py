@@ -345,7 +345,7 @@ def step_formulas(
             source=f"{_METRICS}: summarise",
             value=format_si(joules, "J"),
             follows=(f"{own}/step_time_s",),
-            inputs=keys(part_inputs(part)),
+            inputs=keys(part_inputs(part)) or keys(("photonic.*",)),
         )
     for part, many in record.get("memory_by_kind_bytes", {}).items():
         found[f"{own}/memory_bytes/{part}"] = Formula(
