@@ -12,9 +12,11 @@ import numpy as np
 from optical.scheduling.birkhoff import Part, birkhoff_von_neumann, eclipse
 from optical.scheduling.covers import double, fewest, solstice
 from optical.scheduling.demand import checked, stuffed
+from optical.scheduling.exact import MOST_EXACT_PORTS, exact
 from optical.scheduling.matchings import Matching
 from optical.scheduling.ocs_bank import OcsBank
 from optical.scheduling.schedule import CircuitSchedule, schedule_of
+from simulator.errors import ParameterError
 
 
 def spread(schedule: CircuitSchedule, switches: int) -> CircuitSchedule:
@@ -102,6 +104,8 @@ class SchedulePolicy(StrEnum):
     """Most bytes per time including the delay (SIGMETRICS 2016)."""
     SPECTRA = "spectra"
     """As few configurations as a port has peers (arXiv:2603.07373)."""
+    EXACT = "exact"
+    """Least makespan, by an integer programme; a few ports on one switch without packets."""
 
 
 BIRKHOFF: Mapping[SchedulePolicy, Matching] = MappingProxyType(
@@ -112,6 +116,12 @@ BIRKHOFF: Mapping[SchedulePolicy, Matching] = MappingProxyType(
     }
 )
 """Matching of each policy that decomposes the demand whole."""
+
+
+def applies(policy: SchedulePolicy, ports: int, bank: OcsBank) -> bool:
+    """Return whether a policy can schedule a demand of so many ports: all but the exact one always can."""
+    alone = bank.switches == 1 and bank.packet_rate_bytes_per_s == 0.0
+    return policy is not SchedulePolicy.EXACT or (ports <= MOST_EXACT_PORTS and alone)
 
 
 def schedule(demand: np.ndarray, policy: SchedulePolicy, bank: OcsBank) -> CircuitSchedule:
@@ -129,9 +139,16 @@ def schedule(demand: np.ndarray, policy: SchedulePolicy, bank: OcsBank) -> Circu
     Raises
     ------
     ParameterError
-        If the demand is not square, not finite or negative.
+        If the demand is not square, not finite or negative, or the policy is exact and it is too large.
     """
     left = checked(demand)
+    if not applies(policy, len(left), bank):
+        msg = (
+            f"an exact schedule is for at most {MOST_EXACT_PORTS} ports on one switch without packets; got "
+            f"{len(left)} ports, {bank.switches} planes and packets of {bank.packet_rate_bytes_per_s:g} B/s; "
+            "try another policy"
+        )
+        raise ParameterError(msg)
     one = schedule_of(
         parts_of(left, policy, bank),
         policy=str(policy),
@@ -156,4 +173,6 @@ def parts_of(demand: np.ndarray, policy: SchedulePolicy, bank: OcsBank) -> list[
             return eclipse(demand, delay_bytes=delay_bytes, packet_share=share)
         case SchedulePolicy.SPECTRA:
             return fewest(demand)
+        case SchedulePolicy.EXACT:
+            return exact(demand, delay_bytes=delay_bytes)
     return birkhoff_von_neumann(stuffed(demand), BIRKHOFF[policy])

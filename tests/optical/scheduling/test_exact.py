@@ -1,0 +1,68 @@
+"""Exact schedules of small demands: the least over all sets of permutations, which heuristics come near."""
+
+from itertools import combinations, permutations
+
+import numpy as np
+import pytest
+import scipy.optimize
+
+from optical.scheduling.ocs_bank import OcsBank
+from optical.scheduling.policies import SchedulePolicy, applies, schedule
+from simulator.errors import ParameterError
+
+BANK = OcsBank(rate_bytes_per_s=50e9, reconfiguration_s=25e-6)
+HEURISTICS = [one for one in SchedulePolicy if one is not SchedulePolicy.EXACT]
+
+
+def demand_of(ports, seed, most=10e6):
+    demand = np.random.default_rng(seed).uniform(0.0, most, (ports, ports))
+    np.fill_diagonal(demand, 0.0)
+    return demand
+
+
+def least_s(demand):
+    """Return the least makespan by a linear programme for each set of permutations."""
+    every = list(permutations(range(len(demand))))
+    best = np.inf
+    for count in range(1, len(every) + 1):
+        for some in combinations(every, count):
+            serves = np.zeros((demand.size, count))
+            for column, one in enumerate(some):
+                serves[[row * len(demand) + to for row, to in enumerate(one)], column] = -1.0
+            if (serves.sum(axis=1) == 0.0)[demand.ravel() > 0.0].any():
+                continue
+            found = scipy.optimize.linprog(np.ones(count), A_ub=serves, b_ub=-demand.ravel() / 1e6)
+            best = min(best, found.fun * 1e6 / BANK.rate_bytes_per_s + count * BANK.reconfiguration_s)
+    return best
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_exact_schedule_is_the_least_over_all_sets_of_permutations(seed):
+    demand = demand_of(3, seed)
+    found = schedule(demand, SchedulePolicy.EXACT, BANK)
+    assert found.makespan_s == pytest.approx(least_s(demand), rel=1e-4)
+
+
+def test_the_example_of_the_documentation_takes_380_us():
+    demand = np.array([[0, 8, 1, 3], [2, 0, 9, 0], [5, 1, 0, 6], [0, 4, 2, 0]]) * 1e6
+    found = schedule(demand, SchedulePolicy.EXACT, BANK)
+    assert found.configurations == 4
+    assert found.makespan_s == pytest.approx(380e-6, rel=1e-4)
+
+
+def test_the_best_heuristic_stays_within_a_tenth_of_the_least():
+    """Of 12 random demands of 4 ports; an earlier count over 63 found up to 9.5 %."""
+    gaps = []
+    for seed in range(12):
+        demand = demand_of(4, seed)
+        least = schedule(demand, SchedulePolicy.EXACT, BANK).makespan_s
+        gaps.append(min(schedule(demand, one, BANK).makespan_s for one in HEURISTICS) / least - 1.0)
+    assert min(gaps) > -1e-4
+    assert 0.0 < np.mean(gaps) < 0.05
+    assert max(gaps) < 0.10
+
+
+def test_what_is_too_large_is_refused_and_left_out():
+    assert not applies(SchedulePolicy.EXACT, 6, BANK)
+    with pytest.raises(ParameterError, match="at most 5 ports on one switch"):
+        schedule(demand_of(6, 0), SchedulePolicy.EXACT, BANK)
