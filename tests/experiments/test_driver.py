@@ -18,10 +18,10 @@ from experiments.__main__ import main
 from experiments.cli import BAD_INPUT, COMMANDS, INTERRUPTED, RENAMED, SUBJECTS, Driven, drive
 from experiments.hardware import Hardware
 from experiments.options import Parser, add_options, option, options_of, study_from
-from experiments.search import Objective
 from experiments.study import Result, Study
 from experiments.sweep import values_of
 from heliograph import __version__
+from heliograph.plan_estimates import Objective
 from heliograph.records import SCHEMA
 from heliograph.report import ReportRow, in_encoding, table_text
 from simulator.errors import HeliographError, ParameterError

@@ -11,20 +11,14 @@ from experiments import validation
 from experiments.__main__ import main
 from experiments.network.breakeven import Line
 from experiments.network.links import link_kinds, link_loads, rows_by_kind
-from experiments.search import (
-    Objective,
-    Search,
-    estimates,
-    feasible,
-    search,
-    topologies,
-    topology_text,
-)
+from experiments.search import Search, search, topologies, topology_text
 from experiments.validation.rows import read_records
 from experiments.validation.training import NEEDS, run_of
+from heliograph.plan_estimates import Objective, estimates, feasible
 from heliograph.simulation import run_step
 from heliograph.systems import build_system
 from simulator.errors import HeliographError
+from simulator.estimate.collectives import LinePrices
 from workloads.models.config import load_model
 from workloads.pipeline.schedule import SCHEDULES
 from workloads.plan.parallelism import parse_plan
@@ -283,7 +277,7 @@ def test_a_send_takes_what_it_takes_in_a_step(model: str, text: str) -> None:
     plans = grid(parse_plan(text), 64, config.experts, {"placement": (0,), "pp": (4,), "vpp": (1,)})
     plans = plans.taken(~np.any(list(broken_rules(config, plans).values()), axis=0))
     plans = plans.taken(np.random.default_rng(5).choice(len(plans), 40, replace=False))
-    costs = PlanPricer(config, system.node()).costs(plans, system.fabric)
+    costs = PlanPricer(config, system.node()).costs(plans, LinePrices(system.fabric))
     assert np.isfinite(costs.energy_j).all()
     for row in range(len(plans)):
         plan = plans.plan(row)

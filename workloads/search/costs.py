@@ -235,17 +235,35 @@ class PlanPricer:
         self._shapes: dict[tuple[object, ...], ShapeWork] = {}
         self._updates: dict[tuple[float, ...], tuple[float, float]] = {}
 
-    def costs(self, plans: PlanArrays, fabric: Fabric) -> PlanCosts:
+    def costs(self, plans: PlanArrays, prices: LinePrices) -> PlanCosts:
         """Return the pieces of all plans' steps on a fabric.
 
         Parameters
         ----------
         plans : PlanArrays
             Rows that break no rule.
-        fabric : Fabric
-            What carries their traffic; with circuits, all of them serve the axis that asks.
+        prices : LinePrices
+            Collectives on what carries their traffic; with circuits, all of them serve the axis that asks.
+            Those that were priced before, for other rows or another accelerator, are not priced again.
         """
-        return _Pricing(self, plans, LinePrices(fabric)).costs()
+        return _Pricing(self, plans, prices).costs()
+
+    def without_traffic(self, plans: PlanArrays, fabric: Fabric) -> PlanCosts:
+        """Return the pieces of all plans' steps where every transfer takes no time and no energy.
+
+        Parameters
+        ----------
+        plans : PlanArrays
+            Rows that break no rule.
+        fabric : Fabric
+            Any; nothing goes through it.
+
+        Notes
+        -----
+        No step on any fabric is estimated shorter, so that a plan whose bare step is longer than another
+        one's whole step need not be priced.
+        """
+        return _Bare(self, plans, LinePrices(fabric)).costs()
 
     def shape(self, plans: PlanArrays, row: int) -> ShapeWork:
         """Return the work of a row's shape."""
@@ -292,7 +310,7 @@ class _Pricing:
         self.plans = plans
         self.prices = prices
         self.blocks = stage_blocks(pricer.config, plans)
-        self.layout_rows, self.layout_of = plans.distinct(LAYOUT)
+        self.layout_rows, self.layout_of = self._sites()
         self.layouts = [self._layout(int(row)) for row in self.layout_rows]
         self.inside: dict[tuple[int, str], Collective] = {}
         self._known: dict[tuple[object, ...], CollectiveLines] = {}
@@ -381,6 +399,14 @@ class _Pricing:
             host_s = host_s + np.where(here, columns[f"{part}.host_s"], 0.0)
         return np.maximum(time_s, host_s)
 
+    def _sites(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the first row of each layout, and the number of each row's layout."""
+        return self.plans.distinct(LAYOUT)
+
+    def _shares(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the first row of each shape on each layout, and which of them each row has."""
+        return self.plans.distinct((*SHAPE, *(name for name in LAYOUT if name not in SHAPE)))
+
     def _layout(self, row: int) -> RankLayout:
         plan = self.plans.plan(row)
         order = self.plans.placement(row)
@@ -405,7 +431,7 @@ class _Pricing:
 
     def _passes(self, direction: Pass) -> dict[str, np.ndarray]:
         """Return the columns of a direction's costs, each of shape [P]."""
-        first, place = self.plans.distinct((*SHAPE, *(name for name in LAYOUT if name not in SHAPE)))
+        first, place = self._shares()
         fields = ("time_s", "host_s", "compute_j", "network_j", "waited_s", *BLOCKING, "ring_s", "beside_s")
         found = np.zeros((len(first), len(PARTS), len(fields)))
         sent = {"tp": np.zeros(len(first)), "cp": np.zeros(len(first)), "ep": np.zeros(len(first))}
@@ -419,16 +445,19 @@ class _Pricing:
                 one_part: Priced = priced(work, price)
                 found[number, which] = [getattr(one_part, name) for name in fields]
                 for one, times in every if part == "block" else ():
-                    self.inside.setdefault((layout, one.axis), one)
-                    local = self._local(one.axis, layout)
-                    least = outside_bytes(one.kind, one.size, local, one.payload_bytes, one.skew)
-                    sent[one.axis][number] += least * times
+                    sent[one.axis][number] += self._sent(one, layout) * times
         columns = {
             f"{part}.{name}": found[place, which, index]
             for which, part in enumerate(PARTS)
             for index, name in enumerate(fields)
         }
         return columns | {f"sent.{axis}": column[place] for axis, column in sent.items()}
+
+    def _sent(self, operator: Collective, layout: int) -> float:
+        """Return the least bytes that a rank sends outside its node, and note that the axis is used."""
+        self.inside.setdefault((layout, operator.axis), operator)
+        local = self._local(operator.axis, layout)
+        return outside_bytes(operator.kind, operator.size, local, operator.payload_bytes, operator.skew)
 
     def _pieces(self) -> np.ndarray:
         """Return in how many pieces a chunk's gradients and parameters travel, shape [P]."""
@@ -598,6 +627,35 @@ class _Pricing:
             group = self.layouts[number].groups(axis, 0)[0] // self.prices.fabric.node_size
             found = self._near[axis, number] = int(np.count_nonzero(group == group[0]))
         return found
+
+
+class _Bare(_Pricing):
+    """The same where every transfer takes no time and no energy, wherever ranks stand."""
+
+    def _sites(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros(1, dtype=int), np.zeros(len(self.plans), dtype=int)
+
+    def _shares(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.plans.distinct(SHAPE)
+
+    def _price(self, operator: Collective, number: int) -> tuple[float, float]:
+        return 0.0, 0.0
+
+    def _sent(self, operator: Collective, layout: int) -> float:
+        return 0.0
+
+    def _gradients(self) -> dict[str, np.ndarray]:
+        many = len(self.plans)
+        return {
+            "gather_s": np.zeros((many, 3)),
+            "sum_s": np.zeros((many, 3)),
+            "energy_j": np.zeros(many),
+            "bytes": np.zeros(many),
+        }
+
+    def _sends(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        none = np.zeros(len(self.plans))
+        return none, none, none
 
 
 def _what(operator: Collective) -> tuple[object, ...]:

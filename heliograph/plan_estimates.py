@@ -1,0 +1,332 @@
+"""Many plans on one system in closed form: time, energy and cost of each, and what no run of one can beat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+
+from heliograph.simulation import CircuitMode, modes
+from heliograph.systems import System
+from simulator.estimate.collectives import LinePrices
+from simulator.estimate.step import StepArrays, estimate
+from simulator.fabric import CircuitPolicy, Fabric, PortTiming
+from simulator.results.metrics import StepBound
+from workloads.layers.transformer import model_flops
+from workloads.models.architecture import TransformerConfig
+from workloads.search.costs import PlanCosts, PlanPricer, beside_sums
+from workloads.search.plans import PlanArrays, broken_rules, memory_bytes
+
+INNER = ("tp", "cp", "ep")
+"""Axes whose traffic lies within the passes."""
+
+
+def under_mode(
+    costs: PlanCosts, plans: PlanArrays, fabric: Fabric, mode: CircuitMode, layers: int
+) -> StepArrays:
+    """Return the pieces of steps whose circuits move in a mode.
+
+    Parameters
+    ----------
+    costs : PlanCosts
+        Pieces in which all lanes serve the axis that asks.
+    plans : PlanArrays
+        The plans.
+    fabric : Fabric
+        The switches.
+    mode : CircuitMode
+        When circuits move, and whether they turn ahead of traffic.
+    layers : int
+        Blocks of the model.
+
+    Notes
+    -----
+    *Static*: on rails peers share the lanes of an endpoint in proportion to their bytes, at least one each,
+    here without rounding; more peers than lanes is no plan (infinite time). Elsewhere nodes or packets pass
+    on what has no circuit of its own, and axes meet on links as in `workloads.search.costs`.
+    *Per axis*: a change between the gathers, the passes and the sums of a step, around the traffic of every
+    microbatch, and twice a block where two axes inside the passes leave the node.
+    *Ahead*: a change around a microbatch's traffic hides behind the work between two of them,
+    ``max(0, delta - work)`` (Opus, arXiv:2507.08119); those of a step do not.
+    """
+    if mode.policy is CircuitPolicy.STATIC:
+        lanes = fabric.traits.endpoint_lanes
+        return costs.arrays if lanes is None else _shared(costs, plans, lanes)
+    leaves = {axis: moved > 0 for axis, moved in costs.outside_bytes.items()}
+    inside = sum(leaves[axis].astype(int) for axis in INNER)
+    zero = plans["zero"]
+    others = (inside > 0) | leaves["pp"]
+    once = np.where(leaves["dpcp"] & others, np.where(zero > 0, 2, 1), 0)
+    once = np.where((inside > 0) & leaves["pp"], once + 1, once)
+    each = np.where(leaves["dpcp"] & others & (zero >= 2), 2, 0)
+    each = each + np.where((inside > 0) & leaves["pp"], 4 * plans["vpp"], 0)
+    each = each + np.where(inside > 1, 4 * plans["vpp"] * np.ceil(layers / plans["pp"]), 0)
+    dark_s = fabric.traits.reconfiguration_s
+    if mode.turning is PortTiming.PREFETCHED and dark_s > 0.0:
+        arrays = costs.arrays
+        passes_s = arrays.forward_s[:, 1] + arrays.inputs_s[:, 1] + arrays.weights_s[:, 1]
+        work_s = np.maximum(0.0, passes_s - costs.waited_s) / np.maximum(each, 1.0)
+        each = each * np.maximum(0.0, 1.0 - work_s / dark_s)
+    return replace(
+        costs.arrays,
+        reconfiguration_s=np.full(len(plans), dark_s),
+        changes_each=each.astype(float),
+        changes_once=once.astype(float),
+    )
+
+
+def _shared(costs: PlanCosts, plans: PlanArrays, lanes: int) -> StepArrays:
+    """Return the pieces where all axes share the lanes of each endpoint."""
+    moved = costs.outside_bytes
+    peers = {axis: (column > 0).astype(float) for axis, column in moved.items()}
+    peers["pp"] = peers["pp"] * np.minimum(2, np.maximum(plans["pp"] - 1, 0))
+    needed = sum(peers.values())
+    whole = np.maximum(sum(moved.values()), 1.0)
+    spare = np.maximum(lanes - needed, 0.0)
+    slower = {}
+    for axis, column in moved.items():
+        mine = np.maximum(peers[axis] + spare * column / whole, 1e-300)
+        share = np.where(axis == "pp", mine / np.maximum(peers[axis], 1.0), mine)
+        full = lanes / np.where(axis == "pp", np.maximum(peers[axis], 1.0), 1.0)
+        slower[axis] = np.where(peers[axis] > 0, full / np.maximum(share, 1e-300), 1.0)
+    arrays = costs.arrays
+    inner = np.max([np.where(moved[axis] > 0, slower[axis], 1.0) for axis in INNER], axis=0)
+    later_s = costs.waited_s * (inner - 1.0)
+    later_s = np.where(np.isfinite(costs.waited_s), later_s, 0.0)  # no way at all is infinite already
+    share = later_s / np.maximum(
+        arrays.forward_s[:, 1] + arrays.inputs_s[:, 1] + arrays.weights_s[:, 1], 1e-300
+    )
+    crowded = np.where(needed > lanes, np.inf, 1.0)
+    return replace(
+        arrays,
+        forward_s=arrays.forward_s * (1 + share)[:, None] * crowded[:, None],
+        inputs_s=arrays.inputs_s * (1 + share)[:, None] * crowded[:, None],
+        whole_s=arrays.whole_s * (1 + share) * crowded,
+        send_s=arrays.send_s * slower["pp"],
+        gather_s=arrays.gather_s * slower["dpcp"][:, None],
+        sum_s=arrays.sum_s * slower["dpcp"][:, None],
+    )
+
+
+class Objective(StrEnum):
+    """Quantity that is to be least."""
+
+    TIME = "time"
+    ENERGY = "energy"
+    COST = "cost"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimates:
+    """Steps of P plans on one topology, in closed form."""
+
+    values: Mapping[Objective, np.ndarray]
+    """Time in s, energy in J and cost in USD with the circuits' fastest mode, shape [P] each."""
+    modes: tuple[CircuitMode, ...]
+    """Ways in which circuits may follow the step; none where they do not move."""
+    mode_time_s: np.ndarray
+    """Step time in each of them, shape [M, P]; one row without circuits. Infinite: no way."""
+
+    def close(self, row: int, share: float) -> tuple[CircuitMode, ...]:
+        """Return the modes in which a plan takes at most so much longer than in its fastest one."""
+        column = self.mode_time_s[:, row]
+        return tuple(
+            one
+            for one, time_s in zip(self.modes, column, strict=False)
+            if np.isfinite(time_s) and time_s <= column.min() * (1.0 + share)
+        )
+
+
+class Prices:
+    """Prices of collectives on fabrics, which systems with the same fabric have in common."""
+
+    def __init__(self) -> None:
+        self._known: list[LinePrices] = []
+
+    def of(self, fabric: Fabric) -> LinePrices:
+        """Return those on a fabric."""
+        for one in self._known:
+            if one.fabric == fabric:
+                return one
+        self._known.append(LinePrices(fabric))
+        return self._known[-1]
+
+
+def estimates(
+    system: System,
+    pricer: PlanPricer,
+    plans: PlanArrays,
+    *,
+    prices: Prices | None = None,
+    ways: tuple[CircuitMode, ...] | None = None,
+) -> Estimates:
+    """Return the estimated steps of plans.
+
+    Parameters
+    ----------
+    system : System
+        The hardware; a circuit policy that it asks for is the only one tried.
+    pricer : PlanPricer
+        Prices of the plans' pieces.
+    plans : PlanArrays
+        Rows that break no rule.
+    prices : Prices, optional
+        Collectives that were priced before.
+    ways : tuple of CircuitMode, optional
+        Ways in which circuits may follow a step; all of the fabric by default.
+    """
+    fabric = system.fabric
+    tried = modes(fabric, system.circuits) if ways is None else ways
+    known = prices or Prices()
+    costs_of: dict[CircuitPolicy, PlanCosts] = {}
+    times_s = []
+    if tried:
+        for mode in tried:
+            if mode.policy not in costs_of:
+                fixed = fabric.with_policy(mode.policy, PortTiming.ON_REQUEST)
+                costs_of[mode.policy] = pricer.costs(plans, known.of(fixed))
+            costs = costs_of[mode.policy]
+            times_s.append(_step_s(costs, under_mode(costs, plans, fabric, mode, pricer.config.layers)))
+    else:
+        costs = pricer.costs(plans, known.of(fabric))
+        times_s.append(_step_s(costs, costs.arrays))
+    mode_time_s = np.stack(times_s)
+    return Estimates(
+        values=_priced(system, pricer, costs, mode_time_s.min(axis=0)),
+        modes=tried,
+        mode_time_s=mode_time_s,
+    )
+
+
+def least_values(system: System, pricer: PlanPricer, plans: PlanArrays) -> Mapping[Objective, np.ndarray]:
+    """Return time, energy and cost of steps whose traffic takes nothing, below which no estimate lies.
+
+    Parameters
+    ----------
+    system, pricer, plans : System, PlanPricer, PlanArrays
+        As `estimates` takes them.
+    """
+    costs = pricer.without_traffic(plans, system.fabric)
+    return _priced(system, pricer, costs, _step_s(costs, costs.arrays))
+
+
+FIRST_PRICED = 256
+"""Plans that are priced first; each further share is twice the last one, a choice."""
+ROOM = 0.03
+"""Share by which a plan's bare step may exceed the best whole step and still be priced; above the share by
+which estimates count as alike, a choice."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Priced:
+    """Plans of a system that were worth pricing, and their estimates."""
+
+    plans: PlanArrays
+    """The plans; every other one takes longer without any traffic than the best of these with it."""
+    found: Estimates
+    """Their steps."""
+
+
+def price_best(
+    system: System,
+    pricer: PlanPricer,
+    plans: PlanArrays,
+    objective: Objective,
+    *,
+    prices: Prices | None = None,
+    ways: tuple[CircuitMode, ...] | None = None,
+) -> Priced:
+    """Return the estimates of all plans that can be the best, or within `ROOM` of it.
+
+    Parameters
+    ----------
+    system, pricer, plans, prices, ways
+        As `estimates` takes them.
+    objective : Objective
+        Quantity that is least.
+
+    Notes
+    -----
+    Best first by `least_values` (branch and bound): a plan is not priced only if its step without traffic is
+    longer than the best one with it.
+    """
+    known = prices or Prices()
+    least = least_values(system, pricer, plans)[objective]
+    order = np.argsort(least, kind="stable")
+    shares: list[tuple[PlanArrays, Estimates]] = []
+    best, done, many = np.inf, 0, FIRST_PRICED
+    while done < len(order):
+        rows = order[done : done + many]
+        rows = rows[least[rows] <= best * (1.0 + ROOM)]
+        if not len(rows):
+            break
+        share = plans.taken(rows)
+        shares.append((share, estimates(system, pricer, share, prices=known, ways=ways)))
+        best = min(best, float(shares[-1][1].values[objective].min()))
+        done, many = done + many, 2 * many
+    return Priced(
+        plans=PlanArrays(
+            base=plans.base,
+            columns={
+                name: np.concatenate([share.columns[name] for share, _ in shares]) for name in plans.columns
+            },
+        ),
+        found=Estimates(
+            values={one: np.concatenate([each.values[one] for _, each in shares]) for one in Objective},
+            modes=shares[0][1].modes,
+            mode_time_s=np.concatenate([each.mode_time_s for _, each in shares], axis=1),
+        ),
+    )
+
+
+def _step_s(costs: PlanCosts, arrays: StepArrays) -> np.ndarray:
+    with np.errstate(invalid="ignore"):
+        time_s = estimate(beside_sums(arrays, costs.beside)).step_time_s
+    return np.nan_to_num(time_s, nan=np.inf, posinf=np.inf)
+
+
+def _priced(
+    system: System, pricer: PlanPricer, costs: PlanCosts, time_s: np.ndarray
+) -> dict[Objective, np.ndarray]:
+    """Return time in s, energy in J and cost in USD of steps of known times, shape [P] each."""
+    static_w = pricer.node.static_w * system.accelerators + system.fabric.static_w
+    with np.errstate(invalid="ignore"):
+        energy_j = np.where(np.isfinite(time_s), costs.energy_j + static_w * time_s, np.inf)
+    capital_usd = system.capital_usd()
+    share_usd = system.economics.step_usd(capital_usd=capital_usd, step_time_s=1.0, energy_j=0.0)
+    joule_usd = system.economics.step_usd(capital_usd=0.0, step_time_s=0.0, energy_j=1.0)
+    cost_usd = time_s * sum(share_usd.values()) + energy_j * sum(joule_usd.values())
+    return {Objective.TIME: time_s, Objective.ENERGY: energy_j, Objective.COST: cost_usd}
+
+
+def bound_of(system: System, pricer: PlanPricer, plans: PlanArrays) -> StepBound:
+    """Return what no run of the only plan of an array can beat."""
+    costs = pricer.costs(plans, LinePrices(system.fabric))
+    plan = plans.plan(0)
+    node = pricer.node
+    port = system.fabric.traits.card_bytes_per_s
+    outside = float(sum(column[0] for column in costs.outside_bytes.values()))
+    return StepBound(
+        compute_s=model_flops(pricer.config, plan.share) / (node.peak_flop_per_s * system.accelerators),
+        memory_s=pricer.touched_bytes(plans) / node.memory.bandwidth_bytes_per_s,
+        port_s=outside / port if port else 0.0,
+    )
+
+
+def feasible(
+    config: TransformerConfig, plans: PlanArrays, capacity_bytes: float
+) -> tuple[PlanArrays, dict[str, int]]:
+    """Return the plans that keep all rules and fit the memory, and how many others break which rule first."""
+    counts: dict[str, int] = {}
+    left = np.ones(len(plans), dtype=bool)
+    for reason, broken in broken_rules(config, plans).items():
+        counts[reason] = int((left & broken).sum())
+        left &= ~broken
+    kept = plans.taken(left)
+    if len(kept):
+        fits = memory_bytes(config, kept) <= capacity_bytes
+        counts["more memory than there is"] = int((~fits).sum())
+        kept = kept.taken(fits)
+    return kept, counts
