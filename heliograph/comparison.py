@@ -1,15 +1,19 @@
-"""The main question: the same model and plan on several systems, in time, energy, cost and accuracy."""
+"""The main question: the same model on several systems, each at its best: time, energy, cost and accuracy."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heliograph._version import __version__
 from heliograph.fabrics import DEFAULT_FABRIC
 from heliograph.parameters import status_counts, tables
+from heliograph.plan_estimates import Prices
+from heliograph.plan_search import QUICK, USUAL, BestPlan, best_plan
 from heliograph.records import (
     RunWriter,
     TrainingCache,
@@ -34,16 +38,15 @@ from heliograph.system_names import (
     rivals,
 )
 from heliograph.systems import System, build_system, has_parameter
-from heliograph.workload import ModelLike, PlanLike, plan_for, ranks_of
+from heliograph.workload import TOKENS_PER_ACCELERATOR, ModelLike, PlanLike, plan_for, ranks_of
 from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
 from simulator.engine.compiled.step import StepRuns
-from simulator.errors import BudgetError, HeliographError, LinkError, ParameterError, WorkloadError
+from simulator.errors import BudgetError, HeliographError, LinkError, ParameterError
 from simulator.parameter_tree import parse_assignment
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.parallelism import plan_text
+from workloads.plan.parallelism import default_sequence_length, plan_text
 from workloads.plan.plan import Plan
-from workloads.step.memory import check_fits
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,7 +80,7 @@ class Request:
     assignments: tuple[str, ...] = ()
     """Single parameters to change, ``path=value``."""
     quick: bool = False
-    """Shorter training of the small GPT, fewer seeds."""
+    """Fewer plans tried for each system; shorter training of the small GPT, fewer seeds."""
     seed: int = 0
     """First seed; the others follow."""
     accuracy: bool = False
@@ -91,20 +94,27 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Comparison(Tabular):
-    """Results of the same model and plan on several systems."""
+    """Results of the same model and batch on several systems, each with its best plan or all with one."""
 
     request: Request
     """The request."""
     config: TransformerConfig
     """The model."""
     plan: Plan
-    """The plan that every system ran."""
+    """The plan that every system ran; with plans of their own, what those share (batch, sequence length)."""
+    best: Mapping[str, BestPlan] = field(default_factory=dict)
+    """Best plan found for each system, by its name."""
     results: tuple[StepResult, ...]
     """One per system."""
     accuracies: dict[str, Accuracy]
     """By label of the arithmetic; empty if not asked for."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Reason of each system that cannot be built or cannot run the plan, by its name."""
+
+    @property
+    def fixed(self) -> bool:
+        """Whether all systems ran one plan that was asked for."""
+        return bool(self.request.plan)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each system, with the columns of `heliograph.records.COLUMNS`.
@@ -114,7 +124,8 @@ class Comparison(Tabular):
         same = {
             name: self.results[0].record()[name] for name in ("schema", "version", "model", "accelerators")
         }
-        same |= {"seed": self.request.seed if self.request.accuracy else None, "plan": plan_text(self.plan)}
+        same |= {"seed": self.request.seed if self.request.accuracy else None}
+        same |= {"plan": plan_text(self.plan) if self.fixed else ""}
         failed = [same | {"system": name, "error": reason} for name, reason in self.refused.items()]
         return [row_of(record) for record in [*self.records(), *failed]]
 
@@ -130,7 +141,8 @@ class Comparison(Tabular):
 
     def summary_lines(self) -> list[tuple[str, str]]:
         """Return title and lines of the comparison as it is shown."""
-        lines = [(f"{self.config.name} on {len(self.results)} systems", plan_text(self.plan))]
+        plan = plan_text(self.plan) if self.fixed else "each at its own best plan"
+        lines = [(f"{self.config.name} on {len(self.results)} systems", plan)]
         for one in self.results:
             time, energy = format_si(one.step_time_s, "s"), format_si(one.energy_per_token_j, "J/token")
             cost = f"{one.usd_per_million_tokens:.3g} USD a million tokens"
@@ -168,7 +180,8 @@ class Comparison(Tabular):
             "fabric": self.request.fabric or DEFAULT_FABRIC,
             "settings": list(self.request.assignments),
             "version": __version__,
-            "plan": plan_text(self.plan),
+            "plan": plan_text(self.plan) if self.fixed else "",
+            "best_plans": {name: one.record() for name, one in self.best.items()},
             "tokens_per_step": self.plan.batch.global_batch * self.plan.batch.sequence_length,
             "seed": self.request.seed,
             "systems": self.records(),
@@ -247,27 +260,19 @@ def build_systems(request: Request) -> Built:
 
 
 def choose_plan(request: Request, config: TransformerConfig, systems: Sequence[System]) -> Plan:
-    """Return the plan of a request, or the default one that fits every system in its own format."""
-    memory_bytes = min(system.node().memory.capacity_bytes for system in systems)
+    """Return the plan of a request, or what the best plans of all systems share."""
     accelerators = systems[0].accelerators
-    while True:
-        plan = plan_for(config, request.plan, accelerators=accelerators, memory_bytes=memory_bytes)
-        if request.plan or all(_fits(system, config, plan) for system in systems):
-            return plan
-        memory_bytes *= LESS_MEMORY
+    if not request.plan:
+        return shared_plan(config, accelerators)
+    memory_bytes = min(system.node().memory.capacity_bytes for system in systems)
+    return plan_for(config, request.plan, accelerators=accelerators, memory_bytes=memory_bytes)
 
 
-LESS_MEMORY = 0.97
-"""Factor by which the memory of a default plan shrinks until formats that keep copies fit too; a choice."""
-
-
-def _fits(system: System, config: TransformerConfig, plan: Plan) -> bool:
-    """Return whether a plan fits a system's memory in the format of its products."""
-    try:
-        check_fits(config, system.planned(plan), system.node().memory.capacity_bytes)
-    except WorkloadError:
-        return False
-    return True
+def shared_plan(config: TransformerConfig, accelerators: int) -> Plan:
+    """Return what plans share that nobody names: sequence length and batch."""
+    sequence_length = default_sequence_length(config)
+    batch = max(1, accelerators * TOKENS_PER_ACCELERATOR // sequence_length)
+    return Plan.of(sequence_length=sequence_length, global_batch=batch)
 
 
 def compare(
@@ -275,13 +280,14 @@ def compare(
     model: ModelLike = "llama-3.1-405b",
     plan: PlanLike | None = None,
     *,
+    search: bool = False,
     accuracy: bool = False,
     quick: bool = False,
     seed: int = 0,
     cache: TrainingCache | None = None,
     progress: Progress = lambda label, done, total: None,
 ) -> Comparison:
-    """Return the same model and plan on several systems.
+    """Return the same model on several systems, each at its own best plan or all at one.
 
     Parameters
     ----------
@@ -291,11 +297,14 @@ def compare(
     model : str, pathlib.Path, mapping or TransformerConfig
         As `heliograph.model` takes it.
     plan : str, mapping or Plan
-        As `heliograph.plan` takes it; without it, the one chosen for the smallest memory among the systems.
+        As `heliograph.plan` takes it, for all systems; without it, each runs its own best one
+        (`heliograph.plan_search.best_plan`), the batch being the same for all.
+    search : bool
+        Whether the best plan of each system is sought beside a plan that is named, too.
     accuracy : bool
         Whether a small GPT is trained through each system's arithmetic, which takes minutes.
     quick : bool
-        Whether it is trained for fewer steps and seeds.
+        Whether fewer plans are tried, and it is trained for fewer steps and seeds.
     seed : int
         First seed of it.
     cache : TrainingCache
@@ -318,12 +327,12 @@ def compare(
     light = next((one for one in built if one.photonic), None)
     smallest = min(built, key=lambda one: one.node().memory.capacity_bytes)
     asked = plan_of(plan, model=config, system=smallest) if plan else None
-    spread = asked or choose_plan(Request(), config, built)
+    spread = asked or shared_plan(config, built[0].accelerators)
     request = Request(
         model=config.name,
         accelerators=smallest.accelerators,
         systems=tuple(one.name for one in built),
-        plan=plan_text(spread),
+        plan=plan_text(spread) if asked else "",
         gpu=built[0].gpu.name,
         basis=str(light.basis) if light else None,
         core=light.core_name if light else None,
@@ -333,7 +342,9 @@ def compare(
     )
     kept = cache or TrainingCache(Path("results") / ".training")
     hardware = Built(systems=tuple(built), refused={})
-    return _compared(request, hardware, config, spread, cache=kept, progress=progress)
+    return _compared(
+        request, hardware, config, spread, search=search or not asked, cache=kept, progress=progress
+    )
 
 
 def compare_request(
@@ -365,7 +376,38 @@ def compare_request(
     config = model_of(request.model)
     built = build_systems(request)
     plan = choose_plan(request, config, built.systems)
-    return _compared(request, built, config, plan, cache=cache, progress=progress, stepped=stepped)
+    return _compared(
+        request, built, config, plan, search=True, cache=cache, progress=progress, stepped=stepped
+    )
+
+
+class _Clock:
+    """Progress of steps, with the time left once one is done.
+
+    Parameters
+    ----------
+    progress : callable
+        Told a label, how much is done, and how much there is.
+    total : int
+        Steps and searches that there are.
+    """
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self.done = 0
+        self._progress = progress
+        self._total = total
+        self._began_s = time.monotonic()
+
+    def __call__(self, label: str) -> None:
+        """Tell what is being done."""
+        if 0 < self.done < self._total:
+            left_s = (time.monotonic() - self._began_s) / self.done * (self._total - self.done)
+            label += f", about {left_s:.0f} s left"
+        self._progress(label, self.done, self._total)
+
+    def about(self, name: str, doing: str) -> None:
+        """Tell what is being done for a system."""
+        self(f"{name}, {doing}")
 
 
 def _compared(
@@ -374,6 +416,7 @@ def _compared(
     config: TransformerConfig,
     plan: Plan,
     *,
+    search: bool,
     cache: TrainingCache,
     progress: Progress,
     stepped: Callable[[Comparison], object] = lambda comparison: None,
@@ -385,33 +428,56 @@ def _compared(
     HeliographError
         If no system runs the plan: the reason of the first.
     """
-    results: list[StepResult] = []
+    tell = _Clock(progress, len(built.systems) * (bool(request.plan) + search))
+    results: dict[str, StepResult] = {}
     reasons: dict[str, HeliographError] = {}
     runs: dict[Plan, StepRuns] = {}
+    best: dict[str, BestPlan] = {}
+    prices = Prices()
     for index, system in enumerate(built.systems):
-        progress(f"step on {system.name}", index, len(built.systems))
         own = system.planned(plan)
-        try:
-            if own not in runs:
-                runs[own] = StepRuns(step_graph(config, own), runs=len(built.systems) - index)
-            results.append(run_at_target(system, config, own, runs=runs[own]))
-        except HeliographError as error:
-            reasons[system.name] = error
-    progress("steps", len(built.systems), len(built.systems))
+        if request.plan:
+            tell(f"step on {system.name}")
+            try:
+                if own not in runs:
+                    runs[own] = StepRuns(step_graph(config, own), runs=len(built.systems) - index)
+                results[system.name] = run_at_target(system, config, own, runs=runs[own])
+            except HeliographError as error:
+                reasons[system.name] = error
+            tell.done += 1
+        if search:
+            try:
+                best[system.name] = best_plan(
+                    system,
+                    config,
+                    plan,
+                    effort=QUICK if request.quick else USUAL,
+                    prices=prices,
+                    say=partial(tell.about, system.name),
+                )
+            except HeliographError as error:
+                if not request.plan:
+                    reasons[system.name] = error
+            else:
+                if not request.plan:
+                    results[system.name] = best[system.name].result
+            tell.done += 1
+    tell("steps")
     if not results:
         raise next(iter(reasons.values()))
     found = Comparison(
         request=request,
         config=config,
         plan=plan,
-        results=tuple(results),
+        best={name: one.alone() for name, one in best.items()},
+        results=tuple(results.values()),
         accuracies={},
         refused={**built.refused, **{name: str(error) for name, error in reasons.items()}},
     )
     stepped(found)
     if not request.accuracy:
         return found
-    arithmetics = [system_arithmetic(result.system) for result in results]
+    arithmetics = [system_arithmetic(result.system) for result in results.values()]
     accuracies = train_all(
         {one.label: one for one in arithmetics}.values(),
         seeds=range(request.seed, request.seed + (QUICK_SEEDS if request.quick else SEEDS)),

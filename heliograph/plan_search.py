@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,10 +30,13 @@ from workloads.plan.parallelism import default_sequence_length, plan_text
 from workloads.plan.plan import Plan
 from workloads.search.costs import PlanPricer
 from workloads.search.plans import PlanArrays, grid
+from workloads.step.step import task_count
 
 NEAR_SHARE = 0.01
 """Estimates that differ by less than this share are alike: of these the plan with the fewest passes is run
 first; below the estimate's own error, a choice."""
+FEW_TASKS, MOST_RUN = 8_192, 12
+"""Tasks in all that the engine runs, and plans at most, beyond those that are asked for."""
 CLOSE_SHARE = 0.5
 """Ways of circuits whose estimate is longer than the best one's by more than this share are not run."""
 
@@ -172,7 +176,9 @@ def ranked(
     top: int,
     prices: Prices | None = None,
     ways: tuple[CircuitMode, ...] | None = None,
+    turning_tasks: int | None = None,
     close: float = CLOSE_SHARE,
+    by_kind: bool = False,
 ) -> list[Candidate]:
     """Return the best plans on one topology, in order.
 
@@ -189,15 +195,21 @@ def ranked(
     objective : Objective
         Quantity that is least.
     top : int
-        Plans to return, and the best one with stages if none of them has any.
-    prices, ways
+        Plans to return, and the best one with stages if none of them has any; more (`MOST_RUN`) where all
+        of them together have few tasks.
+    prices, ways, turning_tasks
         As `heliograph.plan_estimates.estimates` takes them.
+    by_kind : bool
+        Whether the plans returned are the best of each kind of pipeline (schedule, interleaved or not), whose
+        estimates err alike.
     close : float
         Share by which a way of circuits may be estimated longer than the best one and still be run.
     """
     if not len(plans):
         return []
-    priced = price_best(system, pricer, plans, objective, prices=prices, ways=ways)
+    priced = price_best(
+        system, pricer, plans, objective, prices=prices, ways=ways, turning_tasks=turning_tasks
+    )
     plans, found = priced.plans, priced.found
     least = found.values[objective]
     finite = np.isfinite(least)
@@ -207,7 +219,15 @@ def ranked(
     level = np.full(len(plans), np.iinfo(np.int64).max)
     level[finite] = np.floor(np.log(least[finite] / least[finite].min()) / NEAR_SHARE).astype(np.int64)
     ranks = np.lexsort((np.arange(len(plans)), least, passes, level))
-    order = ranks[: max(top, 1)]
+    if by_kind:
+        kind = plans["schedule"][ranks] * 2 + (plans["vpp"][ranks] > 1)
+        _, first = np.unique(np.where(plans["pp"][ranks] > 1, kind, -1), return_index=True)
+        first = first[np.argsort(least[ranks[first]], kind="stable")]
+        ranks = np.concatenate([ranks[first], np.delete(ranks, first)])
+    ranks = ranks[np.isfinite(least[ranks])]
+    # Where steps are small the engine can run more of what the estimate's error leaves open.
+    tasks = np.cumsum(task_count(pricer.config, plans.taken(ranks[:MOST_RUN]).whole, plans.base.steps_in_run))
+    order = ranks[: max(top, 1, int((np.broadcast_to(tasks, min(len(ranks), MOST_RUN)) <= FEW_TASKS).sum()))]
     staged = ranks[plans["pp"][ranks] > 1][:1]  # other schedules may do more for it than the estimate knows
     order = np.concatenate([order, staged[~np.isin(staged, order)]])
     return [
@@ -238,22 +258,30 @@ class Effort:
     choices: Mapping[str, tuple[int, ...]]
     """Values of a plan's columns that are tried in place of `workloads.search.plans.CHOICES`."""
     top: int
-    """Best plans that the engine runs."""
-    reschedule: bool
-    """Whether the best is run with the schedules that have no closed form too."""
+    """Kinds of pipelines of which the engine runs the best plan, as long as one is estimated shorter than
+    what it has reached."""
+    turning_tasks: int
+    """Tasks of a step up to which circuits may turn in it."""
 
 
-IN_ORDER = {"placement": (0,)}
-"""Ranks in the order in which `heliograph step` and a plan's text place them."""
-USUAL = Effort(choices=IN_ORDER, top=2, reschedule=False)
-"""Search of a comparison."""
+USUAL = Effort(
+    choices={"placement": (0,), "micro_batch": (1, 2, 4), "schedule": (0, 2)}, top=3, turning_tasks=16_384
+)
+"""Search of a comparison. Ranks stand in the order in which a plan's text places them, so that `heliograph
+step` runs the same; GPipe is left out, for 1F1B has its bubble and keeps less."""
 QUICK = Effort(
-    choices=IN_ORDER | {"micro_batch": (1, 2), "vpp": (1, 2, 4), "schedule": (0, 2), "zero": (0, 1, 3)},
+    choices={
+        "placement": (0,),
+        "micro_batch": (1, 2),
+        "schedule": (0, 2),
+        "vpp": (1, 2, 4),
+        "zero": (0, 1, 3),
+    },
     top=1,
-    reschedule=False,
+    turning_tasks=2_048,
 )
 """Search of a comparison that has to be quick."""
-CLOSE_WAYS = 0.1
+CLOSE_WAYS = 0.03
 """Ways of circuits that a comparison runs: those estimated at most this share longer than the best one."""
 
 
@@ -263,10 +291,33 @@ class BestPlan:
 
     winner: Candidate
     """Plan that the engine ran fastest."""
+    step_time_s: float
+    """Its step."""
     others: tuple[Candidate, ...]
     """Others that it ran, without their results."""
+    others_s: tuple[float, ...]
+    """Their steps; infinite where the engine refused one."""
     ranked: int
     """Plans that were ranked."""
+
+    def alone(self) -> BestPlan:
+        """Return the same without the trace and the tasks of its step."""
+        return dataclasses.replace(self, winner=dataclasses.replace(self.winner, result=None))
+
+    def record(self) -> dict[str, Any]:
+        """Return it as plain data, SI throughout."""
+        return {
+            "plan": plan_text(self.winner.plan),
+            "placement": self.winner.placement,
+            "step_time_s": self.step_time_s,
+            "estimated_step_time_s": self.winner.estimate[Objective.TIME],
+            "bound_s": self.winner.bound.step_time_s,
+            "plans_ranked": self.ranked,
+            "others": [
+                {"plan": plan_text(one.plan), "step_time_s": time_s}
+                for one, time_s in zip(self.others, self.others_s, strict=True)
+            ],
+        }
 
     @property
     def result(self) -> StepResult:
@@ -323,17 +374,29 @@ def best_plan(
         top=effort.top,
         prices=prices,
         ways=on_request,
+        turning_tasks=effort.turning_tasks,
         close=CLOSE_WAYS,
-    )[: effort.top]
-    found = [run_candidate(one, config, Objective.TIME, say, at_target) for one in candidates]
-    if effort.reschedule:
-        found = [rescheduled(one, config, Objective.TIME, say, at_target) for one in found]
+        by_kind=True,
+    )
+    found: list[Candidate] = []
+    best_s = np.inf
+    for one in candidates:
+        if one.estimate[Objective.TIME] >= best_s:
+            continue
+        found.append(run_candidate(one, config, Objective.TIME, say, at_target))
+        best_s = min(best_s, found[-1].value(Objective.TIME) if found[-1].result else np.inf)
     ran = [one for one in found if one.result is not None]
     if not ran:
         raise WorkloadError(no_plan(config.name, rejected, [one.refusal for one in found]))
     winner = min(ran, key=lambda one: one.value(Objective.TIME))
-    others = tuple(dataclasses.replace(one, result=None) for one in found if one is not winner)
-    return BestPlan(winner=winner, others=others, ranked=len(plans))
+    rest = [one for one in found if one is not winner]
+    return BestPlan(
+        winner=winner,
+        step_time_s=winner.value(Objective.TIME),
+        others=tuple(dataclasses.replace(one, result=None) for one in rest),
+        others_s=tuple(one.value(Objective.TIME) if one.result else math.inf for one in rest),
+        ranked=len(plans),
+    )
 
 
 def no_plan(model: str, rejected: Mapping[str, int], refusals: Sequence[str]) -> str:

@@ -30,7 +30,6 @@ from heliograph.report_page.colours import colours_of
 from heliograph.report_page.provenance import numbers, step_formulas
 from heliograph.simulation import wear_warnings
 from heliograph.tables import best_of, binding, precision_notes
-from workloads.plan.parallelism import plan_text
 
 DECIDING = (
     "step_time_s",
@@ -142,7 +141,7 @@ def page(name: str, study: Study, found: Compared, document: Mapping[str, Any]) 
         title=f"{comparison.config.name} on {size:,} accelerators: {len(records)} systems compared",
         asked=[
             *asked(name, study, document),
-            *([] if document.get("plan") else [("plan", plan_text(comparison.plan))]),
+            *([] if document.get("plan") else [("plan", "each system's own best")]),
         ],
         answers=answers,
         sections=sections,
