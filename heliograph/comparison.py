@@ -262,10 +262,15 @@ def build_systems(request: Request) -> Built:
 def choose_plan(request: Request, config: TransformerConfig, systems: Sequence[System]) -> Plan:
     """Return the plan of a request, or what the best plans of all systems share."""
     accelerators = systems[0].accelerators
-    if not request.plan:
+    if not request.plan and not _unsearched(request, config):
         return shared_plan(config, accelerators)
     memory_bytes = min(system.node().memory.capacity_bytes for system in systems)
     return plan_for(config, request.plan, accelerators=accelerators, memory_bytes=memory_bytes)
+
+
+def _unsearched(request: Request, config: TransformerConfig) -> bool:
+    """Return whether all systems take one default plan, for the estimate does not know the model's parts."""
+    return not request.plan and config.retrieval is not None
 
 
 def shared_plan(config: TransformerConfig, accelerators: int) -> Plan:
@@ -327,12 +332,13 @@ def compare(
     light = next((one for one in built if one.photonic), None)
     smallest = min(built, key=lambda one: one.node().memory.capacity_bytes)
     asked = plan_of(plan, model=config, system=smallest) if plan else None
-    spread = asked or shared_plan(config, built[0].accelerators)
+    alike = asked is not None or _unsearched(Request(), config)
+    spread = asked or choose_plan(Request(), config, built)
     request = Request(
         model=config.name,
         accelerators=smallest.accelerators,
         systems=tuple(one.name for one in built),
-        plan=plan_text(spread) if asked else "",
+        plan=plan_text(spread) if alike else "",
         gpu=built[0].gpu.name,
         basis=str(light.basis) if light else None,
         core=light.core_name if light else None,
@@ -343,7 +349,7 @@ def compare(
     kept = cache or TrainingCache(Path("results") / ".training")
     hardware = Built(systems=tuple(built), refused={})
     return _compared(
-        request, hardware, config, spread, search=search or not asked, cache=kept, progress=progress
+        request, hardware, config, spread, search=search or not alike, cache=kept, progress=progress
     )
 
 
@@ -376,6 +382,8 @@ def compare_request(
     config = model_of(request.model)
     built = build_systems(request)
     plan = choose_plan(request, config, built.systems)
+    if _unsearched(request, config):
+        request = replace(request, plan=plan_text(plan))
     return _compared(
         request, built, config, plan, search=True, cache=cache, progress=progress, stepped=stepped
     )

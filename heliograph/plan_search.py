@@ -260,12 +260,17 @@ class Effort:
     top: int
     """Kinds of pipelines of which the engine runs the best plan, as long as one is estimated shorter than
     what it has reached."""
+    most_tasks: int
+    """Tasks of a step beyond which a plan is left out, unless all have more."""
     turning_tasks: int
     """Tasks of a step up to which circuits may turn in it."""
 
 
 USUAL = Effort(
-    choices={"placement": (0,), "micro_batch": (1, 2, 4), "schedule": (0, 2)}, top=3, turning_tasks=16_384
+    choices={"placement": (0,), "micro_batch": (1, 2, 4), "schedule": (0, 2)},
+    top=3,
+    most_tasks=32_768,
+    turning_tasks=4_096,
 )
 """Search of a comparison. Ranks stand in the order in which a plan's text places them, so that `heliograph
 step` runs the same; GPipe is left out, for 1F1B has its bubble and keeps less."""
@@ -278,7 +283,8 @@ QUICK = Effort(
         "zero": (0, 1, 3),
     },
     top=1,
-    turning_tasks=2_048,
+    most_tasks=8_192,
+    turning_tasks=1_024,
 )
 """Search of a comparison that has to be quick."""
 CLOSE_WAYS = 0.03
@@ -361,6 +367,9 @@ def best_plan(
     base = system.planned(base)
     every = grid(base, system.accelerators, config.experts, effort.choices)
     plans, rejected = feasible(config, every, system.node().memory.capacity_bytes)
+    if len(plans):
+        tasks = np.broadcast_to(task_count(config, plans.whole, base.steps_in_run), len(plans))
+        plans = plans.taken(tasks <= max(effort.most_tasks, int(tasks.min())))
     say(f"estimating {len(plans):,} plans")
     on_request = tuple(
         one for one in modes(lighted.fabric, lighted.circuits) if one.turning is PortTiming.ON_REQUEST
