@@ -199,7 +199,7 @@ def test_a_default_plan_fits_every_format():
     assert len(found.results) == 2
 
 
-@pytest.mark.parametrize("options", [{"quick": True}, {"seed": 3}])
+@pytest.mark.parametrize("options", [{"seed": 3}])
 def test_options_of_training_are_refused_without_it(options):
     with pytest.raises(ParameterError, match="--accuracy"):
         Compare(**options)
