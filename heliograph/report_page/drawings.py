@@ -306,7 +306,7 @@ def _rule(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
 
 
 def _text(x: float, y: float, words: str, kind: str = "", fill: str = "") -> str:
-    painted = f' fill="{fill}"' if fill else ""
+    painted = f' style="fill:{fill}"' if fill else ""
     return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}"{painted}>{_said(words)}</text>'
 
 
