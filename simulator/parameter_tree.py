@@ -15,7 +15,7 @@ import itertools
 import math
 import re
 import typing
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache, cached_property
@@ -104,8 +104,24 @@ def value_at(obj: object, path: str, value: float | str) -> float | int | str | 
     ParameterError
         If the path fits no parameter or several, or the value is not of the parameter's kind.
     """
-    found = _converted(_find(obj, path), value)
-    return str(found.value) if isinstance(found, Enum) else found
+    return reader_of(obj, path)[1](value)
+
+
+def reader_of(obj: object, path: str) -> tuple[str, Callable[[float | str], float | int | str | None]]:
+    """Return the full path of a parameter, and what reads its values as `value_at` does, found once for many.
+
+    Raises
+    ------
+    ParameterError
+        If the path fits no parameter, or several.
+    """
+    leaf = _find(obj, path)
+
+    def read(value: float | str) -> float | int | str | None:
+        found = _converted(leaf, value)
+        return str(found.value) if isinstance(found, Enum) else found
+
+    return leaf.path, read
 
 
 def replace_at(obj: TreeT, path: str, value: float | str) -> TreeT:

@@ -262,7 +262,7 @@ class _Search:
 
     def _run(self, new: Mapping[str, Mapping[str, Value]], places: Mapping[str, int]) -> None:
         asked, store = self.asked, self.store
-        told = in_si(asked.work, new.values())
+        told = in_si(asked.work, list(new.values()))
         for (key, _), one in zip(new.items(), told, strict=True):
             store.add_member(self.sweep, places[key], key, one)
         finished = store.finished(retried=asked.means.retry_failed)

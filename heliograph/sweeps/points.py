@@ -8,7 +8,7 @@ import json
 import re
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -30,7 +30,7 @@ from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
 from simulator.engine.compiled.step import StepRuns
 from simulator.errors import HeliographError, ParameterError
-from simulator.parameter_tree import path_of, quantity, replace_at, value_at
+from simulator.parameter_tree import quantity, reader_of, replace_at
 from simulator.units import dimension_of
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.parallelism import plan_text
@@ -248,12 +248,25 @@ def _digest(value: object) -> str:
     return hashlib.sha256(json.dumps(plain(value), sort_keys=True).encode()).hexdigest()
 
 
+_Reader = tuple[str, Callable[[Value], Any]]
+"""Whole path of a parameter, and what reads its values."""
+
+
+def _reader(base: System | None, name: str) -> _Reader | None:
+    """Return path and reader of a parameter; None where there is no one system, or it has no such number."""
+    try:
+        return None if base is None else reader_of(base, name)
+    except ParameterError:  # a part, which is told by its name
+        return None
+
+
 class _Fragments:
     """Text of a point in its key, put together from that of its values, each resolved once."""
 
     def __init__(self, work: StepWork) -> None:
         self.work = work
         self._known: dict[tuple[str, Value], str] = {}
+        self._readers: dict[str, _Reader | None] = {}
         self._contexts: dict[tuple[tuple[str, Value], ...], str] = {}
         self._fixed = tuple(
             text
@@ -321,14 +334,14 @@ class _Fragments:
 
     def _change(self, name: str, value: Value) -> str:
         """Return the text of a changed number, by its whole path and in SI, or of a part."""
-        base = self.work.base
-        if base is not None:
+        if name not in self._readers:
+            self._readers[name] = _reader(self.work.base, name)
+        known = self._readers[name]
+        if known is not None:
             try:
-                path, found = path_of(base, name), value_at(base, name, value)
-            except HeliographError:
+                return f"{known[0]}={known[1](value)!r}"
+            except ParameterError:  # told by the point
                 pass
-            else:
-                return f"{path}={found!r}"
         unit = name.rpartition(".")[2]
         if isinstance(value, str) and dimension_of(unit) is not None:
             try:
@@ -453,25 +466,26 @@ def _kept(known: dict[object, KeptT], key: object, make: Callable[[], KeptT]) ->
     return found
 
 
-def in_si(work: Work, inputs: Iterable[Mapping[str, Value]]) -> list[dict[str, Value | None]]:
+def in_si(work: Work, inputs: Sequence[Mapping[str, Value]]) -> list[dict[str, Value | None]]:
     """Return the values of points in SI where they are numbers of the system, else as they are."""
     base = work.base if isinstance(work, StepWork) else None
+    readers = {name: _reader(base, name) for one in inputs[:1] for name in one if not is_context(name)}
     known: dict[tuple[str, Value], Value | None] = {}
     found = []
     for one in inputs:
         for item in one.items():
             if item not in known:
-                known[item] = _si(base, *item)
+                known[item] = _si(readers.get(item[0]), *item)
         found.append({name: known[name, value] for name, value in one.items()})
     return found
 
 
-def _si(base: System | None, name: str, value: Value) -> Value | None:
+def _si(reader: _Reader | None, name: str, value: Value) -> Value | None:
     if is_context(name):
         return value
-    if base is not None:
+    if reader is not None:
         try:
-            return value_at(base, name, value)
+            return reader[1](value)  # type: ignore[no-any-return]
         except ParameterError:  # a part, told by its name, or a value that fits nothing
             return value
     unit = name.rpartition(".")[2]
