@@ -6,6 +6,7 @@ from heliograph.sweeps.running import axis
 from heliograph.sweeps.space import Range, Space, values_in, zipped
 from heliograph.sweeps.study_file import read_study
 from simulator.errors import ParameterError
+from simulator.parameter_tree import path_of
 
 STUDY = """
 system = "photonic_packet"
@@ -109,7 +110,7 @@ def test_a_key_holds_what_is_resolved_however_it_is_written(light):
         work,
         {"laser_power_w": "2 mW"},
         {"laser_power_w": 0.002},
-        {"photonic.core.core.core.laser_power_w": "0.002 W"},
+        {path_of(light, "laser_power_w"): "0.002 W"},
         {"laser_power_w": "2.001 mW"},
     )
     assert one == other == third != more
