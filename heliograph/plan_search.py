@@ -35,8 +35,11 @@ from workloads.step.step import task_count
 NEAR_SHARE = 0.01
 """Estimates that differ by less than this share are alike: of these the plan with the fewest passes is run
 first; below the estimate's own error, a choice."""
-FEW_TASKS, MOST_RUN = 8_192, 12
+FEW_TASKS, MOST_RUN = 8_192, 24
 """Tasks in all that the engine runs, and plans at most, beyond those that are asked for."""
+DOUBT = 0.05
+"""Share by which a plan may be estimated longer than what the engine has reached and still be run: about the
+estimate's mean error, a choice."""
 CLOSE_SHARE = 0.5
 """Ways of circuits whose estimate is longer than the best one's by more than this share are not run."""
 
@@ -390,7 +393,7 @@ def best_plan(
     found: list[Candidate] = []
     best_s = np.inf
     for one in candidates:
-        if one.estimate[Objective.TIME] >= best_s:
+        if one.estimate[Objective.TIME] >= best_s * (1.0 + DOUBT):
             continue
         found.append(run_candidate(one, config, Objective.TIME, say, at_target))
         best_s = min(best_s, found[-1].value(Objective.TIME) if found[-1].result else np.inf)
