@@ -141,12 +141,18 @@ def page(name: str, study: Study, found: Compared, document: Mapping[str, Any]) 
         title=f"{comparison.config.name} on {size:,} accelerators: {len(records)} systems compared",
         asked=[
             *asked(name, study, document),
-            *([] if document.get("plan") else [("plan", "each system's own best")]),
+            *([] if document.get("plan") else [("plan", _own_plans(records))]),
         ],
         answers=answers,
         sections=sections,
         formulas=formulas,
     )
+
+
+def _own_plans(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return in words that each system ran its own plan, with the plan where all ran the same."""
+    plans = dict.fromkeys(str(record["plan"]) for record in records)
+    return "each system's own best" + (f": {next(iter(plans))}" if len(plans) == 1 else "")
 
 
 def columns(
