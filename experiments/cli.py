@@ -15,7 +15,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from heliograph import __version__
-from simulator.errors import ClippingWarning, HeliographError, ParameterError, SuspectWarning, nearest
+from simulator.errors import (
+    ClippingWarning,
+    HeliographError,
+    LimitWarning,
+    ParameterError,
+    SuspectWarning,
+    nearest,
+)
 
 if TYPE_CHECKING:
     from experiments.study import Result, Study
@@ -78,6 +85,11 @@ COMMANDS = MappingProxyType(
             "experiments.rescue:RankRescues",
             "rank what rescues a core's precision by energy at equal signal over noise",
             files="rescue",
+        ),
+        "core parts": Command(
+            "experiments.core_parts:RankParts",
+            "rank the parts of a core by energy at equal signal over noise",
+            files="parts",
         ),
         "network links": Command("experiments.network.links:Links", "load of every link over a step"),
         "network breakeven": Command(
@@ -433,10 +445,16 @@ def _drop_output() -> None:
 
 
 def _sentences(messages: Sequence[Warning | str]) -> list[str]:
-    """Return each warning once, and of converters that clip only the worst."""
+    """Return each warning once, and of each limit and of converters that clip only the worst."""
     clipping = [one for one in messages if isinstance(one, ClippingWarning)]
-    others = [one for one in messages if isinstance(one, SuspectWarning) and one not in clipping]
+    limits = [one for one in messages if isinstance(one, LimitWarning)]
+    told = (*clipping, *limits)
+    others = [one for one in messages if isinstance(one, SuspectWarning) and one not in told]
     found = list(dict.fromkeys(str(one) for one in others))
+    for limit in dict.fromkeys(one.limit for one in limits):
+        alike_limits = [one for one in limits if one.limit == limit]
+        several = " (the worst of several)" if len({str(one) for one in alike_limits}) > 1 else ""
+        found.append(f"{max(alike_limits, key=lambda one: one.excess)}{several}")
     if clipping:
         alike = " (the worst of several)" if len({str(one) for one in clipping}) > 1 else ""
         found.append(f"{max(clipping, key=lambda one: one.share)}{alike}")

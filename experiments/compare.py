@@ -15,7 +15,7 @@ from heliograph.comparison import Comparison, Request, build_systems, compare_re
 from heliograph.records import new_run_directory
 from heliograph.registry import model_named
 from heliograph.report import ReportTable, format_si, report_row
-from heliograph.sanity_checks import light_limits
+from heliograph.sanity_checks import limits_told, worst_limits
 from heliograph.simulation import wear_warnings
 from heliograph.tables import best_of, comparison_rows, deciding_table, precision_notes
 from simulator.errors import ParameterError
@@ -108,8 +108,7 @@ def plans_told(comparison: Comparison) -> list[Block]:
 def passed_limits(comparison: Comparison) -> list[str]:
     """Return a sentence for each limit of light and size that a photonic system passes, in short lines."""
     units = [one.system.photonic for one in comparison.results if one.system.photonic is not None]
-    said = dict.fromkeys(sentence for unit in units for sentence in light_limits(unit))
-    return [fill(f"Beyond a limit: {sentence}.", LINE) for sentence in said]
+    return [fill(f"Beyond a limit: {passed}.", LINE) for passed in worst_limits(units)]
 
 
 def refusals(reasons: Mapping[str, str]) -> list[str]:
@@ -175,12 +174,11 @@ class Compare(Study):
 
     def run(self, progress: Progress) -> Compared:
         """Return the comparison; its directory is reserved when the steps have run, before the training."""
-        return Compared(
-            comparison=compare_request(
+        with limits_told():
+            comparison = compare_request(
                 self.request(),
                 cache=progress.training,
                 progress=progress,
                 stepped=lambda one: reserve(one, progress.directory),
-            ),
-            detail=self.detail,
-        )
+            )
+        return Compared(comparison=comparison, detail=self.detail)

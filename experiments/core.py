@@ -19,7 +19,7 @@ from heliograph.parameters import Parameter, parameters_of
 from heliograph.precision import ROWS, PrecisionRow, model_products, precision_table
 from heliograph.registry import core_named
 from heliograph.report import ReportRow, ReportTable, format_quantity, format_si, prefix_of
-from heliograph.sanity_checks import light_limits
+from heliograph.sanity_checks import light_limits, limits_told
 from heliograph.style import PALETTE, REFERENCE, label, linear_width, new_figure, signed_ticks, styled
 from heliograph.system_names import DEFAULT_OPERANDS
 from heliograph.systems import build_system
@@ -947,5 +947,6 @@ class OneCore(Study):
 
     def run(self, progress: Progress) -> CoreResult:
         """Return energy, precision and sensitivities of the core."""
-        built = bench(self.name, assignments=self.settings, tokens=self.tokens, **self.replaced.given())
-        return study(built, self.operands)
+        with limits_told():
+            built = bench(self.name, assignments=self.settings, tokens=self.tokens, **self.replaced.given())
+            return study(built, self.operands)

@@ -186,6 +186,12 @@ def is_measured(value: object) -> bool:
     return isinstance(value, str) and any(_is_file(one) for one in value.split(JOIN))
 
 
+def fitting_parts(system: object, path: str) -> list[str]:
+    """Return the names of the parts that fit a place, told as `place_for` takes it; none if it is none."""
+    place = place_for(system, path)
+    return [] if place is None else _fitting(place)
+
+
 def names_part(value: object) -> bool:
     """Return whether a value of an assignment is written as a name or file and not as a number."""
     return is_measured(value) or (

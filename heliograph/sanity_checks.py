@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from heliograph.parameters import beyond_range
 from heliograph.report import format_quantity
 from optical.accelerator import PhotonicUnit
-from optical.devices import Converter
-from optical.devices.light_limits import LitChip, limits_of
+from optical.devices import ABSORPTION, Converter
+from optical.devices.light_limits import LitChip, Passed, limits_of
 from optical.devices.limits import sampling_floor_j, snr_from_bits
 from optical.execution.precision import predicted
-from simulator.errors import ParameterError, RangeWarning, SuspectWarning
+from simulator.errors import LimitWarning, ParameterError, RangeWarning, SuspectWarning
 from simulator.operands.statistics import OperandKind, operands_of
 from simulator.operators import Phase
 from simulator.parameter_tree import get_at
@@ -29,9 +32,6 @@ BIT_DB = 6.02
 """Signal over noise of one more effective bit."""
 UNIFORM_SQUARE = 1.0 / 9.0
 """Mean square of a product of two operands that are even over their range, full scale being 1."""
-
-RETICLE_M2 = 26e-3 * 33e-3
-"""Field that a scanner exposes at once: 26 mm by 33 mm (ASML NXT:2000i)."""
 
 FAR = 100.0
 """Factor by which a number without a unit must differ from what stood there for a warning; dimensionless."""
@@ -70,8 +70,8 @@ def warn_of_unit(system: object, key: str, text: float | str) -> None:
     warnings.warn(msg, SuspectWarning, stacklevel=3)
 
 
-def light_limits(unit: PhotonicUnit) -> tuple[str, ...]:
-    """Return a sentence for each limit of light and size that a photonic unit passes.
+def light_limits(unit: PhotonicUnit) -> tuple[Passed, ...]:
+    """Return each limit of light and size that a photonic unit passes, with its sentence.
 
     Parameters
     ----------
@@ -91,14 +91,23 @@ def light_limits(unit: PhotonicUnit) -> tuple[str, ...]:
             lines=lines,
             line_w=core.laser_power_w,
             coupled_w=core.laser_power_w * ratio_from_db(-core.laser.coupling_loss_db),
-            feed_m=core.layout.feed_length_m if hasattr(core, "layout") else 0.0,
-            linear_db_per_m=core.waveguide.loss_db_per_m,
-            rings=hasattr(core, "router"),
+            feed=core.feed.name,
+            absorbed_db=_absorbed_db(core),
+            ring_w=getattr(core, "ring_line_w", 0.0),
             detector_a=2.0 * responsivity * lines * received_w,
-            area_m2=unit.area_m2,
             comb_line_w=core.comb.line_w if hasattr(core, "comb") else None,
+            cluster_m2=unit.cluster_footprint_m2,
+            field_m2=unit.electronics.link.field_area_m2,
+            words_bytes_per_s=unit.words_bytes_per_s,
+            buffer_bytes_per_s=unit.buffer_bytes_per_s,
         )
     )
+
+
+def _absorbed_db(core: Any) -> float:  # noqa: ANN401 - any core
+    """Return the loss by bright light on the path of a core."""
+    link = core.link if hasattr(core, "link") else core.channels[-1]
+    return math.fsum(one.loss_db for one in link.elements if one.name == ABSORPTION)
 
 
 def warn_of_system(name: str, system: object, unit: PhotonicUnit | None) -> None:
@@ -120,8 +129,8 @@ def warn_of_system(name: str, system: object, unit: PhotonicUnit | None) -> None
         warnings.warn(sentence, RangeWarning, stacklevel=3)
 
 
-def warn_of_chip(name: str, unit: PhotonicUnit, area_m2: float) -> None:
-    """Warn of a chip that is better than whole chips of today, or too large.
+def warn_of_chip(name: str, unit: PhotonicUnit) -> None:
+    """Warn of a chip that is better than whole chips of today, or passes a limit of light or size.
 
     Parameters
     ----------
@@ -129,22 +138,30 @@ def warn_of_chip(name: str, unit: PhotonicUnit, area_m2: float) -> None:
         Name of the system.
     unit : PhotonicUnit
         Photonic part of an accelerator, its laser and number of cores as they run.
-    area_m2 : float
-        Die area of an accelerator.
     """
     sentence = chip_warning(name, unit)
     if sentence is not None:
         warnings.warn(sentence, SuspectWarning, stacklevel=3)
-    if area_m2 > RETICLE_M2:
-        warnings.warn(reticle_warning(name, area_m2), RangeWarning, stacklevel=3)
+    for passed in light_limits(unit):
+        told = f"'{name}' passes a limit: {passed}"
+        warnings.warn(LimitWarning(told, passed.limit, passed.excess), stacklevel=3)
 
 
-def reticle_warning(name: str, area_m2: float) -> str:
-    """Return one sentence about an accelerator whose die no lithography exposes at once."""
-    return (
-        f"an accelerator of '{name}' has a die of {format_quantity(area_m2, 'm^2')}, and a scanner "
-        f"exposes {format_quantity(RETICLE_M2, 'm^2')} at once; take --basis area, or fewer cores"
-    )
+@contextmanager
+def limits_told() -> Iterator[None]:
+    """Silence the warnings of limits, for what tells them itself."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LimitWarning)
+        yield
+
+
+def worst_limits(units: Iterable[PhotonicUnit]) -> tuple[Passed, ...]:
+    """Return each limit that any of several units passes once, as the worst of them does."""
+    worst: dict[str, Passed] = {}
+    for passed in (one for unit in units for one in light_limits(unit)):
+        if passed.limit not in worst or passed.excess > worst[passed.limit].excess:
+            worst[passed.limit] = passed
+    return tuple(worst.values())
 
 
 def converter_warning(name: str, unit: PhotonicUnit) -> str | None:

@@ -587,7 +587,7 @@ def _warned(system: System) -> System:
 
 def _warn_of_chip(system: System) -> None:
     if system.photonic is not None:
-        warn_of_chip(system.name, system.photonic, system.accelerator_area_m2())
+        warn_of_chip(system.name, system.photonic)
 
 
 def _path(system: System, change: Change) -> str:

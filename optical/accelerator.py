@@ -148,7 +148,8 @@ class PhotonicUnit:
     *Floor plan.* Photonic and electronic dies are stacked, so that a cluster covers the larger of its two
     areas, and has its share of the buffer beside it. A word on its way to a converter crosses the cluster, a
     byte from or to memory the die; each way is the mean one between two points of a square. More than a
-    scanner's field is several dies, and bytes of memory then cross from one to another.
+    scanner's field is several dies: bytes of memory then cross from one to another, which takes energy, time,
+    area and packaging. Dies with a defect are not sold unless spare clusters take over (`DieYield`).
 
     *Whole chip.* Regulators lose a share of all that the unit draws. What parts do not explain of built chips
     is `overhead`, a factor on all power and energy of the unit, static and dynamic, regulators included; the
@@ -299,7 +300,18 @@ class PhotonicUnit:
     @property
     def footprint_m2(self) -> float:
         """Area of all clusters, dies stacked."""
-        return self.cluster_footprint_m2 * self.cores / self.core.cluster
+        return self.cluster_footprint_m2 * self._built
+
+    @property
+    def _built(self) -> float:
+        """Clusters that are built, spares included."""
+        return self.cores / self.core.cluster * (1.0 + self.electronics.die_yield.spares)
+
+    @property
+    def die_yield(self) -> float:
+        """Share of dies that have as many working clusters as are used of them, 0 to 1."""
+        used = math.ceil(self.cores / self.core.cluster / self.dies)
+        return self.electronics.die_yield.share(used, self.cluster_footprint_m2)
 
     @property
     def dies(self) -> int:
@@ -322,6 +334,11 @@ class PhotonicUnit:
         return self.electronics.ports.bandwidth_bytes_per_s(self.sram_bytes)
 
     @property
+    def words_bytes_per_s(self) -> float:
+        """Rate at which all cores fetch words at full load."""
+        return self.cores * self.core.operand_bytes_per_symbol * self.core.symbol_rate_hz
+
+    @property
     def calibration_duty(self) -> float:
         """Share of the time that calibrations take, 0 to 1."""
         return self.core.calibration.time_s / self.calibration_interval_s
@@ -341,13 +358,14 @@ class PhotonicUnit:
         leaves = self.core.cluster * (self._converters("dac") + self._converters("adc"))
         tree_w = more.wire.clock_w(leaves, self.cluster_footprint_m2, rate_hz)
         parts: dict[str, Amount] = {part: self.cores * power for part, power in static_w(self.listed).items()}
-        return parts | {
+        shared: dict[str, Amount] = {
             "sram leakage": self.sram.bank_static_w * self.sram_bytes / self.sram.bank_bytes,
             "modulator bias": more.bias.power_w * self.cores * self._modulators,
             "gain stage": more.gain.symbol_energy_j * rate_hz * self.cores * self._converters("adc"),
             "control": more.sequencer.power_w * clusters,
             "clock": (more.clock.power_w + tree_w) * clusters,
         }
+        return _added(parts, shared)
 
     def static_parts_w(self) -> dict[str, float]:
         """Return the power drawn all the time by part."""
@@ -362,9 +380,8 @@ class PhotonicUnit:
     def power_breakdown_w(self) -> dict[str, float]:
         """Return the power at full load by part, without the memory."""
         one = full_load_w(self.listed, self.core.full_load)
-        rate = self.cores * self.core.operand_bytes_per_symbol * self.core.symbol_rate_hz
         dynamic: dict[str, Amount] = {part: self.cores * power for part, power in one.items()}
-        dynamic = _added(dynamic, self._feeding_j(rate, 0.0))
+        dynamic = _added(dynamic, self._feeding_j(self.words_bytes_per_s, 0.0))
         found = single(self._whole(_added(self._static_bare_w(), dynamic)))
         return found | ({"idle": self._paid.idle_w} if self._paid.idle_w else {})
 
@@ -390,7 +407,15 @@ class PhotonicUnit:
     def area_breakdown_m2(self) -> dict[str, float]:
         """Return the die area by part."""
         one = area_m2(self.listed, Domain.PHOTONIC) | area_m2(self.listed, Domain.ELECTRONIC)
-        return {part: self.cores * area for part, area in one.items()} | self._more_area_m2()
+        found = {part: self.cores * area for part, area in one.items()} | self._more_area_m2()
+        spares = self.electronics.die_yield.spares * math.fsum(found.values())
+        found |= {"spares": spares} if spares else {}
+        return found | ({"die links": self._links_area_m2} if self.dies > 1 else {})
+
+    @property
+    def _links_area_m2(self) -> float:
+        """Area of the links of all dies, which stands at their edges beside the clusters."""
+        return self.dies * self.electronics.link.area_m2 if self.dies > 1 else 0.0
 
     @property
     def area_m2(self) -> float:
@@ -399,10 +424,18 @@ class PhotonicUnit:
 
     @property
     def price_usd(self) -> float:
-        """Price of the dies; prices per area are assumed, see the table."""
-        photonic = self.cores * math.fsum(area_m2(self.listed, Domain.PHOTONIC).values())
+        """Price of the dies and of joining them; prices per area are assumed, see the table.
+
+        Notes
+        -----
+        The price per area is that of dies with the yield `DieYield.reference`; dies of less cost more.
+        """
+        built = 1.0 + self.electronics.die_yield.spares
+        photonic = self.cores * built * math.fsum(area_m2(self.listed, Domain.PHOTONIC).values())
         electronic = self.area_m2 - photonic
-        return photonic * self.photonic_die.price_usd_per_m2 + electronic * self.cmos_die.price_usd_per_m2
+        bare = photonic * self.photonic_die.price_usd_per_m2 + electronic * self.cmos_die.price_usd_per_m2
+        joining = self.dies * self.electronics.link.package_usd if self.dies > 1 else 0.0
+        return bare * self.electronics.die_yield.reference / self.die_yield + joining
 
     def resized(self, cores: int) -> PhotonicUnit:
         """Return the same unit with other cores and the buffer in proportion."""
@@ -452,14 +485,16 @@ class PhotonicUnit:
 
         Notes
         -----
-        Cores, buffer and memory overlap (double buffering): the longest of the three is the time. A core that
-        is loaded waits for it. Every word that a DAC converts is read from the buffer; every byte from or to
-        memory is written to and read from it once. Penalties slow the cores, whose energy stays, and so do
-        calibrations, in which cores draw what they draw at work.
+        Cores, buffer and memory with the links between dies on its way overlap (double buffering): the
+        longest of the three is the time. A core that is loaded waits for it. Every word that a DAC converts
+        is read from the buffer; every byte from or to memory is written to and read from it once. Penalties
+        slow the cores, whose energy stays, and so do calibrations, in which cores draw what they draw at
+        work.
         """
         work = self.core.work(operator, self.cores)
         moved_bytes = memory_traffic_bytes(operator, self.sram_bytes / 2.0)
-        memory_s = self.memory.time_s(moved_bytes)
+        crossing_s = moved_bytes * self.electronics.link.crossing_s_per_byte(self.dies)
+        memory_s = larger(self.memory.time_s(moved_bytes), crossing_s)
         buffer_s = (work.operand_bytes + 2.0 * moved_bytes) / self.buffer_bytes_per_s
         busy_s = self._paid.in_company_s(work.time_s, operator) * self._paid.lag
         cores_s = busy_s / (1.0 - self.calibration_duty)

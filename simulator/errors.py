@@ -41,6 +41,27 @@ class RangeWarning(SuspectWarning):
     """A number beyond the range of its row, or beyond what is made; one sentence, no failure."""
 
 
+class LimitWarning(RangeWarning):
+    """A limit of light or size that a chip passes."""
+
+    def __init__(self, sentence: str, limit: str, excess: float) -> None:
+        super().__init__(sentence, limit, excess)
+
+    def __str__(self) -> str:
+        """Return the sentence."""
+        return str(self.args[0])
+
+    @property
+    def limit(self) -> str:
+        """Name of the limit."""
+        return str(self.args[1])
+
+    @property
+    def excess(self) -> float:
+        """What is asked over what is possible."""
+        return float(self.args[2])
+
+
 class ClippingWarning(SuspectWarning):
     """An output converter that clips more than the quick execution of a sum follows."""
 

@@ -504,7 +504,7 @@ def homodyne_processor(record: Record, claim: Claim, found: re.Match[str]) -> tu
     core = default_homodyne()
     core = dataclasses.replace(core, rows=int(size[1]), columns=int(size[2]), symbol_rate_hz=rate_hz)
     unsettled = math.exp(-2.0 * math.pi * bandwidth_hz / rate_hz)
-    modulator = device_table().build(Modulator, "mzm")
+    modulator = device_table().build(Modulator, "mzm_quoted")
     swing_db = 2.0 * db_from_ratio((1.0 + unsettled) / (1.0 - unsettled))
     modulator = dataclasses.replace(
         modulator,

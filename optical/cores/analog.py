@@ -35,6 +35,7 @@ from optical.devices import (
     Photodetector,
     PulsedLaser,
     RingModulator,
+    Routing,
     Sampler,
     Soa,
     Tia,
@@ -68,8 +69,12 @@ from simulator.errors import ParameterError
 from simulator.operators import Phase, Products
 from simulator.units import SPEED_OF_LIGHT_M_PER_S, ratio_from_db
 
+DEFAULT_MODULATOR = "mzm_tfln_5mm"
 DRIVER = "driver_sige_2025"
-"""Driver of modulators where nobody names another."""
+DEFAULT_FEED = "waveguide_sin_2014"
+"""Modulator, driver and feed where nobody names others, the same in all cores: of the described parts whose
+losses are published those that take least energy in the default core at the precision of fp8
+(`heliograph core parts`)."""
 GRADIENTS = (Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)
 """Phases whose products are gradients."""
 
@@ -150,7 +155,9 @@ class AnalogCore(Array):
     branch: PassiveElement = shipped(PassiveElement, "y_branch")
     """One stage of splitting."""
     waveguide: Waveguide = shipped(Waveguide, "si_waveguide")
-    """All routing."""
+    """Routing within the array."""
+    feed: Waveguide = shipped(Waveguide, DEFAULT_FEED, named_parts_table)
+    """What carries all light from the coupling to the array, and operands from core to core."""
     dac: Converter = shipped(Converter, "dac")
     """Operand converter, one per modulator."""
     driver: Driver | None = None
@@ -314,6 +321,25 @@ class AnalogCore(Array):
     def source(self, lines: int = 1) -> Source:
         """Return the light of the source, behind an amplifier that so many lines share if there is one."""
         return source_of(self.laser, self.laser_power_w, lines=lines, amplifier=self.amplifier)
+
+    def coupled_line_w(self, lines: int = 1) -> float:
+        """Return the power of one line behind the coupling into the chip, amplified if it is."""
+        return self.source(lines).launch_w * ratio_from_db(-self.laser.coupling_loss_db)
+
+    def routing(
+        self, *, feed_m: float, array_m: float, lines: int = 1, guides: float, routes: int = 0
+    ) -> Routing:
+        """Return the waveguides of a core with light of its power in them, as `Routing` describes them."""
+        return Routing(
+            feed=self.feed,
+            feed_m=feed_m,
+            array=self.waveguide,
+            array_m=array_m,
+            light_w=lines * self.coupled_line_w(lines),
+            lines=lines,
+            guides=guides,
+            routes=routes,
+        )
 
     @property
     def weight_noise(self) -> Mapping[str, float]:

@@ -19,6 +19,7 @@ from functools import cache, cached_property
 from typing import ClassVar
 
 from optical.cores.analog import (
+    DEFAULT_MODULATOR,
     AnalogCore,
     converter_parts,
     crossing_mixing,
@@ -51,6 +52,7 @@ from optical.devices import (
     shipped,
 )
 from optical.devices.limits import TELECOM_WAVELENGTH_M
+from optical.devices.named_parts import named_parts_table
 from optical.execution import AnalogSpec, Shot
 from optical.noise import Chip, Element, LinkBudget, elements_of
 from simulator.amounts import ceiling
@@ -97,7 +99,7 @@ class Crossbar(AnalogCore):
     """Law from which shot noise is drawn."""
     comb: Comb = shipped(Comb, "micro_comb")
     """Source of the lines."""
-    modulator: Modulator = shipped(Modulator, "mzm")
+    modulator: Modulator = shipped(Modulator, DEFAULT_MODULATOR, named_parts_table)
     """One per line of a row, and of a column."""
     router: RingRouter = shipped(RingRouter, "ring_router")
     """Two per modulator: drop the line, and add it again."""
@@ -191,6 +193,11 @@ class Crossbar(AnalogCore):
         return lines_around(middle_m, self.wavelengths, self.line_spacing_hz)
 
     @property
+    def ring_line_w(self) -> float:
+        """Power of a line at a router: its operand's share of its row, or column, behind the splitters."""
+        return self.coupled_line_w(self.wavelengths) / (2.0 * min(self.rows, self.columns))
+
+    @property
     def path(self) -> tuple[Element, ...]:
         """Losses from source to detector, for the operand and node that lose most.
 
@@ -203,7 +210,7 @@ class Crossbar(AnalogCore):
         """
         side = max(self.rows, self.columns)
         splits = math.ceil(math.log2(side)) + math.ceil(math.log2(self.broadcast)) + 1
-        length_m = self.layout.feed_length_m + side * math.sqrt(self.node_area_m2)
+        routes = 1 if self.broadcast_m else 0
         found = (
             ("coupling", 1, self.laser.coupling_loss_db),
             (self.router.name, 2, self.router.insertion_loss_db),
@@ -213,8 +220,14 @@ class Crossbar(AnalogCore):
             (self.crossing.name, side - 1, self.crossing.insertion_loss_db),
             (self.phase_shifter.name, 1, self.phase_shifter.loss_db(QUARTER_TURN_RAD)),
             (self.coupler.name, 1, self.coupler.insertion_loss_db),
-            (self.waveguide.name, 1, self.waveguide.loss_db_per_m * length_m),
-            ("broadcast route", 1, self.waveguide.loss_db_per_m * self.broadcast_m),
+            *self.routing(
+                feed_m=self.layout.feed_length_m,
+                array_m=side * math.sqrt(self.node_area_m2),
+                lines=self.wavelengths,
+                guides=2.0 * side,
+                routes=routes,
+            ).losses,
+            ("broadcast route", 1, self.feed.loss_db_per_m * self.broadcast_m),
         )
         return elements_of(found)
 
@@ -330,9 +343,8 @@ def default_crossbar() -> Crossbar:
 
     Notes
     -----
-    The laser's power, 45 mW per line, is our choice: for evenly spread operands the receiver then adds
-    about as much noise as the ADC does, so that neither is paid for in vain (a test holds this to a factor
-    of two).
+    The laser's power, 45 mW per line, is our choice: with more no cluster stands under the power of an H100
+    beside its memory (a test says so). Receivers then add 8 times the noise of the ADC.
     """
     return Crossbar(
         name="crossbar",

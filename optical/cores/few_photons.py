@@ -8,8 +8,13 @@ import math
 from optical.cores.homodyne import Homodyne
 from optical.execution import AnalogSpec
 from simulator.checks import check_positive
-from simulator.errors import ParameterError
+from simulator.errors import LinkError, ParameterError
 from simulator.operators import Phase
+
+SETTLED = 1e-12
+"""How closely photons are found, relative."""
+MOST_ROUNDS = 200
+"""Divisions after which light is taken to be lost in its waveguides."""
 
 
 def lit_for(core: Homodyne, photons_per_mac: float, *, mean_square: float) -> Homodyne:
@@ -28,18 +33,25 @@ def lit_for(core: Homodyne, photons_per_mac: float, *, mean_square: float) -> Ho
     ------
     ParameterError
         If a number is out of range.
+    LinkError
+        If its waveguides absorb the light that would be needed.
 
     Notes
     -----
-    Photons are proportional to power, so one division solves for it. The wavelength does not enter: what is
-    detected is counted in electrons.
+    Photons are proportional to power but for what bright light loses in its waveguides, so that the division
+    is repeated. The wavelength does not enter: what is detected is counted in electrons.
     """
     for name, value in (("photons_per_mac", photons_per_mac), ("mean_square", mean_square)):
         if not 0.0 < value < math.inf:
             msg = f"{name} must be positive and finite; got {value:g}"
             raise ParameterError(msg)
-    power_w = core.laser_power_w * photons_per_mac / core.photoelectrons_per_mac(mean_square)
-    return dataclasses.replace(core, laser_power_w=power_w)
+    for _ in range(MOST_ROUNDS):
+        found = core.photoelectrons_per_mac(mean_square)
+        if math.isclose(found, photons_per_mac, rel_tol=SETTLED):
+            return core
+        core = dataclasses.replace(core, laser_power_w=core.laser_power_w * photons_per_mac / found)
+    msg = f"'{core.name}' guides no light that gives {photons_per_mac:g} photons; its waveguides absorb it"
+    raise LinkError(msg)
 
 
 def shot_limited(core: Homodyne) -> AnalogSpec:

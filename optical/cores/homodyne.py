@@ -19,6 +19,7 @@ from functools import cache, cached_property
 from typing import ClassVar
 
 from optical.cores.analog import (
+    DEFAULT_MODULATOR,
     AnalogCore,
     converter_parts,
     crossing_mixing,
@@ -46,6 +47,7 @@ from optical.devices import (
     PulsedLaser,
     shipped,
 )
+from optical.devices.named_parts import named_parts_table
 from optical.execution import AnalogSpec, Shot
 from optical.noise import (
     UNIFORM_MEAN_SQUARE,
@@ -90,7 +92,7 @@ class Homodyne(AnalogCore):
     """Law from which shot noise is drawn."""
     laser: Laser | PulsedLaser = shipped(PulsedLaser, "carved_laser")
     """Source of all light, by default of a pulse for each symbol."""
-    modulator: Modulator = shipped(Modulator, "mzm")
+    modulator: Modulator = shipped(Modulator, DEFAULT_MODULATOR, named_parts_table)
     """One per row and per column."""
     phase_shifter: PhaseShifter | Heater | CapacitiveShifter | CarrierShifter = shipped(
         PhaseShifter, "phase_shifter"
@@ -151,7 +153,6 @@ class Homodyne(AnalogCore):
     def path(self) -> tuple[Element, ...]:
         """Losses from source to detector, for the operand and node that lose most."""
         side, splits = max(self.rows, self.columns), math.ceil(math.log2(max(self.rows, self.columns))) + 1
-        length_m = self.layout.feed_length_m + side * math.sqrt(self.node_area_m2)
         found = (
             ("coupling", 1, self.laser.coupling_loss_db),
             (self.modulator.name, 1, self.modulator_loss_db),
@@ -159,7 +160,11 @@ class Homodyne(AnalogCore):
             (self.crossing.name, side - 1, self.crossing.insertion_loss_db),
             (self.phase_shifter.name, 1, self.phase_shifter.loss_db(QUARTER_TURN_RAD)),
             (self.coupler.name, 1, self.coupler.insertion_loss_db),
-            (self.waveguide.name, 1, self.waveguide.loss_db_per_m * length_m),
+            *self.routing(
+                feed_m=self.layout.feed_length_m,
+                array_m=side * math.sqrt(self.node_area_m2),
+                guides=2.0 * side,
+            ).losses,
         )
         return elements_of(found)
 
@@ -304,7 +309,7 @@ def default_homodyne() -> Homodyne:
 
     Notes
     -----
-    The laser's power, 120 mW on the mean of its pulses, is our choice: noise of evenly spread operands is
+    The laser's power, 200 mW on the mean of its pulses, is our choice: noise of evenly spread operands is
     then within a factor of two of the ADC's.
     """
     return Homodyne(
@@ -313,5 +318,5 @@ def default_homodyne() -> Homodyne:
         symbol_rate_hz=to_si("symbol_rate_hz", 10.0, "GHz"),
         integration_symbols=512,
         outputs_per_adc=64,
-        laser_power_w=to_si("laser_power_w", 120.0, "mW"),
+        laser_power_w=to_si("laser_power_w", 200.0, "mW"),
     )

@@ -21,6 +21,7 @@ from functools import cache, cached_property
 from typing import ClassVar
 
 from optical.cores.analog import (
+    DEFAULT_MODULATOR,
     AnalogCore,
     converter_parts,
     readout_parts,
@@ -45,12 +46,14 @@ from optical.devices import (
     Part,
     Per,
     Photodetector,
+    Routing,
     Sampler,
     Tia,
     bytes_of_bits,
     programmable_table,
     shipped,
 )
+from optical.devices.named_parts import named_parts_table
 from optical.execution import AnalogSpec
 from optical.noise import (
     UNIFORM_MEAN_SQUARE,
@@ -184,7 +187,7 @@ class MziMesh(AnalogCore):
     """Share of it that goes to the receivers' local oscillators, 0 to 1; a design choice."""
     configuration: Configuration = Configuration.IDEAL
     """Whether phases allow for the errors of the couplers, which a calibration has measured."""
-    modulator: Modulator = shipped(Modulator, "mzm")
+    modulator: Modulator = shipped(Modulator, DEFAULT_MODULATOR, named_parts_table)
     """One per input."""
     coupler: MeshCoupler = shipped(MeshCoupler, "mesh_coupler", programmable_table)
     """Two per interferometer."""
@@ -252,17 +255,25 @@ class MziMesh(AnalogCore):
         return math.ceil(math.log2(self.ports)) + 1
 
     @property
+    def guided(self) -> Routing:
+        """Waveguides of the signal; the oscillators' share leaves it behind the feed."""
+        return self.routing(
+            feed_m=self.layout.feed_length_m,
+            array_m=self.depth * self.layout.stage_length_m,
+            guides=float(self.ports),
+        )
+
+    @property
     def path(self) -> tuple[Element, ...]:
         """Losses of the signal from source to detector."""
         each_db = 2.0 * (self.coupler.insertion_loss_db + self.heater.loss_db(MEAN_PHASE_RAD))
-        length_m = self.layout.feed_length_m + self.depth * self.layout.stage_length_m
         return elements_of(
             (
                 ("coupling", 1, self.laser.coupling_loss_db),
                 (self.modulator.name, 1, self.modulator_loss_db),
                 (self.branch.name, self.splits, self.branch.insertion_loss_db),
                 ("interferometer", self.depth, each_db),
-                (self.waveguide.name, 1, self.waveguide.loss_db_per_m * length_m),
+                *self.guided.losses,
             )
         )
 
@@ -273,7 +284,9 @@ class MziMesh(AnalogCore):
         return OscillatorBudget(
             elements=self.path,
             split=self.ports,
-            oscillator_loss_db=self.laser.coupling_loss_db + self.splits * self.branch.insertion_loss_db,
+            oscillator_loss_db=self.laser.coupling_loss_db
+            + self.guided.feed_db
+            + self.splits * self.branch.insertion_loss_db,
             launch_w=source.launch_w,
             oscillator_share=self.oscillator_share,
             length=self.ports,
@@ -421,5 +434,5 @@ def default_mesh() -> MziMesh:
     return MziMesh(
         ports=32,
         symbol_rate_hz=to_si("symbol_rate_hz", 5.0, "GHz"),
-        laser_power_w=to_si("laser_power_w", 70.0, "mW"),
+        laser_power_w=to_si("laser_power_w", 100.0, "mW"),
     )

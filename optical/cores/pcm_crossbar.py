@@ -20,6 +20,7 @@ from functools import cache, cached_property
 from typing import ClassVar
 
 from optical.cores.analog import (
+    DEFAULT_MODULATOR,
     AnalogCore,
     converter_parts,
     lines_around,
@@ -50,6 +51,7 @@ from optical.devices import (
     shipped,
 )
 from optical.devices.limits import TELECOM_WAVELENGTH_M
+from optical.devices.named_parts import named_parts_table
 from optical.execution import AnalogSpec
 from optical.noise import UNIFORM_MEAN_SQUARE, Chip, DifferenceBudget, Element, elements_of
 from simulator.checks import check_range
@@ -84,6 +86,8 @@ class PcmCrossbar(AnalogCore):
     """Two passes of positive and negative inputs, or one with an offset; a design choice."""
     line_spacing_hz: float = to_si("line_spacing_hz", 50.0, "GHz")
     """Distance of the lines; a design choice."""
+    feed_length_m: float = to_si("feed_length_m", 2.0, "mm")
+    """Waveguide from the comb to the array; a design choice, that of the other cores."""
     written_at_once: int
     """Cells that are written at the same time; a design choice."""
     held_s: float
@@ -92,7 +96,9 @@ class PcmCrossbar(AnalogCore):
     """Source of the lines."""
     signed_fields: ClassVar[bool] = False
     """Inputs are powers."""
-    modulator: Modulator | RingModulator | AbsorptionModulator = shipped(Modulator, "mzm")
+    modulator: Modulator | RingModulator | AbsorptionModulator = shipped(
+        Modulator, DEFAULT_MODULATOR, named_parts_table
+    )
     """One per line."""
     router: RingRouter = shipped(RingRouter, "ring_router")
     """Three per line: drop it, add it to its row, and take it to its detector."""
@@ -112,7 +118,7 @@ class PcmCrossbar(AnalogCore):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range(self, "written_at_once", high=self.cells)
-        check_range(self, "held_s")
+        check_range(self, "held_s", "feed_length_m")
         self.router.check_lines(f"PcmCrossbar '{self.name}'", self.modulators, self.line_spacing_hz)
 
     @property
@@ -157,6 +163,11 @@ class PcmCrossbar(AnalogCore):
         return (words + self.receivers * 2.0 * PARTIAL_SUM_BYTES) / self.passes
 
     @property
+    def ring_line_w(self) -> float:
+        """Power of a line at the router that takes it from the comb."""
+        return self.coupled_line_w(self.modulators)
+
+    @property
     def path(self) -> tuple[Element, ...]:
         """Losses from source to detector for the cell that is farthest.
 
@@ -176,7 +187,12 @@ class PcmCrossbar(AnalogCore):
                 (self.branch.name, math.ceil(math.log2(2 * self.columns)), self.branch.insertion_loss_db),
                 (self.crossing.name, 2 * self.columns - 1, self.crossing.insertion_loss_db),
                 (self.cell.name, 1, self.cell.insertion_loss_db),
-                (self.waveguide.name, 1, self.waveguide.loss_db_per_m * length_m),
+                *self.routing(
+                    feed_m=self.feed_length_m,
+                    array_m=length_m,
+                    lines=self.modulators,
+                    guides=2.0 * self.columns * self.rows,
+                ).losses,
             )
         )
 

@@ -17,6 +17,7 @@ from typing import ClassVar
 
 import scipy
 
+from optical.cores.analog import DEFAULT_FEED
 from optical.cores.core import PARTIAL_SUM_BYTES, Reload, Work, tiled_loads
 from optical.cores.phase_readout import PhaseBudget, PhaseChannel, sigma_of_misreading
 from optical.devices import (
@@ -32,6 +33,7 @@ from optical.devices import (
     PassiveElement,
     Per,
     Photodetector,
+    Routing,
     Sampler,
     Tia,
     Waveguide,
@@ -40,9 +42,19 @@ from optical.devices import (
     energy_j,
 )
 from optical.devices.limits import bits_from_snr
+from optical.devices.named_parts import named_parts_table
 from optical.execution import AnalogSpec, Residues, Rounding, Scale
 from optical.execution.residues import largest_mantissa
-from optical.noise import CalibrationCost, Element, NoiseRatio, Receiver, Symbols, check_closes, reading_of
+from optical.noise import (
+    CalibrationCost,
+    Element,
+    NoiseRatio,
+    Receiver,
+    Symbols,
+    check_closes,
+    elements_of,
+    reading_of,
+)
 from simulator.checks import check_positive, check_range, check_whole
 from simulator.errors import LinkError, ParameterError
 from simulator.operators import Phase, Products
@@ -50,6 +62,8 @@ from simulator.units import ratio_from_db, to_si
 
 READINGS_PER_SAMPLE = 2
 """Quadratures."""
+COMMON_ELEMENTS = 3
+"""Elements of the path that signal and oscillator share, what guides them apart: coupling, splits, hybrid."""
 DECISION_ELEMENTS = 2
 """Small products that find the phase nearest to two quadratures, each priced as a remainder."""
 
@@ -167,7 +181,9 @@ class PhaseArray:
     segment: PhaseSegment
     """One per digit and unit."""
     waveguide: Waveguide
-    """Routing."""
+    """Routing within the rows."""
+    feed: Waveguide
+    """What carries all light from the coupling to the rows."""
     hybrid: PassiveElement
     """90 degree hybrid, one per row."""
     arms: InterferometerArms
@@ -224,14 +240,25 @@ class PhaseArray:
         return math.hypot(step_rad / math.sqrt(12.0), self.segment.drift_rad)
 
     @property
+    def _routing(self) -> Routing:
+        return Routing(
+            feed=self.feed,
+            feed_m=self.layout.feed_length_m,
+            array=self.waveguide,
+            array_m=self.length * self.layout.unit_length_m,
+            light_w=self.laser_power_w * ratio_from_db(-self.laser.coupling_loss_db),
+            lines=1,
+            guides=float(self.all_rows),
+        )
+
+    @property
     def _path(self) -> tuple[Element, ...]:
         splits = math.ceil(math.log2(self.all_rows)) + 1
-        length_m = self.layout.feed_length_m + self.length * self.layout.unit_length_m
         return (
             Element(name="coupling", loss_db=self.laser.coupling_loss_db),
             Element(name=f"{splits} x {self.branch.name}", loss_db=splits * self.branch.insertion_loss_db),
             Element(name=self.hybrid.name, loss_db=self.hybrid.insertion_loss_db),
-            Element(name=self.waveguide.name, loss_db=self.waveguide.loss_db_per_m * length_m),
+            *elements_of(self._routing.losses),
         )
 
     @property
@@ -271,14 +298,14 @@ class PhaseArray:
         digits, path = self.length * digits_of(modulus), self._path
         leaked = ratio_from_db(-self.switch.extinction_db)
         shared_w = self.laser_power_w / self.all_rows
-        common_db = math.fsum(element.loss_db for element in path[:-1])
+        common_db = math.fsum(element.loss_db for element in path[:COMMON_ELEMENTS])
         return PhaseChannel(
             modulus=modulus,
             elements=path,
             digits=digits,
             one_loss_db=2.0 * self.switch.dropped_loss_db + self.segment.insertion_loss_db,
             zero_loss_db=2.0 * self.switch.passed_loss_db,
-            oscillator_loss_db=common_db + self.waveguide.loss_db_per_m * self.layout.feed_length_m,
+            oscillator_loss_db=common_db + self._routing.feed_db,
             signal_w=shared_w * (1.0 - self.oscillator_share),
             oscillator_launch_w=shared_w * self.oscillator_share,
             receiver=self._receiver,
@@ -593,6 +620,7 @@ def default_phase_residue() -> PhaseResidueCore:
         switch=table.build(DigitSwitch, "digit_switch"),
         segment=table.build(PhaseSegment, "phase_segment"),
         waveguide=table.build(Waveguide, "si_waveguide"),
+        feed=named_parts_table().build(Waveguide, DEFAULT_FEED),
         hybrid=table.build(PassiveElement, "optical_hybrid"),
         arms=table.build(InterferometerArms, "interferometer_arms"),
         detector=table.build(Photodetector, "photodetector"),

@@ -22,6 +22,7 @@ from functools import cache, cached_property
 from typing import ClassVar
 
 from optical.cores.analog import (
+    DEFAULT_MODULATOR,
     AnalogCore,
     converter_parts,
     lines_around,
@@ -51,6 +52,7 @@ from optical.devices import (
     bytes_of_bits,
     shipped,
 )
+from optical.devices.named_parts import named_parts_table
 from optical.devices.programmable import NEIGHBOURS
 from optical.devices.rings import OWN_TERMS, WeightCrosstalk, least_drop, weight_crosstalk
 from optical.execution import AnalogSpec
@@ -95,7 +97,9 @@ class RingBank(AnalogCore):
     """Two per modulator: drop the line, and add it again."""
     signed_fields: ClassVar[bool] = False
     """Inputs are powers."""
-    modulator: Modulator | RingModulator | AbsorptionModulator = shipped(Modulator, "mzm")
+    modulator: Modulator | RingModulator | AbsorptionModulator = shipped(
+        Modulator, DEFAULT_MODULATOR, named_parts_table
+    )
     """One per wavelength."""
     ring: WeightRing = shipped(WeightRing, "weight_ring")
     """One per weight."""
@@ -180,9 +184,13 @@ class RingBank(AnalogCore):
         return self.wavelengths * self.word_bytes / SIGN_PASSES
 
     @property
+    def ring_line_w(self) -> float:
+        """Power of a line at the router that takes it from the comb."""
+        return self.coupled_line_w(self.wavelengths)
+
+    @property
     def path(self) -> tuple[Element, ...]:
         """Losses from source to detector, for the wavelength and bank that lose most."""
-        length_m = self.layout.feed_length_m + (self.outputs + self.wavelengths) * self.layout.ring_spacing_m
         found = (
             ("coupling", 1, self.laser.coupling_loss_db),
             (self.router.name, 2, self.router.insertion_loss_db),
@@ -191,7 +199,12 @@ class RingBank(AnalogCore):
             (self.branch.name, math.ceil(math.log2(self.outputs)), self.branch.insertion_loss_db),
             ("passed ring", self.wavelengths - 1, self.ring.pass_loss_db),
             ("weight ring", 1, self.ring.drop_loss_db),
-            (self.waveguide.name, 1, self.waveguide.loss_db_per_m * length_m),
+            *self.routing(
+                feed_m=self.layout.feed_length_m,
+                array_m=(self.outputs + self.wavelengths) * self.layout.ring_spacing_m,
+                lines=self.wavelengths,
+                guides=self.outputs,
+            ).losses,
         )
         return elements_of(found)
 
@@ -348,10 +361,10 @@ class RingBank(AnalogCore):
 
 @cache
 def default_ring_bank() -> RingBank:
-    """Return 32 banks of 16 rings at 5 GHz, of today's parts; the lines' power, 8 mW, is our choice."""
+    """Return 32 banks of 16 rings at 5 GHz, of today's parts; the lines' power, 12 mW, is our choice."""
     return RingBank(
         outputs=32,
         wavelengths=16,
         symbol_rate_hz=to_si("symbol_rate_hz", 5.0, "GHz"),
-        laser_power_w=to_si("laser_power_w", 8.0, "mW"),
+        laser_power_w=to_si("laser_power_w", 12.0, "mW"),
     )

@@ -2,8 +2,9 @@
 
 `devices` light, detectors, converters; `modulators` with their drivers; `electronics` what feeds them;
 `programmable` phase shifters and cells that hold a setting; `rings` weight rings, their crosstalk;
-`receivers` readouts; `amplifiers`; `named_parts` published parts by name; `limits` the floors of physics;
-`parts` the parts list of a core, with power, area and energy by component.
+`receivers` readouts; `amplifiers`; `waveguides` with the loss of bright light; `named_parts` published parts
+by name; `limits` the floors of physics; `parts` the parts list of a core, with power, area and energy by
+component.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ from optical.devices.devices import (
     Sram,
     SummingWires,
     Tia,
-    Waveguide,
     bytes_of_bits,
     device_table,
     shipped,
@@ -69,8 +69,10 @@ from optical.devices.programmable import (
 )
 from optical.devices.receivers import Integrator, Sampler
 from optical.devices.rings import RingBankLayout, WeightRing
+from optical.devices.waveguides import ABSORPTION, Routing, Waveguide
 
 __all__ = [
+    "ABSORPTION",
     "FROM_NULL",
     "MEAN_PHASE_RAD",
     "QUARTER_TURN_RAD",
@@ -111,6 +113,7 @@ __all__ = [
     "RingBankLayout",
     "RingModulator",
     "RingRouter",
+    "Routing",
     "Sampler",
     "Soa",
     "Sram",

@@ -317,19 +317,6 @@ class PhaseShifter(Device):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waveguide:
-    """Waveguide of a platform."""
-
-    name: str
-    """Name shown in tables."""
-    loss_db_per_m: float
-    """Propagation loss."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "loss_db_per_m")
-
-
-@dataclass(frozen=True, kw_only=True)
 class Photodetector(Device):
     """One detector of a balanced pair."""
 

@@ -14,6 +14,8 @@ from optical.devices.parts import Device, Domain
 from simulator.checks import check_positive, check_range
 from simulator.units import BITS_PER_BYTE
 
+CENTIMETRES_PER_M = 100.0
+"""Defects are counted per square centimetre."""
 CLOCK_OVER_DATA = 4.0
 """Energy of a clock wire per cycle over that of a data wire per random bit: it is charged in every cycle, a
 data wire in one of four (C V^2 against C V^2 / 4; Rabaey, Digital Integrated Circuits, section 5.5)."""
@@ -159,10 +161,16 @@ class DieLink:
     """Energy of a bit, both ends together."""
     field_area_m2: float
     """Largest die, what a scanner exposes at once."""
+    bandwidth_bytes_per_s: float
+    """Rate at which all links of a die together send."""
+    area_m2: float
+    """Area of all links of a die."""
+    package_usd: float
+    """Price of joining a die to others in a package."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "field_area_m2")
-        check_range(self, "energy_j_per_bit")
+        check_positive(self, "field_area_m2", "bandwidth_bytes_per_s")
+        check_range(self, "energy_j_per_bit", "area_m2", "package_usd")
 
     def dies(self, footprint_m2: float) -> int:
         """Return how many dies an area is cut into."""
@@ -171,6 +179,47 @@ class DieLink:
     def crossing_j_per_byte(self, dies: int) -> float:
         """Return the mean energy of a byte whose place in any of the dies is equally likely to be another."""
         return BITS_PER_BYTE * self.energy_j_per_bit * (dies - 1) / dies
+
+    def crossing_s_per_byte(self, dies: int) -> float:
+        """Return the mean time of such a byte, all dies sending at once."""
+        return (dies - 1) / dies / (dies * self.bandwidth_bytes_per_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DieYield:
+    """Share of dies that work, and what spare clusters of cores do for it.
+
+    Notes
+    -----
+    A cluster is without a defect with probability exp(-A D), and a die is sold if enough of its clusters are:
+    a binomial tail. Spare clusters cost their area and stay dark.
+
+    References
+    ----------
+    B. T. Murphy, "Cost-size optima of monolithic integrated circuits", Proc. IEEE 52 (1964) 1537.
+    """
+
+    name: str
+    """Name shown in tables."""
+    defects_per_cm2: float
+    """Defects that kill a cluster, per square centimetre."""
+    spares: float
+    """Clusters built beyond those in use, over those in use; dimensionless."""
+    reference: float
+    """Yield of the dies from whose price the price per area is taken, 0 to 1."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "defects_per_cm2", "spares")
+        check_range(self, "reference", high=1.0, open_low=True)
+
+    def share(self, clusters: int, cluster_m2: float) -> float:
+        """Return the share of dies with at least so many working clusters among those built, 0 to 1."""
+        works = math.exp(-cluster_m2 * self.defects_per_cm2 * CENTIMETRES_PER_M**2)
+        built = clusters + math.floor(self.spares * clusters + 1e-9)
+        return math.fsum(
+            math.comb(built, failed) * (1.0 - works) ** failed * works ** (built - failed)
+            for failed in range(built - clusters + 1)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,5 +274,7 @@ class ChipElectronics:
     """One for each cluster of cores."""
     link: DieLink = shipped(DieLink, "die_link")
     """Between dies, where there are several."""
+    die_yield: DieYield = shipped(DieYield, "die_yield")
+    """Working dies, and spares."""
     regulator: Regulator = shipped(Regulator, "regulator")
     """Regulators of the whole unit."""

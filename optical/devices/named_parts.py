@@ -22,7 +22,6 @@ from optical.devices.devices import (
     Photodetector,
     PulsedLaser,
     Tia,
-    Waveguide,
     device_table,
 )
 from optical.devices.limits import sampling_floor_j
@@ -36,6 +35,7 @@ from optical.devices.programmable import (
 )
 from optical.devices.receivers import Integrator, Sampler
 from optical.devices.rings import WeightRing
+from optical.devices.waveguides import Waveguide
 from simulator.errors import ParameterError
 from simulator.tables import Status, Table, read_table
 
@@ -108,7 +108,7 @@ _SHIPPED: Mapping[str, tuple[Role, type, Callable[[], Table]]] = MappingProxyTyp
         "laser": (Role.LASER, Laser, device_table),
         "carved_laser": (Role.LASER, PulsedLaser, device_table),
         "micro_comb": (Role.COMB, Comb, device_table),
-        "mzm": (Role.MODULATOR, Modulator, device_table),
+        "mzm_quoted": (Role.MODULATOR, Modulator, device_table),
         "phase_shifter": (Role.PHASE_SHIFTER, PhaseShifter, device_table),
         "heater": (Role.PHASE_SHIFTER, Heater, programmable_table),
         "photodetector": (Role.DETECTOR, Photodetector, device_table),

@@ -80,7 +80,7 @@ class OpticalAdder:
     """Time through one unit."""
     laser: Laser = field(default_factory=lambda: device_table().build(Laser, "laser"))
     """Source of a lane."""
-    modulator: Modulator = field(default_factory=lambda: device_table().build(Modulator, "mzm"))
+    modulator: Modulator = field(default_factory=lambda: device_table().build(Modulator, "mzm_quoted"))
     """Modulator of a lane."""
     detector: Photodetector = field(
         default_factory=lambda: device_table().build(Photodetector, "photodetector")

@@ -66,6 +66,7 @@ class LithiumNiobate(AnalogCore):
     integration_symbols: int = 256
     outputs_per_adc: int = 8
     unit_m: float = 80e-6
+    feed_m: float = 2e-3
     modulator: Modulator = TRANSMITTER
     driver: Driver | None = LINE_DRIVER
     facet: PassiveElement = FACET
@@ -99,7 +100,7 @@ class LithiumNiobate(AnalogCore):
             (self.modulator.name, 1, self.modulator_loss_db),
             (self.facet.name, 1, self.facet.insertion_loss_db),
             (self.branch.name, 2 * math.ceil(math.log2(side)) + 1, self.branch.insertion_loss_db),
-            (self.waveguide.name, 1, self.waveguide.loss_db_per_m * side * self.unit_m),
+            *self.routing(feed_m=self.feed_m, array_m=side * self.unit_m, guides=2.0 * side).losses,
         )
         return LinkBudget(
             elements=elements_of(path),

@@ -203,7 +203,7 @@ def test_directory_that_cannot_be_made_is_bad_input(capsys, tmp_path):
 
 def test_every_loss_of_the_light_is_told_by_name():
     rows = {row.label: row.values[0] for row in light_rows(study(bench("crossbar")))}
-    assert {"coupling", "2 x ring_router", "passed routers", "mzm", "broadcast route"} <= set(rows)
+    assert {"coupling", "2 x ring_router", "passed routers", "mzm_tfln_5mm", "broadcast route"} <= set(rows)
     link = bench("crossbar").unit.core.link
     told_db = sum(float(rows[one.name].removesuffix(" dB")) for one in link.elements)
     assert told_db == pytest.approx(link.loss_db, abs=0.05)

@@ -65,9 +65,8 @@ def test_more_precision_takes_more_light_energy_and_room():
     assert powers == sorted(powers)
     fitting = [
         build_system(
-            CORE,
+            "photonic_packet:homodyne",
             accelerators=N,
-            gpu="b200",
             assignments=(f"lighting.target_db={decibels}", "operands=gaussian"),
         )
         for decibels in (14.0, 24.0)

@@ -8,13 +8,14 @@ from experiments.__main__ import main
 from heliograph.sanity_checks import built_snr_db, chip_warning, least_j_per_mac
 from heliograph.systems import build_system
 from optical.devices.limits import sampling_floor_j
-from simulator.errors import ParameterError, RangeWarning, SuspectWarning
+from simulator.errors import LimitWarning, ParameterError, RangeWarning, SuspectWarning
 from simulator.parameter_tree import replace_at
 
 PRECISE = ("adc.nominal_bits=12", "adc.enob_bits=9", "dac.enob_bits=8")
 FREE = (
     "adc.power_w=0",
     "dac.power_w=0",
+    "core.modulator=mzm_quoted",
     "modulator.symbol_energy_j=0",
     "detector.bias_w=0",
     "laser.wall_plug_efficiency=1",
@@ -73,7 +74,7 @@ def test_the_warning_lies_at_the_bound_itself():
 
 
 def test_the_command_line_says_it_once_in_one_sentence_and_goes_on(capsys):
-    sets = [word for one in (*PRECISE, *FREE) for word in ("--set", one)]
+    sets = [word for one in (*PRECISE, *FREE, UNSIZED) for word in ("--set", one)]
     plan = "dp=8,micro_batch=1,global_batch=8"
     code = main(
         [
@@ -160,15 +161,14 @@ def test_an_end_of_the_range_and_an_ideal_are_not_doubted(assignment):
         build_system("photonic_packet:crossbar", accelerators=8, assignments=[assignment])
 
 
-def test_a_die_beyond_a_scanner_s_field_is_doubted():
-    """A field has 26 mm by 33 mm; sized by power, accelerators of the homodyne core have twice that."""
-    with pytest.warns(RangeWarning, match=r"a die of 1\d\d\d mm², and a scanner exposes 858 mm² at once"):
-        build_system("photonic_packet:homodyne", accelerators=8, assignments=["photonic.cores=24", UNSIZED])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", RangeWarning)
-        for small in ({"basis": "area"}, {"basis": "power", "core": "crossbar"}):
-            options = {"core": "homodyne", "assignments": [UNSIZED], **small}
-            build_system("photonic_packet", accelerators=8, **options)
+def test_a_cluster_beyond_a_scanner_s_field_is_doubted():
+    """Light crosses no dies: cores that share it must stand on one."""
+    small = "link.field_area_m2=400 mm^2"
+    with pytest.warns(LimitWarning, match=r"covers \d\d\d mm2, and a scanner exposes 400 mm2 at once"):
+        build_system("photonic_packet:crossbar", accelerators=8, assignments=[small, UNSIZED])
+    with pytest.warns(LimitWarning) as caught:
+        build_system("photonic_packet:mzi_mesh", accelerators=8, assignments=[small, UNSIZED])
+    assert not any("scanner" in str(one.message) for one in caught)
 
 
 @pytest.mark.parametrize(

@@ -261,7 +261,7 @@ def test_a_model_that_does_not_fit_says_by_how_much():
 def test_a_toml_file_is_a_system(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(
-        'base = "photonic_ocs:crossbar"\nbasis = "area"\n[photonic.core]\nsymbol_rate_hz = "10 GHz"\n'
+        'base = "photonic_ocs:ring_bank"\nbasis = "area"\n[photonic.core]\nsymbol_rate_hz = "10 GHz"\n'
     )
     one = build_system(str(path), accelerators=N)
     assert one.name == "mine"

@@ -254,7 +254,7 @@ class MatrixVectorChip:
     def light_w(self) -> float:
         """Light of all sources together."""
         table = device_table()
-        laser, modulator = table.build(Laser, "laser"), table.build(Modulator, "mzm")
+        laser, modulator = table.build(Laser, "laser"), table.build(Modulator, "mzm_quoted")
         tree_db = math.ceil(math.log2(self.side)) * table.build(PassiveElement, "y_branch").insertion_loss_db
         loss_db = laser.coupling_loss_db + 2.0 * modulator.insertion_loss_db + tree_db
         return self.received_w * self.lines * ratio_from_db(loss_db)
@@ -282,7 +282,7 @@ class MatrixVectorChip:
         gain = table.build(GainStage, "gain_stage")
         return {
             "DAC": table.build(Converter, "dac").conversion_j * symbols_per_s,
-            "modulators": (table.build(Modulator, "mzm").symbol_energy_j or 0.0) * symbols_per_s,
+            "modulators": (table.build(Modulator, "mzm_quoted").symbol_energy_j or 0.0) * symbols_per_s,
             "modulator bias": table.build(ModulatorBias, "modulator_bias").power_w * self.lines,
             "weight DACs": table.build(Converter, "tuning_dac").power_w * self.side * self.lines,
             "detectors": 2.0 * table.build(Photodetector, "photodetector").bias_w * self.lines,
@@ -295,7 +295,7 @@ class MatrixVectorChip:
         """Return the power of what feeds the converters, on the area of the weights and their DACs."""
         table, symbols_per_s = device_table(), self.rate_hz * self.lines
         wire, serialiser = table.build(Wire, "wire"), table.build(Serialiser, "serialiser")
-        weight, driver = table.build(Modulator, "mzm"), table.build(Converter, "tuning_dac")
+        weight, driver = table.build(Modulator, "mzm_quoted"), table.build(Converter, "tuning_dac")
         area_m2 = self.side**2 * (weight.area_m2 + driver.area_m2)
         fetched_j = table.build(Sram, "sram").energy_j_per_byte
         fetched_j += wire.energy_j_per_byte(mean_distance_m(area_m2))

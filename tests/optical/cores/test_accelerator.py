@@ -56,7 +56,8 @@ def test_mean_distance_is_that_of_random_points():
 
 
 def test_words_cross_their_cluster_and_bytes_of_memory_the_die():
-    one, six = unit(8), unit(48)
+    # On one die; and in fields as large as they need.
+    one, six = (unit(cores, electronics__link__field_area_m2=1.0) for cores in (8, 48))
     assert six.word_distance_m == pytest.approx(one.word_distance_m)
     assert six.memory_distance_m == pytest.approx(math.sqrt(6.0) * one.memory_distance_m)
     wires = one.cost(THICK).energy_j["wires"] / one.core.work(THICK, 8).operand_bytes
@@ -75,7 +76,7 @@ def test_more_than_a_field_is_several_dies_with_links_between_them():
     one, many = unit(8), unit(8 * 40)
     assert one.dies == 1
     assert "die links" not in one.cost(THICK).energy_j
-    assert many.dies == math.ceil(many.footprint_m2 / 858e-6) == 2
+    assert many.dies == math.ceil(many.footprint_m2 / 858e-6) > 1
     assert many.cost(THICK).energy_j["die links"] > 0.0
 
 

@@ -3,18 +3,24 @@ import math
 
 import pytest
 
+from heliograph.systems import build_system
 from optical.accelerator import PhotonicUnit, memory_traffic_bytes
 from optical.cores import Crossbar, default_crossbar
 from optical.devices.named_parts import named_parts
 from optical.execution import Rounding
-from simulator.errors import LinkError, ParameterError, WorkloadError
+from simulator.errors import BudgetError, LinkError, ParameterError, WorkloadError
 from simulator.interfaces import Bound, ComputeUnit
 from simulator.operators import Elementwise, MatMul, Phase
 from simulator.parameter_tree import replace_at
 from tests.builders import HBM
 
 CORE = default_crossbar()
-LT_CORE = dataclasses.replace(CORE, tia=named_parts()["tia_lightening_transformer"].build())
+LT_CORE = dataclasses.replace(
+    CORE,
+    tia=named_parts()["tia_lightening_transformer"].build(),
+    modulator=named_parts()["mzm_quoted"].build(),
+    laser_power_w=0.045,
+)
 LT_B = PhotonicUnit(core=LT_CORE, cores=8, memory=HBM, sram_bytes=2**21)
 ELECTRONICS = (
     "modulator bias",
@@ -150,11 +156,16 @@ def test_gradient_operands_are_rounded_stochastically():
         assert nearest.analog(phase) == CORE.analog(Phase.FORWARD)
 
 
-def test_default_laser_balances_receiver_and_adc():
-    """The design choice of the default: for evenly spread operands both add about the same noise."""
+def test_default_laser_is_as_bright_as_a_gpu_s_power_allows():
+    """The design choice of the default: one cluster stands under an H100's 700 W, and brighter none."""
+    names = {"accelerators": 1, "core": "crossbar"}
+    dark = "lighting.target=none"
+    assert build_system("photonic_packet", assignments=[dark], **names).photonic.cores == CORE.cluster
+    with pytest.raises(BudgetError, match="8 photonic cores need"):
+        build_system("photonic_packet", assignments=["laser_power_w=60 mW"], **names)
     receiver = 1.0 / CORE.budget.typical_snr
     adc = CORE.adc_range_sigma**2 / 3.0 * 4.0**-CORE.adc.enob_bits
-    assert 0.5 < receiver / adc < 2.0
+    assert 7.0 < receiver / adc < 9.0
 
 
 def test_analog_length_counts_every_summing():
@@ -222,8 +233,10 @@ def test_unit_is_a_compute_unit_for_products_only():
 
 def test_resized_unit_keeps_its_proportions():
     large = LT_B.resized(32)
-    for quantity in ("peak_macs_per_s", "static_w", "area_m2", "peak_power_w", "price_usd"):
+    for quantity in ("peak_macs_per_s", "static_w", "area_m2", "peak_power_w"):
         assert getattr(large, quantity) == pytest.approx(4 * getattr(LT_B, quantity), rel=1e-12)
+    assert large.dies == 1
+    assert large.price_usd > 4 * LT_B.price_usd  # of larger dies fewer work
 
 
 def test_part_of_a_cluster_is_refused():

@@ -8,12 +8,14 @@ import pytest
 
 from optical.cores import default_pcm_crossbar
 from optical.cores.pcm_crossbar import SignedInput
-from optical.devices import static_w
+from optical.devices import Waveguide, static_w
+from optical.devices.named_parts import named_parts
 from optical.devices.programmable import PcmCell, programmable_table
 from simulator.errors import LinkError, ParameterError
 from simulator.operators import Held, MatMul, Phase
 from simulator.parameter_tree import replace_at
 
+DARK = Waveguide(name="without loss", loss_db_per_m=0.0)
 CORE = default_pcm_crossbar()
 OFFSET = dataclasses.replace(CORE, signed_input=SignedInput.OFFSET)
 
@@ -24,7 +26,9 @@ def product(m, k, n, held=Held.NONE, phase=Phase.FORWARD):
 
 def test_light_is_shared_by_the_columns_and_joined_without_knowing_wavelengths():
     """Feldmann 2021: even splitting over 2 M columns and even joining of N rows leave 1/(2 M N)."""
-    lossless = replace_at(CORE, "waveguide.loss_db_per_m", 0.0)
+    lossless = dataclasses.replace(
+        CORE, waveguide=DARK, feed=DARK, modulator=named_parts()["mzm_quoted"].build()
+    )
     for path in ("laser.coupling_loss_db", "router.insertion_loss_db", "modulator.insertion_loss_db"):
         lossless = replace_at(lossless, path, 0.0)
     lossless = replace_at(lossless, "router.pass_loss_db", 0.0)
@@ -147,7 +151,8 @@ def test_too_large_an_array_does_not_close():
 
 
 def test_more_light_leaves_only_what_it_cannot_lower():
-    bright = dataclasses.replace(CORE, laser_power_w=1e6)
+    clear = dataclasses.replace(CORE, waveguide=DARK, feed=DARK)
+    bright = dataclasses.replace(clear, laser_power_w=1e6)
     cap = math.fsum(bright.noise_ratio.bright.values())
     assert bright.noise_ratio.total == pytest.approx(cap, rel=1e-6)
-    assert bright.noise_ratio.bright == pytest.approx(CORE.noise_ratio.bright, rel=1e-12)
+    assert bright.noise_ratio.bright == pytest.approx(clear.noise_ratio.bright, rel=1e-12)

@@ -11,6 +11,7 @@ from optical.cores import default_phase_residue
 from optical.cores.core import tiled_loads
 from optical.cores.phase_readout import phase_misreading, sigma_of_misreading, snr_for_misreading
 from optical.cores.phase_residue import solve_phase_power
+from optical.devices import Waveguide
 from optical.execution.numerics import AnalogNumerics
 from optical.execution.residues import misreading
 from simulator.errors import LinkError, ParameterError
@@ -26,6 +27,9 @@ from tests.optical.cores.phase_arithmetic import (
 
 DEFAULT = default_phase_residue()
 CHANNEL = DEFAULT.core.channels[-1]
+
+
+CLEAR = Waveguide(name="strip that two photons pass", loss_db_per_m=200.0)
 
 
 def array_with(**changes):
@@ -127,7 +131,7 @@ def test_wrong_phases_add_up_over_the_digits_that_are_passed():
 
 def test_loss_grows_with_every_unit_of_a_row():
     """A unit's digits at their mean, and its waveguide; nothing else depends on the length of a row."""
-    short, long = (array_with(length=n).channels[-1] for n in (4, 8))
+    short, long = (array_with(length=n, waveguide=CLEAR).channels[-1] for n in (4, 8))
     array, digits = DEFAULT.core, digits_of(17)
     on = 2 * array.switch.dropped_loss_db + array.segment.insertion_loss_db
     digit_db = 0.5 * (on + 2 * array.switch.passed_loss_db)
@@ -137,7 +141,7 @@ def test_loss_grows_with_every_unit_of_a_row():
 
 
 def test_amplifier_noise_falls_with_the_square_of_the_light_and_shot_noise_with_the_light():
-    once, twice = (array_with(laser_power_w=p).noise_ratio for p in (0.05, 0.1))
+    once, twice = (array_with(laser_power_w=p, waveguide=CLEAR).noise_ratio for p in (0.05, 0.1))
     assert twice.dark == pytest.approx(once.dark / 4)
     assert twice.shot == pytest.approx(once.shot / 2)
     assert twice.bright["the ADC"] == once.bright["the ADC"]
@@ -151,7 +155,7 @@ def test_the_solved_laser_is_wrong_as_often_as_asked(wrong):
 
 def test_more_phases_and_longer_rows_need_more_light():
     powers = [
-        solve_phase_power(array_with(length=n, exponent=k), 1e-4)
+        solve_phase_power(array_with(length=n, exponent=k, waveguide=CLEAR), 1e-4)
         for n, k in ((8, 3), (8, 4), (8, 5), (16, 5))
     ]
     assert powers == sorted(powers)

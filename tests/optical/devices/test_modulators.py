@@ -159,7 +159,8 @@ def test_every_technology_stands_in_a_core():
 
 
 def test_a_driver_is_refused_where_nothing_would_be_driven():
-    whole = default_crossbar()
+    quoted = named_parts()["mzm_quoted"].build()
+    whole = dataclasses.replace(default_crossbar(), modulator=quoted)
     assert whole.drive is None
     assert CORE.drive == DRIVER
     with pytest.raises(ParameterError, match="states the energy of its symbols whole"):

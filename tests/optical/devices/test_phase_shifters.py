@@ -129,6 +129,7 @@ def test_a_node_may_hold_its_quarter_turn_by_any_shifter(core, name):
 def test_a_ring_modulator_takes_little_drive_and_is_held_on_its_line(core):
     part = named_parts()["mrm_lightening_transformer"].build()
     other = dataclasses.replace(core, modulator=part)
+    core = dataclasses.replace(core, modulator=named_parts()["mzm_quoted"].build())
     lines = core.modulators
     extra_w = static_w(other.parts())["ring tuning"] - static_w(core.parts())["ring tuning"]
     assert extra_w == pytest.approx(lines * part.tuning_w)

@@ -7,6 +7,7 @@ import pytest
 
 from optical.cores import default_mesh, default_pcm_crossbar
 from optical.devices import device_table
+from optical.devices.named_parts import named_parts_table
 from optical.devices.programmable import programmable_table
 from simulator.errors import ParameterError
 from simulator.parameter_tree import numeric_leaves, replace_at
@@ -25,7 +26,7 @@ def test_every_row_is_used_and_every_range_holds_its_value():
 
 @pytest.mark.parametrize("core", CORES, ids=lambda core: core.name)
 def test_every_device_number_is_a_row(core):
-    rows = (*device_table().rows, *programmable_table().rows)
+    rows = (*device_table().rows, *programmable_table().rows, *named_parts_table().rows)
     values = {(row.name, row.parameter): row.value for row in rows}
     for path, value in numeric_leaves(core).items():
         owner, _, parameter = path.rpartition(".")

@@ -1,0 +1,253 @@
+"""Parts of a core ranked by energy at equal precision: the rule by which its default parts are chosen.
+
+Every named part that fits is put in a place of the core, the laser is sized until the products have the
+signal over noise of a number format, and the accelerator that then fits under the GPU's power is priced.
+Eligible is what is described (a drive and a load in place of one energy of a symbol quoted by others) and
+whose losses are published; the eligible part with the least energy is the choice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from electronic.formats import format_named
+from experiments.hardware import Replaced, changes
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study, file_name
+from heliograph.parts import fitting_parts
+from heliograph.report import ReportRow, ReportTable
+from heliograph.style import PALETTE, REFERENCE, new_figure, styled
+from heliograph.system_names import DEFAULT_CORE, DEFAULT_PARTS
+from heliograph.systems import build_system
+from optical.accelerator import PhotonicUnit
+from optical.cores.sizing import Product, with_laser_for
+from optical.devices.named_parts import named_parts
+from simulator.errors import HeliographError, ParameterError
+from simulator.operands.statistics import OperandKind, operands_of
+from simulator.operators import Phase
+from simulator.parameter_tree import get_at
+from simulator.tables import Status
+from simulator.units import to_si
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LENGTH, ROWS = 4096, 128
+"""Length of the sums that lasers are sized for, and rows and columns of their product; choices."""
+FIGURE_IN = 4.0
+"""Height of the figure, inches."""
+PICOJOULE = to_si("energy_j", 1.0, "pJ")
+SQUARE_MM = to_si("area_m2", 1.0, "mm^2")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartRow:
+    """One part in the place that is asked for."""
+
+    place: str
+    """Field of the core."""
+    part: str
+    """Its name."""
+    eligible: bool
+    """Whether it is described, and its losses are published."""
+    laser_w: float | None = None
+    """Light of a line that the target needs; None if none reaches it."""
+    j_per_mac: float | None = None
+    """Energy of a multiply-accumulate at full load."""
+    cores: int | None = None
+    """Cores that fit."""
+    area_m2: float | None = None
+    """Die area of all of them."""
+    why_not: str = ""
+    """Reason why it does not serve."""
+
+
+def is_eligible(name: str) -> bool:
+    """Return whether a part may be chosen: described, and with losses that were published of it."""
+    part = named_parts()[name]
+    losses = [row.status for row in part.table.of(name) if "loss_db" in row.parameter]
+    return all(one is Status.PUBLISHED for one in losses) and getattr(part.build(), "driven", True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartRanking(Result):
+    """Parts of a core by energy at equal precision."""
+
+    core: str
+    """The core."""
+    target: str
+    """What the lasers are sized for."""
+    target_db: float
+    """The same in decibels."""
+    operands: OperandKind
+    """Operands on which."""
+    parts: tuple[PartRow, ...]
+    """By place, those of least energy first."""
+
+    def best(self, place: str) -> PartRow | None:
+        """Return the eligible part with the least energy, if one serves."""
+        served = [one for one in self.parts if one.place == place and one.eligible and one.j_per_mac]
+        return min(served, key=lambda one: one.j_per_mac or math.inf, default=None)
+
+    def report(self) -> list[Block]:
+        """Return a table for each place, what is chosen, and why others do not serve."""
+        blocks: list[Block] = []
+        for place in dict.fromkeys(one.place for one in self.parts):
+            here = [one for one in self.parts if one.place == place]
+            title = (
+                f"Parts for {place} of '{self.core}' at the {self.target_db:.1f} dB of {self.target} on "
+                f"{self.operands} operands, sums of {LENGTH:,}"
+            )
+            heads = ("eligible", "mW/line", "pJ/MAC", "cores", "mm2")
+            blocks.append(ReportTable(title, heads, [_line(one) for one in here]))
+            best = self.best(place)
+            blocks.append(f"Choice: {'none' if best is None else best.part}.")
+            blocks += [f"{one.part}: {one.why_not}" for one in here if one.why_not]
+        return blocks
+
+    def record(self) -> dict[str, Any]:
+        """Return everything as plain data, SI throughout."""
+        places = dict.fromkeys(one.place for one in self.parts)
+        chosen = {place: best.part for place in places if (best := self.best(place)) is not None}
+        return {
+            "core": self.core,
+            "target": self.target,
+            "target_db": self.target_db,
+            "operands": str(self.operands),
+            "chosen": chosen,
+            "parts": self.rows(),
+        }
+
+    def rows(self) -> list[Row]:
+        """Return a row for each part."""
+        return [dataclasses.asdict(one) for one in self.parts]
+
+    def figure(self) -> Figure:
+        """Return the energy of each part that serves."""
+        shown = [one for one in self.parts if one.j_per_mac is not None][::-1]
+        with styled():
+            figure = new_figure(FIGURE_IN)
+            axes = figure.add_subplot()
+            axes.barh(
+                [f"{one.place}: {one.part}" for one in shown],
+                [(one.j_per_mac or 0.0) / PICOJOULE for one in shown],
+                color=[PALETTE[0] if one.eligible else REFERENCE for one in shown],
+            )
+            axes.set_xlabel(f"energy at the precision of {self.target}, pJ/MAC (grey: not eligible)")
+            return figure
+
+
+def _line(one: PartRow) -> ReportRow:
+    if one.laser_w is None or one.j_per_mac is None or one.area_m2 is None:
+        cells = ("yes" if one.eligible else "no", "-", "-", "-", "-")
+    else:
+        cells = (
+            "yes" if one.eligible else "no",
+            f"{one.laser_w * 1e3:.3g}",
+            f"{one.j_per_mac / PICOJOULE:.2f}",
+            f"{one.cores}",
+            f"{one.area_m2 / SQUARE_MM:.0f}",
+        )
+    return ReportRow(label=one.part, values=cells)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankParts(Study):
+    """Ranking of the parts that may stand in a place of a core, by energy at equal precision."""
+
+    core: str = option(DEFAULT_CORE, "core by name (heliograph list cores)", positional=True)
+    places: tuple[str, ...] = option(
+        ("modulator", "feed"), "places of the core, separated by commas", metavar="NAMES", commas=True
+    )
+    target: str = option("fp8", "signal over noise that lasers are sized for: a number format, or decibels")
+    operands: OperandKind = option(OperandKind.GAUSSIAN, "operands of the products")
+    replaced: Replaced = field(default_factory=Replaced)
+    settings: tuple[str, ...] = changes()
+
+    def default_out(self) -> Path:
+        """Return a directory of the core's name."""
+        return Path("results") / f"parts_{file_name(self.core)}"
+
+    def run(self, progress: Progress) -> PartRanking:
+        """Return the ranking."""
+        product = Product(operands=operands_of(self.operands), length=LENGTH, rows=ROWS, columns=ROWS)
+        wanted_db = self._target_db(product)
+        unit = self._unit(())
+        tried = [(place, name) for place in self.places for name in self._names(unit, place)]
+        rows = []
+        for done, (place, name) in enumerate(tried):
+            progress(name, done, len(tried))
+            rows.append(self._row(place, name, product, wanted_db))
+        progress("ranked", len(tried), len(tried))
+        order = {place: number for number, place in enumerate(self.places)}
+        return PartRanking(
+            core=self.core,
+            target=self.target,
+            target_db=wanted_db,
+            operands=self.operands,
+            parts=tuple(sorted(rows, key=lambda one: (order[one.place], one.j_per_mac or math.inf))),
+        )
+
+    def _target_db(self, product: Product) -> float:
+        try:
+            return float(self.target.lower().removesuffix("db"))
+        except ValueError:
+            form = format_named(self.target)
+        found = form.predicted(product.operands, LENGTH, rows=ROWS, columns=ROWS, phase=Phase.FORWARD)
+        return found.snr_db
+
+    def _names(self, unit: PhotonicUnit, place: str) -> Sequence[str]:
+        """Return the parts that fit a place.
+
+        Raises
+        ------
+        ParameterError
+            If the core has no such place.
+        """
+        names = fitting_parts(unit.core, place)
+        if not names:
+            msg = f"core '{self.core}' has no place '{place}' for named parts; heliograph show has its parts"
+            raise ParameterError(msg)
+        return names
+
+    def _unit(self, assignments: Sequence[str]) -> PhotonicUnit:
+        """Return the accelerator of the core with parts in their places, the default core with its own."""
+        usual = DEFAULT_PARTS if self.core == DEFAULT_CORE else {}
+        told = {one.partition("=")[0].rpartition(".")[2] for one in (*self.settings, *assignments)}
+        system = build_system(
+            "photonic_packet",
+            core=self.core,
+            accelerators=1,
+            assignments=(
+                *(f"core.{path}={part}" for path, part in usual.items() if path not in told),
+                *self.settings,
+                *assignments,
+            ),
+            **self.replaced.given(),
+        )
+        if system.photonic is None:
+            msg = f"system '{system.name}' has no photonic unit"
+            raise ParameterError(msg)
+        return system.photonic
+
+    def _row(self, place: str, name: str, product: Product, wanted_db: float) -> PartRow:
+        """Return what one part needs at the target."""
+        row, chosen = PartRow(place=place, part=name, eligible=is_eligible(name)), f"core.{place}={name}"
+        try:
+            core = with_laser_for(self._unit((chosen,)).core, wanted_db, (product,))
+            laser_w = float(get_at(core, "laser_power_w"))
+            unit = self._unit((chosen, f"laser_power_w={laser_w!r}"))
+        except HeliographError as error:
+            return dataclasses.replace(row, why_not=str(error))
+        return dataclasses.replace(
+            row,
+            laser_w=laser_w,
+            j_per_mac=unit.peak_power_w / unit.peak_macs_per_s,
+            cores=unit.cores,
+            area_m2=unit.area_m2,
+        )
