@@ -49,6 +49,13 @@ def test_equal_stages_idle_as_published(order: Order, chunks: int, idle: float) 
     assert estimate(_arrays(order, chunks=chunks)).bubble_s == pytest.approx(idle)
 
 
+@pytest.mark.parametrize(("microbatches", "took"), [(1, 12.0), (3, 14.0), (4, 15.0), (6, 21.0)])
+def test_interleaving_takes_any_number_of_microbatches(microbatches: int, took: float) -> None:
+    """Fewer than stages follow each other by 1/v; from there on the bubble is (p - 1)(f + b) / v."""
+    arrays = _arrays(Order.ALTERNATING, microbatches=microbatches, chunks=3)
+    assert estimate(arrays).step_time_s == pytest.approx(took)
+
+
 def test_split_backward_idles_as_published() -> None:
     """Bubble (p - 1)(T_F + T_B - T_W) of ZB-H1: Qi et al., arXiv:2401.10241, table 2."""
     assert estimate(_arrays(Order.SPLIT_BACKWARD)).bubble_s == pytest.approx(3.0)
