@@ -125,6 +125,9 @@ COMMANDS = MappingProxyType(
         "accuracy width": Command(
             "experiments.accuracy.width:ByWidth", "noise that a transformer tolerates, by its width"
         ),
+        "accuracy learnt": Command(
+            "experiments.accuracy.learnt:JudgeLearnt", "what the byte-level GPT that ships has learnt"
+        ),
         "accuracy capture": Command(
             "experiments.accuracy.capture:Capture", "statistics of a trained transformer's own operands"
         ),

@@ -197,7 +197,7 @@ class _Job:
     steps: int | None
 
 
-MODELS: Mapping[str, Mapping[str, int]] = MappingProxyType(
+MODELS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "small": MappingProxyType({"layers": 2, "width": 384, "heads": 4}),
         "deep": MappingProxyType({"layers": 4, "width": 128, "heads": 4}),

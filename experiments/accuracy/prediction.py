@@ -12,6 +12,7 @@ costs.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -567,12 +568,16 @@ QUICK_LADDER_DB = (40.0, 30.0, 20.0, 10.0)
 """The same with ``--quick``."""
 
 
+LEARNT = "learnt"
+"""Name of the model that ships with its weights; it is not trained again."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Effort:
     """Effort of a run."""
 
     model: str = "small"
-    """Shape of the model, of `MODELS`."""
+    """Shape of the model that is trained, of `MODELS`, or `LEARNT`."""
     steps: int = 150
     """Updates of the clean training."""
     windows: int = 60
@@ -593,8 +598,8 @@ class Effort:
     """Whether the response to gains of products is measured; without it a core is executed, not predicted."""
 
     def __post_init__(self) -> None:
-        if self.model not in MODELS:
-            msg = f"no model '{self.model}'; {nearest(self.model, MODELS, noun='model')}"
+        if self.model not in (*MODELS, LEARNT):
+            msg = f"no model '{self.model}'; {nearest(self.model, (*MODELS, LEARNT), noun='model')}"
             raise ParameterError(msg)
         for name, least in (("steps", 1), ("windows", 1), ("pairs", 1), ("core_pairs", 2)):
             if getattr(self, name) < least:
@@ -621,12 +626,15 @@ class Effort:
         quick : bool
             Less than a minute instead of some.
         model : str
-            Shape of the model, of `MODELS`.
+            Shape of the model, of `MODELS`, or `LEARNT`, which is larger and gets fewer windows.
         steps, seeds : int, optional
             Updates and models, if not the usual numbers.
         first_seed : int
             The first of the seeds.
         """
+        if model == LEARNT and steps is not None:
+            msg = f"--steps {steps} is not used: the model '{LEARNT}' ships with its weights; leave it out"
+            raise ParameterError(msg)
         whole = cls(model=model)
         if quick:
             whole = cls(
@@ -638,6 +646,8 @@ class Effort:
                 seeds=(0, 1),
                 ladder_db=QUICK_LADDER_DB,
             )
+        if model == LEARNT:
+            whole = dataclasses.replace(whole, windows=whole.windows // 4, seeds=whole.seeds[:2])
         count = len(whole.seeds) if seeds is None else seeds
         return dataclasses.replace(
             whole,
@@ -690,8 +700,8 @@ def predict_and_execute(
     results = [found[seed] or {} for seed in effort.seeds]
     return Prediction(
         model=effort.model,
-        width=MODELS[effort.model]["width"],
-        steps=effort.steps,
+        width=_setup(jobs[0])[0].width,
+        steps=0 if effort.model == LEARNT else effort.steps,
         calibrations=tuple(Calibration.of(one) for one in results),
         executions=tuple(Execution.of(one.label, results) for one in arithmetics),
     )
@@ -707,6 +717,10 @@ def _key(job: _Job, cache: TrainingCache) -> str:
         "mirror": "the very errors",
         "executed": {one.label: one.identity for one in job.arithmetics},
     }
+    if job.effort.model == LEARNT:
+        from workloads.training.pretraining import WEIGHTS  # noqa: PLC0415 - torch
+
+        numerics["weights_sha256"] = hashlib.sha256(WEIGHTS.read_bytes()).hexdigest()
     return cache.key(numerics=numerics, model=gpt, training=training, corpus_sha256=python_source().sha256)
 
 
@@ -718,7 +732,23 @@ def _setup(job: _Job) -> tuple[GptConfig, TrainingConfig]:
     training = TrainingConfig(
         seed=job.seed, steps=effort.steps, eval_every=effort.steps, validation_windows=effort.windows
     )
+    if effort.model == LEARNT:
+        from workloads.training.pretraining import LEARNT as SHAPE  # noqa: PLC0415 - torch
+
+        return SHAPE, training
     return GptConfig(**MODELS[effort.model]), training
+
+
+def _clean_model(job: _Job, corpus: Corpus) -> Gpt:
+    """Return the model of a job with exact products: trained, or as it ships."""
+    from workloads.training.loop import train_model  # noqa: PLC0415 - torch, only to execute
+    from workloads.training.pretraining import load_weights  # noqa: PLC0415 - torch, only to execute
+
+    exact = products_of(Arithmetic(label=EXACT))
+    if job.effort.model == LEARNT:
+        return load_weights(exact)[0]
+    gpt, training = _setup(job)
+    return train_model(training, gpt, exact, corpus).model
 
 
 def _run(job: _Job) -> dict[str, Any]:
@@ -726,14 +756,10 @@ def _run(job: _Job) -> dict[str, Any]:
     import torch  # noqa: PLC0415 - only to execute
 
     from workloads.training.corpora import python_source  # noqa: PLC0415 - read in the worker
-    from workloads.training.loop import train_model  # noqa: PLC0415 - torch, only to execute
 
     torch.set_num_threads(1)
-    gpt, training = _setup(job)
     corpus = python_source()
-    exact = products_of(Arithmetic(label=EXACT))
-    trained = train_model(training, gpt, exact, corpus)
-    bench = Bench(model=trained.model, training=training, corpus=corpus)
+    bench = Bench(model=_clean_model(job, corpus), training=_setup(job)[1], corpus=corpus)
     return bench.calibrate(job.effort) | {
         "executed": {one.label: bench.execute(one, job.effort.core_pairs) for one in job.arithmetics}
     }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from experiments.accuracy.prediction import (
     DECIBEL,
     GOAL,
+    LEARNT,
     PROBE_DB,
     Effort,
     Execution,
@@ -32,6 +33,7 @@ from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.report import ReportRow, ReportTable
 from heliograph.small_gpt import system_arithmetic
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
+from simulator.errors import ParameterError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -80,8 +82,9 @@ def rows(found: Prediction) -> list[dict[str, Any]]:
 def report(found: Prediction) -> list[Block]:
     """Return the tables and the findings."""
     losses = [one.clean for one in found.calibrations]
+    origin = f"{found.steps} steps" if found.steps else "as it ships"
     title = (
-        f"Byte-level GPT '{found.model}', {found.steps} steps, {len(losses)} seeds: exact loss "
+        f"Byte-level GPT '{found.model}', {origin}, {len(losses)} seeds: exact loss "
         f"{statistics.fmean(losses):.3f} nats/byte"
     )
     parts: list[Block] = []
@@ -317,7 +320,9 @@ class Predict(Study):
     converters: bool = option(
         False, "execute also the first core's output and operand converters alone, from 8 to 4 bits"
     )
-    model: str = option("small", "small, deep, tiny, narrow or wide")
+    model: str = option(
+        "small", "small, deep, tiny, narrow or wide, trained first; or learnt, which ships with its weights"
+    )
     steps: int | None = option(None, "updates of every training run", metavar="N")
     seeds: int | None = option(None, "models, each with its own draws", metavar="K")
     seed: int = option(0, "first seed")
@@ -330,6 +335,9 @@ class Predict(Study):
 
     def run(self, progress: Progress) -> Predicted:
         """Return the prediction, its execution, and training in the mode that is asked for."""
+        if self.model == LEARNT and self.mode is not Mode.INFERENCE:
+            msg = f"--mode {self.mode} trains from the start, '{LEARNT}' ships with its weights; drop one"
+            raise ParameterError(msg)
         effort = Effort.asked(
             quick=self.quick, model=self.model, steps=self.steps, seeds=self.seeds, first_seed=self.seed
         )

@@ -61,13 +61,24 @@ class GptConfig:
     """Attention heads."""
     context: int = 64
     """Positions that a window may have."""
+    mlp_widths: tuple[int, ...] = ()
+    """Width of each block's MLP; empty for `MLP_EXPANSION` times the width in all."""
 
     def __post_init__(self) -> None:
         check_range(self, "vocabulary", "layers", "width", "heads", "context", low=1)
+        if self.mlp_widths and (len(self.mlp_widths) != self.layers or min(self.mlp_widths) < 1):
+            rule = f"one width, at least 1, for each of the layers ({self.layers})"
+            msg = f"GptConfig: mlp_widths must be {rule}, or empty; got {self.mlp_widths}"
+            raise WorkloadError(msg)
         if self.width % self.heads:
             choices = [count for count in range(1, self.width + 1) if self.width % count == 0]
             msg = f"GptConfig: heads ({self.heads}) must divide width ({self.width}); try one of {choices}"
             raise WorkloadError(msg)
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """Width of each block's MLP."""
+        return self.mlp_widths or (MLP_EXPANSION * self.width,) * self.layers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,9 +179,11 @@ class _Product(torch.autograd.Function):
 class Block(nn.Module):
     """Attention and MLP, each behind a norm and added to the residual stream; weights are [in, out]."""
 
-    def __init__(self, config: GptConfig, products: Products, generator: torch.Generator) -> None:
+    def __init__(
+        self, config: GptConfig, hidden: int, products: Products, generator: torch.Generator
+    ) -> None:
         super().__init__()
-        width, hidden = config.width, MLP_EXPANSION * config.width
+        width = config.width
         residual = _INITIAL_DEVIATION / math.sqrt(2 * config.layers)
         self.heads, self.products = config.heads, products
         self.attention_norm, self.mlp_norm = nn.LayerNorm(width), nn.LayerNorm(width)
@@ -221,7 +234,7 @@ class Gpt(nn.Module):
         generator = torch.Generator("cpu").manual_seed(mix_key(seed))
         self.tokens = _weight((config.vocabulary, config.width), _INITIAL_DEVIATION, generator)
         self.positions = _weight((config.context, config.width), _INITIAL_DEVIATION, generator)
-        self.blocks = nn.ModuleList(Block(config, products, generator) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(Block(config, hidden, products, generator) for hidden in config.hidden)
         self.norm = nn.LayerNorm(config.width)
         self.head = _weight((config.width, config.vocabulary), _INITIAL_DEVIATION, generator)
 

@@ -153,7 +153,7 @@ def train_model(
     WorkloadError
         If the corpus is shorter than a window, or its bytes exceed the vocabulary.
     """
-    _check_corpus(corpus, gpt_config)
+    check_corpus(corpus, gpt_config)
     started = time.perf_counter()
     length = gpt_config.context
     model = Gpt(gpt_config, products, mix_key(config.seed))
@@ -162,7 +162,7 @@ def train_model(
     steps, losses, validation_steps, validation_losses = [], [], [], []
     for step in range(1, config.steps + 1):
         starts = order.integers(0, corpus.train.size - length, size=config.batch)
-        tokens_BT, targets_BT = _windows(corpus.train, starts, length)
+        tokens_BT, targets_BT = text_windows(corpus.train, starts, length)
         loss = model(tokens_BT, targets_BT, key=mix_key(config.seed, _TRAINING_STREAM, step))
         optimizer.zero_grad()
         loss.backward()
@@ -217,10 +217,10 @@ def validation_batches(
     starts = np.linspace(0, corpus.validation.size - length - 1, config.validation_windows).astype(np.int64)
     for first in range(0, starts.size, config.batch):
         some = starts[first : first + config.batch]
-        yield _windows(corpus.validation, some, length)
+        yield text_windows(corpus.validation, some, length)
 
 
-def _windows(text: np.ndarray, starts: np.ndarray, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+def text_windows(text: np.ndarray, starts: np.ndarray, length: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the tokens of windows and the tokens that follow each, shape [B, T]."""
     tokens = torch.from_numpy(text[starts[:, None] + np.arange(length + 1)].astype(np.int64))
     return tokens[:, :-1], tokens[:, 1:]
@@ -236,7 +236,7 @@ def _optimizer(model: Gpt, learning_rate: float) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, lr=learning_rate, betas=_BETAS, fused=True)
 
 
-def _check_corpus(corpus: Corpus, gpt_config: GptConfig) -> None:
+def check_corpus(corpus: Corpus, gpt_config: GptConfig) -> None:
     """Refuse a corpus that the model cannot read."""
     for name, text in (("training", corpus.train), ("validation", corpus.validation)):
         if text.size <= gpt_config.context + 1:

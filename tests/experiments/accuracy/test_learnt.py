@@ -1,0 +1,75 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from electronic.numerics import ExactNumerics
+from experiments.accuracy.learnt import JudgeLearnt, operands_by_layer, table_loss
+from experiments.accuracy.prediction import LEARNT, Effort, Mode
+from experiments.accuracy.report import Predict
+from experiments.study import Progress
+from simulator.errors import ParameterError
+from workloads.training.corpora import Corpus
+from workloads.training.gpt import Gpt, GptConfig, Products
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def corpus(train, validation):
+    train, validation = (np.frombuffer(text, dtype=np.uint8) for text in (train, validation))
+    return Corpus(name="test", train=train, validation=validation, sha256="0" * 64)
+
+
+def test_a_table_of_bytes_has_their_entropy():
+    rng = np.random.default_rng(0)
+    text = rng.choice([97, 98, 99, 100], size=40_000, p=[0.5, 0.25, 0.125, 0.125]).astype(np.uint8)
+    found = table_loss(corpus(text[:30_000].tobytes(), text[30_000:].tobytes()), 1)
+    assert found == pytest.approx(1.75 * math.log(2.0), rel=0.01)
+
+
+def test_longer_tables_see_further_back():
+    # after "aa" comes "b", after "ba" comes "a": a pair leaves one bit open after "a", a triple none
+    text = b"aab" * 4000
+    pairs, triples = (table_loss(corpus(text[:9000], text[9000:]), length) for length in (2, 3))
+    assert pairs == pytest.approx(math.log(2.0) * 2 / 3, rel=0.01)
+    assert triples < 0.01
+
+
+def test_a_loud_channel_is_found():
+    shape = GptConfig(layers=2, width=32, heads=2, context=32)
+    model = Gpt(shape, Products.same(ExactNumerics()), 0)
+    text = bytes(range(256)) * 30
+    with torch.no_grad():
+        model.blocks[1].mlp_norm.weight[5] = 40.0
+    found = {(one.layer, one.product): one for one in operands_by_layer(model, corpus(text, text))}
+    assert set(found) == {
+        *((i, name) for i in (0, 1) for name in ("qkv", "projection", "up", "down")),
+        (2, "head"),
+    }
+    assert found[1, "up"].outliers == 1
+    assert found[1, "up"].loudest > 20.0
+    assert found[0, "up"].outliers == 0
+    assert found[1, "up"].kurtosis > 4 * found[0, "up"].kurtosis
+    assert found[1, "down"].channels == 128
+
+
+@pytest.mark.parametrize("options", [{"steps": 10}, {"seed": 1}])
+def test_options_of_a_training_want_one(options):
+    with pytest.raises(ParameterError, match="--train"):
+        JudgeLearnt(**options).run(Progress())
+
+
+def test_a_training_says_where_its_weights_go():
+    with pytest.raises(ParameterError, match="--weights FILE"):
+        JudgeLearnt(train=True).run(Progress())
+
+
+def test_the_learnt_model_takes_no_steps():
+    with pytest.raises(ParameterError, match="ships with its weights"):
+        Effort.asked(quick=True, model=LEARNT, steps=10)
+
+
+def test_the_learnt_model_is_not_trained_through_a_core():
+    with pytest.raises(ParameterError, match="ships with its weights"):
+        Predict(model=LEARNT, mode=Mode.HARDWARE).run(Progress())

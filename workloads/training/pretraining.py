@@ -1,0 +1,261 @@
+"""Pretraining of the byte-level GPT that ships with its weights, and the weights' file.
+
+One recipe, run once: `LEARNT` is the model, `Pretraining` how it was trained. Matrices of the blocks follow
+Muon (Jordan et al., 2024), whose updates are orthogonal; embeddings, head and norms follow AdamW.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from simulator.checks import check_positive, check_range
+from simulator.errors import WorkloadError
+from simulator.keys import mix_key
+from workloads.training.corpora import Corpus
+from workloads.training.gpt import Gpt, GptConfig, Products
+from workloads.training.loop import check_corpus, text_windows
+
+WEIGHTS = Path(__file__).parent / "learnt_gpt.npz"
+"""Weights that ship, with their record."""
+LEARNT = GptConfig(layers=4, width=256, heads=4, context=256, mlp_widths=(1024, 1024, 1024, 4096))
+"""Shape of the model that ships; its longest sum is 4,096 products."""
+CORPUS_BYTES = 2**24
+"""Most bytes of the corpus of pretraining: all of the standard library."""
+_BETAS = (0.9, 0.95)
+_RECORD = "record"
+
+
+class FastBfloat:
+    """Products in the processor's own bfloat16 with sums in float32; as `BfloatNumerics`, but faster."""
+
+    def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
+        """Return the product, shape [B, M, N], of operands [B, M, K] and [B, K, N]; the key is not used."""
+        del key
+        a, b = a_BMK.to(torch.bfloat16), b_BKN.to(torch.bfloat16)
+        if len(a) == 1:
+            return torch.mm(a[0], b[0]).unsqueeze(0).to(a_BMK.dtype)
+        return torch.bmm(a, b).to(a_BMK.dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pretraining:
+    """Recipe of the pretraining: warm-up, a constant rate, then a linear decay to zero."""
+
+    steps: int = 1400
+    """Updates."""
+    batch: int = 16
+    """Windows of a batch."""
+    muon_rate: float = 6e-3
+    """Learning rate of matrices."""
+    adam_rate: float = 3e-3
+    """Learning rate of all else."""
+    weight_decay: float = 0.1
+    """Decay of matrices, per unit of learning rate."""
+    warmup_steps: int = 60
+    """Updates over which the rate rises."""
+    decay_share: float = 0.5
+    """Share of the updates over which the rate falls to zero, 0 to 1."""
+    seed: int = 0
+    """Of initial weights and batches."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "steps", "batch", low=1)
+        check_range(self, "warmup_steps", "seed")
+        check_range(self, "decay_share", "weight_decay", low=0.0, high=1.0)
+        check_positive(self, "muon_rate", "adam_rate")
+
+    def rate(self, step: int) -> float:
+        """Return the factor of the learning rates at an update, counted from 1."""
+        rise = min(1.0, step / max(1, self.warmup_steps))
+        return rise * min(1.0, (self.steps - step + 1) / max(1.0, self.decay_share * self.steps))
+
+
+class _Trainer:
+    """Model, optimizers and batches of one pretraining, which can stop and go on."""
+
+    def __init__(self, recipe: Pretraining, shape: GptConfig, corpus: Corpus) -> None:
+        check_corpus(corpus, shape)
+        self.recipe, self.corpus, self.step = recipe, corpus, 0
+        self.model = Gpt(shape, Products.same(FastBfloat()), mix_key(recipe.seed))
+        matrices = [weight for weight in self.model.blocks.parameters() if weight.dim() > 1]
+        known = {id(weight) for weight in matrices}
+        others = [weight for weight in self.model.parameters() if id(weight) not in known]
+        self.optimizers = (
+            _muon(matrices, recipe),
+            torch.optim.AdamW(others, lr=recipe.adam_rate, betas=_BETAS, weight_decay=0.0, fused=True),
+        )
+        self.rates = (recipe.muon_rate, recipe.adam_rate)
+
+    def advance(self) -> float:
+        """Make one update and return the loss of its batch before it, nats per byte."""
+        self.step += 1
+        length = self.model.config.context
+        order = np.random.default_rng((self.recipe.seed, self.step))
+        starts = order.integers(0, self.corpus.train.size - length, size=self.recipe.batch)
+        loss = self.model(*text_windows(self.corpus.train, starts, length))
+        loss.backward()
+        for optimizer, rate in zip(self.optimizers, self.rates, strict=True):
+            for group in optimizer.param_groups:
+                group["lr"] = rate * self.recipe.rate(self.step)
+            optimizer.step()
+            optimizer.zero_grad()
+        return float(loss.item())
+
+    def save(self, path: Path) -> None:
+        """Write what is needed to go on."""
+        state = {"step": self.step, "model": self.model.state_dict()}
+        state["optimizers"] = [optimizer.state_dict() for optimizer in self.optimizers]
+        temporary = path.with_suffix(".new")
+        torch.save(state, temporary)
+        temporary.replace(path)
+
+    def load(self, path: Path) -> None:
+        """Go on from a file that `save` wrote."""
+        state = torch.load(path, weights_only=True)
+        self.step = int(state["step"])
+        self.model.load_state_dict(state["model"])
+        for optimizer, one in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(one)
+
+
+def _muon(matrices: list[torch.nn.Parameter], recipe: Pretraining) -> torch.optim.Muon:
+    """Return Muon with updates as large as AdamW's (Liu et al., arXiv:2502.16982, equation 4)."""
+    return torch.optim.Muon(
+        matrices,
+        lr=recipe.muon_rate,
+        weight_decay=recipe.weight_decay,
+        adjust_lr_fn="match_rms_adamw",
+    )
+
+
+def pretrain(
+    recipe: Pretraining,
+    shape: GptConfig,
+    corpus: Corpus,
+    *,
+    checkpoint: Path | None = None,
+    every: int = 100,
+    on_step: Callable[[int, float], None] | None = None,
+) -> Gpt:
+    """Return a model trained by a recipe.
+
+    Parameters
+    ----------
+    recipe : Pretraining
+        How to train.
+    shape : GptConfig
+        Shape of the model.
+    corpus : Corpus
+        Text to read.
+    checkpoint : Path, optional
+        File from which training goes on if it exists, and to which it is saved.
+    every : int
+        Updates between savings.
+    on_step : callable, optional
+        Called after each update with its number, from 1, and the loss of its batch in nats per byte.
+
+    Raises
+    ------
+    WorkloadError
+        If the corpus is shorter than a window, or its bytes exceed the vocabulary.
+    """
+    trainer = _Trainer(recipe, shape, corpus)
+    if checkpoint is not None and checkpoint.exists():
+        trainer.load(checkpoint)
+    while trainer.step < recipe.steps:
+        loss = trainer.advance()
+        if on_step is not None:
+            on_step(trainer.step, loss)
+        if checkpoint is not None and (trainer.step % every == 0 or trainer.step == recipe.steps):
+            trainer.save(checkpoint)
+    return trainer.model
+
+
+@torch.no_grad()
+def held_out_loss(model: Gpt, corpus: Corpus, windows: int | None = None, batch: int = 16) -> float:
+    """Return the mean loss over the validation text, in nats per byte, through the model's own numerics.
+
+    Parameters
+    ----------
+    model : Gpt
+        The model.
+    corpus : Corpus
+        Its validation text is read.
+    windows : int, optional
+        Windows of the context's length, evenly spaced; by default all, side by side.
+    batch : int
+        Windows at a time.
+    """
+    return float(np.mean(list(_window_losses(model, corpus, windows, batch))))
+
+
+def _window_losses(model: Gpt, corpus: Corpus, windows: int | None, batch: int) -> Iterator[float]:
+    """Yield the mean loss of each window."""
+    length = model.config.context
+    last = corpus.validation.size - length - 1
+    starts = np.arange(0, last + 1, length) if windows is None else np.linspace(0, last, windows).astype(int)
+    for first in range(0, len(starts), batch):
+        tokens_BT, targets_BT = text_windows(corpus.validation, starts[first : first + batch], length)
+        logits_BTV = model(tokens_BT, key=mix_key(first))
+        losses_BT = torch.nn.functional.cross_entropy(logits_BTV.mT, targets_BT, reduction="none")
+        yield from losses_BT.mean(1).tolist()
+
+
+def save_weights(path: Path, model: Gpt, record: dict[str, Any]) -> None:
+    """Write a model's weights in half precision, its shape and a record, as arrays without code."""
+    arrays: dict[str, Any] = {
+        name: weight.detach().numpy().astype(np.float16) for name, weight in model.state_dict().items()
+    }
+    text = json.dumps({"shape": asdict(model.config), **record}, indent=1)
+    arrays[_RECORD] = np.frombuffer(text.encode(), dtype=np.uint8)
+    with path.open("wb") as file:
+        np.savez_compressed(file, **arrays)
+
+
+def load_weights(products: Products, path: Path = WEIGHTS) -> tuple[Gpt, dict[str, Any]]:
+    """Return the model of a file that `save_weights` wrote, and its record.
+
+    Parameters
+    ----------
+    products : Products
+        Numerics of its products.
+    path : Path
+        The file; by default the weights that ship.
+
+    Raises
+    ------
+    WorkloadError
+        If the file cannot be read, or is no such file.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            weights = {name: torch.from_numpy(arrays[name].astype(np.float32)) for name in arrays.files}
+            record = json.loads(bytes(arrays[_RECORD]).decode())
+        weights.pop(_RECORD)
+        shape = {**record["shape"], "mlp_widths": tuple(record["shape"]["mlp_widths"])}
+        model = Gpt(GptConfig(**shape), products, 0)
+        model.load_state_dict(weights)
+    except (OSError, KeyError, TypeError, ValueError, RuntimeError, EOFError, zipfile.BadZipFile) as error:
+        msg = f"'{path}' is no file of weights that save_weights wrote: {error}"
+        raise WorkloadError(msg) from error
+    return model, record
+
+
+def training_record(recipe: Pretraining, corpus: Corpus, loss: float) -> dict[str, Any]:
+    """Return what stands beside the weights: recipe, corpus and loss on held-out files."""
+    return {
+        "recipe": asdict(recipe),
+        "corpus": {"name": corpus.name, "sha256": corpus.sha256, "train_bytes": int(corpus.train.size)},
+        "held_out_nats_per_byte": loss,
+        "torch": torch.__version__,
+        "made": time.strftime("%Y-%m-%d"),
+    }
