@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import permutations
 
 import numpy as np
-import scipy.optimize
-import scipy.sparse
+import scipy
 
 from optical.scheduling.birkhoff import Part
 from optical.scheduling.demand import largest_line

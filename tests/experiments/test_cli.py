@@ -107,10 +107,10 @@ def test_compare_writes_a_whole_run(capsys, tmp_path):
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["table_sha256"]
     assert config["versions"]["numpy"]
-    assert (
-        config["systems"]["photonic_ocs"]["photonic"]["core"]["core"]["core"]["laser"]["wall_plug_efficiency"]
-        > 0.0
-    )
+    core = config["systems"]["photonic_ocs"]["photonic"]["core"]
+    while "laser" not in core:  # within what rescues its precision
+        core = core["core"]
+    assert core["laser"]["wall_plug_efficiency"] > 0.0
 
 
 def test_the_same_run_gives_the_same_bytes_but_for_the_time_stamp(capsys, tmp_path):
