@@ -134,3 +134,14 @@ def test_what_is_wrong_is_said_in_one_line(capsys, arguments, message):
     code, out, err = call(capsys, *arguments)
     assert (code, out) == (BAD_INPUT, "")
     assert message in err
+
+
+def test_a_bill_says_which_light_it_has():
+    def told(system, *settings):
+        blocks = BillOf(system=system, accelerators=N, settings=settings).run(Progress()).report()
+        return [block for block in blocks if isinstance(block, str) and block.startswith("Light: ")]
+
+    assert told("gpu_packet") == []
+    assert "as shipped" in told("photonic_packet")[0]
+    assert "sizes it" in told("photonic_packet")[0]
+    assert told("photonic_packet", "laser_power_w=0.15") == ["Light: as it stands, 150 mW a laser or line."]
