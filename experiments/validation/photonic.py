@@ -478,7 +478,10 @@ def chip_energy(record: Record, claim: Claim, found: re.Match[str]) -> tuple[flo
     if claim.metric != "energy per MAC":
         msg = f"'{claim.metric}' is no energy per MAC"
         raise SkipError(msg)
-    parts = chip.power_parts_w(lasers="excl" not in claim.config)
+    lasers = "excl" not in claim.config
+    parts = chip.power_parts_w(lasers=lasers)
+    if not lasers:
+        parts.pop("laser")
     explained_w, published_w = math.fsum(parts.values()), claim.in_si(claim.number)[1] * chip.macs_per_s
     shown = ", ".join(f"{name} {power / published_w:.0%}" for name, power in parts.items())
     hint = f"explained: {shown}; unexplained {1.0 - explained_w / published_w:.0%}"
