@@ -399,7 +399,8 @@ def best_plan(
         best_s = min(best_s, found[-1].value(Objective.TIME) if found[-1].result else np.inf)
     ran = [one for one in found if one.result is not None]
     if not ran:
-        raise WorkloadError(no_plan(config.name, rejected, [one.refusal for one in found]))
+        what = f"{config.name} on {system.accelerators:,} accelerators"
+        raise WorkloadError(no_plan(what, rejected, [one.refusal for one in found]))
     winner = min(ran, key=lambda one: one.value(Objective.TIME))
     rest = [one for one in found if one is not winner]
     return BestPlan(
@@ -417,7 +418,7 @@ def no_plan(model: str, rejected: Mapping[str, int], refusals: Sequence[str]) ->
     Parameters
     ----------
     model : str
-        Name of the model.
+        Name of the model, with the accelerators where they are known.
     rejected : mapping
         Plans left out, by the first reason, in the order in which reasons are asked.
     refusals : sequence of str
