@@ -504,8 +504,11 @@ def homodyne_processor(record: Record, claim: Claim, found: re.Match[str]) -> tu
         msg = "the configuration is not 'rows x columns, N GBd'"
         raise SkipError(msg)
     rate_hz, bandwidth_hz = to_si("x_hz", float(size[3]), "GHz"), to_si("x_hz", ZHOU_BANDWIDTH_GHZ, "GHz")
-    core = default_homodyne()
-    core = dataclasses.replace(core, rows=int(size[1]), columns=int(size[2]), symbol_rate_hz=rate_hz)
+    usual = default_homodyne()
+    core = dataclasses.replace(usual, rows=int(size[1]), columns=int(size[2]), symbol_rate_hz=rate_hz)
+    if core.receivers < usual.receivers:  # as much light for a node, for which its capacitor is made
+        share = core.receivers / usual.receivers
+        core = dataclasses.replace(core, laser_power_w=usual.laser_power_w * share)
     unsettled = math.exp(-2.0 * math.pi * bandwidth_hz / rate_hz)
     modulator = device_table().build(Modulator, "mzm_quoted")
     swing_db = 2.0 * db_from_ratio((1.0 + unsettled) / (1.0 - unsettled))
