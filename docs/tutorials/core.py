@@ -34,7 +34,9 @@ class FastHomodyne(Homodyne):
 hg.register_core("fast_homodyne", FastHomodyne)
 plan = "tp=8,dp=2,global_batch=16,sequence_length=2048"
 for core in ("homodyne", "fast_homodyne"):
-    system = hg.system("photonic_packet", core=core, accelerators=16).with_({"lighting.target": "none"})
+    system = hg.system("photonic_packet", core=core, accelerators=16).with_(
+        {"lighting.target": "none", "operands": "gaussian"}
+    )
     result = hg.simulate(system, "llama-3-8b", plan)
     print(
         f"{core}: {result.step_time_s:.3f} s, {result.energy_per_token_j * 1e3:.0f} mJ a token, "

@@ -10,7 +10,9 @@ from optical.devices import Converter
 mine = Converter(name="my_adc", nominal_bits=8.0, enob_bits=7.1, power_w=0.025, rate_hz=8e9, area_m2=5e-9)
 
 crossbar = load_core("crossbar")
-system = hg.system("photonic_packet", core="crossbar", accelerators=16).with_({"lighting.target": "none"})
+system = hg.system("photonic_packet", core="crossbar", accelerators=16).with_(
+    {"lighting.target": "none", "operands": "gaussian"}
+)
 plan = "tp=8,dp=2,global_batch=16,sequence_length=2048"
 
 for core in (crossbar, replace(crossbar, adc=mine)):
