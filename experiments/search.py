@@ -324,7 +324,9 @@ class PlanSearch(Study):
         (), "fabrics to choose from, separated by commas", metavar="NAMES", commas=True
     )
     variants: bool = option(False, "try sides of tori, lanes, circuits of nodes and switches")
-    top: int = option(DEFAULT_TOP, "plans that the engine runs of each fabric", metavar="K")
+    top: int = option(
+        DEFAULT_TOP, "plans that the engine runs of each fabric; more where steps are small", metavar="K"
+    )
     hardware: Hardware = field(default_factory=Hardware)
 
     def run(self, progress: Progress) -> Search:
