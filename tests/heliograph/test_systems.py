@@ -135,7 +135,7 @@ LIVE_WITH = {
     "photonic.core.chip.grid.dispersion": _UNCALIBRATED,
 }
 """Numbers that count only where another one says that the part is there."""
-HASHED = ("fabric.queue_pairs", "fabric.hash_seed")
+HASHED = ("fabric.queue_pairs", "fabric.hash_seed", "fabric.switch.shipped_queue_pairs")
 """Numbers of packets that are hashed over spines, which these are not."""
 NOT_COUNTED = {
     # What a photonic system knows of the GPU it replaces, beside the budget that sizes it.
