@@ -1,0 +1,43 @@
+"""Default parts are those that the command's rule chooses: described, losses published, least energy."""
+
+import pytest
+
+from experiments.core_parts import RankParts, is_eligible
+from experiments.study import Progress
+from optical.cores.analog import DEFAULT_FEED, DEFAULT_MODULATOR, DRIVER
+from optical.devices.named_parts import named_parts
+from simulator.errors import ParameterError
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def test_only_described_parts_with_published_losses_are_eligible():
+    assert is_eligible("mzm_tfln_5mm")
+    assert is_eligible("waveguide_sin_2014")
+    assert not is_eligible("mzm_quoted")  # one energy of a symbol, quoted
+    assert not is_eligible("mzm_bto_2019")  # its loss is recalled
+    assert named_parts()[DRIVER].build().swing_v > 0.0
+
+
+def test_the_default_feed_is_the_one_that_the_rule_chooses():
+    found = RankParts(places=("feed",)).run(Progress())
+    best = found.best("feed")
+    assert best.part == DEFAULT_FEED
+    cheaper = [one for one in found.parts if one.j_per_mac and one.j_per_mac < best.j_per_mac]
+    assert not any(one.eligible for one in cheaper)
+    strip = next(one for one in found.parts if one.part == "si_waveguide")
+    assert strip.j_per_mac is None
+    assert "cannot deliver" in strip.why_not
+    assert found.record()["chosen"] == {"feed": DEFAULT_FEED}
+    assert len(found.rows()) == len(found.parts)
+
+
+@pytest.mark.slow
+def test_the_default_modulator_is_the_one_that_the_rule_chooses():
+    found = RankParts(places=("modulator",)).run(Progress())
+    assert found.best("modulator").part == DEFAULT_MODULATOR
+
+
+def test_a_place_that_a_core_has_not_is_told():
+    with pytest.raises(ParameterError, match="has no place 'comb' for named parts"):
+        RankParts(core="homodyne", places=("comb",)).run(Progress())
