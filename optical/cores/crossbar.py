@@ -343,8 +343,8 @@ def default_crossbar() -> Crossbar:
 
     Notes
     -----
-    The laser's power, 45 mW per line, is our choice: with more no cluster stands under the power of an H100
-    beside its memory (a test says so). Receivers then add 8 times the noise of the ADC.
+    The laser's power, 45 mW per line, is our choice: a cluster then stands under the power of an H100 beside
+    its memory, which it does not with 120 mW, and receivers add 8 times the noise of the ADC.
     """
     return Crossbar(
         name="crossbar",

@@ -13,6 +13,8 @@ from simulator.operators import Phase
 
 SETTLED = 1e-12
 """How closely photons are found, relative."""
+BRIGHTEST_W = 1e6
+"""Light beyond which none is looked for."""
 MOST_ROUNDS = 200
 """Divisions after which light is taken to be lost in its waveguides."""
 
@@ -49,7 +51,10 @@ def lit_for(core: Homodyne, photons_per_mac: float, *, mean_square: float) -> Ho
         found = core.photoelectrons_per_mac(mean_square)
         if math.isclose(found, photons_per_mac, rel_tol=SETTLED):
             return core
-        core = dataclasses.replace(core, laser_power_w=core.laser_power_w * photons_per_mac / found)
+        power_w = core.laser_power_w * photons_per_mac / found if found else math.inf
+        if power_w > BRIGHTEST_W:
+            break
+        core = dataclasses.replace(core, laser_power_w=power_w)
     msg = f"'{core.name}' guides no light that gives {photons_per_mac:g} photons; its waveguides absorb it"
     raise LinkError(msg)
 

@@ -123,17 +123,18 @@ def _absorbed_db(
     Notes
     -----
     Half a step of pairs, 1/P grows by `pairs` z; a step of carriers and linear loss, P^-2 obeys
-    dQ/dz = 2 a Q + 2 c; and half a step of pairs again. Both are exact, so that no light is too bright.
+    dQ/dz = 2 a Q + 2 c; and half a step of pairs again. Both are exact, so that no light is too bright: what
+    is followed is 1/P.
     """
     linear = loss_db_per_m / db_from_ratio(math.e)
-    step_m, now_w = length_m / STEPS, power_w
+    step_m, inverse_per_w = length_m / STEPS, 1.0 / power_w
     grown = math.exp(2.0 * linear * step_m)
     added = 2.0 * carriers * step_m if linear == 0.0 else carriers / linear * (grown - 1.0)
     for _ in range(STEPS):
-        now_w /= 1.0 + 0.5 * pairs * step_m * now_w
-        now_w /= math.sqrt(grown + added * now_w**2)
-        now_w /= 1.0 + 0.5 * pairs * step_m * now_w
-    return max(0.0, db_from_ratio(power_w / now_w) - loss_db_per_m * length_m)
+        inverse_per_w += 0.5 * pairs * step_m
+        inverse_per_w = math.sqrt(grown * inverse_per_w**2 + added)
+        inverse_per_w += 0.5 * pairs * step_m
+    return max(0.0, db_from_ratio(power_w * inverse_per_w) - loss_db_per_m * length_m)
 
 
 @dataclass(frozen=True, kw_only=True)

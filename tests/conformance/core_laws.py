@@ -56,7 +56,8 @@ def has_chip(core):
 
 
 def unlike(unit):
-    """Return the same as a chip whose parts differ and whose outputs share their lines."""
+    """Return the same as a chip whose parts differ, whose outputs share their lines, and with spares."""
+    unit = replace_at(unit, "electronics.die_yield.spares", 0.25)
     if not has_chip(unit.core):
         return unit
     for path, value in (("mismatch", "calibrated"), ("laser_noise", "common"), ("encoding_noise", "common")):
@@ -88,10 +89,15 @@ def error_variance(spec):
 
 def answers(unit):
     costs = [unit.cost(operator) for operator in (THICK, THIN)]
-    costs.append(unit.resized(MANY * unit.cores).cost(THIN))  # waits for memory, and takes several dies
+    many = unit.resized(MANY * unit.cores)
+    costs.append(many.cost(THIN))  # waits for memory, and takes several dies
+    links = "electronics.link.bandwidth_bytes_per_s"
+    narrow = many.electronics.link.bandwidth_bytes_per_s / MANY**3
+    costs.append(replace_at(many, links, narrow).cost(THIN))  # for the links between them
     costs.append(dataclasses.replace(unit, sram_bytes=unit.sram_bytes / MANY).cost(THICK))  # for its buffer
     wear = unit.wear(THICK)
     numbers = [wear, unit.static_w, unit.area_m2, unit.price_usd, unit.peak_power_w]
+    numbers += [many.area_m2, many.price_usd]
     numbers += [number for cost in costs for number in (cost.time_s, *cost.energy_j.values())]
     records = [dataclasses.astuple(unit.core.analog(phase)) for phase in Phase]
     uncalibrated = replace_at(unit.core, "chip.mismatch", "raw") if has_chip(unit.core) else unit.core

@@ -78,7 +78,9 @@ def test_causes_of_noise_add_up_to_the_precision_of_all(name):
     found = [ratio_db for ratio_db in curve.snr_db if ratio_db is not None]
     assert len(found) > len(curve.snr_db) // 4
     gains = [bright - dim for dim, bright in itertools.pairwise(found) if dim > 0.0]
-    assert min(gains) >= 0.0  # more light is no worse, but of remainders that are nearly all misread
+    # More light is no worse, but of remainders that are nearly all misread, and of a mesh whose waveguides
+    # absorb more of the signal's than of the oscillators' light when it is bright.
+    assert min(gains) >= (-0.02 if name == "mzi_mesh" else 0.0)
 
 
 @each_core

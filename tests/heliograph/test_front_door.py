@@ -72,7 +72,7 @@ def test_a_changed_system_is_sized_anew(light):
     frugal = light.with_({"core.adc": "adc_survey_7b"}, laser_power_w="5 mW")
     assert frugal.photonic.cores > light.photonic.cores
     assert frugal.accelerator_peak_w() <= light.gpu.chip.tdp_w
-    assert frugal.photonic.core.core.core.adc.name == "adc_survey_7b"
+    assert frugal.photonic.core.core.core.core.adc.name == "adc_survey_7b"
 
 
 def test_cores_that_are_set_stay_when_something_else_changes(light):
@@ -83,7 +83,9 @@ def test_cores_that_are_set_stay_when_something_else_changes(light):
 
 def test_numbers_are_si_and_text_has_units(light):
     assert light.with_(laser_power_w=0.02) == light.with_(laser_power_w="20 mW")
-    assert light.with_(laser_power_w=0.02).settings == (("photonic.core.core.core.laser_power_w", "0.02"),)
+    assert light.with_(laser_power_w=0.02).settings == (
+        ("photonic.core.core.core.core.laser_power_w", "0.02"),
+    )
 
 
 def test_a_plan_asks_for_nothing_that_the_system_holds(light):
@@ -161,7 +163,7 @@ def test_a_thing_is_shown_by_name_and_by_itself(light, result):
     assert hg.show(named.photonic.core).parameters == hg.show("ring_bank").parameters
     assert hg.show(result).parameters == hg.show(light.with_core(result.system.photonic.core)).parameters
     bright = {row["path"]: row for row in hg.show(light.with_({"laser.wall_plug_efficiency": 0.1})).rows()}
-    assert bright["photonic.core.core.core.laser.wall_plug_efficiency"]["status"] == "set"
+    assert bright["photonic.core.core.core.core.laser.wall_plug_efficiency"]["status"] == "set"
     assert hg.show(hg.model("gpt2")).parameters == hg.show("gpt2").parameters
 
 
