@@ -141,7 +141,8 @@ class Compare(Study):
     )
     detail: bool = option(False, "tell where time and energy of each system go")
     accuracy: bool = option(False, "train a small GPT through each system's arithmetic (minutes)")
-    quick: bool = option(False, "try fewer plans of each system; train for fewer steps and seeds")
+    quick: bool = option(False, "train for fewer steps and seeds")
+    thorough: bool = option(False, "try more plans of each system (minutes)")
     seed: int | None = option(None, "first seed of its training; default 0")
 
     def __post_init__(self) -> None:
@@ -162,6 +163,7 @@ class Compare(Study):
             **self.hardware.given(),
             assignments=self.hardware.assignments,
             quick=self.quick,
+            thorough=self.thorough,
             seed=self.seed or 0,
             accuracy=self.accuracy,
         )

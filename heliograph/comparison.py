@@ -13,7 +13,7 @@ from heliograph._version import __version__
 from heliograph.fabrics import DEFAULT_FABRIC
 from heliograph.parameters import status_counts, tables
 from heliograph.plan_estimates import Prices
-from heliograph.plan_search import QUICK, USUAL, BestPlan, best_plan
+from heliograph.plan_search import THOROUGH, USUAL, BestPlan, best_plan
 from heliograph.records import (
     RunWriter,
     TrainingCache,
@@ -80,7 +80,9 @@ class Request:
     assignments: tuple[str, ...] = ()
     """Single parameters to change, ``path=value``."""
     quick: bool = False
-    """Fewer plans tried for each system; shorter training of the small GPT, fewer seeds."""
+    """Shorter training of the small GPT, fewer seeds."""
+    thorough: bool = False
+    """Whether more plans of each system are tried, which takes minutes."""
     seed: int = 0
     """First seed; the others follow."""
     accuracy: bool = False
@@ -288,6 +290,7 @@ def compare(
     search: bool = False,
     accuracy: bool = False,
     quick: bool = False,
+    thorough: bool = False,
     seed: int = 0,
     cache: TrainingCache | None = None,
     progress: Progress = lambda label, done, total: None,
@@ -309,7 +312,9 @@ def compare(
     accuracy : bool
         Whether a small GPT is trained through each system's arithmetic, which takes minutes.
     quick : bool
-        Whether fewer plans are tried, and it is trained for fewer steps and seeds.
+        Whether it is trained for fewer steps and seeds.
+    thorough : bool
+        Whether more plans of each system are tried, which takes minutes.
     seed : int
         First seed of it.
     cache : TrainingCache
@@ -343,6 +348,7 @@ def compare(
         basis=str(light.basis) if light else None,
         core=light.core_name if light else None,
         quick=quick,
+        thorough=thorough,
         seed=seed,
         accuracy=accuracy,
     )
@@ -459,7 +465,7 @@ def _compared(
                     system,
                     config,
                     plan,
-                    effort=QUICK if request.quick else USUAL,
+                    effort=THOROUGH if request.thorough else USUAL,
                     prices=prices,
                     say=partial(tell.about, system.name),
                 )

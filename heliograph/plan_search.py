@@ -269,15 +269,15 @@ class Effort:
     """Tasks of a step up to which circuits may turn in it."""
 
 
-USUAL = Effort(
+THOROUGH = Effort(
     choices={"placement": (0,), "micro_batch": (1, 2, 4), "schedule": (0, 2)},
     top=3,
     most_tasks=32_768,
     turning_tasks=4_096,
 )
-"""Search of a comparison. Ranks stand in the order in which a plan's text places them, so that `heliograph
-step` runs the same; GPipe is left out, for 1F1B has its bubble and keeps less."""
-QUICK = Effort(
+"""Search of a comparison that may take minutes. Ranks stand in the order in which a plan's text places
+them, so that `heliograph step` runs the same; GPipe is left out, for 1F1B has its bubble and keeps less."""
+USUAL = Effort(
     choices={
         "placement": (0,),
         "micro_batch": (1, 2),
@@ -289,7 +289,7 @@ QUICK = Effort(
     most_tasks=8_192,
     turning_tasks=1_024,
 )
-"""Search of a comparison that has to be quick."""
+"""Search of a comparison, which takes a minute: fewer sizes of a plan, and one kind of pipeline is run."""
 CLOSE_WAYS = 0.03
 """Ways of circuits that a comparison runs: those estimated at most this share longer than the best one."""
 

@@ -7,7 +7,7 @@ import pytest
 import heliograph as hg
 from experiments.compare import Compare, Compared
 from heliograph.plan_estimates import Objective, Prices, estimates, feasible, least_values, price_best
-from heliograph.plan_search import USUAL, best_plan, no_plan
+from heliograph.plan_search import THOROUGH, best_plan, no_plan
 from heliograph.report import report_text
 from heliograph.simulation import run_at_target
 from heliograph.systems import build_system
@@ -79,7 +79,7 @@ def test_best_plan_is_the_best_of_all_that_the_engine_can_run(name, model, choic
     """Every plan of a small grid is run: the searched best is within 0.5 % of the best of them."""
     config = CONFIG if model == "dense" else MIXTURE
     system = build_system(name, accelerators=8)
-    effort = dataclasses.replace(USUAL, choices=choices)
+    effort = dataclasses.replace(THOROUGH, choices=choices)
     found = best_plan(system, config, BASE, effort=effort)
     base = system.planned(BASE)
     plans, _ = feasible(config, grid(base, 8, config.experts, choices), system.node().memory.capacity_bytes)
