@@ -133,11 +133,12 @@ def test_a_plan_for_all_is_told_with_what_each_would_do_best():
     assert not hg.compare(["gpu_packet"], "gpt2", "dp=8,global_batch=32").best
 
 
-def test_quick_tries_fewer_plans():
+def test_a_thorough_comparison_tries_more_plans():
     system = build_system("gpu_packet", accelerators=8)
-    quick, usual = (hg.compare([system], "gpt2", quick=one).best["gpu_packet"] for one in (True, False))
-    assert quick.ranked < usual.ranked
-    assert Compare(quick=True).request().quick
+    usual, more = (hg.compare([system], "gpt2", thorough=one).best["gpu_packet"] for one in (False, True))
+    assert usual.ranked < more.ranked
+    assert more.step_time_s <= usual.step_time_s
+    assert Compare(thorough=True).request().thorough
 
 
 def test_a_space_without_plans_says_which_constraint_leaves_none():
