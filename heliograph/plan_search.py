@@ -280,7 +280,7 @@ them, so that `heliograph step` runs the same; GPipe is left out, for 1F1B has i
 USUAL = Effort(
     choices={
         "placement": (0,),
-        "micro_batch": (1, 2),
+        "micro_batch": (1, 2, 4),
         "schedule": (0, 2),
         "vpp": (1, 2, 4),
         "zero": (0, 1, 3),
