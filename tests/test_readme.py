@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from experiments import cli
+
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
@@ -20,6 +22,16 @@ NOT_RUN = {
     "git clone": "needs the network",
     "cd heliograph": "follows git clone",
 }
+READ = {
+    "heliograph validate famous": "two minutes; test_famous_runs.py runs every run",
+    "heliograph compare --": "half a minute each; test_cli.py runs some, and the README's own is run",
+    "heliograph search": "half a minute; test_search.py and test_plan_search.py run it",
+    "heliograph core compare": "half a minute; test_cores_command.py runs it smaller",
+    "heliograph core rescue": "half a minute; test_rescue.py runs it smaller",
+    "heliograph accuracy predict": "half a minute; test_accuracy_command.py runs it",
+    "heliograph accuracy photons": "test_photons.py runs it",
+}
+"""Commands whose options are read, but which are not run, with what runs them."""
 SLOW = ("heliograph compare",)
 FENCE = re.compile(
     r"^(?P<fence>`{3,})(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=fence)`*\s*$", re.MULTILINE | re.DOTALL
@@ -108,10 +120,15 @@ def test_the_readme_shows_commands_and_a_program():
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("block", page_blocks("console"))
-def test_commands_of_the_pages_run(block, directory):
+def test_commands_of_the_pages_run(block, directory, monkeypatch):
     assert block.commands, f"{block.page.name}:{block.line}: no line starts with '$ '"
+    read = []
+    monkeypatch.setattr(cli, "drive", lambda name, study, driven: read.append(name))
     for command in block.commands:
-        if reason_not_to_run(command) is None:
+        if command.startswith(tuple(READ)):
+            assert cli.run(argv_of(command)[3:]) == 0
+            assert command.startswith(f"heliograph {read.pop()}")
+        elif reason_not_to_run(command) is None:
             run(argv_of(command), directory)
 
 
