@@ -12,6 +12,7 @@ from enum import Enum
 from types import NoneType, UnionType
 from typing import Any, TypeVar
 
+from simulator.checks import annotations_of
 from simulator.errors import ParameterError
 
 _T = TypeVar("_T")
@@ -99,5 +100,5 @@ def _record(kind: type, content: Any, where: str) -> object:  # noqa: ANN401
         wrong = f"has no field '{unknown[0]}'" if unknown else f"lacks '{missing[0]}'"
         msg = f"{where} {wrong}; its fields are {', '.join(fields)}"
         raise ParameterError(msg)
-    hints = typing.get_type_hints(kind)
+    hints = annotations_of(kind)
     return kind(**{key: _read(hints[key], value, f"{where}.{key}") for key, value in content.items()})

@@ -15,12 +15,13 @@ import itertools
 import math
 import re
 import typing
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, TypeVar
 
+from simulator.checks import annotations_of
 from simulator.errors import MOST_SHOWN, ParameterError, nearest
 from simulator.units import dimension_of, to_si
 
@@ -315,7 +316,7 @@ def quantity(name: str, text: str, *, path: str = "") -> float:
 
 def _settable_kinds(leaf: _Leaf) -> tuple[type, ...]:
     """Return the types a field accepts if a number or an enumeration is among them, otherwise nothing."""
-    hint = _hints(type(leaf.owner)).get(leaf.field, type(leaf.value))  # type: ignore[arg-type]
+    hint = annotations_of(type(leaf.owner)).get(leaf.field, type(leaf.value))  # type: ignore[arg-type]
     kinds = tuple(kind for kind in typing.get_args(hint) or (hint,) if isinstance(kind, type))
     settable = any(kind in {int, float} or issubclass(kind, Enum) for kind in kinds)
     return kinds if settable else ()
@@ -373,7 +374,7 @@ class Place:
 
 def places(obj: object, above: tuple[str, ...] = ()) -> Iterator[Place]:
     """Yield every place of a tree, in the order of the fields."""
-    hints = _hints(type(obj))  # type: ignore[arg-type]
+    hints = annotations_of(type(obj))  # type: ignore[arg-type]
     for item in dataclasses.fields(typing.cast("Any", obj)):
         part = getattr(obj, item.name)
         hint = hints.get(item.name, type(part))
@@ -418,12 +419,3 @@ def put_part(obj: TreeT, place: Place, part: object) -> TreeT:
         raise ParameterError(msg)
     changed = dataclasses.replace(place.owner, **{place.field: part})
     return typing.cast("TreeT", rebuilt(obj, {id(place.owner): changed}))
-
-
-@cache
-def _hints(kind: Hashable) -> dict[str, Any]:
-    """Return the annotations of a class, evaluated once: that takes a hundred times as long as the rest."""
-    try:
-        return typing.get_type_hints(typing.cast("type", kind))
-    except NameError:  # an annotation that exists for the type checker only
-        return {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import functools
 import hashlib
 import math
 import typing
@@ -17,6 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
+from simulator.checks import annotations_of
 from simulator.errors import ParameterError, nearest
 from simulator.units import to_si
 
@@ -95,11 +97,18 @@ class Table:
         ParameterError
             If the table has no such device.
         """
-        found = tuple(row for row in self.rows if row.name == name)
+        found = self._by_name.get(name, ())
         if not found:
             msg = f"{self.path.name} has no device '{name}'; {nearest(name, self.names, noun='device')}"
             raise ParameterError(msg)
         return found
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, tuple[Row, ...]]:
+        grouped: dict[str, list[Row]] = {}
+        for row in self.rows:
+            grouped.setdefault(row.name, []).append(row)
+        return {name: tuple(rows) for name, rows in grouped.items()}
 
     def build(self, kind: type[DeviceT], name: str) -> DeviceT:
         """Return a device from its rows.
@@ -118,7 +127,7 @@ class Table:
         """
         fields = {item.name: item for item in dataclasses.fields(typing.cast("typing.Any", kind))}
         values: dict[str, typing.Any] = {"name": name} if "name" in fields else {}
-        hints = typing.get_type_hints(kind)
+        hints = annotations_of(typing.cast("typing.Any", kind))
         rows = self.of(name)
         for row in rows:
             if row.parameter not in fields:
