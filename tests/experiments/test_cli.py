@@ -1,3 +1,5 @@
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -91,20 +93,29 @@ def test_set_changes_one_number(capsys):
     assert changed["effective_bits"] > plain["effective_bits"]
 
 
-def compared(capsys, out, *extra):
-    systems = ("--systems", ",".join(SYSTEMS))
-    arguments = ("compare", *SMALL, *systems, "--accelerators", "32", "--json", "--out", str(out), *extra)
-    code, text, _ = call(capsys, *arguments)
-    assert code == 0
-    return json.loads(text)
+COMPARED = ("compare", *SMALL, "--systems", ",".join(SYSTEMS), "--accelerators", "32", "--json")
 
 
-def test_compare_writes_a_whole_run(capsys, tmp_path):
-    summary = compared(capsys, tmp_path / "run")
-    names = {path.name for path in (tmp_path / "run").iterdir()}
+def compared(out, *extra):
+    """Compare, and return what is printed; without a fixture's streams, so that a run can be shared."""
+    with contextlib.redirect_stdout(io.StringIO()) as text:
+        assert main((*COMPARED, "--out", str(out), *extra)) == 0
+    return json.loads(text.getvalue())
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Directory of a finished comparison, which no test may change, and what it printed."""
+    out = tmp_path_factory.mktemp("compared") / "run"
+    return out, compared(out)
+
+
+def test_compare_writes_a_whole_run(finished):
+    out, summary = finished
+    names = {path.name for path in out.iterdir()}
     assert {"summary.json", "table.csv", "config.json", "trace.json", "step_time.png", "energy.png"} <= names
     assert [one["system"] for one in summary["systems"]] == list(SYSTEMS)
-    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config = json.loads((out / "config.json").read_text())
     assert config["table_sha256"]
     assert config["versions"]["numpy"]
     core = config["systems"]["photonic_ocs"]["photonic"]["core"]
@@ -113,42 +124,38 @@ def test_compare_writes_a_whole_run(capsys, tmp_path):
     assert core["laser"]["wall_plug_efficiency"] > 0.0
 
 
-def test_the_same_run_gives_the_same_bytes_but_for_the_time_stamp(capsys, tmp_path):
-    compared(capsys, tmp_path / "a")
-    compared(capsys, tmp_path / "b")
+def test_the_same_run_gives_the_same_bytes_but_for_the_time_stamp(finished, tmp_path):
+    out, _ = finished
+    compared(tmp_path / "again")
     first, second = (
-        [
-            line
-            for line in (tmp_path / name / "summary.json").read_text().splitlines()
-            if "created" not in line
-        ]
-        for name in "ab"
+        [line for line in (run / "summary.json").read_text().splitlines() if "created" not in line]
+        for run in (out, tmp_path / "again")
     )
     assert first == second
-    assert (tmp_path / "a" / "trace.json").read_bytes() == (tmp_path / "b" / "trace.json").read_bytes()
+    assert (out / "trace.json").read_bytes() == (tmp_path / "again" / "trace.json").read_bytes()
 
 
-def test_a_change_applies_to_the_systems_that_have_the_parameter(capsys, tmp_path):
-    plain = compared(capsys, tmp_path / "a")["systems"]
-    changed = compared(capsys, tmp_path / "b", "--set", "laser.wall_plug_efficiency=0.1")["systems"]
-    moved = [a["energy_j"] != b["energy_j"] for a, b in zip(plain, changed, strict=True)]
-    assert moved == [False, False, True, True]
+def test_a_change_applies_to_the_systems_that_have_the_parameter(finished, tmp_path):
+    _, plain = finished
+    changed = compared(tmp_path / "changed", "--set", "laser.wall_plug_efficiency=0.1")
+    pairs = zip(plain["systems"], changed["systems"], strict=True)
+    assert [a["energy_j"] != b["energy_j"] for a, b in pairs] == [False, False, True, True]
 
 
-def test_a_finished_run_is_not_overwritten_by_another(capsys, tmp_path):
-    compared(capsys, tmp_path / "run")
-    arguments = ("compare", *SMALL, "--accelerators", "32", "--basis", "area")
-    code, _, error = call(capsys, *arguments, "--out", str(tmp_path / "run"))
-    assert code == BAD_INPUT
-    assert "another run" in error
-
-
-def test_a_directory_that_cannot_be_used_is_told_before_the_training(capsys, tmp_path, monkeypatch):
-    compared(capsys, tmp_path / "run")
+def test_a_directory_that_cannot_be_used_is_told_before_the_training(finished, capsys, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("no directory")
     monkeypatch.setattr("heliograph.comparison.train_all", lambda *_, **__: pytest.fail("trained first"))
-    for out, says in ((tmp_path / "run", "another run"), (tmp_path / "file" / "run", "cannot make")):
-        changed = ("--accelerators", "32", "--accuracy", "--quick", "--basis", "area", "--out", str(out))
+    for out, says in ((finished[0], "another run"), (tmp_path / "file" / "run", "cannot make")):
+        changed = (
+            "--accelerators",
+            "32",
+            "--systems",
+            "gpu_packet",
+            "--accuracy",
+            "--quick",
+            "--out",
+            str(out),
+        )
         code, _, error = call(capsys, "compare", *SMALL, *changed)
         assert code == BAD_INPUT
         assert says in error
