@@ -89,15 +89,13 @@ def test_a_number_or_unit_that_cannot_be_one_is_an_error_of_the_file(capsys, tmp
 
 @pytest.mark.slow
 def test_the_table_that_ships_is_read_and_what_is_put_right_stands_below(capsys, tmp_path):
-    assert main(["validate", "photonic", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert set(found) >= {"rows", "by_source", "overall"}
-    assert found["overall"]["n"] >= 200
     assert main(["validate", "photonic", "--out", str(tmp_path)]) == 0
     text = capsys.readouterr().out
     assert "put right, rule by rule" in text
     assert "all faults together" in text
-    assert (tmp_path / "validate-photonic.json").is_file()
+    found = json.loads((tmp_path / "validate-photonic.json").read_text(encoding="utf-8"))
+    assert set(found) >= {"rows", "by_source", "overall"}
+    assert found["overall"]["n"] >= 200
     effects = json.loads((tmp_path / "validate-photonic-corrections.json").read_text(encoding="utf-8"))
     assert {one["bits"] for one in effects} == {4, 8}
     assert all(set(one) == {"correction", "bits", "power", "energy", "time"} for one in effects)
