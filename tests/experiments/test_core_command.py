@@ -1,6 +1,7 @@
 """`heliograph core`: energy, bits and sensitivities of every core, drawn and written down."""
 
 import csv
+import functools
 import itertools
 import json
 import math
@@ -25,7 +26,6 @@ from experiments.core import (
     study,
     study_rows,
     summary_lines,
-    tornado,
     training_j_per_mac,
 )
 from heliograph.style import DPI, WIDTH_IN
@@ -34,6 +34,12 @@ from simulator.operands.statistics import OperandKind
 from simulator.parameter_tree import get_at, replace_at
 
 each_core = pytest.mark.parametrize("name", CORES)
+
+
+@functools.cache
+def studied(name):
+    """Study of a core as it stands, made once for all tests that only read it."""
+    return study(bench(name))
 
 
 def call(capsys, *arguments):
@@ -85,9 +91,8 @@ def test_causes_of_noise_add_up_to_the_precision_of_all(name):
 
 @each_core
 def test_tornado_says_what_setting_a_parameter_says(name):
-    built = bench(name)
-    swings = tornado(built.unit, built.tokens)
-    present = answers(built.unit, built.tokens)
+    found = studied(name)
+    built, swings, present = found.bench, found.swings, found.present
     assert present.j_per_mac == pytest.approx(training_j_per_mac(built.energies()))
     for swing in swings:
         assert get_at(built.unit, swing.path) == swing.value
@@ -137,7 +142,7 @@ def test_dimmer_laser_costs_less_and_reads_worse():
 
 @each_core
 def test_table_names_every_stage_and_limit_with_a_value_for_each_phase(name):
-    found = study(bench(name))
+    found = studied(name)
     labels = {row.label.strip() for row in study_rows(found)}
     assert {stage for one in found.energies for stage in one.j_per_mac_by_stage} <= labels
     assert {f"{cause} alone" for cause in found.curve.present.noise} <= labels
@@ -148,7 +153,7 @@ def test_table_names_every_stage_and_limit_with_a_value_for_each_phase(name):
 
 @each_core
 def test_every_number_is_told_with_its_unit_range_and_status(name):
-    found = study(bench(name))
+    found = studied(name)
     numbers = {row.label: row for row in parameter_rows(found)}
     assert len(numbers) == len(found.parameters) > 50
     row = next(row for path, row in numbers.items() if path.endswith("laser.wall_plug_efficiency"))
@@ -204,7 +209,7 @@ def test_directory_that_cannot_be_made_is_bad_input(capsys, tmp_path):
 
 
 def test_every_loss_of_the_light_is_told_by_name():
-    rows = {row.label: row.values[0] for row in light_rows(study(bench("crossbar")))}
+    rows = {row.label: row.values[0] for row in light_rows(studied("crossbar"))}
     assert {"coupling", "2 x ring_router", "passed routers", "mzm_tfln_5mm", "broadcast route"} <= set(rows)
     link = bench("crossbar").unit.core.link
     told_db = sum(float(rows[one.name].removesuffix(" dB")) for one in link.elements)
