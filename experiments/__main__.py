@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -14,6 +15,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv : sequence of str, optional
         Arguments; those of the process by default.
     """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # products here are small: threads wait for each other
     try:
         from experiments.cli import run  # noqa: PLC0415 - Ctrl-C may come while it is imported
 
