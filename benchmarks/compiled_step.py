@@ -22,13 +22,14 @@ from simulator.engine.compiled.programs import Programs, StepNetwork
 from simulator.engine.compiled.step import StepRuns, laid_out, played
 from simulator.engine.compiled.structure import StepStructure
 from simulator.engine.simulation import Simulation
+from simulator.fabric import CircuitPolicy
 from simulator.operators import StepGraph
 from simulator.results.metrics import summarise
 from simulator.results.trace import Trace
 from workloads.models.config import load_model
 from workloads.plan.parallelism import parse_plan
 
-SYSTEM = "photonic_packet"
+SYSTEM, TURNING = "photonic_packet", "gpu_ocs"
 PLANS = (
     ("gpt3-175b", "tp=8,pp=16,dp=8,global_batch=1024,micro_batch=1,sequence_length=2048"),
     ("gpt3-175b", "tp=8,pp=16,dp=8,global_batch=1024,micro_batch=1,sequence_length=2048,schedule=v_min"),
@@ -36,6 +37,14 @@ PLANS = (
     ("llama-3-8b", "dp=4096,zero=3,global_batch=4096,sequence_length=2048"),
 )
 """What is run: many microbatches, a folded schedule, gradients reduced for each, many ranks in one group."""
+TURNS = (
+    ("llama-3.1-405b", "tp=2,pp=32,dp=2,cp=8,global_batch=64,sequence_length=8192,zero=1"),
+    (
+        "deepseek-v3",
+        "pp=16,dp=256,ep=64,global_batch=1024,sequence_length=4096,zero=1,recompute=full",
+    ),
+)
+"""What is run while circuits turn to each axis: context and stages between nodes, exchanges of experts."""
 TIMES = 3
 """Runs of each, of which the fastest counts; a choice."""
 LASER, BANDWIDTH = "laser_power_w", "nic.bandwidth_bytes_per_s"
@@ -101,12 +110,30 @@ def measured(model: str, text: str) -> tuple[str, ...]:
     )
 
 
+def turned(model: str, text: str) -> tuple[str, ...]:
+    """Return the cells of the line of a plan whose circuits turn."""
+    config, plan = load_model(model), parse_plan(text)
+    system = build_system(TURNING, accelerators=plan.axes.ranks)
+    node, fabric = system.node(), system.fabric.with_policy(CircuitPolicy.PER_AXIS)
+    graph = step_graph(config, plan)
+    runs = StepRuns(graph, runs=10**6)
+    traces: list[Trace] = []
+    ours_s = min(cpu_s(lambda: traces.append(runs.run(node, fabric))) for _ in range(TIMES))
+    reference_s = cpu_s(lambda: traces.append(Simulation(graph, node, fabric).run()))
+    apart_s = difference_s(traces[0], traces[-1])
+    changes = f"{traces[0].reconfigurations:,}"
+    return f"{len(graph.tasks):,}", changes, f"{ours_s:.2f} s ({reference_s / ours_s:.0f}x)", f"{apart_s:g} s"
+
+
 def main() -> None:
     """Print the table."""
     compiled_play()
     rows = [report_row(f"{model}, {text}", measured(model, text), "this machine") for model, text in PLANS]
     heads = ["tasks", "events", "whole step", "another laser", "another bandwidth", "difference"]
     print_table(f"Steps in arrays on {SYSTEM}, and how many times as long the reference takes", heads, rows)
+    rows = [report_row(f"{model}, {text}", turned(model, text), "this machine") for model, text in TURNS]
+    heads = ["tasks", "changes", "prices and events", "difference"]
+    print_table(f"Circuits that turn on {TURNING}", heads, rows)
 
 
 if __name__ == "__main__":

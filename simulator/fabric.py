@@ -96,6 +96,8 @@ class Traits:
     if nodes pass on, or packets carry, what has no circuit. Dimensionless."""
     lane_bytes_per_s: float | None = None
     """Rate of such a lane that a long transfer reaches, one way."""
+    lane_move_energy_j: float = 0.0
+    """Energy of turning such a lane to another peer."""
     policy: CircuitPolicy | None = None
     """Traffic that circuits serve at a time; None where no policy can be chosen (`Fabric.with_policy`)."""
     can_prefetch: bool = False
@@ -132,6 +134,24 @@ class Loads:
     """Share of each that the flows take together, in flows, shape [U]; relays may make it no whole number."""
     latency_s: float
     """Longest path latency."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LaneClaim:
+    """Lanes that some flows need, and where the lanes of all endpoints turn to when those ask.
+
+    Lane l of endpoint e is link ``e * lanes + l``, lanes to one peer act as the first of them; see
+    `Traits.endpoint_lanes`.
+    """
+
+    carriers: np.ndarray
+    """Endpoint whose lane sends, of each flow that needs one, shape [F]."""
+    landings: np.ndarray
+    """Endpoint that the lane has to reach, shape [F]."""
+    weights: np.ndarray
+    """Weight of each of these flows, shape [F]."""
+    target: np.ndarray
+    """Destination of each lane of each endpoint, -1 for none, shape [E, lanes]."""
 
 
 def route_loads(routes: np.ndarray, latency_s: np.ndarray, weights: np.ndarray | None = None) -> Loads:
@@ -251,6 +271,20 @@ class Fabric(Protocol):
     def connected(self, circuits: Circuits, flows: Flows) -> bool:
         """Return whether every flow has a path over the present circuits; True by default."""
         return True
+
+    def lane_peers(self, circuits: Circuits) -> np.ndarray:
+        """Return the destination of each lane of each endpoint, -1 for none, [E, lanes]; no lanes by default.
+
+        Asked where `Traits.endpoint_lanes` says that there are some.
+        """
+        return np.empty((self.endpoints, 0), dtype=np.int64)
+
+    def lane_claim(self, circuits: Circuits, flows: Flows, demand: tuple[Flows, ...]) -> LaneClaim | None:
+        """Return the lanes that `configure` would turn for flows, whatever is lit; None by default.
+
+        None: more than lanes decides, and every change is asked of `configure`.
+        """
+        return None
 
     def with_policy(self, policy: CircuitPolicy, timing: PortTiming | None = None) -> Fabric:
         """Return the fabric with another circuit policy and, if given, timing; itself by default."""

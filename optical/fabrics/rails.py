@@ -28,7 +28,7 @@ from optical.fabrics.switches import (
 )
 from simulator.checks import check_choices, check_range
 from simulator.errors import RouteError
-from simulator.fabric import CircuitPolicy, Fabric, PortOwner, Ports, PortTiming, Traits
+from simulator.fabric import CircuitPolicy, Fabric, LaneClaim, PortOwner, Ports, PortTiming, Traits
 from simulator.interfaces import Flows, LinkGraph, Reconfiguration, Wiring
 from simulator.topology.graphs import NO_LINK, bundle, joined
 from simulator.topology.scale_up import BillItem, Nic, ScaleUp, load_nic
@@ -205,6 +205,7 @@ class OcsRails(RailPorts):
             card_bytes_per_s=self.nic.bandwidth_bytes_per_s,
             endpoint_lanes=self.lanes,
             lane_bytes_per_s=self.lane_bytes_per_s,
+            lane_move_energy_j=self.stages * self.switch.move_energy_j,
             policy=self.policy,
             can_prefetch=True,
             prefetches=self.turning is PortTiming.PREFETCHED,
@@ -339,11 +340,29 @@ class OcsRails(RailPorts):
         """Return what it costs to turn circuits into others."""
         turned = after.tx_peer != circuits.tx_peer
         resized = after.lanes_of_first != circuits.lanes_of_first
-        ports = self.stages * int((turned & (after.tx_peer != DARK)).sum())
+        ports = int((turned & (after.tx_peer != DARK)).sum())
         return Reconfiguration(
             reconfiguration_s=self.switch.reconfiguration_s,
             moved_links=np.flatnonzero(turned | resized),
-            energy_j=ports * self.switch.move_energy_j,
+            energy_j=ports * self.traits.lane_move_energy_j,
+        )
+
+    def lane_peers(self, circuits: Circuits) -> np.ndarray:
+        """Return the destination of each lane of each endpoint, -1 for none, shape [E, lanes]."""
+        return np.where(circuits.lit == DARK, -1, circuits.lit)
+
+    def lane_claim(self, circuits: Circuits, flows: Flows, demand: tuple[Flows, ...]) -> LaneClaim | None:
+        """Return the lanes that `configure` would turn for flows, whatever is lit; None while ports fail."""
+        if circuits.failed.size:
+            return None
+        ways, off_node = rail_routes(self.scale_up, flows), self.scale_up.off_node(flows)
+        weights = np.ones(off_node.size) if flows.weights is None else flows.weights
+        target = self._target(circuits, flows, demand) if off_node.any() else circuits.tx_peer
+        return LaneClaim(
+            carriers=ways.carriers[off_node],
+            landings=ways.landings[off_node],
+            weights=weights[off_node],
+            target=np.where(target == DARK, -1, target),
         )
 
     def _lent(self, circuits: Circuits, wanted: Sequence[Circuits], flows: Flows) -> Circuits:

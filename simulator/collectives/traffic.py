@@ -57,11 +57,11 @@ from simulator.collectives.library import (
 )
 from simulator.collectives.torus import BUCKET, BUCKET_KINDS, SEGMENTS, bucket_rounds
 from simulator.engine.network import Network
-from simulator.errors import WorkloadError, nearest
-from simulator.fabric import Fabric, Loads
+from simulator.errors import RouteError, WorkloadError, nearest
+from simulator.fabric import CircuitPolicy, Fabric, Loads
 from simulator.interfaces import Circuits, Flows
 from simulator.layout import Groups
-from simulator.operators import Collective, CollectiveKind, Sequence, communications
+from simulator.operators import Collective, CollectiveKind, Operator, Sequence, communications
 from simulator.topology.scale_up import Protocol, ScaleUp
 
 LIBRARY = (Algorithm.RING, Algorithm.TREE)
@@ -511,8 +511,6 @@ class Traffic:
         self._beside = {key: tuple(flows) for key, flows in beside.items()}
         self._flow_groups: dict[tuple[object, ...], FlowGroup] = {}
         self._plans: dict[tuple[object, ...], PricedCollective] = {}
-        self._asked: dict[FlowGroup, None] = {}
-        self._asked_for: dict[int, tuple[FlowGroup, ...]] = {}
         self._private: dict[tuple[str, int], bool] = {}
         self._axis_groups: dict[tuple[str, int], tuple[FlowGroup, ...]] = {}
         self._traits = fabric.traits
@@ -523,6 +521,16 @@ class Traffic:
     def routes_by_size(self) -> bool:
         """Whether small transfers go other ways than large ones."""
         return self._traits.routes_by_size
+
+    @property
+    def chosen_at_start(self) -> bool:
+        """Whether all collectives are priced before the first event.
+
+        Not where nodes pass on over circuits that turn, for other algorithms have their paths later; nor
+        beside failures and other jobs.
+        """
+        passes_on = self._traits.policy is CircuitPolicy.PER_AXIS and self._traits.endpoint_lanes is None
+        return self._network.undisturbed and not passes_on
 
     def plan(self, operator: Collective, rank_class: int) -> PricedCollective:
         """Return how a class carries out a collective: the fastest algorithm that has its paths."""
@@ -541,17 +549,30 @@ class Traffic:
         )
         found = self._plans.get(key)
         if found is None:
-            self._asked = {}
             found = self._plans[key] = self._best(operator, rank_class)
-            self._asked_for[id(found)] = tuple(self._asked)
         return found
 
-    def asked_for(self, plan: PricedCollective) -> tuple[FlowGroup, ...]:
-        """Return the flow groups of all ways that were weighed for what `plan` returned, in order.
+    def price(self, works: abc.Iterable[tuple[Operator, int]]) -> None:
+        """Price every collective of operators and their classes, in order, under the present circuits.
 
-        The first collective that needs a flow group numbers it; numbers order what happens at one instant.
+        So a communicator chooses when it is made, whatever turns later; and flow groups, whose numbers order
+        what happens at one instant, have theirs before the first event.
         """
-        return self._asked_for[id(plan)]
+        seen: dict[tuple[int, int], object] = {}
+        for operator, rank_class in works:
+            what = operator.items if isinstance(operator, Sequence) else operator
+            if (id(what), rank_class) in seen:
+                continue
+            seen[id(what), rank_class] = what
+            if isinstance(operator, Sequence):
+                self.private(operator, rank_class)
+            for one, _ in communications(operator):
+                self.plan(one, rank_class)
+
+    @property
+    def plans(self) -> tuple[PricedCollective, ...]:
+        """All that were priced so far."""
+        return tuple(self._plans.values())
 
     def private(self, sequence: Sequence, rank_class: int) -> bool:
         """Return whether a sequence's collectives share no link with other traffic, none of which fails."""
@@ -574,9 +595,14 @@ class Traffic:
         return self._private[key]
 
     def _meet(self, taken: np.ndarray, other: tuple[str, int]) -> bool:
-        """Return whether an axis of a class crosses any of some links, a mask of shape [L]."""
+        """Return whether an axis of a class crosses any of some links, a mask [L], or would turn them."""
         links = self._axis_links(other)
-        return links is not None and bool(taken[links].any())
+        if links is not None:
+            return bool(taken[links].any())
+        try:
+            return any(taken[self._network.claims(one)].any() for one in self._axis_groups[other])
+        except RouteError:  # more peers than lanes, which it then turns in turns
+            return True
 
     def _axis_links(self, key: tuple[str, int]) -> np.ndarray | None:
         """Return the links of an axis of a class, or None if it has no path yet (it needs circuits)."""
@@ -597,7 +623,6 @@ class Traffic:
             demand = self._beside.get(flows.axis if self._by_axis else rank_class, ())
             found = FlowGroup(index=self._network.number(), flows=flows, demand=demand)
             self._flow_groups[key] = found
-        self._asked[found] = None
         return found
 
     def _best(self, operator: Collective, rank_class: int) -> PricedCollective:

@@ -183,6 +183,14 @@ class Network:
         graph = self.fabric.graph(circuits)
         return self.fabric.loads(circuits, flows), graph
 
+    def claims(self, flow_group: FlowGroup) -> np.ndarray:
+        """Return the links that a group loads, and those that would turn for it; shape [n]."""
+        if self.locate(flow_group):
+            return flow_group.links
+        flows, demand = self._outages.placed(flow_group.flows), self._outages.all_placed(flow_group.demand)
+        circuits, change = self.fabric.configure(self._circuits, flows, demand)
+        return np.concatenate([self.fabric.loads(circuits, flows).links, change.moved_links])
+
     def axis_circuits(self, flow_group: FlowGroup) -> Circuits:
         """Return the circuits that the fabric has for the traffic of a flow group's axis when that is all."""
         same = tuple(one for one in flow_group.demand if one.axis == flow_group.flows.axis)

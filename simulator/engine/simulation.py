@@ -104,6 +104,8 @@ class Simulation:
 
     def run(self) -> Trace:
         """Return the trace of the whole step."""
+        if self.traffic.chosen_at_start:
+            self.traffic.price((task.operator, task.rank_class) for task in self.graph.tasks)
         self.start()
         play(self.network)
         return self.finish()

@@ -8,15 +8,29 @@ begins. The same functions run on lists in plain Python, and then give the same 
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 import numpy as np
 
+from simulator.engine.compiled import events, turns
+from simulator.engine.compiled.events import (
+    DONE_SHARE,
+    EVENTS,
+    advance,
+    pop_heap,
+    push,
+    push_later,
+    set_wake,
+    solve,
+    start_process,
+)
 from simulator.engine.compiled.memory import (
     BEGIN,
     BESIDE,
@@ -26,8 +40,10 @@ from simulator.engine.compiled.memory import (
     FORK,
     KINDS,
     LATE,
+    LIT,
     MARK,
     MOVE,
+    MOVED,
     RELEASE,
     RESUME,
     RUNNING,
@@ -40,182 +56,7 @@ from simulator.engine.compiled.memory import (
     Ints,
     Reals,
 )
-
-DONE_SHARE = 1e-12
-"""Share of a transfer that may be left over by rounding, as in `simulator.engine.network`; dimensionless."""
-TOLERANCE = 1e-12
-"""Relative slack within which two shares are equal, as in `simulator.engine.fairshare`; dimensionless."""
-
-
-def push(ints: Ints, at: At, event: int) -> None:
-    """Set an event for the present instant, behind those that are set already."""
-    tail = ints[at.queue_tail]
-    if tail - ints[at.queue_head] > at.ring:
-        ints[at.lost] = 1
-    ints[at.queue + (tail & at.ring)] = event
-    ints[at.queue_tail] = tail + 1
-
-
-def start_process(ints: Ints, at: At, actor: int) -> None:
-    """Let an actor begin before any other event of the present instant."""
-    tail = ints[at.starts_tail]
-    ints[at.starts + (tail & at.ring)] = actor
-    ints[at.starts_tail] = tail + 1
-
-
-def push_later(ints: Ints, reals: Reals, at: At, delay_s: float, event: int) -> None:
-    """Set an event for a later instant; one that is not later in double precision joins the present."""
-    when = reals[at.now] + delay_s
-    if when == reals[at.now]:
-        push(ints, at, event)
-        return
-    order = ints[at.sequence]
-    ints[at.sequence] = order + 1
-    hole = ints[at.heap_size]
-    ints[at.heap_size] = hole + 1
-    while hole > 0:
-        parent = (hole - 1) >> 1
-        above = reals[at.heap_s + parent]
-        if above < when or (above == when and ints[at.heap_order + parent] < order):
-            break
-        reals[at.heap_s + hole] = above
-        ints[at.heap_order + hole] = ints[at.heap_order + parent]
-        ints[at.heap_event + hole] = ints[at.heap_event + parent]
-        hole = parent
-    reals[at.heap_s + hole] = when
-    ints[at.heap_order + hole] = order
-    ints[at.heap_event + hole] = event
-
-
-def pop_heap(ints: Ints, reals: Reals, at: At) -> int:
-    """Take the earliest event off the heap and return it."""
-    event = ints[at.heap_event]
-    size = ints[at.heap_size] - 1
-    ints[at.heap_size] = size
-    when, order = reals[at.heap_s + size], ints[at.heap_order + size]
-    last = ints[at.heap_event + size]
-    hole = 0
-    while 2 * hole + 1 < size:
-        child = 2 * hole + 1
-        other = child + 1
-        if other < size:
-            one_s, other_s = reals[at.heap_s + child], reals[at.heap_s + other]
-            earlier = other_s == one_s and ints[at.heap_order + other] < ints[at.heap_order + child]
-            if other_s < one_s or earlier:
-                child = other
-        below = reals[at.heap_s + child]
-        if when < below or (when == below and order < ints[at.heap_order + child]):
-            break
-        reals[at.heap_s + hole] = below
-        ints[at.heap_order + hole] = ints[at.heap_order + child]
-        ints[at.heap_event + hole] = ints[at.heap_event + child]
-        hole = child
-    reals[at.heap_s + hole] = when
-    ints[at.heap_order + hole] = order
-    ints[at.heap_event + hole] = last
-    return event
-
-
-def advance(ints: Ints, reals: Reals, at: At) -> None:
-    """Move all transfers on to the present instant."""
-    elapsed = reals[at.now] - reals[at.clock]
-    reals[at.clock] = reals[at.now]
-    if elapsed > 0.0:
-        for k in range(ints[at.transfers]):
-            reals[at.bytes_left + k] -= reals[at.rate + k] * elapsed
-
-
-def fill_shares(ints: Ints, reals: Reals, at: At) -> None:
-    """Set the fair share of every transfer that is not frozen, and of each class of links its slowest."""
-    count = ints[at.transfers]
-    for k in range(count):
-        if not ints[at.frozen + k]:
-            group = ints[at.group + k]
-            for p in range(ints[at.first_link + group], ints[at.first_link + group + 1]):
-                link = ints[at.link + p]
-                reals[at.demand + link] = 0.0
-                reals[at.used + link] = 0.0
-                reals[at.slowest + link] = math.inf
-    for k in range(count):
-        if not ints[at.frozen + k]:
-            group = ints[at.group + k]
-            for p in range(ints[at.first_link + group], ints[at.first_link + group + 1]):
-                reals[at.demand + ints[at.link + p]] += reals[at.load + p]
-    for k in range(count):
-        if not ints[at.frozen + k]:
-            group = ints[at.group + k]
-            fair = math.inf
-            for p in range(ints[at.first_link + group], ints[at.first_link + group + 1]):
-                link = ints[at.link + p]
-                fair = min(fair, max(reals[at.remaining + link], 0.0) / reals[at.demand + link])
-            reals[at.fair + k] = fair
-            for p in range(ints[at.first_link + group], ints[at.first_link + group + 1]):
-                link = ints[at.link + p]
-                reals[at.slowest + link] = min(reals[at.slowest + link], fair)
-
-
-def freeze(ints: Ints, reals: Reals, at: At) -> int:
-    """Freeze transfers that cross a class of links on which none is held back further; return how many."""
-    count = ints[at.transfers]
-    stopped = 0
-    for k in range(count):
-        if not ints[at.frozen + k]:
-            group = ints[at.group + k]
-            for p in range(ints[at.first_link + group], ints[at.first_link + group + 1]):
-                link = ints[at.link + p]
-                share = max(reals[at.remaining + link], 0.0) / reals[at.demand + link]
-                if share <= reals[at.slowest + link] * (1.0 + TOLERANCE):
-                    ints[at.frozen + k] = 2
-                    stopped += 1
-                    break
-    for k in range(count):
-        if ints[at.frozen + k] == 2:
-            reals[at.rate + k] = reals[at.fair + k]
-            group = ints[at.group + k]
-            for p in range(ints[at.first_link + group], ints[at.first_link + group + 1]):
-                reals[at.used + ints[at.link + p]] += reals[at.load + p] * reals[at.fair + k]
-    for k in range(count):
-        if ints[at.frozen + k] == 2:
-            ints[at.frozen + k] = 1
-            group = ints[at.group + k]
-            for p in range(ints[at.first_link + group], ints[at.first_link + group + 1]):
-                link = ints[at.link + p]
-                reals[at.remaining + link] -= reals[at.used + link]
-                reals[at.used + link] = 0.0
-    return stopped
-
-
-def solve(ints: Ints, reals: Reals, at: At) -> None:
-    """Set max-min fair rates of all transfers, by the rule of `simulator.engine.fairshare.max_min_rates`."""
-    going = ints[at.transfers]
-    for k in range(going):
-        ints[at.frozen + k] = 0
-        group = ints[at.group + k]
-        for p in range(ints[at.first_link + group], ints[at.first_link + group + 1]):
-            link = ints[at.link + p]
-            reals[at.remaining + link] = reals[at.capacity + link]
-    while going > 0:
-        fill_shares(ints, reals, at)
-        going -= freeze(ints, reals, at)
-
-
-def set_wake(ints: Ints, reals: Reals, at: At) -> None:
-    """Wake up when the first of the transfers ends; what was set before is void."""
-    token = ints[at.token] + 1
-    ints[at.token] = token
-    reals[at.wake_s] = math.inf
-    if ints[at.transfers] == 0:
-        return
-    soonest = math.inf
-    for k in range(ints[at.transfers]):
-        soonest = min(soonest, reals[at.bytes_left + k] / reals[at.rate + k])
-    when = reals[at.now] + max(soonest, 0.0)
-    if when == reals[at.now]:
-        push(ints, at, WAKE + KINDS * token)
-        return
-    reals[at.wake_s] = when
-    ints[at.wake_order] = ints[at.sequence]
-    ints[at.sequence] += 1
+from simulator.engine.compiled.turns import TURNS, end_communication, light_up, serve, wait_for_circuits
 
 
 def begin_transfer(ints: Ints, reals: Reals, at: At, actor: int, counter: int) -> None:
@@ -245,6 +86,16 @@ def begin_transfer(ints: Ints, reals: Reals, at: At, actor: int, counter: int) -
     if shared:
         solve(ints, reals, at)
     set_wake(ints, reals, at)
+
+
+def is_carried(ints: Ints, reals: Reals, at: At, actor: int, counter: int) -> bool:
+    """Return whether an instruction has nothing to carry once its circuits stand; else wait for either."""
+    if at.turns and not wait_for_circuits(ints, reals, at, actor, counter):
+        return False
+    if reals[at.x + counter] <= 0.0:
+        return True
+    begin_transfer(ints, reals, at, actor, counter)
+    return False
 
 
 def end_transfers(ints: Ints, reals: Reals, at: At) -> None:
@@ -278,6 +129,8 @@ def end_transfers(ints: Ints, reals: Reals, at: At) -> None:
     if shared:
         solve(ints, reals, at)
     set_wake(ints, reals, at)
+    if at.turns:
+        serve(ints, reals, at, False)
 
 
 def grant(ints: Ints, at: At, channel: int) -> None:
@@ -321,14 +174,9 @@ def wait_for_others(ints: Ints, at: At, actor: int, task: int) -> bool:
 
 
 def charge(ints: Ints, at: At, number: int) -> None:
-    """Note a charge; the first time, groups of flows that its pricing asks for get their numbers."""
+    """Note a charge."""
     ints[at.log + ints[at.logged]] = number
     ints[at.logged] += 1
-    for p in range(ints[at.first_asked + number], ints[at.first_asked + number + 1]):
-        group = ints[at.asked + p]
-        if ints[at.number + group] < 0:
-            ints[at.number + group] = ints[at.numbered]
-            ints[at.numbered] += 1
 
 
 def fork(ints: Ints, at: At, actor: int, counter: int) -> int:
@@ -352,9 +200,7 @@ def step_program(ints: Ints, reals: Reals, at: At, actor: int, task: int) -> boo
         ints[at.counter + actor] = counter
         if op == SLEEP:
             push_later(ints, reals, at, x, RESUME + KINDS * actor)
-            return False
-        if op == MOVE:
-            begin_transfer(ints, reals, at, actor, counter - 1)
+        if op == SLEEP or (op == MOVE and not is_carried(ints, reals, at, actor, counter - 1)):
             return False
         if op == CHARGE:
             charge(ints, at, ints[at.i + counter - 1])
@@ -381,7 +227,7 @@ def step_program(ints: Ints, reals: Reals, at: At, actor: int, task: int) -> boo
             start_process(ints, at, child)
             push_later(ints, reals, at, x, ENDED + KINDS * actor)
             return False
-        else:
+        elif op != MOVE:
             return True
 
 
@@ -395,6 +241,8 @@ def end_task(ints: Ints, reals: Reals, at: At, actor: int, task: int) -> None:
         ints[at.busy + channel] = 0
         push(ints, at, RELEASE + KINDS * channel)
     push(ints, at, DONE + KINDS * task)
+    if at.turns and channel >= 0:
+        end_communication(ints, reals, at, task)
     place = ints[at.place + actor] + 1
     ints[at.place + actor] = place
     ints[at.phase + actor] = WAITING
@@ -435,7 +283,7 @@ def next_event(ints: Ints, reals: Reals, at: At) -> int:
     head = ints[at.starts_head]
     if head < ints[at.starts_tail]:
         ints[at.starts_head] = head + 1
-        return RESUME + KINDS * ints[at.starts + (head & at.ring)]
+        return ints[at.starts + (head & at.ring)]
     earliest, wakes = reals[at.wake_s], True
     if ints[at.heap_size] > 0:
         first = reals[at.heap_s]
@@ -455,43 +303,51 @@ def next_event(ints: Ints, reals: Reals, at: At) -> int:
     return WAKE + KINDS * ints[at.token]
 
 
+def take(ints: Ints, reals: Reals, at: At, event: int) -> None:
+    """Do what an event is about."""
+    kind, what = event % KINDS, event // KINDS
+    if kind == RESUME:
+        resume(ints, reals, at, what)
+    elif kind == DONE:
+        ints[at.done + what] = 1
+        actor = ints[at.first_waiter + what]
+        while actor >= 0:
+            following = ints[at.next_waiter + actor]
+            resume(ints, reals, at, actor)
+            actor = following
+    elif kind == RELEASE:
+        grant(ints, at, what)
+    elif kind == ENDED:
+        ints[at.left + what] -= 1
+        if ints[at.left + what] == 0:
+            push(ints, at, RESUME + KINDS * what)
+    elif kind == MOVED:
+        push_later(ints, reals, at, reals[at.reconfiguration_s], LIT + KINDS * what)
+    elif kind == LIT:
+        light_up(ints, reals, at, what)
+    elif what == ints[at.token]:
+        end_transfers(ints, reals, at)
+
+
 def play(ints: Ints, reals: Reals, at: At) -> None:
-    """Run all events."""
+    """Run all events, or so many that there is no room for one more change of circuits."""
     while True:
         event = next_event(ints, reals, at)
         if event < 0:
+            if at.turns and serve(ints, reals, at, True):  # patience that waited for itself
+                continue
+            ints[at.over] = 1
             return
-        kind, what = event % KINDS, event // KINDS
-        if kind == RESUME:
-            resume(ints, reals, at, what)
-        elif kind == DONE:
-            ints[at.done + what] = 1
-            actor = ints[at.first_waiter + what]
-            while actor >= 0:
-                following = ints[at.next_waiter + actor]
-                resume(ints, reals, at, actor)
-                actor = following
-        elif kind == RELEASE:
-            grant(ints, at, what)
-        elif kind == ENDED:
-            ints[at.left + what] -= 1
-            if ints[at.left + what] == 0:
-                push(ints, at, RESUME + KINDS * what)
-        elif what == ints[at.token]:
-            end_transfers(ints, reals, at)
+        take(ints, reals, at, event)
+        if ints[at.changes] >= at.most_changes:
+            return
 
 
 _FUNCTIONS = (
-    push,
-    start_process,
-    push_later,
-    pop_heap,
-    advance,
-    fill_shares,
-    freeze,
-    solve,
-    set_wake,
+    *EVENTS,
+    *TURNS,
     begin_transfer,
+    is_carried,
     end_transfers,
     grant,
     request,
@@ -502,6 +358,7 @@ _FUNCTIONS = (
     end_task,
     resume,
     next_event,
+    take,
 )
 """What `play` calls, each behind those that it calls itself."""
 
@@ -521,18 +378,25 @@ def compiled_play() -> Callable[[np.ndarray, np.ndarray, At], None] | None:
         import numba  # noqa: PLC0415 - its import takes longer than most steps
     except ImportError:  # it is an extra
         return None
-    names = dict(globals())
+    names = {**vars(events), **vars(turns), **globals()}
     inner: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # half the time to compile
     for function in _FUNCTIONS:
         copied = FunctionType(function.__code__, names, function.__name__)
         names[function.__name__] = numba.njit(error_model="numpy", **inner)(copied)
     copied = FunctionType(play.__code__, names, play.__name__)
+    copied.__qualname__ = f"{play.__name__}_{_digest()}"  # by which numba finds it again
     try:
         found: Any = numba.njit(nogil=True, cache=True, error_model="numpy")(copied)
     except RuntimeError:  # no folder for what is compiled
         found = numba.njit(nogil=True, error_model="numpy")(copied)
     fast: Callable[[np.ndarray, np.ndarray, At], None] = found
     return fast
+
+
+def _digest() -> str:
+    """Return a digest of the sources that are compiled together, of which numba looks at one."""
+    sources = (Path(one).read_bytes() for one in (__file__, events.__file__, turns.__file__))
+    return hashlib.blake2b(b"".join(sources), digest_size=6).hexdigest()
 
 
 def is_compiled() -> bool:

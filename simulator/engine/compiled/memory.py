@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableSequence
+import itertools
+from collections.abc import Iterable, MutableSequence, Sequence
 from enum import IntEnum
 from typing import NamedTuple
+
+import numpy as np
 
 Ints = MutableSequence[int]
 """Memory of whole numbers: a list, or an array where the loop is compiled."""
@@ -18,7 +21,7 @@ class Op(IntEnum):
     SLEEP = 0
     """Wait for x seconds."""
     MOVE = 1
-    """Carry x bytes of every flow of group i over the links that others use too."""
+    """Carry x bytes of every flow of group i over the links that others use too, once they have circuits."""
     MARK = 2
     """Remember the present instant."""
     WAITED = 3
@@ -39,12 +42,15 @@ class Op(IntEnum):
 
 SLEEP, MOVE, MARK, WAITED, BEGIN, LATE, CHARGE, FORK, BESIDE, END = (int(one) for one in Op)
 
-RESUME, DONE, RELEASE, ENDED, WAKE = range(5)
-"""Kinds of events: an actor goes on, a task is done, a channel is free, a child has ended, bytes ended."""
+RESUME, DONE, RELEASE, ENDED, WAKE, MOVED, LIT = range(7)
+"""Kinds of events: an actor goes on, a task is done, a channel is free, a child has ended, bytes ended, ports
+begin to move, light passes them again."""
 KINDS = 8
 """An event is its kind and this many times what it is about."""
 WAITING, TURN, RUNNING = range(3)
 """What an actor does: wait for tasks before its own, for its channel, or run."""
+BITS = 62
+"""Bits of a word of flags, which stays positive."""
 LEVELS = 2
 """Levels of a collective that work at once: inside nodes and between them."""
 
@@ -94,12 +100,8 @@ class At(NamedTuple):
     """Of each instruction, as are the next two."""
     i: int
     j: int
-    first_asked: int
-    """Of each charge: its first place in `asked`; [charges + 1]."""
-    asked: int
-    """Groups of flows that are numbered when a charge is first due, in this order."""
     number: int
-    """Of each group of flows, by which it stands in the order of transfers; -1 before."""
+    """Of each group of flows, by which it stands in the order of transfers."""
     first_link: int
     """Of each group: its first place in `link`; [groups + 1]."""
     link: int
@@ -133,10 +135,129 @@ class At(NamedTuple):
     transfers: int
     logged: int
     ended: int
-    numbered: int
     sequence: int
     wake_order: int
     token: int
+    over: int
+    """Whether the last event has passed."""
+    turns: int
+    """No place: whether circuits may turn; else only `changes` of what follows is there."""
+    prefetches: int
+    """No place: whether idle ports turn to what comes next."""
+    lanes: int
+    """No place: lanes of an endpoint."""
+    most_changes: int
+    """No place: changes of circuits for which there is room."""
+    first_need: int
+    """Of each group: its first place in `need` and `landing`; [groups + 1]. Their links come first."""
+    need: int
+    """Endpoints whose lanes send."""
+    landing: int
+    """Endpoints that they have to reach."""
+    first_sender: int
+    """Of each group: its first place in `sender`; [groups + 1]."""
+    sender: int
+    """Endpoints that send, each once."""
+    target: int
+    """Of each of them: where its lanes turn to."""
+    first_cell: int
+    """Of each group: its first place in `cell`; [groups + 1]."""
+    cell: int
+    """Cells, sets of endpoints that send for the same groups."""
+    cell_of: int
+    """Of each endpoint: its cell."""
+    moved_last: int
+    """Of each cell: version of the circuits in which a lane of it last moved."""
+    checked: int
+    """Of each group: version for which it was looked up."""
+    located: int
+    """Of each group: whether it had circuits then."""
+    promised: int
+    """Of each group: whether ports stay until it has begun."""
+    kept: int
+    """Groups of which that is so."""
+    lacking: int
+    """Of each endpoint: move for which it lacked a circuit."""
+    row_stamp: int
+    """Of each endpoint: move that last touched it."""
+    touched: int
+    """Endpoints that a move touches."""
+    peer: int
+    """Of each lane: endpoint that it reaches, or -1, as are those up to `link_stamp`."""
+    origin: int
+    """Endpoint whose light it receives, or -1."""
+    before: int
+    """Peer before a move."""
+    width: int
+    """Lanes that it stands for as a link."""
+    width_then: int
+    """The same after a move."""
+    dark: int
+    """Whether it moves."""
+    next_dark: int
+    """Next lane of the same move, or -1."""
+    change_group: int
+    """Of the first lane of a move: the group that it is for."""
+    change_ports: int
+    """Of the same: ports that turn."""
+    link_stamp: int
+    """Move that last would have moved it."""
+    moving_links: int
+    """Lanes that a move moves."""
+    waiter: int
+    """Actors that wait for circuits, in order."""
+    changed_group: int
+    """Of each change of circuits: the group that it was for."""
+    changed_ports: int
+    task_class: int
+    """Of each task, as are the next three: its class of ranks."""
+    work: int
+    """Its work."""
+    bit: int
+    """Its place among the communication of its class, or -1."""
+    row_behind: int
+    """Its first place in `behind`, or -1."""
+    behind: int
+    """Flags of the communication of a class that waits for a task, and of the task."""
+    first_word: int
+    """Of each class: its first place in `undone`; [classes + 1]."""
+    undone: int
+    """Flags of a class's communication that has not ended."""
+    masks: int
+    """Of each work: its first place in `mask`."""
+    mask: int
+    """Flags of its tasks."""
+    ahead: int
+    """Of each work: its tasks that communicate and have not ended."""
+    flows: int
+    """Of each work: whether it moves anything."""
+    first_part: int
+    """Of each work: its first place in `part`; [works + 1]."""
+    part: int
+    """Groups with lanes that it moves, in order."""
+    first_begun: int
+    """Of each class: its first place in `begun`; [classes + 1]."""
+    begun: int
+    """Works by which a class communicates."""
+    first_sent: int
+    """Of each class: its first place in `sent`; [classes + 1]."""
+    sent: int
+    """Works by which others send to it."""
+    first_asked: int
+    """Of each class: its first place in `asked`; [classes + 1]."""
+    asked: int
+    """Tasks by which a class communicates, by number."""
+    next_asked: int
+    """Of each class: place before which all of them have ended."""
+    version: int
+    """How often circuits have changed."""
+    stamp: int
+    """How many moves were tried."""
+    touches: int
+    moves: int
+    keeping: int
+    waiting: int
+    changes: int
     x: int
     """Real of each instruction; from here on places in the reals."""
     start_s: int
@@ -166,3 +287,53 @@ class At(NamedTuple):
     now: int
     clock: int
     wake_s: int
+    lane_rate: int
+    """Rate of one lane."""
+    reconfiguration_s: int
+    change_s: int
+    """Of the first lane of a move: when it began."""
+    turned_s: int
+    """Of each change of circuits: when it began, and, next, when light passed again."""
+    lit_s: int
+
+
+class Memories:
+    """Tables laid one behind the other into two memories."""
+
+    def __init__(self) -> None:
+        self.at: dict[str, int] = {}
+        self._tables: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
+        self._sizes = [0, 0]
+
+    def _add(self, real: bool, name: str, table: np.ndarray) -> None:
+        self.at[name] = self._sizes[real]
+        self._sizes[real] += table.size
+        self._tables[real].append(table)
+
+    def whole(self, name: str, values: Iterable[int]) -> None:
+        """Add a table of whole numbers."""
+        self._add(False, name, np.fromiter(values, dtype=np.int64))
+
+    def real(self, name: str, values: Iterable[float]) -> None:
+        """Add a table of reals."""
+        self._add(True, name, np.fromiter(values, dtype=float))
+
+    def rows(self, name: str, rows: Sequence[Sequence[int]], first: str = "") -> None:
+        """Add rows of whole numbers one after another; ``first_<name>`` is where each begins, and all end."""
+        self.whole(first or f"first_{name}", itertools.accumulate((len(one) for one in rows), initial=0))
+        self.whole(name, itertools.chain.from_iterable(rows))
+
+    def wholes(self, names: str, size: int, value: int = 0) -> None:
+        """Add tables of whole numbers with one value everywhere, their names apart by spaces."""
+        for name in names.split():
+            self._add(False, name, np.full(size, value, dtype=np.int64))
+
+    def reals(self, names: str, size: int, value: float = 0.0) -> None:
+        """Add tables of reals with one value everywhere, their names apart by spaces."""
+        for name in names.split():
+            self._add(True, name, np.full(size, value))
+
+    def joined(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return both memories."""
+        whole, real = (np.concatenate(tables) for tables in self._tables)
+        return whole, real

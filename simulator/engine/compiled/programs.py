@@ -19,7 +19,7 @@ from simulator.engine.compiled.memory import Op
 from simulator.engine.compiled.structure import StepStructure, Work
 from simulator.engine.lookahead import computed, pieces
 from simulator.engine.network import Network
-from simulator.fabric import Fabric, lone_cards
+from simulator.fabric import Fabric, LaneClaim, Loads, lone_cards
 from simulator.interfaces import Cost
 from simulator.node import Node
 from simulator.operators import Collective, HostWork, Operator, Overlapped, Sequence, Transfer
@@ -100,6 +100,13 @@ class StepNetwork:
         self.traffic = Traffic(structure.graph.layout, fabric, self.network, demand)
         self._private: dict[tuple[int, int], bool] = {}
         self._plans: dict[tuple[int, int], PricedCollective] = {}
+        self._claims: dict[FlowGroup, LaneClaim | None] = {}
+        self._loads: dict[FlowGroup, FlowGroup | Loads] = {}
+        self.traffic.price((work.operator, work.rank_class) for work in structure.works)
+        self.turns = not all(
+            self.network.locate(group) for plan in self.traffic.plans for group, _, _ in plan.parts
+        )
+        """Whether something has to wait for circuits."""
 
     def plan(self, operator: Collective, rank_class: int) -> PricedCollective:
         """Return how a class carries out a collective.
@@ -107,7 +114,7 @@ class StepNetwork:
         Raises
         ------
         NotCoveredError
-            If it has to wait for circuits.
+            If it has to wait for circuits of more than lanes.
         """
         key = (id(operator), rank_class)
         found = self._plans.get(key)
@@ -116,20 +123,41 @@ class StepNetwork:
         return found
 
     def _checked(self, plan: PricedCollective) -> PricedCollective:
-        """Return a plan whose circuits all stand."""
+        """Return a plan whose circuits all stand, or turn by lanes."""
         capacity = self.network.graph.capacity_bytes_per_s
         for group, _, _ in plan.parts:
-            if not self.network.locate(group):
-                msg = "circuits turn during the step"
+            if self.turns and self.claim(group) is None:
+                msg = "circuits turn during the step, over which others pass on"
                 raise NotCoveredError(msg)
-            if (capacity[group.links] <= 0.0).any():
+            found = self.loads(group)
+            if not self.turns and (capacity[found.links] <= 0.0).any():
                 msg = "a link has no capacity"
                 raise NotCoveredError(msg)
         return plan
 
-    def asked_for(self, plan: PricedCollective) -> tuple[FlowGroup, ...]:
-        """Return the flow groups that pricing a collective asks for, in order."""
-        return self.traffic.asked_for(plan)
+    def claim(self, group: FlowGroup) -> LaneClaim | None:
+        """Return the lanes that a group turns to itself; None if other things than lanes decide."""
+        if group not in self._claims:
+            circuits = self.network.circuits
+            self._claims[group] = self.fabric.lane_claim(circuits, group.flows, group.demand)
+        return self._claims[group]
+
+    def needs_lanes(self, group: FlowGroup) -> bool:
+        """Return whether circuits may have to turn for a group during the step."""
+        claim = self.claim(group) if self.turns else None
+        return claim is not None and claim.carriers.size > 0
+
+    def loads(self, group: FlowGroup) -> FlowGroup | Loads:
+        """Return what a group asks of links, or would if circuits turned to it at the start."""
+        if not self.turns:
+            return group
+        if group not in self._loads:
+            found, graph = self.network.foreseen(group)
+            self._loads[group] = found
+            if (graph.capacity_bytes_per_s[found.links] <= 0.0).any():
+                msg = "a link has no capacity"
+                raise NotCoveredError(msg)
+        return self._loads[group]
 
     def private(self, sequence: Sequence, rank_class: int) -> bool:
         """Return whether a sequence's collectives share no link with other traffic."""
@@ -321,11 +349,13 @@ class Programs:
         together = 1 if plan.in_turns else repeat
         for flow_group, size_bytes, count in plan.parts * (repeat // together):
             code += self._moved(flow_group, size_bytes * (count * together))
-            code.append(Instruction(Op.SLEEP, flow_group.latency_s * (count * together)))
+            latency_s = self._network.loads(flow_group).latency_s
+            code.append(Instruction(Op.SLEEP, latency_s * (count * together)))
         return code
 
     def _moved(self, flow_group: FlowGroup, total_bytes: float) -> list[Instruction]:
-        if total_bytes <= 0.0 or not flow_group.links.size:
+        waits = self._network.needs_lanes(flow_group)
+        if not waits and (total_bytes <= 0.0 or not flow_group.links.size):
             return []
         number = self.groups.setdefault(flow_group, len(self.groups))
         return [Instruction(Op.MOVE, total_bytes, number)]

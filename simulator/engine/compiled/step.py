@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
 from simulator.collectives.flow_groups import FlowGroup
+from simulator.engine.compiled.lanes import Coming, fixed_loads, lay_lanes, need_of
 from simulator.engine.compiled.loop import compiled_play, is_compiled, play
-from simulator.engine.compiled.memory import LEVELS, At
+from simulator.engine.compiled.memory import KINDS, LEVELS, RESUME, At, Memories
 from simulator.engine.compiled.programs import NotCoveredError, Programs, StepNetwork
 from simulator.engine.compiled.structure import StepStructure
 from simulator.engine.compiled.tallies import Charges
 from simulator.engine.simulation import Simulation
-from simulator.fabric import Fabric
+from simulator.fabric import Fabric, Loads
 from simulator.node import Node
 from simulator.operators import StepGraph
-from simulator.results.trace import COMMUNICATION, ISSUE, SpanTable, Trace
+from simulator.results.trace import COMMUNICATION, ISSUE, STREAMS, SpanTable, Stream, Trace
 
 
 def link_classes(
-    groups: Iterable[FlowGroup], capacity_bytes_per_s: np.ndarray
+    groups: Iterable[FlowGroup | Loads], capacity_bytes_per_s: np.ndarray
 ) -> tuple[list[list[int]], list[list[float]], list[float]]:
     """Return the classes of links that each group of flows loads, its load on each, and their capacities.
 
@@ -30,7 +33,7 @@ def link_classes(
 
     Parameters
     ----------
-    groups : iterable of FlowGroup
+    groups : iterable of FlowGroup or Loads
         Groups with their links.
     capacity_bytes_per_s : numpy.ndarray
         Capacity of each link, shape [L].
@@ -61,79 +64,37 @@ def link_classes(
     return classes, loads, capacities
 
 
-class _Memories:
-    """Tables laid one behind the other into two memories."""
-
-    def __init__(self) -> None:
-        self.at: dict[str, int] = {}
-        self._tables: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
-        self._sizes = [0, 0]
-
-    def _add(self, real: bool, name: str, table: np.ndarray) -> None:
-        self.at[name] = self._sizes[real]
-        self._sizes[real] += table.size
-        self._tables[real].append(table)
-
-    def whole(self, name: str, values: Iterable[int]) -> None:
-        """Add a table of whole numbers."""
-        self._add(False, name, np.fromiter(values, dtype=np.int64))
-
-    def real(self, name: str, values: Iterable[float]) -> None:
-        """Add a table of reals."""
-        self._add(True, name, np.fromiter(values, dtype=float))
-
-    def rows(self, name: str, rows: Sequence[Sequence[int]]) -> None:
-        """Add rows of whole numbers one after another; ``first_<name>`` is where each begins, and all end."""
-        self.whole(f"first_{name}", itertools.accumulate((len(one) for one in rows), initial=0))
-        self.whole(name, itertools.chain.from_iterable(rows))
-
-    def wholes(self, names: str, size: int, value: int = 0) -> None:
-        """Add tables of whole numbers with one value everywhere, their names apart by spaces."""
-        for name in names.split():
-            self._add(False, name, np.full(size, value, dtype=np.int64))
-
-    def reals(self, names: str, size: int, value: float = 0.0) -> None:
-        """Add tables of reals with one value everywhere, their names apart by spaces."""
-        for name in names.split():
-            self._add(True, name, np.full(size, value))
-
-    def joined(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return both memories."""
-        whole, real = (np.concatenate(tables) for tables in self._tables)
-        return whole, real
-
-
-def laid_out(structure: StepStructure, programs: Programs, network: StepNetwork) -> _Memories:
+def laid_out(structure: StepStructure, programs: Programs, network: StepNetwork) -> Memories:
     """Return both memories as they are before the first event."""
-    memories = _Memories()
+    memories = Memories()
     every = _lay_actors(memories, structure, programs)
     _lay_tasks(memories, structure, programs)
-    _lay_network(memories, programs, network)
     actors, tasks = len(structure.actors), len(structure.work_of)
-    ring = 1 << (4 * every + structure.channels).bit_length()
+    lanes = _lay_circuits(memories, structure, programs, network)
+    ring = 1 << (4 * every + structure.channels + 2 * lanes).bit_length()
     charges = sum(
         programs.of_work[work].charges * times
         for work, times in zip(structure.work_of, structure.times, strict=True)
     )
     memories.at |= {"actors": actors, "ring": ring - 1}
-    memories.wholes("moving group frozen", every)
-    memories.wholes("heap_order heap_event", 2 * every)
+    memories.wholes("moving group frozen waiter", every)
+    memories.wholes("heap_order heap_event", 2 * every + lanes)
     memories.wholes("queue", ring)
-    memories.whole("starts", [*range(actors), *[0] * (ring - actors)])
+    memories.whole("starts", [*(RESUME + KINDS * one for one in range(actors)), *[0] * (ring - actors)])
     memories.wholes("log", charges)
     memories.wholes("finished", tasks)
-    memories.wholes("lost queue_head queue_tail starts_head heap_size transfers logged ended numbered", 1)
+    memories.wholes("lost queue_head queue_tail starts_head heap_size transfers logged ended over", 1)
     memories.wholes("sequence wake_order token", 1)
     memories.wholes("starts_tail", 1, actors)
     memories.reals("start_s end_s waited_s issued_s", tasks)
     memories.reals("mark_s begin_s bytes_left size rate fair", every)
-    memories.reals("heap_s", 2 * every)
+    memories.reals("heap_s", 2 * every + lanes)
     memories.reals("now clock", 1)
     memories.reals("wake_s", 1, np.inf)
     return memories
 
 
-def _lay_actors(memories: _Memories, structure: StepStructure, programs: Programs) -> int:
+def _lay_actors(memories: Memories, structure: StepStructure, programs: Programs) -> int:
     """Add actors with the children that their programs start; return how many there are in all."""
     actors = structure.actors
     forks = [any(programs.of_work[structure.work_of[task]].forks for task in tasks) for tasks in actors]
@@ -152,7 +113,7 @@ def _lay_actors(memories: _Memories, structure: StepStructure, programs: Program
     return every
 
 
-def _lay_tasks(memories: _Memories, structure: StepStructure, programs: Programs) -> None:
+def _lay_tasks(memories: Memories, structure: StepStructure, programs: Programs) -> None:
     """Add tasks, channels and programs."""
     tasks = len(structure.work_of)
     entries = [one.entry for one in programs.of_work]
@@ -171,31 +132,62 @@ def _lay_tasks(memories: _Memories, structure: StepStructure, programs: Programs
     memories.real("x", [float(one.x) for one in programs.code])
 
 
-def _lay_network(memories: _Memories, programs: Programs, network: StepNetwork) -> None:
-    """Add groups of flows, classes of links, and the order in which groups are numbered."""
-    groups = programs.groups
-    asked = [
-        [
-            groups[group]
-            for _, plan, _ in charge.carried
-            for group in network.asked_for(plan)
-            if group in groups
-        ]
-        for charge in programs.charges
+def _lay_circuits(
+    memories: Memories, structure: StepStructure, programs: Programs, network: StepNetwork
+) -> int:
+    """Add groups of flows with their links, and what lanes they need; return how many lanes there are."""
+    groups = tuple(programs.groups)
+    needs = [need_of(one, network) for one in groups]
+    lay_lanes(memories, needs, network)
+    if network.turns:
+        Coming(structure, programs, network).lay(memories)
+    else:
+        memories.wholes(Coming.TABLES, 0)
+    capacity = network.network.graph.capacity_bytes_per_s
+    lanes = network.fabric.lane_peers(network.network.circuits).size if network.turns else 0
+    fixed = [fixed_loads(one, network, lanes) for one in groups]
+    classes, loads, capacities = link_classes(fixed, capacity)
+    links = [
+        [-1] * len(need.pairs) + [lanes + one for one in mine]
+        for need, mine in zip(needs, classes, strict=True)
     ]
-    memories.rows("asked", asked)
-    classes, loads, capacities = link_classes(groups, network.network.graph.capacity_bytes_per_s)
-    memories.rows("link", classes)
-    memories.real("load", itertools.chain.from_iterable(loads))
+    memories.rows("link", links)
+    both = [[*need.usage.tolist(), *mine] for need, mine in zip(needs, loads, strict=True)]
+    memories.real("load", itertools.chain.from_iterable(both))
     alone = [
-        min(capacities[link] / load for link, load in zip(mine, loaded, strict=True))
+        min((capacities[link] / load for link, load in zip(mine, loaded, strict=True)), default=np.inf)
         for mine, loaded in zip(classes, loads, strict=True)
     ]
     memories.real("alone", alone)
-    memories.real("capacity", capacities)
-    memories.wholes("number", len(groups), -1)
-    memories.wholes("users", len(capacities))
-    memories.reals("remaining demand slowest used", len(capacities))
+    memories.real("capacity", [*capacity[:lanes].tolist(), *capacities])
+    memories.whole("number", (one.index for one in groups))
+    memories.wholes("users", lanes + len(capacities))
+    memories.reals("remaining demand slowest used", lanes + len(capacities))
+    return lanes
+
+
+def merged(one: SpanTable, other: SpanTable) -> SpanTable:
+    """Return the spans of two tables in order of their end; of equal ones those of the first come first."""
+    names = tuple(sorted({*one.names, *other.names}))
+    tables = (one, other)
+    name = np.concatenate([np.array([names.index(each) for each in two.names])[two.name] for two in tables])
+    rank_class = np.concatenate([two.rank_class for two in tables])
+    end_s = np.concatenate([two.end_s for two in tables])
+    order = np.lexsort((name, rank_class, end_s))
+    padded = np.full((len(other), one.parts_s.shape[1]), np.nan)
+    return SpanTable(
+        rank_class=rank_class[order],
+        stream=np.concatenate([two.stream for two in tables])[order],
+        name=name[order],
+        names=names,
+        start_s=np.concatenate([two.start_s for two in tables])[order],
+        end_s=end_s[order],
+        microbatch=np.concatenate([two.microbatch for two in tables])[order],
+        peer_class=np.concatenate([two.peer_class for two in tables])[order],
+        task=np.concatenate([two.task for two in tables])[order],
+        categories=one.categories,
+        parts_s=np.concatenate([one.parts_s, padded])[order],
+    )
 
 
 COMPILED_FROM = 100_000
@@ -242,14 +234,11 @@ class StepRuns:
         return trace
 
     def _in_arrays(self, node: Node, fabric: Fabric) -> Trace:
-        if fabric.traits.prefetches:
-            msg = "circuits turn before traffic asks for them"
-            raise NotCoveredError(msg)
         if self._structure is None:
             self._structure = StepStructure(self.graph)
         if self._network is None or self._network.fabric is not fabric:
             self._network = StepNetwork(self._structure, fabric)
-        compiled = self._compiled or is_compiled()
+        compiled = self._compiled or is_compiled() or None
         return CompiledStep(self._structure, self._network).run(node, compiled=compiled)
 
 
@@ -258,15 +247,52 @@ def play_step(graph: StepGraph, node: Node, fabric: Fabric) -> Trace:
     return StepRuns(graph).run(node, fabric)
 
 
-def played(whole: np.ndarray, real: np.ndarray, at: At, *, compiled: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return both memories after the last event."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Played:
+    """Both memories after the last event, and the changes of circuits, shape [changes] each."""
+
+    whole: np.ndarray
+    real: np.ndarray
+    change_group: np.ndarray
+    """Group of flows that circuits turned to."""
+    change_ports: np.ndarray
+    """Ports that turned."""
+    change_start_s: np.ndarray
+    change_end_s: np.ndarray
+
+
+def _in_python(whole: np.ndarray, real: np.ndarray, at: At) -> None:
+    """Run the loop as plain Python, which is fastest on lists."""
+    ints, reals = whole.tolist(), real.tolist()
+    play(ints, reals, at)
+    whole[:], real[:] = ints, reals
+
+
+def played(whole: np.ndarray, real: np.ndarray, at: At, *, compiled: bool | None) -> Played:
+    """Return what both memories become; see `CompiledStep.run`."""
     fast = compiled_play() if compiled else None
-    if fast is None:
-        ints, reals = whole.tolist(), real.tolist()
-        play(ints, reals, at)
-        return np.array(ints, dtype=np.int64), np.array(reals)
-    fast(whole, real, at)
-    return whole, real
+    places = np.array([tuple(at)], dtype=[(name, np.int64) for name in At._fields])[0]
+    groups, ports, start_s, end_s = ([np.empty(0)] for _ in range(4))
+    while not whole[at.over]:
+        if fast is None:
+            _in_python(whole, real, at)
+        else:
+            fast(whole, real, places)
+        count = whole[at.changes]
+        groups.append(whole[at.changed_group : at.changed_group + count].copy())
+        ports.append(whole[at.changed_ports : at.changed_ports + count].copy())
+        start_s.append(real[at.turned_s : at.turned_s + count].copy())
+        end_s.append(real[at.lit_s : at.lit_s + count].copy())
+        whole[at.changes] = 0
+        fast = compiled_play() if compiled is None else fast
+    return Played(
+        whole=whole,
+        real=real,
+        change_group=np.concatenate(groups).astype(np.int64),
+        change_ports=np.concatenate(ports).astype(np.int64),
+        change_start_s=np.concatenate(start_s),
+        change_end_s=np.concatenate(end_s),
+    )
 
 
 class CompiledStep:
@@ -284,15 +310,16 @@ class CompiledStep:
         self.structure = structure
         self.network = network
 
-    def run(self, node: Node, *, compiled: bool) -> Trace:
+    def run(self, node: Node, *, compiled: bool | None) -> Trace:
         """Return the trace of the whole step.
 
         Parameters
         ----------
         node : Node
             The accelerator that every rank has.
-        compiled : bool
-            Whether the loop may be compiled, which takes half a second of loading; it changes no bit.
+        compiled : bool or None
+            Whether the loop is compiled, which takes half a second of loading, and more once after its source
+            has changed; None: once circuits have changed `MOST_CHANGES` times. It changes no bit.
 
         Raises
         ------
@@ -304,23 +331,27 @@ class CompiledStep:
         programs = Programs(self.structure, node, self.network)
         memories = laid_out(self.structure, programs, self.network)
         at = At(**memories.at)
-        whole, real = played(*memories.joined(), at, compiled=compiled)
+        run = played(*memories.joined(), at, compiled=compiled)
         tasks = len(self.structure.work_of)
-        if whole[at.lost] or whole[at.ended] < tasks:
-            msg = f"the step stops with {tasks - int(whole[at.ended])} tasks undone; check its order"
+        if run.whole[at.lost] or run.whole[at.ended] < tasks:
+            msg = f"the step stops with {tasks - int(run.whole[at.ended])} tasks undone; check its order"
             raise RuntimeError(msg)
-        return self._trace(programs, whole, real, at)
+        return self._trace(programs, run, at)
 
-    def _trace(self, programs: Programs, whole: np.ndarray, real: np.ndarray, at: At) -> Trace:
-        tally = Charges(programs.charges).tally(whole[at.log : at.log + whole[at.logged]])
-        spans = self._spans(programs, whole, real, at)
+    def _trace(self, programs: Programs, run: Played, at: At) -> Trace:
+        tally = Charges(programs.charges).tally(run.whole[at.log : at.log + run.whole[at.logged]])
+        spans = self._spans(programs, run.whole, run.real, at)
+        turned = self._turned(programs, run)
+        if len(turned):
+            spans = merged(spans, turned)
+        port_j = self.network.fabric.traits.lane_move_energy_j
         return Trace(
             spans=spans,
             makespan_s=float(spans.end_s.max(initial=0.0)),
             compute_energy_j=tally.compute_energy_j,
             network_energy_j=tally.network_energy_j,
-            reconfiguration_energy_j=0.0,
-            reconfigurations=0,
+            reconfiguration_energy_j=math.fsum(ports * port_j for ports in run.change_ports.tolist()),
+            reconfigurations=run.change_group.size,
             network_bytes=tally.network_bytes,
             host_bytes=tally.host_bytes,
             algorithms=tally.algorithms,
@@ -331,8 +362,7 @@ class CompiledStep:
         tasks, labels = len(self.structure.work_of), self.structure.labels
         end_s = real[at.end_s : at.end_s + tasks]
         finished = whole[at.finished : at.finished + tasks]
-        keys = (labels.name[finished], labels.rank_class[finished], end_s[finished])
-        order = finished[np.lexsort(keys)]
+        order = finished[np.lexsort((labels.name[finished], labels.rank_class[finished], end_s[finished]))]
         work_of = np.array(self.structure.work_of, dtype=np.int64)[order]
         categories, parts_s = self._parts(programs)
         parts_s = parts_s[work_of]
@@ -359,6 +389,31 @@ class CompiledStep:
             task=labels.task[order],
             categories=categories,
             parts_s=parts_s,
+        )
+
+    def _turned(self, programs: Programs, run: Played) -> SpanTable:
+        """Return the time that ports moved, for each class whose traffic asked for it."""
+        layout, groups = self.structure.graph.layout, tuple(programs.groups)
+        classes = [layout.classes_at(one.flows.sources) for one in groups]
+        called = [f"circuits to {one.flows.axis}" for one in groups]
+        names = tuple(sorted(set(called)))
+        many = np.array([one.size for one in classes], dtype=np.int64)[run.change_group]
+        group = np.repeat(run.change_group, many)
+        none = np.full(group.size, -1)
+        return SpanTable(
+            rank_class=np.concatenate(
+                [np.empty(0, int), *(classes[one] for one in run.change_group.tolist())]
+            ),
+            stream=np.full(group.size, STREAMS.index(Stream.CIRCUITS)),
+            name=np.array([names.index(one) for one in called], dtype=np.int64)[group],
+            names=names,
+            start_s=np.repeat(run.change_start_s, many),
+            end_s=np.repeat(run.change_end_s, many),
+            microbatch=none,
+            peer_class=none,
+            task=none,
+            categories=(),
+            parts_s=np.empty((group.size, 0)),
         )
 
     def _parts(self, programs: Programs) -> tuple[tuple[str, ...], np.ndarray]:

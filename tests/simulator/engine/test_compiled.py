@@ -5,12 +5,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from optical.fabrics.rails import OcsRails
+from optical.fabrics.switches import load_optics, load_switch
+from simulator.engine.compiled import lanes
 from simulator.engine.compiled.loop import compiled_play
 from simulator.engine.compiled.programs import NotCoveredError, StepNetwork
 from simulator.engine.compiled.step import CompiledStep, StepRuns
 from simulator.engine.compiled.structure import StepStructure
 from simulator.engine.simulation import Simulation
 from simulator.errors import WorkloadError
+from simulator.fabric import PortTiming
 from simulator.interfaces import Bound
 from simulator.layout import RankLayout
 from simulator.operators import (
@@ -26,7 +30,9 @@ from simulator.operators import (
     StepGraph,
     Task,
     Transfer,
+    communications,
 )
+from simulator.topology.scale_up import ScaleUp, load_nic
 from tests.simulator.engine.test_engine import NODE, Circuit, Star, Unit, pipeline
 from tests.workloads.ideal import EVEN, PLAN
 from tests.workloads.step.test_offload import INFINITY, OFFLOAD, a_host
@@ -235,7 +241,89 @@ def test_hosts_end_as_the_reference_does(plan):
     expect_equal(build_step(EVEN, plan), node, Star(endpoints=plan.axes.ranks, up=1e8))
 
 
-def test_circuits_that_turn_are_the_references():
+def rails(endpoints, *, lanes=4, node=2, reconfiguration_s=TICK_S, turning=PortTiming.ON_REQUEST):
+    """Return rails of circuits without latency, on which a lane is as fast as ticks ask for."""
+    switch = replace(
+        load_switch("palomar-mems"), switch_s=reconfiguration_s, control_s=0.0, relock_s=0.0, positions=1
+    )
+    nic = replace(load_nic("connectx-7"), bandwidth_bytes_per_s=1e9 * lanes, efficiency=1.0, latency_s=0.0)
+    optics = replace(load_optics("lane-100g"), fibre_m=0.0)
+    inside = ScaleUp(
+        size=node,
+        bandwidth_bytes_per_s=4e9,
+        efficiency=1.0,
+        latency_s=0.0,
+        energy_j_per_bit=0.0,
+        static_w=1.0,
+        price_usd=1.0,
+    )
+    return OcsRails(
+        endpoints=endpoints,
+        scale_up=inside,
+        nic=nic,
+        switch=switch,
+        optics=optics,
+        lanes=lanes,
+        turning=turning,
+    )
+
+
+class Turning(Drawn):
+    """A random graph whose classes are two nodes; pairs, sends and exchanges of four want the same lanes."""
+
+    def __init__(self, seed, stages=3):
+        super().__init__(seed, stages)
+        self.layout = RankLayout(dp=4, ep=4, pp=stages)
+
+    def collective(self, axis=None):
+        if self.random.random() < 0.3:
+            exchange = replace(super().collective(axis or "dp"), kind=CollectiveKind.ALL_TO_ALL)
+            return replace(exchange, axis="ep", size=4, name="a")
+        return replace(super().collective(axis or "dp"), axis="dp", size=4)
+
+
+@pytest.mark.parametrize("turning", list(PortTiming))
+@pytest.mark.parametrize("seed", range(15))
+def test_random_graphs_end_alike_while_circuits_turn(seed, turning):
+    # Lanes for some of the peers only, so that exchanges go in turns; changes that take ticks, or no time.
+    stages, lanes = 3, (2, 3, 4)[seed % 3]
+    fabric = rails(
+        4 * stages,
+        lanes=lanes,
+        node=(1, 2)[seed // 3 % 2],
+        reconfiguration_s=(TICK_S, 0.0, 1e-3)[seed % 3],
+        turning=turning,
+    )
+    trace = expect_equal(Turning(seed).graph(), HOSTED, fabric)
+    assert trace.reconfigurations > 0
+
+
+def test_the_compiled_loop_turns_circuits_to_the_same_bits():
+    pytest.importorskip("numba")
+    if compiled_play() is None:
+        pytest.skip("compilation is switched off")
+    for seed in range(12):
+        expect_equal(Turning(seed).graph(), HOSTED, rails(12, lanes=2 + seed % 3), compiled=True)
+
+
+def test_changes_of_circuits_are_handed_out_before_there_is_no_room(monkeypatch):
+    graph, fabric = Turning(5).graph(60), rails(12)
+    assert expect_equal(graph, HOSTED, fabric).reconfigurations > 3
+    monkeypatch.setattr(lanes, "MOST_CHANGES", 3)
+    expect_equal(graph, HOSTED, fabric)
+
+
+def test_traffic_that_would_be_turned_away_is_no_event_of_its_own():
+    # Context parallelism begins with its circuits; sends to the next stage then take them away.
+    graph = build_step(EVEN, PLAN.with_(cp=2, pp=2, global_batch=8, sequence_length=64))
+    fabric = rails(4, lanes=2, node=1)
+    network = StepNetwork(StepStructure(graph), fabric)
+    runs = [one.operator for one in graph.tasks if isinstance(one.operator, Sequence)]
+    assert not any(network.private(one, 0) for one in runs if communications(one))
+    expect_equal(graph, HOSTED, fabric)
+
+
+def test_circuits_over_which_others_pass_on_are_the_references():
     graph = pipeline(2, 3, payload=1e9)
     fabric = Circuit(endpoints=4, reconfiguration_s=0.1)
     structure = StepStructure(graph)
@@ -272,3 +360,11 @@ def test_a_node_that_runs_nothing_says_so():
     graph = build_step(EVEN, PLAN)
     with pytest.raises(WorkloadError, match="no unit"):
         StepRuns(graph).run(replace(NODE, units=()), Star(endpoints=1))
+
+
+def test_a_step_is_compiled_once_circuits_have_changed_often(monkeypatch):
+    graph, fabric = Turning(5).graph(60), rails(12)
+    monkeypatch.setattr(lanes, "MOST_CHANGES", 3)
+    structure = StepStructure(graph)
+    found = CompiledStep(structure, StepNetwork(structure, fabric)).run(HOSTED, compiled=None)
+    assert found == Simulation(graph, HOSTED, fabric).run()
