@@ -3,7 +3,8 @@
 Every named part that fits is put in a place of the core, the laser is sized until the products have the
 signal over noise of a number format, and the accelerator that then fits under the GPU's power is priced.
 Eligible is what is described (a drive and a load in place of one energy of a symbol quoted by others) and
-whose losses are published; the eligible part with the least energy is the choice.
+whose losses and crosstalk are published; the eligible part with the least energy is the choice. The size of
+an array is ranked in the same way; eligible is one whose light a packaged source has had.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study, file_name
 from heliograph.parts import fitting_parts
 from heliograph.report import ReportRow, ReportTable
+from heliograph.sanity_checks import light_limits
 from heliograph.style import PALETTE, REFERENCE, new_figure, styled
 from heliograph.system_names import DEFAULT_CORE, DEFAULT_PARTS
 from heliograph.systems import build_system
 from optical.accelerator import PhotonicUnit
 from optical.cores.sizing import Product, with_laser_for
+from optical.devices.light_limits import SOURCE
 from optical.devices.named_parts import named_parts
 from simulator.errors import HeliographError, ParameterError
 from simulator.operands.statistics import OperandKind, operands_of
@@ -39,6 +42,10 @@ if TYPE_CHECKING:
 
 LENGTH, ROWS = 4096, 128
 """Length of the sums that lasers are sized for, and rows and columns of their product; choices."""
+SIZE = "size"
+"""Place that is no part: rows and columns of a core that has as many of both."""
+SIDES = ("16", "24", "32", "40", "48", "64", "96")
+"""Rows and columns that are tried; a choice."""
 FIGURE_IN = 4.0
 """Height of the figure, inches."""
 PICOJOULE = to_si("energy_j", 1.0, "pJ")
@@ -54,7 +61,7 @@ class PartRow:
     part: str
     """Its name."""
     eligible: bool
-    """Whether it is described, and its losses are published."""
+    """Whether it is described, and its losses and crosstalk are published."""
     laser_w: float | None = None
     """Light of a line that the target needs; None if none reaches it."""
     j_per_mac: float | None = None
@@ -68,9 +75,11 @@ class PartRow:
 
 
 def is_eligible(name: str) -> bool:
-    """Return whether a part may be chosen: described, and with losses that were published of it."""
+    """Return whether a part may be chosen: described, with losses and crosstalk that were published of it."""
     part = named_parts()[name]
-    losses = [row.status for row in part.table.of(name) if "loss_db" in row.parameter]
+    losses = [
+        row.status for row in part.table.of(name) if row.parameter.endswith(("loss_db", "crosstalk_db"))
+    ]
     return all(one is Status.PUBLISHED for one in losses) and getattr(part.build(), "driven", True)
 
 
@@ -162,7 +171,10 @@ class RankParts(Study):
 
     core: str = option(DEFAULT_CORE, "core by name (heliograph list cores)", positional=True)
     places: tuple[str, ...] = option(
-        ("modulator", "feed"), "places of the core, separated by commas", metavar="NAMES", commas=True
+        ("modulator", "feed", "crossing", SIZE),
+        "places of the core, separated by commas; size is that of its array",
+        metavar="NAMES",
+        commas=True,
     )
     target: str = option("fp8", "signal over noise that lasers are sized for: a number format, or decibels")
     operands: OperandKind = option(OperandKind.GAUSSIAN, "operands of the products")
@@ -209,6 +221,9 @@ class RankParts(Study):
         ParameterError
             If the core has no such place.
         """
+        if place == SIZE:
+            get_at(unit.core, "rows"), get_at(unit.core, "columns")
+            return SIDES
         names = fitting_parts(unit.core, place)
         if not names:
             msg = f"core '{self.core}' has no place '{place}' for named parts; heliograph show has its parts"
@@ -237,13 +252,23 @@ class RankParts(Study):
 
     def _row(self, place: str, name: str, product: Product, wanted_db: float) -> PartRow:
         """Return what one part needs at the target."""
-        row, chosen = PartRow(place=place, part=name, eligible=is_eligible(name)), f"core.{place}={name}"
+        if place == SIZE:
+            row = PartRow(place=place, part=f"{name} x {name}", eligible=True)
+            chosen: tuple[str, ...] = (f"core.rows={name}", f"core.columns={name}")
+        else:
+            row, chosen = (
+                PartRow(place=place, part=name, eligible=is_eligible(name)),
+                (f"core.{place}={name}",),
+            )
         try:
-            core = with_laser_for(self._unit((chosen,)).core, wanted_db, (product,))
+            core = with_laser_for(self._unit(chosen).core, wanted_db, (product,))
             laser_w = float(get_at(core, "laser_power_w"))
-            unit = self._unit((chosen, f"laser_power_w={laser_w!r}"))
+            unit = self._unit((*chosen, f"laser_power_w={laser_w!r}"))
         except HeliographError as error:
             return dataclasses.replace(row, why_not=str(error))
+        if place == SIZE:
+            passed = [one for one in light_limits(unit) if one.limit == SOURCE]
+            row = dataclasses.replace(row, eligible=not passed, why_not=" ".join(map(str, passed)))
         return dataclasses.replace(
             row,
             laser_w=laser_w,

@@ -16,6 +16,7 @@ from optical.devices import (
     AbsorptionModulator,
     Comb,
     Converter,
+    Crossing,
     Driver,
     Integrator,
     Laser,
@@ -334,6 +335,10 @@ _FIGURES: Mapping[type, Callable[[Any], str]] = MappingProxyType(
         Soa: _amplifier,
         WeightRing: _ring,
         PcmCell: _cell,
+        Crossing: lambda part: (
+            f"loss {part.insertion_loss_db:g} dB, crosstalk -{part.crosstalk_db:g} dB"
+            + (f", {part.layer_loss_db:g} dB to its other layer and back" if part.layer_loss_db else "")
+        ),
         PassiveElement: lambda part: f"loss {part.insertion_loss_db:g} dB",
         Waveguide: lambda part: f"loss {part.loss_db_per_m:g} dB/m",
     }

@@ -19,9 +19,11 @@ from functools import cache, cached_property
 from typing import ClassVar
 
 from optical.cores.analog import (
+    DEFAULT_CROSSING,
     DEFAULT_MODULATOR,
     AnalogCore,
     converter_parts,
+    crossing_losses,
     crossing_mixing,
     lines_around,
     readout_parts,
@@ -35,10 +37,12 @@ from optical.devices import (
     CarrierShifter,
     Comb,
     CrossbarLayout,
+    Crossing,
     Domain,
     Events,
     Heater,
     Integrator,
+    MeasuredElement,
     Modulator,
     Part,
     PassiveElement,
@@ -109,7 +113,7 @@ class Crossbar(AnalogCore):
     """Quarter turn before the coupler of a node."""
     coupler: PassiveElement = shipped(PassiveElement, "directional_coupler")
     """50:50 coupler of a node."""
-    crossing: PassiveElement = shipped(PassiveElement, "crossing")
+    crossing: Crossing | MeasuredElement = shipped(Crossing, DEFAULT_CROSSING, named_parts_table)
     """Waveguide crossing, one per node."""
     detector: Photodetector = shipped(Photodetector, "photodetector")
     """Two per node."""
@@ -217,7 +221,7 @@ class Crossbar(AnalogCore):
             ("passed routers", 1, self.router.passing_loss_db(self.wavelengths, self.line_spacing_hz)),
             (self.modulator.name, 1, self.modulator_loss_db),
             (self.branch.name, splits, self.branch.insertion_loss_db),
-            (self.crossing.name, side - 1, self.crossing.insertion_loss_db),
+            *crossing_losses(self.crossing, side - 1),
             (self.phase_shifter.name, 1, self.phase_shifter.loss_db(QUARTER_TURN_RAD)),
             (self.coupler.name, 1, self.coupler.insertion_loss_db),
             *self.routing(

@@ -19,9 +19,11 @@ from functools import cache, cached_property
 from typing import ClassVar
 
 from optical.cores.analog import (
+    DEFAULT_CROSSING,
     DEFAULT_MODULATOR,
     AnalogCore,
     converter_parts,
+    crossing_losses,
     crossing_mixing,
     integrating_receiver_of,
     readout_parts,
@@ -33,12 +35,14 @@ from optical.devices import (
     CapacitiveShifter,
     CarrierShifter,
     CrossbarLayout,
+    Crossing,
     Events,
     Heater,
     IntegratingReceiver,
     Integrator,
     InterferometerArms,
     Laser,
+    MeasuredElement,
     Modulator,
     Part,
     PassiveElement,
@@ -100,7 +104,7 @@ class Homodyne(AnalogCore):
     """Sets the phase between the arms of a node."""
     coupler: PassiveElement = shipped(PassiveElement, "directional_coupler")
     """50:50 coupler of a node."""
-    crossing: PassiveElement = shipped(PassiveElement, "crossing")
+    crossing: Crossing | MeasuredElement = shipped(Crossing, DEFAULT_CROSSING, named_parts_table)
     """Waveguide crossing, one per node."""
     arms: InterferometerArms = shipped(InterferometerArms, "interferometer_arms")
     """Stability of the phase between the two operands."""
@@ -157,7 +161,7 @@ class Homodyne(AnalogCore):
             ("coupling", 1, self.laser.coupling_loss_db),
             (self.modulator.name, 1, self.modulator_loss_db),
             (self.branch.name, splits, self.branch.insertion_loss_db),
-            (self.crossing.name, side - 1, self.crossing.insertion_loss_db),
+            *crossing_losses(self.crossing, side - 1),
             (self.phase_shifter.name, 1, self.phase_shifter.loss_db(QUARTER_TURN_RAD)),
             (self.coupler.name, 1, self.coupler.insertion_loss_db),
             *self.routing(
@@ -305,18 +309,19 @@ class Homodyne(AnalogCore):
 
 @cache
 def default_homodyne() -> Homodyne:
-    """Return a 64 x 64 core at 10 GHz that reads its detectors every 512 symbols, of today's parts.
+    """Return a 32 x 32 core at 10 GHz that reads its detectors every 512 symbols, of today's parts.
 
     Notes
     -----
-    The laser's power, 200 mW on the mean of its pulses, is our choice: noise of evenly spread operands is
-    then within a factor of two of the ADC's.
+    Its size is that of least energy at the precision of fp8 whose light one packaged laser gives
+    (`heliograph core parts`). The laser's power, 50 mW on the mean of its pulses, is our choice: noise of
+    evenly spread operands is then within a factor of two of the ADC's.
     """
     return Homodyne(
-        rows=64,
-        columns=64,
+        rows=32,
+        columns=32,
         symbol_rate_hz=to_si("symbol_rate_hz", 10.0, "GHz"),
         integration_symbols=512,
         outputs_per_adc=64,
-        laser_power_w=to_si("laser_power_w", 200.0, "mW"),
+        laser_power_w=to_si("laser_power_w", 50.0, "mW"),
     )

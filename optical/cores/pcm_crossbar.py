@@ -20,9 +20,11 @@ from functools import cache, cached_property
 from typing import ClassVar
 
 from optical.cores.analog import (
+    DEFAULT_CROSSING,
     DEFAULT_MODULATOR,
     AnalogCore,
     converter_parts,
+    crossing_losses,
     lines_around,
     readout_parts,
     receiver_of,
@@ -34,11 +36,12 @@ from optical.cores.core import PARTIAL_SUM_BYTES, Reload, tiled_loads
 from optical.devices import (
     AbsorptionModulator,
     Comb,
+    Crossing,
     Events,
     Integrator,
+    MeasuredElement,
     Modulator,
     Part,
-    PassiveElement,
     PcmCell,
     Per,
     Photodetector,
@@ -102,7 +105,7 @@ class PcmCrossbar(AnalogCore):
     """One per line."""
     router: RingRouter = shipped(RingRouter, "ring_router")
     """Three per line: drop it, add it to its row, and take it to its detector."""
-    crossing: PassiveElement = shipped(PassiveElement, "crossing")
+    crossing: Crossing | MeasuredElement = shipped(Crossing, DEFAULT_CROSSING, named_parts_table)
     """One per cell."""
     cell: PcmCell
     """Two per weight."""
@@ -185,7 +188,7 @@ class PcmCrossbar(AnalogCore):
                 ("passed routers", 1, self.router.passing_loss_db(self.modulators, self.line_spacing_hz)),
                 (self.modulator.name, 1, self.modulator_loss_db),
                 (self.branch.name, math.ceil(math.log2(2 * self.columns)), self.branch.insertion_loss_db),
-                (self.crossing.name, 2 * self.columns - 1, self.crossing.insertion_loss_db),
+                *crossing_losses(self.crossing, 2 * self.columns - 1),
                 (self.cell.name, 1, self.cell.insertion_loss_db),
                 *self.routing(
                     feed_m=self.feed_length_m,

@@ -252,9 +252,46 @@ class PassiveElement(Device):
         return 0.0
 
     @property
+    def layer_loss_db(self) -> float:
+        """Loss of changing to another layer and back; none where nothing is told of it."""
+        return 0.0
+
+    @property
     def pole_hz(self) -> float:
         """Bandwidth of modulated light; infinite where nothing is told of it."""
         return math.inf
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crossing(PassiveElement):
+    """Crossing of two waveguides, in one layer or in two.
+
+    Notes
+    -----
+    What leaks into the arm that leads on joins the other waveguide's light there; what leaks back does not
+    reach a detector.
+    """
+
+    crosstalk_db: float
+    """Power in one side arm below that of the input, positive."""
+    transition_loss_db: float | None = None
+    """Loss of the way to the other layer, or back; None where both waveguides cross in one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range(self, "crosstalk_db")
+        if self.transition_loss_db is not None:
+            check_range(self, "transition_loss_db")
+
+    @property
+    def leak(self) -> float:
+        """Share of power that leaves by the side arm that leads on."""
+        return ratio_from_db(-self.crosstalk_db)
+
+    @property
+    def layer_loss_db(self) -> float:
+        """Loss of an operand that changes to the other layer and back; 0 where there is one layer."""
+        return 2.0 * (self.transition_loss_db or 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,9 @@ from simulator.tables import Table, read_table
 MOST_LOSS_DB = 1.0
 """Loss by nonlinear absorption from which it is told, beside being charged; a choice."""
 
+SOURCE = "source"
+"""Name of the limit on the power of one source."""
+
 
 @cache
 def limits_table() -> Table:
@@ -100,7 +103,7 @@ def _light_passed(chip: LitChip) -> tuple[Passed, ...]:
             f"some {1e3 * ring_w:g} mW",
         ),
         Passed(
-            "source",
+            SOURCE,
             together_w / source_w,
             f"{together_w:.2f} W of one source{lines}, and a packaged "
             f"{'comb' if chip.lines > 1 else 'laser'} has had {source_w:g} W",

@@ -15,6 +15,7 @@ from optical.devices.amplifiers import Soa
 from optical.devices.devices import (
     Comb,
     Converter,
+    Crossing,
     IntegratingReceiver,
     Laser,
     PassiveElement,
@@ -96,7 +97,7 @@ _KINDS: Mapping[str, tuple[Role, type]] = MappingProxyType(
         "ring_": (Role.RING, WeightRing),
         "branch_": (Role.SPLITTER, PassiveElement),
         "coupler_": (Role.COUPLER, PassiveElement),
-        "crossing_": (Role.CROSSING, PassiveElement),
+        "crossing_": (Role.CROSSING, Crossing),
         "waveguide_": (Role.WAVEGUIDE, Waveguide),
     }
 )
@@ -118,7 +119,7 @@ _SHIPPED: Mapping[str, tuple[Role, type, Callable[[], Table]]] = MappingProxyTyp
         "weight_ring": (Role.RING, WeightRing, device_table),
         "y_branch": (Role.SPLITTER, PassiveElement, device_table),
         "directional_coupler": (Role.COUPLER, PassiveElement, device_table),
-        "crossing": (Role.CROSSING, PassiveElement, device_table),
+        "crossing": (Role.CROSSING, Crossing, device_table),
         "si_waveguide": (Role.WAVEGUIDE, Waveguide, device_table),
         "pcm_gsse": (Role.CELL, PcmCell, programmable_table),
         "pcm_gst": (Role.CELL, PcmCell, programmable_table),

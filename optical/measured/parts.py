@@ -109,7 +109,10 @@ def with_scattering(present: Any, found: MeasuredScattering, field: str, core: L
         found.check_covers(core.lines_hz, 0.5 * core.symbol_rate_hz, core.name)
         changes = _passed(present, found, field, core)
     kind = changes.pop("kind", type(present))
-    numbers = {item.name: getattr(present, item.name) for item in dataclasses.fields(present)}
+    kept = {item.name for item in dataclasses.fields(kind)}
+    numbers = {
+        item.name: getattr(present, item.name) for item in dataclasses.fields(present) if item.name in kept
+    }
     named = {"name": f"{present.name.partition(OF)[0]}{OF}{found.name}"}
     return kind(**(numbers | changes | named))
 

@@ -3,7 +3,7 @@
 Fields advance as exp(+i 2 pi n L / wavelength). A coupler of angle eta passes cos(eta) and crosses
 i sin(eta): its power coupling is sin^2(eta).
 
-A guided mode, a coupler's dispersion and a crossing's leak are read from a table.
+A guided mode and a coupler's dispersion are read from a table.
 """
 
 from __future__ import annotations
@@ -60,19 +60,6 @@ class HalfCoupler:
         check_range(self, "dispersion")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Crossing:
-    """Leak of a waveguide crossing to the side."""
-
-    name: str
-    """Name shown in tables."""
-    crosstalk_db: float
-    """Power into one side arm below the input, positive."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "crosstalk_db")
-
-
 @cache
 def silicon_strip() -> GuidedMode:
     """Return the guided mode of the default platform."""
@@ -83,12 +70,6 @@ def silicon_strip() -> GuidedMode:
 def half_coupler() -> HalfCoupler:
     """Return the dispersion of the default coupler."""
     return transfer_table().build(HalfCoupler, "half_coupler")
-
-
-@cache
-def default_crossing() -> Crossing:
-    """Return the leak of the default crossing."""
-    return transfer_table().build(Crossing, "cross")
 
 
 Complex = NDArray[np.complex128]

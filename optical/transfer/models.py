@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from optical.devices import PassiveElement, PhaseShifter, Waveguide, device_table
+from optical.devices import Crossing, PassiveElement, PhaseShifter, Waveguide, device_table
 from optical.transfer.elements import (
     Complex,
     Real,
@@ -25,7 +25,6 @@ from optical.transfer.elements import (
     amplitude,
     coupler_angle,
     coupler_matrix,
-    default_crossing,
     half_coupler,
     propagation,
     require,
@@ -120,8 +119,7 @@ _GUIDE_DB_PER_M = device_table().build(Waveguide, "si_waveguide").loss_db_per_m
 _COUPLER_DB = device_table().build(PassiveElement, "directional_coupler").insertion_loss_db
 _SHIFTER_DB = device_table().build(PhaseShifter, "phase_shifter").insertion_loss_db
 _BRANCH_DB = device_table().build(PassiveElement, "y_branch").insertion_loss_db
-_CROSSING_DB = device_table().build(PassiveElement, "crossing").insertion_loss_db
-_CROSSTALK_DB = default_crossing().crosstalk_db
+_CROSSING = device_table().build(Crossing, "crossing")
 _DISPERSION = half_coupler().dispersion
 
 
@@ -310,7 +308,10 @@ def ring_add_drop(
 
 
 def crossing(
-    *, wl: ArrayLike = _REFERENCE_UM, loss_db: float = _CROSSING_DB, crosstalk_db: float = _CROSSTALK_DB
+    *,
+    wl: ArrayLike = _REFERENCE_UM,
+    loss_db: float = _CROSSING.insertion_loss_db,
+    crosstalk_db: float = _CROSSING.crosstalk_db,
 ) -> Scattering:
     """Return the scattering of a waveguide crossing; in0 to out0 and in1 to out1 are the straight ways.
 
