@@ -28,6 +28,7 @@ from experiments.validation.peers.lightening_transformer import (
 from experiments.validation.rows import Outcome, Record, SkipError, check_provenance
 from optical.cores.homodyne import default_homodyne
 from optical.devices import Converter, Laser, Modulator, device_table, full_load_w, static_w
+from optical.devices.named_parts import named_parts
 from simulator.errors import HeliographError, ParameterError
 from simulator.units import db_from_ratio, ratio_from_db, to_si
 
@@ -488,13 +489,19 @@ def chip_energy(record: Record, claim: Claim, found: re.Match[str]) -> tuple[flo
     return explained_w / chip.macs_per_s, hint
 
 
+LAYERED = "crossing_overpass_2017"
+"""Crossing of a chip whose operands run in silicon and in silicon nitride."""
+
+
 def homodyne_processor(record: Record, claim: Claim, found: re.Match[str]) -> tuple[float, str]:
     """Return peak, efficiency, effective bits or a node's area of a homodyne processor, from our core.
 
     Notes
     -----
-    The configuration reads ``256 x 100, 20 GBd``: rows, columns, symbol rate. Light and converters are those
-    of our core, for the published ones are not told. Operands are known before they are sent, so a driver
+    The configuration reads ``256 x 100, 20 GBd``: rows, columns, symbol rate. Converters and the light for a
+    node, for which its capacitor is made, are those of our core, for the published ones are not told; its
+    circuits are silicon and silicon nitride (abstract), so that operands cross in two layers. Operands are
+    known before they are sent, so a driver
     equalises the modulators' pole: it overdrives each symbol so that it has settled at its end, for which the
     largest step needs the share (1 + e) / (1 - e), e = exp(-2 pi B / f), of the swing; the field that is left
     is the inverse.
@@ -505,10 +512,15 @@ def homodyne_processor(record: Record, claim: Claim, found: re.Match[str]) -> tu
         raise SkipError(msg)
     rate_hz, bandwidth_hz = to_si("x_hz", float(size[3]), "GHz"), to_si("x_hz", ZHOU_BANDWIDTH_GHZ, "GHz")
     usual = default_homodyne()
-    core = dataclasses.replace(usual, rows=int(size[1]), columns=int(size[2]), symbol_rate_hz=rate_hz)
-    if core.receivers < usual.receivers:  # as much light for a node, for which its capacitor is made
-        share = core.receivers / usual.receivers
-        core = dataclasses.replace(core, laser_power_w=usual.laser_power_w * share)
+    core = dataclasses.replace(
+        usual,
+        rows=int(size[1]),
+        columns=int(size[2]),
+        symbol_rate_hz=rate_hz,
+        crossing=named_parts()[LAYERED].build(),
+    )
+    share = core.receivers / usual.receivers
+    core = dataclasses.replace(core, laser_power_w=usual.laser_power_w * share)
     unsettled = math.exp(-2.0 * math.pi * bandwidth_hz / rate_hz)
     modulator = device_table().build(Modulator, "mzm_quoted")
     swing_db = 2.0 * db_from_ratio((1.0 + unsettled) / (1.0 - unsettled))

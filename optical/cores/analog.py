@@ -503,6 +503,7 @@ def receiver_of(
     return Receiver(
         bandwidth_hz=read.bandwidth_hz,
         light_bandwidth_hz=read.light_bandwidth_hz,
+        intensity_bandwidth_hz=read.intensity_bandwidth_hz,
         responsivity_a_per_w=detector.responsivity_a_per_w,
         dark_current_a=detector.dark_current_a,
         cmrr_db=detector.cmrr_db,
@@ -550,6 +551,7 @@ def integrating_receiver_of(
     return Receiver(
         bandwidth_hz=read.bandwidth_hz,
         light_bandwidth_hz=read.light_bandwidth_hz,
+        intensity_bandwidth_hz=read.intensity_bandwidth_hz,
         responsivity_a_per_w=pair.responsivity_a_per_w,
         dark_current_a=pair.dark_current_a,
         cmrr_db=pair.cmrr_db,

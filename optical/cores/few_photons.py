@@ -64,13 +64,14 @@ def shot_limited(core: Homodyne) -> AnalogSpec:
 
     Notes
     -----
-    Amplifier, dark current, intensity noise, leakage, interference, phase errors and both converters are
-    taken to be ideal. Path losses and quantum efficiency stay; they are the road from the laser to the
-    detected photons and do not matter once those are given. With equal norms the variance is the standard
-    quantum limit of Hamerly et al., Phys. Rev. X 9, 021032 (2019).
+    Amplifier, dark current, intensity noise, leakage, interference, crosstalk, phase errors and both
+    converters are taken to be ideal. Path losses and quantum efficiency stay; they are the road from the
+    laser to the detected photons and do not matter once those are given. With equal norms the variance is
+    the standard quantum limit of Hamerly et al., Phys. Rev. X 9, 021032 (2019).
     """
     link = dataclasses.replace(
         core.link,
+        mixing=0.0,
         receiver=dataclasses.replace(
             core.link.receiver,
             noise_a_per_sqrt_hz=0.0,

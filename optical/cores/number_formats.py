@@ -361,7 +361,7 @@ def in_short_residues(core: Crossbar, name: str) -> ResidueCore:
     -----
     The moduli tell 420 numbers apart, and sums reach 196 to either side. Its lines have 8 times the plain
     crossbar's power and are 0.8 nm apart, its rings are 30 GHz wide and its gates open for half a symbol,
-    which with today's parts makes a sample wrong less than once in 20,000; more light than
+    which with today's parts makes a sample wrong less than once in 3,000; more light than
     that no GPU's power has. Two cores share a modulator, not
     four, so that a cluster of all moduli fits the power of a GPU.
     """

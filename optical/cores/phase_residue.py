@@ -277,6 +277,7 @@ class PhaseArray:
         return Receiver(
             bandwidth_hz=read.bandwidth_hz,
             light_bandwidth_hz=read.light_bandwidth_hz,
+            intensity_bandwidth_hz=read.intensity_bandwidth_hz,
             responsivity_a_per_w=self.detector.responsivity_a_per_w,
             dark_current_a=self.detector.dark_current_a,
             cmrr_db=self.detector.cmrr_db,

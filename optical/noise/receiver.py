@@ -123,7 +123,9 @@ class Reading:
     bandwidth_hz: float
     """Noise bandwidth of what enters at the amplifier, per symbol of a sample."""
     light_bandwidth_hz: float
-    """Noise bandwidth of what comes with the light."""
+    """Noise bandwidth of photons as they arrive."""
+    intensity_bandwidth_hz: float
+    """Noise bandwidth of the light's intensity: pulses average over less time than a symbol."""
 
 
 @lru_cache(maxsize=4096)
@@ -150,11 +152,12 @@ def reading_of(symbols: Symbols) -> Reading:
         interference=timed.interference,
         bandwidth_hz=_noise_bandwidth_hz(symbols, symbols.noise_hz, np.ones_like(light)),
         light_bandwidth_hz=_noise_bandwidth_hz(symbols, symbols.current_hz, light),
+        intensity_bandwidth_hz=_noise_bandwidth_hz(symbols, symbols.current_hz, light**2),
     )
 
 
 def _noise_bandwidth_hz(symbols: Symbols, poles_hz: tuple[float, ...], power: Array) -> float:
-    """Return half the integral of the squared weights, where noise is as strong as the light."""
+    """Return half the integral of the squared weights, by the density of the noise over time."""
     added = min(symbols.symbols, SUMMED_MOST)
     impulse = np.zeros(_length(symbols))
     impulse[: added * STEPS : STEPS] = STEPS
@@ -277,7 +280,9 @@ class Receiver:
     bandwidth_hz: float
     """Noise bandwidth of what enters at the amplifier, per symbol of a sample."""
     light_bandwidth_hz: float
-    """Noise bandwidth of what comes with the light."""
+    """Noise bandwidth of photons as they arrive."""
+    intensity_bandwidth_hz: float
+    """Noise bandwidth of the light's intensity: pulses average over less time than a symbol."""
     responsivity_a_per_w: float
     """Photocurrent per power."""
     dark_current_a: float
@@ -298,7 +303,8 @@ class Receiver:
     """Detector pairs on one amplifier."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "bandwidth_hz", "light_bandwidth_hz", "responsivity_a_per_w")
+        check_positive(self, "bandwidth_hz", "light_bandwidth_hz", "intensity_bandwidth_hz")
+        check_positive(self, "responsivity_a_per_w")
         check_range(self, "dark_current_a", "noise_a_per_sqrt_hz", "interference")
         check_range(self, "gain", low=0.0, high=1.5, open_low=True)
         check_range(self, "pairs", low=1)
@@ -325,7 +331,7 @@ class Receiver:
     @property
     def rin_ratio(self) -> float:
         """Variance of relative power within the bandwidth, dimensionless."""
-        return ratio_from_db(self.rin_db_per_hz) * self.light_bandwidth_hz
+        return ratio_from_db(self.rin_db_per_hz) * self.intensity_bandwidth_hz
 
     @property
     def rejection(self) -> float:

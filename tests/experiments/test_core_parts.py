@@ -4,7 +4,8 @@ import pytest
 
 from experiments.core_parts import RankParts, is_eligible
 from experiments.study import Progress
-from optical.cores.analog import DEFAULT_FEED, DEFAULT_MODULATOR, DRIVER
+from optical.cores.analog import DEFAULT_CROSSING, DEFAULT_FEED, DEFAULT_MODULATOR, DRIVER
+from optical.cores.homodyne import default_homodyne
 from optical.devices.named_parts import named_parts
 from simulator.errors import ParameterError
 
@@ -26,10 +27,19 @@ def test_the_default_feed_is_the_one_that_the_rule_chooses():
     cheaper = [one for one in found.parts if one.j_per_mac and one.j_per_mac < best.j_per_mac]
     assert not any(one.eligible for one in cheaper)
     strip = next(one for one in found.parts if one.part == "si_waveguide")
-    assert strip.j_per_mac is None
-    assert "cannot deliver" in strip.why_not
+    assert strip.j_per_mac > 1.1 * best.j_per_mac  # bright light is absorbed in it
     assert found.record()["chosen"] == {"feed": DEFAULT_FEED}
     assert len(found.rows()) == len(found.parts)
+
+
+def test_the_default_crossing_and_size_are_those_that_the_rule_chooses():
+    found = RankParts(places=("crossing", "size")).run(Progress())
+    assert found.best("crossing").part == DEFAULT_CROSSING
+    single = default_homodyne()
+    assert found.best("size").part == f"{single.rows} x {single.columns}"
+    passed = next(one for one in found.parts if one.part == "48 x 48")
+    assert not passed.eligible
+    assert "a packaged laser has had" in passed.why_not
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ LT_CORE = dataclasses.replace(
     CORE,
     tia=named_parts()["tia_lightening_transformer"].build(),
     modulator=named_parts()["mzm_quoted"].build(),
+    crossing=named_parts()["crossing"].build(),
     laser_power_w=0.045,
 )
 LT_B = PhotonicUnit(core=LT_CORE, cores=8, memory=HBM, sram_bytes=2**21)

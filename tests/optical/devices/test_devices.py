@@ -8,6 +8,7 @@ from optical.cores import CORES, default_crossbar, load_core
 from optical.devices import (
     ChipElectronics,
     Converter,
+    Crossing,
     Die,
     Laser,
     Modulator,
@@ -29,6 +30,7 @@ def test_every_row_of_the_table_is_used_by_a_default():
     found = [*(load_core(name) for name in (*CORES, "crossbar+hybrid")), ChipElectronics()]
     built = {device_table().build(Sram, "sram").name, device_table().build(WholeChip, "photonic").name}
     built |= {device_table().build(Modulator, "mzm_quoted").name}  # in lanes that add gradients in light
+    built |= {device_table().build(Crossing, "crossing").name}  # of models of circuits
     built |= {device_table().build(Die, name).name for name in ("photonic_die", "cmos_die")}
     while found:
         part = found.pop()

@@ -95,6 +95,7 @@ def quiet(core):
         ),
         modulator=dataclasses.replace(core.modulator, extinction_ratio_db=300.0, bandwidth_hz=math.inf),
         router=dataclasses.replace(core.router, linewidth_hz=1e15, insertion_loss_db=0.0),
+        crossing=dataclasses.replace(core.crossing, crosstalk_db=300.0),
     )
 
 

@@ -198,6 +198,7 @@ def test_converters_only_take_bits_away():
         modulator__extinction_ratio_db=300.0,
         symbol_rate_hz=1e6,
         router__insertion_loss_db=0.0,
+        crossing__crosstalk_db=300.0,
         readout__jitter_s=0.0,
     )
     fine = dataclasses.replace(lit, dac=dataclasses.replace(CORE.dac, nominal_bits=30.0, enob_bits=30.0))
