@@ -130,7 +130,7 @@ def converter_ratios(dac: Converter, adc: Converter, length: int, operands: int 
 
 RECEIVER = "amplifier, dark current, extinction"
 SHOT = "shot noise"
-FLUCTUATION = "laser intensity, other symbols and lines"
+FLUCTUATION = "laser intensity, other symbols, crosstalk"
 """Causes of a sample's noise."""
 
 
@@ -417,6 +417,6 @@ class LinkBudget(LightBudget):
                 "laser intensity noise": (self.receiver.rin_ratio + rejected) / length,
                 "the modulator's extinction ratio": self.extinction_variance / length**2,
                 "interference of symbols": self.receiver.interference / length,
-                "crosstalk of multiplexers": self.mixing / length,
+                "crosstalk of multiplexers and crossings": self.mixing / length,
             },
         )

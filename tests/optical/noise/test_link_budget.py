@@ -227,9 +227,9 @@ def test_solving_ignores_the_present_power():
 @pytest.mark.parametrize(
     ("changes", "cause"),
     [
-        ({"laser__rin_db_per_hz": -110.0}, "laser intensity, other symbols and lines"),
+        ({"laser__rin_db_per_hz": -110.0}, "laser intensity, other symbols, crosstalk"),
         ({"modulator__extinction_ratio_db": 6.0}, "amplifier, dark current, extinction"),
-        ({"modulator__bandwidth_hz": 1e9}, "laser intensity, other symbols and lines"),
+        ({"modulator__bandwidth_hz": 1e9}, "laser intensity, other symbols, crosstalk"),
     ],
 )
 def test_unreachable_ratio_names_what_caps_it(changes, cause):
