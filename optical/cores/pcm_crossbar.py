@@ -206,14 +206,16 @@ class PcmCrossbar(AnalogCore):
         Notes
         -----
         A line is shared by 2 columns per output, and joining `rows` lines in even couplers on one waveguide
-        leaves 1/rows of each (Feldmann 2021): couplers do not know the wavelengths apart.
+        leaves 1/rows of each (Feldmann 2021): couplers do not know the wavelengths apart. What leaks into a
+        column where a row crosses it is light of that row past its cell. A cell is set with it, but it lies
+        on the detectors as what the darkest cell lets through does, over half of the 2 columns on average.
         """
         source = self.source(self.modulators)
         return DifferenceBudget(
             elements=self.path,
             split=2.0 * self.columns * self.rows,
             launch_w=source.launch_w,
-            contrast=ratio_from_db(-self.cell.contrast_db),
+            contrast=ratio_from_db(-self.cell.contrast_db) + self.crossing.leak * self.columns,
             length=self.rows,
             offset=self.signed_input is SignedInput.OFFSET,
             receiver=receiver_of(
