@@ -274,8 +274,9 @@ def merge_pairs(pairs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.
     """
     if not len(pairs):
         return pairs.reshape(0, 2).astype(np.int64), np.zeros(0)
-    distinct, place = np.unique(pairs, axis=0, return_inverse=True)
-    return np.ascontiguousarray(distinct, dtype=np.int64), np.bincount(place.ravel(), weights=weights)
+    many = int(pairs.max()) + 1
+    distinct, place = np.unique(pairs[:, 0].astype(np.int64) * many + pairs[:, 1], return_inverse=True)
+    return np.stack([distinct // many, distinct % many], axis=1), np.bincount(place, weights=weights)
 
 
 def circuit_wiring(
