@@ -3,16 +3,17 @@ import math
 
 import pytest
 
-from heliograph.simulation import run_step
+from heliograph.simulation import run_step, step_graph
 from heliograph.systems import SYSTEMS, build_system
 from heliograph.workload import plan_for
+from simulator.engine.compiled.step import StepRuns
 from simulator.errors import HeliographError, ParameterError, WorkloadError
 from simulator.fabric import CircuitPolicy
 from simulator.operators import Phase
 from simulator.parameter_tree import numeric_leaves, replace_at
 from simulator.topology.scale_up import load_cables
 from workloads.models.config import load_model
-from workloads.plan.parallelism import plan_text
+from workloads.plan.parallelism import parse_plan, plan_text
 from workloads.step.memory import memory_by_kind
 
 MODEL = load_model("llama-3-8b")
@@ -360,3 +361,13 @@ def test_a_core_is_chosen_by_option_by_name_and_in_a_file(tmp_path):
 def test_a_core_that_is_not_there_is_an_error(name, core, message):
     with pytest.raises(ParameterError, match=message):
         system(name, core=core)
+
+
+def test_uneven_exchanges_of_many_experts_turn_in_the_loop():
+    # 64 ranks of experts have circuits for four peers: 2,822 turns, which once took a minute and more.
+    plan = "pp=4,dp=64,ep=64,global_batch=256,sequence_length=2048,zero=1,recompute=full,expert_affinity=3"
+    system = build_system("gpu_ocs", accelerators=256)
+    runs = StepRuns(step_graph(load_model("deepseek-v3"), parse_plan(plan)))
+    trace = runs.run(system.node(), system.fabric.with_policy(CircuitPolicy.PER_AXIS))
+    assert not runs.why_reference
+    assert trace.reconfigurations > 2_000

@@ -284,7 +284,8 @@ def played(whole: np.ndarray, real: np.ndarray, at: At, *, compiled: bool | None
         start_s.append(real[at.turned_s : at.turned_s + count].copy())
         end_s.append(real[at.lit_s : at.lit_s + count].copy())
         whole[at.changes] = 0
-        fast = compiled_play() if compiled is None else fast
+        if compiled is None and not whole[at.over]:
+            fast = compiled_play()
     return Played(
         whole=whole,
         real=real,
