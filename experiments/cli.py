@@ -66,6 +66,10 @@ COMMANDS = MappingProxyType(
             "find the best plan, placement and fabric",
             page="experiments.pages.search:page",
         ),
+        "split": Command(
+            "experiments.split:SplitProducts",
+            "find which products of a model belong in light, under a budget of loss",
+        ),
         "core": Command(
             "experiments.core:OneCore",
             "show where a photonic core's energy and precision go",

@@ -707,6 +707,15 @@ def predict_and_execute(
     )
 
 
+def learnt_bench(*, windows: int) -> Bench:
+    """Return the model that ships, ready to be judged on so many windows of text."""
+    from workloads.training.corpora import python_source  # noqa: PLC0415 - reads files
+
+    job = _Job(effort=Effort(model=LEARNT, windows=windows), seed=0, arithmetics=())
+    corpus = python_source()
+    return Bench(model=_clean_model(job, corpus), training=_setup(job)[1], corpus=corpus)
+
+
 def _key(job: _Job, cache: TrainingCache) -> str:
     from workloads.training.corpora import python_source  # noqa: PLC0415 - reads files
 

@@ -1,0 +1,665 @@
+"""Which products of a forward pass belong in light: the cheapest split under a budget of loss.
+
+Every kind of product in every quarter of the depth may run on the GPU in one of its formats, or on the
+photonic cores beside it with the laser at one of several powers. Each choice has a time, an energy and a rise
+of the loss; the cheapest mixture under a budget is a linear programme, whose dual is the price of a nat.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import scipy.optimize
+
+import workloads.training
+from electronic.formats import FORMATS
+from experiments.hardware import Hardware, Workload
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.precision import ModelProduct, matmuls_of, of_core, of_format
+from heliograph.registry import model_named
+from heliograph.report import ReportRow, ReportTable, format_si
+from heliograph.simulation import lit, step_graph
+from heliograph.style import PALETTE, REFERENCE, new_figure, styled
+from heliograph.systems import System
+from heliograph.workload import plan_for, ranks_of
+from optical.cores.sizing import LASER
+from optical.execution import AnalogSpec
+from simulator.errors import HeliographError, LinkError, ParameterError
+from simulator.interfaces import Cost
+from simulator.operators import MatMul, Phase
+from simulator.parameter_tree import get_at, replace_at
+from workloads.plan.choices import Precision
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from optical.accelerator import PhotonicUnit
+
+TABLE = Path(workloads.training.__file__).parent / "learnt_sensitivities.csv"
+"""Rise of the loss of the model that ships by noise on one product; its head says how it was measured."""
+ACCELERATORS = 1024
+"""Accelerators unless a plan says."""
+DIMMER = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125)
+"""Laser powers, over the one for which the system is sized; a choice."""
+SLACK = 1e-9
+"""Share of a mixture below which a choice is not taken."""
+BUDGETS = tuple(10.0 ** (place / 4.0) for place in range(-16, 1))
+"""Budgets of the front, nats a byte; a choice."""
+_SITES = {
+    "qkv": "qkv",
+    "queries": "qkv",
+    "keys_values": "qkv",
+    "latents": "qkv",
+    "scores": "scores",
+    "position_scores": "scores",
+    "values": "values",
+    "output": "projection",
+    "gate_up": "up",
+    "up": "up",
+    "router": "up",
+    "down": "down",
+    "logits": "head",
+}
+"""Product of the measured model by the last word of a model's own name for one."""
+_TOGETHER = {"scores": "attention", "values": "attention"}
+"""Products of one fused kernel, whose scores never leave the chip: they run on one unit."""
+_SHOWN = ("qkv", "attention", "projection", "up", "down", "head")
+
+
+BOTH = "split"
+"""Name of the machine that has both."""
+
+
+class Objective(StrEnum):
+    """Cost that a split keeps least."""
+
+    ENERGY = "energy"
+    """Joules."""
+    TIME = "time"
+    """Seconds; the two units take turns."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """One way of running one kind of product in one part of the depth."""
+
+    group: str
+    """Kind of product, and after a point the layer of the measured model that stands for the depth."""
+    way: str
+    """Number format of the GPU, or power of a laser."""
+    light: bool
+    """Whether it runs on the photonic cores."""
+    energy_j: float
+    """Energy of all of a step's, static power of both units while they run included."""
+    time_s: float
+    """Time on one accelerator."""
+    rise_nats: float
+    """Rise of the loss by its noise, nats a byte."""
+
+    def cost(self, objective: Objective) -> float:
+        """Return what is kept least."""
+        return self.energy_j if objective is Objective.ENERGY else self.time_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """Cheapest mixture of choices under a budget."""
+
+    budget_nats: float
+    """Largest rise of the loss."""
+    taken: tuple[tuple[Choice, float], ...]
+    """Choices with their shares, which add up to one for each group."""
+    price: float
+    """Dual of the budget: cost that one nat more would save."""
+
+    def total(self, objective: Objective) -> float:
+        """Return the cost."""
+        return math.fsum(one.cost(objective) * share for one, share in self.taken)
+
+    @property
+    def rise_nats(self) -> float:
+        """Rise of the loss."""
+        return math.fsum(one.rise_nats * share for one, share in self.taken)
+
+    @property
+    def whole(self) -> tuple[Choice, ...]:
+        """One choice for each group, the more precise one where two are mixed: within the budget."""
+        best: dict[str, Choice] = {}
+        for one, _ in self.taken:
+            known = best.get(one.group)
+            if known is None or one.rise_nats < known.rise_nats:
+                best[one.group] = one
+        return tuple(best.values())
+
+    @property
+    def light_share(self) -> float:
+        """Share of the groups' time in light."""
+        time_s = math.fsum(one.time_s * share for one, share in self.taken)
+        return math.fsum(one.time_s * share for one, share in self.taken if one.light) / time_s
+
+
+def cheapest(choices: Sequence[Choice], budget_nats: float, objective: Objective) -> Split:
+    """Return the cheapest mixture under a budget, by a linear programme.
+
+    Parameters
+    ----------
+    choices : sequence of Choice
+        Every way of every group.
+    budget_nats : float
+        Largest rise of the loss, nats a byte.
+    objective : Objective
+        What is kept least.
+
+    Raises
+    ------
+    ParameterError
+        If no mixture stays within the budget.
+    """
+    groups = list(dict.fromkeys(one.group for one in choices))
+    one_each = np.array([[float(one.group == group) for one in choices] for group in groups])
+    cost, rise = np.array([(one.cost(objective), one.rise_nats) for one in choices]).T
+    scale = float(cost.max())
+    found = scipy.optimize.linprog(
+        cost / scale, A_ub=rise[None], b_ub=[budget_nats], A_eq=one_each, b_eq=np.ones(len(groups))
+    )
+    if not found.success:
+        least = math.fsum(min(one.rise_nats for one in choices if one.group == group) for group in groups)
+        msg = (
+            f"--budget {budget_nats:g} is below {least:.2g} nats a byte, what the most precise choices cost; "
+            "allow more"
+        )
+        raise ParameterError(msg)
+    taken = tuple((one, float(x)) for one, x in zip(choices, found.x, strict=True) if x > SLACK)
+    return Split(budget_nats=budget_nats, taken=taken, price=-float(found.ineqlin.marginals[0]) * scale)
+
+
+@functools.cache
+def sensitivities(path: Path = TABLE) -> Mapping[str, float]:
+    """Return nats a byte for each unit of noise over signal on a product of the model that ships."""
+    with path.open(newline="", encoding="utf-8") as stream:
+        rows = csv.DictReader(line for line in stream if not line.startswith("#"))
+        return {row["site"]: float(row["nats_per_noise_to_signal"]) for row in rows}
+
+
+def _site(name: str) -> str | None:
+    """Return the measured product that stands for a model's, or None for one that has none."""
+    return _SITES.get(name.rsplit(".", 1)[-1])
+
+
+def forward_products(system: System, config: Any, plan: Any) -> dict[MatMul, float]:  # noqa: ANN401
+    """Return the forward products of a step that may be moved, and how often all accelerators run each."""
+    graph = step_graph(config, system.planned(plan))
+    found: Counter[MatMul] = Counter()
+    for task in graph.tasks:
+        for product, count in matmuls_of(task.operator):
+            if product.phase is Phase.FORWARD and _site(product.name):
+                found[product] += count * task.multiplicity * graph.layout.ranks_per_class
+    return {product: float(count) for product, count in found.items()}
+
+
+def _alike(product: MatMul, count: float) -> ModelProduct:
+    return ModelProduct(
+        name=product.name,
+        phase=product.phase,
+        rows=product.m,
+        length=product.k,
+        columns=product.n,
+        element_bytes=product.element_bytes,
+        macs=product.macs * count,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Way:
+    """A unit in one of its settings, with what its products cost and lose."""
+
+    name: str
+    light: bool
+    products: Mapping[MatMul, float]
+    priced: Mapping[MatMul, Cost]
+    noise: Mapping[str, float]
+    """Noise over signal by measured product."""
+
+
+def _noise_by_site(delivered: Any) -> dict[str, float]:  # noqa: ANN401 - heliograph.precision.Delivered
+    parts: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for product, precision in delivered.parts:
+        parts[_site(product.name) or ""].append((product.macs, 10.0 ** (-precision.snr_db / 10.0)))
+    return {
+        site: math.fsum(w * x for w, x in some) / math.fsum(w for w, _ in some)
+        for site, some in parts.items()
+    }
+
+
+def ways_of(system: System, config: Any, plan: Any) -> tuple[list[_Way], dict[str, AnalogSpec]]:  # noqa: ANN401
+    """Return the ways to run a product on a photonic system with its GPU beside it, and how light comes out.
+
+    Raises
+    ------
+    ParameterError
+        If the system has no light.
+    HeliographError
+        If its laser cannot be sized.
+    """
+    if system.photonic is None:
+        msg = f"--system {system.name} has no light to split with; name a photonic one, as photonic_packet"
+        raise ParameterError(msg)
+    bright = lit(system, step_graph(config, system.planned(plan)))
+    unit = cast("PhotonicUnit", bright.node().units[0])
+    gpu = replace(system, photonic=None, vector=None, lighting=None).node().units[0]
+    ways, specs = [], {}
+    for precision in (Precision.BF16, Precision.FP8):
+        own = replace(plan, precision=replace(plan.precision, kind=precision))
+        products = forward_products(
+            replace(system, photonic=None, lighting=None, precision=precision), config, own
+        )
+        kinds = [_alike(product, count) for product, count in products.items()]
+        ways.append(
+            _Way(
+                name=str(precision),
+                light=False,
+                products=products,
+                priced={product: gpu.cost(product) for product in products},
+                noise=_noise_by_site(of_format(FORMATS[str(precision)], kinds)),
+            )
+        )
+    products = forward_products(system, config, plan)
+    kinds = [_alike(product, count) for product, count in products.items()]
+    power_w = float(get_at(unit.core, LASER))
+    for dimmer in DIMMER:
+        core = replace_at(unit.core, LASER, power_w * dimmer)
+        try:
+            noise = _noise_by_site(of_core(core, kinds))
+        except LinkError:
+            continue
+        name = f"{format_si(power_w * dimmer, 'W')} laser"
+        specs[name] = core.analog(Phase.FORWARD)
+        dimmed = replace(unit, core=core)
+        ways.append(
+            _Way(
+                name=name,
+                light=True,
+                products=products,
+                priced={product: dimmed.cost(product) for product in products},
+                noise=noise,
+            )
+        )
+    return ways, specs
+
+
+def choices_of(ways: Iterable[_Way], *, static_w: float, accelerators: int) -> list[Choice]:
+    """Return every way of every group, with energy, time and loss.
+
+    Parameters
+    ----------
+    ways : iterable of _Way
+        As `ways_of` returns them.
+    static_w : float
+        Power that one accelerator draws whoever works.
+    accelerators : int
+        How many there are.
+    """
+    layers = 1 + max(int(site.partition(".")[2] or 0) for site in sensitivities())
+    found = []
+    for way in ways:
+        energy: dict[str, float] = defaultdict(float)
+        time: dict[str, float] = defaultdict(float)
+        for product, count in way.products.items():
+            kind = _site(product.name) or ""
+            group = _TOGETHER.get(kind, kind)
+            cost = way.priced[product]
+            time[group] += count * cost.time_s
+            energy[group] += count * (math.fsum(cost.energy_j.values()) + cost.time_s * static_w)
+        for group, energy_j in energy.items():
+            depth = [""] if group == "head" else [f".{layer}" for layer in range(layers)]
+            kinds = [kind for kind in way.noise if _TOGETHER.get(kind, kind) == group]
+            found += [
+                Choice(
+                    group=f"{group}{at}",
+                    way=way.name,
+                    light=way.light,
+                    energy_j=energy_j / len(depth),
+                    time_s=time[group] / len(depth) / accelerators,
+                    rise_nats=math.fsum(sensitivities()[f"{kind}{at}"] * way.noise[kind] for kind in kinds),
+                )
+                for at in depth
+            ]
+    return found
+
+
+def machines(system: System, ways: Sequence[_Way]) -> dict[str, list[Choice]]:
+    """Return the choices of a GPU with light beside it, of the GPU alone, and of light alone.
+
+    Notes
+    -----
+    Every machine pays the static power of all that it has while any of it works.
+    """
+    gpu = replace(system, photonic=None, vector=None, lighting=None).node()
+    light, memory_w = system.node().units[0], system.node().memory.static_w
+    kept = {
+        BOTH: (ways, gpu.units[0].static_w + light.static_w),
+        f"{system.gpu.name} alone": ([one for one in ways if not one.light], gpu.units[0].static_w),
+        "light alone": ([one for one in ways if one.light], light.static_w),
+    }
+    return {
+        name: choices_of(some, static_w=static_w + memory_w, accelerators=system.accelerators)
+        for name, (some, static_w) in kept.items()
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Splits(Result):
+    """Cheapest split of a model's forward products between a GPU and light."""
+
+    system: System
+    """The photonic system; its GPU stands beside the cores."""
+    model: str
+    """Whose products."""
+    tokens: float
+    """Tokens of a step."""
+    objective: Objective
+    """What is kept least."""
+    choices: tuple[Choice, ...]
+    """Every way of every group."""
+    best: Split
+    """Under the budget that was asked for."""
+    front: tuple[Split, ...]
+    """Under all budgets that can be met, smallest first."""
+    rivals: Mapping[str, tuple[Choice, ...]]
+    """Choices of the GPU without light, and of light without the GPU."""
+    executed: tuple[Row, ...] = ()
+    """Splits executed on the model that ships, with what was predicted."""
+
+    def _unit(self, value: float) -> str:
+        if self.objective is Objective.TIME:
+            return format_si(value, "s")
+        return format_si(value / self.tokens, "J")
+
+    def report(self) -> list[Block]:
+        """Return the split, what it saves, and the price of precision."""
+        ways = list(dict.fromkeys(one.way for one in self.choices))
+        shares: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        for one, share in self.best.taken:
+            shares[one.group.partition(".")[0]][one.way] += share
+        used = [way for way in ways if any(counted[way] > SLACK for counted in shares.values())]
+        rows = [
+            ReportRow(
+                label=kind,
+                values=tuple(f"{shares[kind][way] / math.fsum(shares[kind].values()):.0%}" for way in used),
+            )
+            for kind in _SHOWN
+            if kind in shares
+        ]
+        of = "joules a token" if self.objective is Objective.ENERGY else "seconds a step"
+        table = ReportTable(
+            f"Forward products of {self.model} on {self.system.name} with its GPU", used, rows
+        )
+        asked = (
+            f"Cheapest in {of} under a budget of {self.best.budget_nats:g} nats a byte; shares of the depth."
+        )
+        return [table, asked, *self._told(), *self._checked()]
+
+    def within(self) -> dict[str, Split]:
+        """Return the cheapest splits of one unit alone under the budget, of those that can meet it."""
+        found = {}
+        for name, choices in self.rivals.items():
+            try:
+                found[name] = cheapest(choices, self.best.budget_nats, self.objective)
+            except HeliographError:
+                continue
+        return found
+
+    def _told(self) -> list[str]:
+        best, alone = self.best.total(self.objective), self.within()
+        costs = {name: self._unit(one.total(self.objective)) for name, one in alone.items()}
+        others = ", ".join(f"{name} {costs.get(name, 'misses the budget')}" for name in self.rivals)
+        least = min((one.total(self.objective) for one in alone.values()), default=math.inf)
+        if self.best.light_share == 0.0 or best >= least:
+            name = next(name for name, one in alone.items() if one.total(self.objective) == least)
+            answer = f"{name.capitalize()} is cheaper than any split."
+        else:
+            share, saved = self.best.light_share, 1.0 - best / least
+            answer = f"Light takes {share:.0%} of the products' time. The split saves {saved:.0%}."
+        price = self.best.price / (1.0 if self.objective is Objective.TIME else self.tokens)
+        bit = 0.75 * math.fsum(one.rise_nats * share for one, share in self.best.taken if one.light) * price
+        unit = "s" if self.objective is Objective.TIME else "J"
+        binds = (
+            f"Price of precision: {format_si(price, unit)} a nat; one bit more in all light is worth "
+            f"{format_si(bit, unit)}."
+            if price > 0.0
+            else "The budget does not bind: precision is free here."
+        )
+        rise = f"The split costs the GPT that ships {self.best.rise_nats:.2g} nats a byte."
+        gpu_w, light_w = self.system.gpu.chip.tdp_w, self.system.accelerator_peak_w()
+        both = f"Its accelerators hold both, {gpu_w:.0f} W of GPU and {light_w:.0f} W of light, in turns."
+        return [f"{answer} Split: {self._unit(best)}; {others}.", f"{binds} {rise}", both]
+
+    def _checked(self) -> list[Block]:
+        if not self.executed:
+            return []
+        rows = [
+            ReportRow(
+                label=str(one["split"]),
+                values=(
+                    f"{one['predicted_nats']:.4f}",
+                    f"{one['executed_nats']:.4f} \u00b1 {one['standard_error_nats']:.4f}",
+                ),
+            )
+            for one in self.executed
+        ]
+        return [ReportTable("Executed on the model that ships, nats a byte", ("predicted", "executed"), rows)]
+
+    def policy(self) -> dict[str, Any]:
+        """Return the split as `optical.conversion.Policy` takes it, one way for each kind and layer."""
+        electronic = [one for one in self.best.whole if not one.light]
+        return {
+            "electronic": sorted(pattern for one in electronic for pattern in _patterns(one.group)),
+            "laser": {one.group: one.way for one in self.best.whole if one.light},
+        }
+
+    def record(self) -> dict[str, Any]:
+        """Return everything as plain data, SI throughout."""
+        return {
+            "system": self.system.name,
+            "model": self.model,
+            "objective": str(self.objective),
+            "tokens": self.tokens,
+            "budget_nats": self.best.budget_nats,
+            "rise_nats": self.best.rise_nats,
+            "cost": self.best.total(self.objective),
+            "price_per_nat": self.best.price,
+            "light_share": self.best.light_share,
+            "alone": {name: one.total(self.objective) for name, one in self.within().items()},
+            "policy": self.policy(),
+            "front": [
+                {
+                    "budget_nats": one.budget_nats,
+                    "cost": one.total(self.objective),
+                    "light_share": one.light_share,
+                }
+                for one in self.front
+            ],
+            "executed": list(self.executed),
+        }
+
+    def rows(self) -> list[Row]:
+        """Return a row for each choice with its share."""
+        shares = {(one.group, one.way): share for one, share in self.best.taken}
+        return [
+            {
+                "group": one.group,
+                "way": one.way,
+                "light": one.light,
+                "energy_j": one.energy_j,
+                "time_s": one.time_s,
+                "rise_nats": one.rise_nats,
+                "share": shares.get((one.group, one.way), 0.0),
+            }
+            for one in self.choices
+        ]
+
+    def figure(self) -> Figure:
+        """Return cost over budget, and how much of the time is in light."""
+        from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - takes its time
+
+        scale = self.tokens if self.objective is Objective.ENERGY else 1.0
+        with styled():
+            figure = new_figure(3.6)
+            cost, share = figure.subplots(1, 2)
+            lines = {BOTH: self.front} | {
+                name: front_of(choices, self.objective) for name, choices in self.rivals.items()
+            }
+            for (name, front), colour in zip(lines.items(), PALETTE, strict=False):
+                budgets = [one.budget_nats for one in front]
+                cost.plot(
+                    budgets, [one.total(self.objective) / scale for one in front], color=colour, label=name
+                )
+            cost.set_ylabel("energy (J/token)" if self.objective is Objective.ENERGY else "time (s)")
+            cost.set_ylim(0.0, 1.08 * cost.get_ylim()[1])
+            cost.legend()
+            shares = [100.0 * one.light_share for one in self.front]
+            share.plot([one.budget_nats for one in self.front], shares, color=PALETTE[0])
+            share.set_ylabel("products' time in light (%)")
+            share.set_ylim(-2.0, 102.0)
+            for axes in (cost, share):
+                axes.set_xscale("log")
+                axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+                axes.set_xlabel("loss allowed (nats a byte)")
+                axes.axvline(self.best.budget_nats, color=REFERENCE, linewidth=0.8)
+            return figure
+
+
+def _patterns(group: str) -> list[str]:
+    """Return the names of a group's products in the GPT that ships."""
+    kind, _, layer = group.partition(".")
+    if kind == "head":
+        return ["head"]
+    kinds = [one for one, together in _TOGETHER.items() if together == kind] or [kind]
+    return [f"{one}.{layer}" for one in kinds]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitProducts(Study):
+    """Cheapest split of a model's products between light and the GPU beside it."""
+
+    system: str = option("photonic_packet", "photonic system by name, or a TOML file")
+    budget: float = option(
+        0.01, "largest rise of the loss, nats a byte of the model that ships", metavar="NATS"
+    )
+    objective: Objective = option(Objective.ENERGY, "what is kept least")
+    workload: Workload = field(default_factory=Workload)
+    accelerators: int | None = option(None, "accelerators; default: what the plan uses", metavar="N")
+    execute: bool = option(False, "execute the split and its neighbours on the model that ships (minutes)")
+    hardware: Hardware = field(default_factory=Hardware)
+
+    def run(self, progress: Progress) -> Splits:
+        """Return the split."""
+        if not self.budget > 0.0:
+            msg = f"--budget must be above 0 nats a byte; got {self.budget:g}"
+            raise ParameterError(msg)
+        config = model_named(self.workload.model)
+        usual = ranks_of(self.workload.plan) or ACCELERATORS
+        system = self.hardware.system(self.system, accelerators=self.accelerators, usual_accelerators=usual)
+        memory_bytes = system.node().memory.capacity_bytes
+        plan = plan_for(
+            config, self.workload.plan, accelerators=system.accelerators, memory_bytes=memory_bytes
+        )
+        ways, specs = ways_of(system, config, plan)
+        bright = lit(system, step_graph(config, system.planned(plan)))
+        choices, *_ = (kept := machines(bright, ways)).values()
+        best = cheapest(choices, self.budget, self.objective)
+        result = Splits(
+            system=bright,
+            model=config.name,
+            tokens=float(plan.batch.global_batch * plan.batch.sequence_length),
+            objective=self.objective,
+            choices=tuple(choices),
+            best=best,
+            front=tuple(front_of(choices, self.objective)),
+            rivals={name: tuple(some) for name, some in kept.items() if name != BOTH},
+        )
+        return (
+            replace(result, executed=_executed(best, choices, specs, progress, self.objective))
+            if self.execute
+            else result
+        )
+
+
+def front_of(choices: Sequence[Choice], objective: Objective) -> list[Split]:
+    """Return the cheapest split for each budget that can be met."""
+    found = []
+    for budget in BUDGETS:
+        try:
+            found.append(cheapest(choices, budget, objective))
+        except HeliographError:
+            continue
+    return found
+
+
+NEIGHBOURS = 3
+"""Neighbours of the best split that are executed, those that save most; a choice."""
+WINDOWS, DRAWS = 24, 3
+"""Windows of text and draws of the noise on which a split is judged; choices."""
+
+
+def neighbours(best: Split, choices: Sequence[Choice], objective: Objective) -> list[tuple[Choice, ...]]:
+    """Return splits with one group run another way, the cheapest first."""
+    whole = {one.group: one for one in best.whole}
+    found = [tuple((whole | {one.group: one}).values()) for one in choices if whole[one.group].way != one.way]
+    return sorted(found, key=lambda some: math.fsum(one.cost(objective) for one in some))
+
+
+def _executed(
+    best: Split,
+    choices: Sequence[Choice],
+    specs: Mapping[str, AnalogSpec],
+    progress: Progress,
+    objective: Objective,
+) -> tuple[Row, ...]:
+    """Return what the best split and its cheapest neighbours cost when they are executed."""
+    from experiments.accuracy.prediction import learnt_bench  # noqa: PLC0415 - torch, only to execute
+
+    bench = learnt_bench(windows=WINDOWS)
+    clean = bench.loss({}, 0)
+    tried = [("best", best.whole)]
+    for one in neighbours(best, choices, objective)[:NEIGHBOURS]:
+        moved = next(b for a, b in zip(best.whole, one, strict=True) if a != b)
+        tried.append((f"{moved.group} on {moved.way}", one))
+    rows = []
+    for done, (name, split) in enumerate(tried):
+        progress(f"executing: {name}", done, len(tried))
+        rises = [bench.loss(_numerics(split, specs), draw) - clean for draw in range(DRAWS)]
+        rows.append(
+            {
+                "split": name,
+                "predicted_nats": math.fsum(one.rise_nats for one in split),
+                "executed_nats": math.fsum(rises) / DRAWS,
+                "standard_error_nats": float(np.std(rises, ddof=1)) / math.sqrt(DRAWS),
+            }
+        )
+    progress("executed", len(tried), len(tried))
+    return tuple(rows)
+
+
+def _numerics(split: Iterable[Choice], specs: Mapping[str, AnalogSpec]) -> dict[str, Any]:
+    """Return what executes each product of the model that ships."""
+    from electronic.numerics import BfloatNumerics, Float8Numerics  # noqa: PLC0415 - torch, only to execute
+    from optical.execution.numerics import AnalogNumerics  # noqa: PLC0415 - torch, only to execute
+
+    found: dict[str, Any] = {}
+    for one in split:
+        narrow = one.way == Precision.FP8 and one.group.partition(".")[0] not in ("attention", "head")
+        electronic = Float8Numerics() if narrow else BfloatNumerics()
+        numerics = AnalogNumerics(specs[one.way]) if one.light else electronic
+        found |= dict.fromkeys(_patterns(one.group), numerics)
+    return found

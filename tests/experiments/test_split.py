@@ -1,0 +1,118 @@
+"""`heliograph split`: the linear programme against brute force, its dual, and what the command tells."""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+
+from experiments.__main__ import main
+from experiments.cli import BAD_INPUT
+from experiments.split import Choice, Objective, cheapest, neighbours, sensitivities
+from simulator.errors import ParameterError
+
+SMALL = ("--model", "llama-3-8b", "--plan", "tp=8,dp=2,global_batch=16,sequence_length=2048")
+
+
+def drawn(seed, groups=4, ways=3):
+    rng = np.random.default_rng(seed)
+    return [
+        Choice(
+            group=f"g{group}",
+            way=f"w{way}",
+            light=way > 0,
+            energy_j=float(rng.uniform(1.0, 2.0)) + (way == 0),
+            time_s=float(rng.uniform(1.0, 2.0)) + (way == 0),
+            rise_nats=float(rng.uniform(0.0, 1.0)) if way else 0.05,  # one way is always precise
+        )
+        for group in range(groups)
+        for way in range(ways)
+    ]
+
+
+def by_brute_force(choices, budget):
+    """Least energy of every choice of one way a group, and of every mixture of two such choices."""
+    groups = [list(some) for _, some in itertools.groupby(choices, key=lambda one: one.group)]
+    whole = [
+        (math.fsum(x.energy_j for x in some), math.fsum(x.rise_nats for x in some))
+        for some in itertools.product(*groups)
+    ]
+    found = [cost for cost, rise in whole if rise <= budget]
+    for (cost, rise), (other, dearer) in itertools.combinations(whole, 2):
+        low, high = sorted(((rise, cost), (dearer, other)))
+        if low[0] <= budget < high[0]:
+            share = (budget - low[0]) / (high[0] - low[0])
+            found.append(low[1] + share * (high[1] - low[1]))
+    return min(found)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_programme_finds_what_brute_force_finds(seed):
+    choices = drawn(seed)
+    for budget in (1.0, 1.5, 2.5):
+        found = cheapest(choices, budget, Objective.ENERGY)
+        assert found.total(Objective.ENERGY) == pytest.approx(by_brute_force(choices, budget), rel=1e-9)
+        assert found.rise_nats <= budget * (1.0 + 1e-9)
+        for group in {one.group for one in choices}:
+            assert math.fsum(share for one, share in found.taken if one.group == group) == pytest.approx(1.0)
+
+
+def test_its_dual_is_the_price_of_a_nat():
+    choices = drawn(1)
+    less, more = (cheapest(choices, budget, Objective.TIME) for budget in (1.2, 1.2 + 1e-6))
+    saved = less.total(Objective.TIME) - more.total(Objective.TIME)
+    assert less.price > 0.0
+    assert saved == pytest.approx(less.price * 1e-6, rel=1e-3)
+    assert cheapest(choices, 1e3, Objective.TIME).price == 0.0
+
+
+def test_no_exchange_of_one_group_saves_anything_within_the_budget():
+    choices = drawn(3, groups=5)
+    best = cheapest(choices, 1.5, Objective.ENERGY)
+    for one in neighbours(best, choices, Objective.ENERGY):
+        cost, rise = math.fsum(x.energy_j for x in one), math.fsum(x.rise_nats for x in one)
+        assert rise > 1.5 or cost >= best.total(Objective.ENERGY) - 1e-12
+
+
+def test_a_budget_below_every_choice_is_refused_with_the_least():
+    choices = drawn(0)
+    with pytest.raises(ParameterError, match=r"below 0\.\d+ nats a byte"):
+        cheapest(choices, 1e-9, Objective.ENERGY)
+
+
+def test_every_product_of_the_model_that_ships_has_a_sensitivity():
+    known = sensitivities()
+    kinds = ("qkv", "scores", "values", "projection", "up", "down")
+    assert set(known) == {f"{kind}.{layer}" for kind in kinds for layer in range(4)} | {"head"}
+    assert all(value > 0.0 for value in known.values())
+
+
+def test_a_split_costs_no_more_than_either_unit_would_with_both_powered(capsys, tmp_path):
+    asked = (
+        "split",
+        "--system",
+        "photonic_packet:crossbar+rotation+block",
+        *SMALL,
+        "--precision-target",
+        "none",
+    )
+    code = main((*asked, "--budget", "0.2", "--objective", "time", "--json", "--out", str(tmp_path)))
+    record = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert record["rise_nats"] <= 0.2
+    assert all(record["cost"] <= cost * (1.0 + 1e-9) for cost in record["alone"].values())
+    costs = [one["cost"] for one in record["front"]]
+    assert costs == sorted(costs, reverse=True)
+    groups = {*record["policy"]["laser"], *(one for one in record["policy"]["electronic"])}
+    assert any(group.startswith("up") for group in groups)
+    assert (tmp_path / "split.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [(("--system", "gpu_packet"), "has no light to split with"), (("--budget", "0"), "above 0")],
+)
+def test_what_cannot_be_split_is_told(capsys, arguments, says):
+    assert main(("split", *SMALL, *arguments)) == BAD_INPUT
+    assert says in capsys.readouterr().err
