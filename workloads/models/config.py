@@ -192,6 +192,33 @@ _GEMMA = replace(
     tied=True,
     head_dim_default=256,
 )
+_GRANITE = replace(
+    gated_family(qkv=("attention_bias", False), output=("attention_bias", False), mlp="mlp_bias"), tied=True
+)
+_GRANITE_MOE = replace(_GRANITE, experts=("num_local_experts", "num_experts_per_tok"))
+_STARCODER_2 = Family(
+    kv_heads=("num_key_value_heads",),
+    qkv_bias=("use_bias", True),
+    output_bias=("use_bias", True),
+    mlp_bias=("use_bias", True),
+    tied=True,
+    dropout=("residual_dropout", 0.0),
+    windows=Windows(),
+)
+_STABLE_LM = replace(
+    gated_family(qkv=("use_qkv_bias", False), output=_NO_BIAS),
+    norm=Norm.LAYER,
+    dropout=("hidden_dropout", 0.0),
+    demands=(("use_parallel_residual", False), ("qk_layernorm", False)),
+)
+_COHERE = replace(
+    gated_family(qkv=("attention_bias", False), output=("attention_bias", False)),
+    norm=Norm.SCALE,
+    parallel=True,
+    tied=True,
+    demands=(("use_qk_norm", False),),
+)
+_SEED_OSS = gated_family(qkv=("attention_bias", True), output=("attention_out_bias", False), mlp="mlp_bias")
 _GEMMA_2 = replace(_GEMMA, post_norms=True, windows=Windows(every=2, default=4096))
 _GEMMA_3 = replace(
     _GEMMA_2,
@@ -239,6 +266,13 @@ FAMILIES: Mapping[str, Family] = {
     "qwen3_moe": _QWEN3_MOE,
     "gpt_oss": _GPT_OSS,
     "grok-1": _GROK_1,
+    "granite": _GRANITE,
+    "granitemoe": _GRANITE_MOE,
+    "starcoder2": _STARCODER_2,
+    "stablelm": _STABLE_LM,
+    "cohere": _COHERE,
+    "seed_oss": _SEED_OSS,
+    "smollm3": _GRANITE,
     "opt": _OPT,
     "palm": _PALM,
     "retro": _RETRO,

@@ -67,6 +67,30 @@ def test_every_shipped_model_has_a_published_count():
     assert set(shipped_models()) == set(PUBLISHED) | retrieving
 
 
+SIZES = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "intermediate_size",
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "vocabulary", "more", "published"),
+    [
+        ("granite", (4096, 40, 32, 8, 12800), 49155, {"tie_word_embeddings": True}, 8_170_848_256),
+        ("starcoder2", (4608, 32, 36, 4, 18432), 49152, {}, 7_173_923_840),
+        ("stablelm", (2048, 24, 32, 32, 5632), 100_352, {"use_qkv_bias": True}, 1_644_515_328),
+        ("cohere", (8192, 40, 64, 64, 22528), 256_000, {}, 34_980_831_232),
+        ("smollm3", (2048, 36, 16, 4, 11008), 128_256, {}, 3_075_098_624),
+    ],
+)
+def test_other_families_have_the_parameters_of_their_model_cards(kind, sizes, vocabulary, more, published):
+    config = dict(zip(SIZES, sizes, strict=True)) | {"model_type": kind, "vocab_size": vocabulary}
+    assert from_hugging_face(config | {"max_position_embeddings": 4096} | more).parameters == published
+
+
 def test_mixtral_visits_12_9_billion_parameters_per_token():
     assert load_model("mixtral-8x7b").active_parameters == 12_879_925_248
 
