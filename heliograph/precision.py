@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from electronic.formats import FORMATS, NumberFormat, format_named
+from heliograph.hybrid import LightShares
 from heliograph.system_names import DEFAULT_OPERANDS
 from optical.cores.core import Core
 from optical.cores.sizing import Product, core_precision, with_laser_for
@@ -324,9 +325,34 @@ def delivered(
     LinkError
         If a core's link does not close.
     """
-    if system.photonic is not None:
-        return of_core(system.photonic.core, products, kind)
-    return of_format(_format_of(system), products, kind)
+    if system.photonic is None:
+        return of_format(_format_of(system), products, kind)
+    lit, others = divided(products, system.light)
+    light = of_core(system.photonic.core, lit, kind)
+    return Delivered(operands=kind, parts=(*light.parts, *of_format(FORMATS["bf16"], others, kind).parts))
+
+
+def divided(
+    products: Iterable[ModelProduct], light: LightShares | None
+) -> tuple[tuple[ModelProduct, ...], tuple[ModelProduct, ...]]:
+    """Return the products that run in light and those that do not, each with its share of the work.
+
+    Parameters
+    ----------
+    products : iterable of ModelProduct
+        As `products_of` returns them.
+    light : LightShares or None
+        What runs in light; None for all.
+    """
+    if light is None:
+        return tuple(products), ()
+    shares = [(one, light.of(one.name, one.phase)) for one in products]
+    return (
+        tuple(dataclasses.replace(one, macs=one.macs * share) for one, share in shares if share > 0.0),
+        tuple(
+            dataclasses.replace(one, macs=one.macs * (1.0 - share)) for one, share in shares if share < 1.0
+        ),
+    )
 
 
 def _format_of(system: System) -> NumberFormat:

@@ -11,7 +11,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from heliograph._version import __version__
-from heliograph.precision import Delivered, delivered, matmuls_of, products_of, sized_core
+from heliograph.hybrid import LightShares
+from heliograph.precision import Delivered, delivered, divided, matmuls_of, products_of, sized_core
 from heliograph.records import SCHEMA, part_rows, row_of
 from heliograph.report import format_si
 from heliograph.results import Tabular
@@ -88,7 +89,7 @@ TOKENS_PER_PARAMETER = 20
 """Tokens of a compute-optimal training run per parameter (Hoffmann et al. 2022, arXiv:2203.15556)."""
 
 
-def lifetime_steps(unit: PhotonicUnit | None, graph: StepGraph) -> float:
+def lifetime_steps(unit: PhotonicUnit | None, graph: StepGraph, light: LightShares | None = None) -> float:
     """Return after how many steps the busiest core's cells are worn out; infinite if nothing wears.
 
     Parameters
@@ -97,13 +98,16 @@ def lifetime_steps(unit: PhotonicUnit | None, graph: StepGraph) -> float:
         What runs the products.
     graph : StepGraph
         One step, or several in a row.
+    light : LightShares, optional
+        What of it runs in light; everything if not told.
     """
     if unit is None or math.isinf(unit.core.reload.endurance_writes):
         return math.inf
     worn: defaultdict[int, float] = defaultdict(float)
     for task in graph.tasks:
         for product, count in matmuls_of(task.operator):
-            worn[task.rank_class] += unit.wear(product) * count * task.multiplicity
+            share = 1.0 if light is None else light.of(product.name, product.phase)
+            worn[task.rank_class] += unit.wear(product) * count * task.multiplicity * share
     most = max(worn.values(), default=0.0)
     return max(1, len(graph.ends)) / most if most > 0.0 else math.inf
 
@@ -241,7 +245,7 @@ class StepResult(Tabular):
         """Return the result as plain data, SI throughout."""
         metrics = self.metrics
         tokens = metrics.tokens_per_s * metrics.step_time_s
-        lifetime = lifetime_steps(self.system.photonic, self.graph)
+        lifetime = lifetime_steps(self.system.photonic, self.graph, self.system.light)
         return {
             "schema": SCHEMA,
             "version": __version__,
@@ -380,8 +384,11 @@ def lit(system: System, graph: StepGraph) -> System:
     wanted = system.lighting.wanted if system.lighting is not None else None
     if wanted is None or system.photonic is None:
         return system
+    products, _ = divided(products_of(graph), system.light)
+    if not products:
+        return system
     try:
-        core = sized_core(system.photonic.core, wanted, products_of(graph), system.operands)
+        core = sized_core(system.photonic.core, wanted, products, system.operands)
     except LinkError as error:
         msg = f"{error}; --precision-target asks for other decibels, and none leaves the laser as it stands"
         raise LinkError(msg) from error

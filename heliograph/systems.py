@@ -14,6 +14,7 @@ from electronic.gpu import Gpu, load_gpu
 from electronic.hosts import host_of
 from electronic.vector import VectorUnit, load_vector
 from heliograph.fabrics import build_fabric, check_effect
+from heliograph.hybrid import HybridUnit, LightShares
 from heliograph.parts import is_comb, is_measured, names_part, place_for, with_part
 from heliograph.registry import core_named
 from heliograph.report import format_quantity, format_si
@@ -38,6 +39,7 @@ from optical.devices.named_parts import named_parts
 from optical.execution import AnalogSpec
 from simulator.errors import BudgetError, ParameterError
 from simulator.fabric import CircuitPolicy, Fabric
+from simulator.interfaces import ComputeUnit
 from simulator.node import Host, Node
 from simulator.operands.statistics import OperandKind
 from simulator.operators import Phase
@@ -118,6 +120,8 @@ class System(Summary):
     """Matrix unit in light, sharing the GPU's memory."""
     vector: VectorUnit | None = None
     """Electronics that a photonic accelerator carries for everything else."""
+    light: LightShares | None = None
+    """Share of layers whose products run in light, by kind and phase; None in a system without light."""
     fabric: Fabric
     """Network between the accelerators."""
     economics: Economics
@@ -262,14 +266,36 @@ class System(Summary):
             self.photonic, penalties=dataclasses.replace(paid, idle_w=self._photonic_idle_w)
         )
         vector = dataclasses.replace(self.vector, penalties=paid)
+        products: ComputeUnit = photonic
+        if self.light is not None and self.is_hybrid:
+            products = self._hybrid(photonic, vector, gpu, self.light)
         return Node(
-            name=photonic.name,
-            units=(photonic, vector),
+            name=products.name,
+            units=(products, vector),
             memory=photonic.memory,
             peak_flop_per_s=photonic.peak_flop_per_s,
             static_parts_w=photonic.static_parts_w() | {"vector static": vector.static_w},
             host=self.host,
         )
+
+    @property
+    def is_hybrid(self) -> bool:
+        """Whether some products of a photonic accelerator run on the GPU's matrix units beside the light."""
+        return self.photonic is not None and self.light is not None and self.light.least < 1.0
+
+    def _hybrid(self, photonic: PhotonicUnit, vector: VectorUnit, gpu: Gpu, light: LightShares) -> HybridUnit:
+        """Return the matrix units of a hybrid accelerator, the GPU's within what power light leaves."""
+        taken_w = max(0.0, photonic.static_w + vector.static_w - gpu.chip.idle_w)
+        left_w = gpu.chip.tdp_w - taken_w
+        if not left_w > gpu.chip.idle_w + gpu.memory.static_w:
+            msg = (
+                f"light of '{self.name}' draws {taken_w:.0f} W all the time, which leaves nothing of the "
+                f"{gpu.chip.tdp_w:g} W of {gpu.name} to its matrix units; run all products in light "
+                "or take a dimmer laser"
+            )
+            raise BudgetError(msg)
+        chip = dataclasses.replace(gpu.chip, tdp_w=left_w)
+        return HybridUnit(photonic=photonic, electronics=dataclasses.replace(gpu, chip=chip), light=light)
 
     def _penalised_gpu(self) -> Gpu:
         """Return the GPU as one of all accelerators, with what it pays within a step."""
@@ -323,19 +349,22 @@ class System(Summary):
         """Return the power of one accelerator with all its parts at full load."""
         if self.photonic is None or self.vector is None:
             return self.gpu.chip.tdp_w
-        return self.photonic.peak_power_w + self._photonic_idle_w + _electronics_w(self.vector)
+        light_w = self.photonic.peak_power_w + self._photonic_idle_w + _electronics_w(self.vector)
+        return max(light_w, self.gpu.chip.tdp_w) if self.is_hybrid else light_w
 
     def accelerator_area_m2(self) -> float:
         """Return the die area of one accelerator, memory apart."""
         if self.photonic is None or self.vector is None:
             return self.gpu.area_m2
-        return self.photonic.area_m2 + self.vector.area_m2
+        beside = self.gpu if self.is_hybrid else self.vector
+        return self.photonic.area_m2 + beside.area_m2
 
     def accelerator_usd(self) -> float:
         """Return the price of one accelerator."""
         if self.photonic is None or self.vector is None:
             return self.gpu.price_usd
-        return self.photonic.price_usd + self.vector.price_usd
+        beside = self.gpu if self.is_hybrid else self.vector
+        return self.photonic.price_usd + beside.price_usd
 
     def capital_usd(self) -> float:
         """Return the price of all accelerators and of the fabric."""
@@ -358,7 +387,8 @@ class System(Summary):
                 rest = _electronics_w(self.vector) + self._photonic_idle_w
                 budget, each, unit = self.gpu.chip.tdp_w, one.peak_power_w, "W"
             case Basis.AREA:
-                budget, rest, each = self.gpu.area_m2, self.vector.area_m2, one.area_m2
+                beside = self.gpu if self.is_hybrid else self.vector
+                budget, rest, each = self.gpu.area_m2, beside.area_m2, one.area_m2
                 unit = "m^2"
             case _:
                 clusters = max(1, PUBLISHED_CORES // cluster)
@@ -395,7 +425,7 @@ def _photonic_parts(gpu: Gpu, core: Core) -> dict[str, Any]:
         sram_bytes=proportionate_buffer_bytes(core, core.cluster),
     )
     vector = dataclasses.replace(load_vector("simd-5nm"), memory=gpu.memory)
-    return {"photonic": unit, "vector": vector}
+    return {"photonic": unit, "vector": vector, "light": LightShares()}
 
 
 def _plain(chosen: Choice) -> System:
