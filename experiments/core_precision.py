@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -10,19 +11,23 @@ from typing import Any
 
 import numpy as np
 
-from electronic.formats import FORMATS
+from electronic.formats import FORMATS, NumberFormat
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
-from heliograph.precision import LENGTHS, ROWS, phase_of, told_kinds
+from heliograph.precision import LENGTHS, ROWS, captured_products, phase_of, told_kinds
 from heliograph.report import ReportRow, ReportTable
+from heliograph.system_names import DEFAULT_CORE, DEFAULT_PARTS
+from heliograph.systems import build_system
 from optical.cores import CORES, load_core
+from optical.cores.core import Core
+from optical.cores.sizing import Product, with_laser_for
 from optical.execution import AnalogSpec
 from optical.execution.precision import predicted
 from simulator.amounts import Reals
 from simulator.errors import ParameterError, nearest
 from simulator.operands.captured import CapturedProduct, load_captured
 from simulator.operands.laws import captured_statistics
-from simulator.operands.scaled import Precision
+from simulator.operands.scaled import Precision, average
 from simulator.operands.statistics import OperandKind, Operands, operands_of, signal_to_noise_db
 from simulator.operators import Phase
 
@@ -36,6 +41,8 @@ asked for that are drawn at most: a single larger channel differs from draw to d
 GAIN_ERROR, MOST_ROWS = 0.05, 640
 """Standard error of the best gain, relative, for which outputs are executed, and most rows of that; choices.
 Far below 0 dB, few outputs tell no gain: 128 x 128 at -30 dB err by a quarter of it."""
+SIZED_FOR = "fp8"
+"""Number format whose precision on captured operands the default core's laser is sized for."""
 _QUIET = (OperandKind.UNIFORM, OperandKind.GAUSSIAN)
 """Kinds of which one draw tells the mean well."""
 
@@ -63,6 +70,30 @@ class Held:
         return self.predicted_db - self.executed_db
 
 
+def _of_format(form: NumberFormat, one: Product) -> Precision:
+    """Return what a number format delivers to one product."""
+    return form.predicted(one.operands, one.length, phase=one.phase, rows=one.rows, columns=one.columns)
+
+
+@functools.cache
+def core_of(machine: str) -> Core:
+    """Return a core by name; the default core with its parts, its laser sized for `SIZED_FOR`."""
+    if machine != DEFAULT_CORE:
+        return load_core(machine)
+    system = build_system(
+        "photonic_packet",
+        core=DEFAULT_CORE,
+        accelerators=1,
+        assignments=[f"core.{path}={part}" for path, part in DEFAULT_PARTS.items()],
+    )
+    if system.photonic is None:
+        msg = f"system '{system.name}' has no photonic unit"
+        raise ParameterError(msg)
+    products, form = captured_products(), FORMATS[SIZED_FOR]
+    told = average((one.weight, _of_format(form, one)) for one in products)
+    return with_laser_for(system.photonic.core, told.snr_db, products)
+
+
 def executed(machine: str, a: Reals, b: Reals, phase: Phase, key: int) -> float:
     """Return the signal-to-noise ratio of one executed product in decibels.
 
@@ -79,7 +110,7 @@ def executed(machine: str, a: Reals, b: Reals, phase: Phase, key: int) -> float:
     """
     if machine in FORMATS:
         return signal_to_noise_db(a @ b, FORMATS[machine].product(a, b, phase))
-    return signal_to_noise_db(a @ b, _on_core(load_core(machine).analog(phase), a, b, key))
+    return signal_to_noise_db(a @ b, _on_core(core_of(machine).analog(phase), a, b, key))
 
 
 def _on_core(spec: AnalogSpec, a: Reals, b: Reals, key: int) -> Reals:
@@ -97,7 +128,7 @@ def _told(machine: str, operands: Operands, length: int, rows: int, phase: Phase
     sizes = {"rows": rows, "columns": rows}
     if machine in FORMATS:
         return FORMATS[machine].predicted(operands, length, phase=phase, **sizes)
-    return predicted(load_core(machine).analog(phase), operands, length, **sizes)
+    return predicted(core_of(machine).analog(phase), operands, length, **sizes)
 
 
 def rows_for(snr_db: float, least: int) -> int:
@@ -220,7 +251,7 @@ class PredictedPrecision(Study):
         if self.draws < 1 or self.layers < 0:
             msg = f"draws ({self.draws}) must be at least 1 and layers ({self.layers}) at least 0"
             raise ParameterError(msg)
-        known = (*CORES, *FORMATS)
+        known = (DEFAULT_CORE, *CORES, *FORMATS)
         for name in self._names:
             if name not in known:
                 msg = f"no core or number format '{name}'; {nearest(name, known)}"
@@ -230,7 +261,9 @@ class PredictedPrecision(Study):
     @property
     def _names(self) -> tuple[str, ...]:
         return (
-            tuple(name.strip() for name in self.machines.split(",")) if self.machines else (*CORES, *FORMATS)
+            tuple(name.strip() for name in self.machines.split(","))
+            if self.machines
+            else (DEFAULT_CORE, *CORES, *FORMATS)
         )
 
     def _held(self) -> Iterator[Held]:

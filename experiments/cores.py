@@ -19,11 +19,13 @@ from electronic.formats import format_named
 from electronic.gpu import Gpu, gpu_names, load_gpu
 from experiments.core import INPUTS
 from heliograph.precision import PLAIN_OPERANDS, phase_of
+from heliograph.sanity_checks import light_limits
 from heliograph.systems import Basis, System, build_system
 from optical.accelerator import PhotonicUnit
 from optical.cores import CORES, load_core, resized
 from optical.cores.core import Core
 from optical.cores.sizing import BRIGHTEST, LASER, Product, core_precision, most_precision, with_laser_for
+from optical.devices.light_limits import Passed
 from simulator.amounts import Reals
 from simulator.errors import BudgetError, HeliographError, LinkError, ParameterError
 from simulator.interfaces import Bound
@@ -265,6 +267,8 @@ class Variant:
     """Time per multiply-accumulate of the accelerator at each reuse."""
     memory_bound: NDArray[np.bool_]
     """Whether the memory sets the time at each reuse."""
+    passed: tuple[Passed, ...] = ()
+    """Limits of light and size that it passes; they bar nothing, and are told."""
 
     @property
     def side(self) -> int:
@@ -490,6 +494,7 @@ def variant(
         j_per_mac=(spent + static_w * np.asarray(costs.time_s)) / macs,
         s_per_mac=np.asarray(costs.time_s) / macs,
         memory_bound=np.asarray(costs.bound) == str(Bound.MEMORY),
+        passed=light_limits(unit),
     )
 
 

@@ -468,6 +468,23 @@ def summary_lines(found: CoresResult) -> list[str]:
             f"Least {word} where some core reaches the target (up to {top:g} dB): {names or 'no core'}; "
             f"{found.gpu} {won.gpu_wins.sum() / reached.sum():.0%}."
         )
+    return lines + limit_lines(found)
+
+
+def limit_lines(found: CoresResult) -> list[str]:
+    """Return a sentence for each core on the limits that points of its map pass, and by how much at most."""
+    lines = []
+    for name in CORES:
+        works = [one for one in found.maps if one.core == name and one.outcome is Outcome.WORKS]
+        most: dict[str, float] = {}
+        for passed in (passed for one in works for passed in one.passed):
+            most[passed.limit] = max(passed.excess, most.get(passed.limit, 0.0))
+        if most:
+            count = sum(bool(one.passed) for one in works)
+            told = ", ".join(f"{limit} {excess:.3g} times" for limit, excess in most.items())
+            lines.append(
+                f"{name}: {count} of {len(works)} targets pass a limit ({told} at most; CSV: limits)."
+            )
     return lines
 
 
@@ -493,6 +510,7 @@ def _points(variants: Iterable[Variant], reuse: Sequence[int]) -> list[Row]:
                     "time_s_per_mac": _told(one.s_per_mac[place]),
                     "memory_bound": bool(one.memory_bound[place]),
                     "reason": one.reason,
+                    "limits": " ".join(f"{passed.limit}: {passed}." for passed in one.passed),
                 }
             )
     return rows
