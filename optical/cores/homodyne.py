@@ -1,4 +1,4 @@
-"""Time-multiplexed homodyne: both operands arrive as pulses, and a detector sums their products over time.
+"""Time-multiplexed homodyne: both operands change every symbol, and a detector sums their products over time.
 
 A core is an array of rows x columns integrating homodyne detectors. One operand's element is sent to a whole
 row, the other's to a whole column, in each symbol; after `integration_symbols` of them each detector is read
@@ -94,8 +94,8 @@ class Homodyne(AnalogCore):
     """Detectors that are read by one ADC, one after the other."""
     shot: Shot = Shot.GAUSSIAN
     """Law from which shot noise is drawn."""
-    laser: Laser | PulsedLaser = shipped(PulsedLaser, "carved_laser")
-    """Source of all light, by default of a pulse for each symbol."""
+    laser: Laser | PulsedLaser = shipped(Laser, "laser")
+    """Source of all light; pulses, for which slow modulators have settled, take more power."""
     modulator: Modulator = shipped(Modulator, DEFAULT_MODULATOR, named_parts_table)
     """One per row and per column."""
     phase_shifter: PhaseShifter | Heater | CapacitiveShifter | CarrierShifter = shipped(
@@ -111,7 +111,7 @@ class Homodyne(AnalogCore):
     receiver: IntegratingReceiver = shipped(IntegratingReceiver, "homodyne_receiver")
     """One per node."""
     readout: Integrator | None = None
-    """Gate before its capacitor; none where pulses light the operands when they have settled."""
+    """Gate before its capacitor, if there is one."""
     layout: CrossbarLayout = shipped(CrossbarLayout, "crossbar_layout")
     """Density of the array."""
     chip: Chip = field(default_factory=lambda: default_interfering_chip(on_lines=False))
@@ -309,19 +309,19 @@ class Homodyne(AnalogCore):
 
 @cache
 def default_homodyne() -> Homodyne:
-    """Return a 32 x 32 core at 10 GHz that reads its detectors every 512 symbols, of today's parts.
+    """Return a 32 x 32 core at 10 GHz that reads its detectors every 256 symbols, of today's parts.
 
     Notes
     -----
     Its size is that of least energy at the precision of fp8 whose light one packaged laser gives
-    (`heliograph core parts`). The laser's power, 50 mW on the mean of its pulses, is our choice: noise of
-    evenly spread operands is then within a factor of two of the ADC's.
+    (`heliograph core parts`). The laser's power, 60 mW, is our choice: noise of evenly spread operands is
+    then within a factor of two of the ADC's.
     """
     return Homodyne(
         rows=32,
         columns=32,
         symbol_rate_hz=to_si("symbol_rate_hz", 10.0, "GHz"),
-        integration_symbols=512,
+        integration_symbols=256,
         outputs_per_adc=64,
-        laser_power_w=to_si("laser_power_w", 50.0, "mW"),
+        laser_power_w=to_si("laser_power_w", 60.0, "mW"),
     )

@@ -102,7 +102,7 @@ def test_reset_noise_is_that_of_one_reading():
 
 def test_readout_is_paid_once_per_integration():
     """Hamerly: operand costs fall as 1/rows and 1/columns, the readout as 1/K."""
-    short, long_ = (CORE.work(product(k=k), 1) for k in (256, 512))
+    short, long_ = (CORE.work(product(k=k), 1) for k in (128, 256))
     assert long_.energy_j["adc"] == short.energy_j["adc"]
     assert long_.energy_j["dac"] == pytest.approx(2 * short.energy_j["dac"], rel=1e-12)
     wide = dataclasses.replace(CORE, columns=64).work(product(n=64), 1)
@@ -144,7 +144,7 @@ def test_default_laser_balances_receiver_and_adc():
 
 def test_overflowing_capacitors_are_refused():
     bright = dataclasses.replace(CORE, laser_power_w=20 * CORE.laser_power_w)
-    with pytest.raises(LinkError, match=r"overflow: 512 products .* lower integration_symbols \(about \d+"):
+    with pytest.raises(LinkError, match=r"overflow: 256 products .* lower integration_symbols \(about \d+"):
         bright.budget  # noqa: B018 - the property checks
 
 

@@ -8,7 +8,7 @@ import pytest
 from scipy.signal import lfilter
 
 from optical.cores import default_crossbar, default_homodyne
-from optical.devices import Laser, PulsedLaser, Sampler, device_table
+from optical.devices import PulsedLaser, Sampler, device_table
 from optical.noise import Symbols, reading_of
 from simulator.errors import ParameterError
 from simulator.parameter_tree import replace_at
@@ -19,7 +19,7 @@ STEPS = 64
 WITHIN_DB = 1.0
 """What the budgets must meet; the simulated ratios themselves are uncertain by 0.2 to 0.3 dB."""
 SAMPLER = device_table().build(Sampler, "sampler")
-STEADY = device_table().build(Laser, "laser")
+PULSED = device_table().build(PulsedLaser, "carved_laser")
 BRIGHT = 1e4
 """Light over the present light, by which nothing but interference is left."""
 
@@ -148,7 +148,7 @@ def test_crossbar_in_time_has_the_ratio_of_its_budget(rate_hz, readout, light):
 
 
 @pytest.mark.parametrize("rate_hz", [10e9, 20e9])
-@pytest.mark.parametrize("laser", [None, STEADY], ids=["pulsed", "steady"])
+@pytest.mark.parametrize("laser", [PULSED, None], ids=["pulsed", "steady"])
 @pytest.mark.parametrize("light", [1.0, BRIGHT], ids=["lit", "bright"])
 def test_homodyne_core_in_time_has_the_ratio_of_its_budget(rate_hz, laser, light):
     few = {"integration_symbols": 64}
