@@ -272,6 +272,10 @@ class Fabric(Protocol):
         """Return whether every flow has a path over the present circuits; True by default."""
         return True
 
+    def lane_turn_s(self, lanes: int) -> float:
+        """Return the time until the last of some lanes is lit that turn at once; by default that of any."""
+        return self.traits.reconfiguration_s
+
     def lane_peers(self, circuits: Circuits) -> np.ndarray:
         """Return the destination of each lane of each endpoint, -1 for none, [E, lanes]; no lanes by default.
 

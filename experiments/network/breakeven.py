@@ -142,14 +142,15 @@ class Lines(Result):
         return draw_breakeven(self)
 
 
-def technologies() -> dict[str, float]:
-    """Return the reconfiguration time of every switch technology of the table."""
-    return {name: load_switch(name).reconfiguration_s for name in switch_names()}
+def technologies(ports: int) -> dict[str, float]:
+    """Return the time until some ports are lit that turn at once, for every technology of the table."""
+    return {name: load_switch(name).turn_s(ports) for name in switch_names()}
 
 
 def turning_in(fabric: Fabric, reconfiguration_s: float) -> Fabric:
     """Return a fabric whose switches take a given time from command to light, their other numbers kept."""
     given = {"switch_s": reconfiguration_s, "positions": 1, "relock_s": 0.0, "control_s": 0.0}
+    given["switch_tail"] = 1.0
     for name, value in given.items():
         fabric = replace_at(fabric, f"switch.{name}", value)
     return fabric
@@ -205,8 +206,12 @@ def sweep(
                 packet_s=run_at_target(packet, config, plan).metrics.step_time_s,
             )
         )
+    ports = rails.endpoints * (rails.traits.endpoint_lanes or 1)
     return Lines(
-        system=optical.name, reconfiguration_s=reconfiguration_s, lines=tuple(lines), switches=technologies()
+        system=optical.name,
+        reconfiguration_s=reconfiguration_s,
+        lines=tuple(lines),
+        switches=technologies(ports),
     )
 
 

@@ -156,7 +156,7 @@ def study_phases(result: StepResult) -> StepPhases:
         rate_bytes_per_s=traits.lane_bytes_per_s,
         reconfiguration_s=traits.reconfiguration_s,
     )
-    delays_s = technologies()
+    delays_s = technologies(fabric.endpoints * traits.endpoint_lanes)
     return StepPhases(
         name=f"{result.model} on {result.system.name}",
         endpoint=endpoint,

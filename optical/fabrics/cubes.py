@@ -245,7 +245,7 @@ class CubeFabric(Fabric):
             return circuits, Reconfiguration()
         moved = np.flatnonzero(self.ways[circuits].heads != self.ways[wanted].heads)
         return wanted, Reconfiguration(
-            reconfiguration_s=self.switch.reconfiguration_s,
+            reconfiguration_s=self.switch.turn_s(self.stages * moved.size),
             moved_links=moved,
             energy_j=self.stages * moved.size * self.switch.move_energy_j,
         )

@@ -121,7 +121,7 @@ class DirectConnect(NodeCircuits):
         after, _ = self.without(self._laid_out([flows], flows.axis), failed)
         moved = changed_links(circuits.circuits, after.circuits)
         return after, Reconfiguration(
-            reconfiguration_s=self.switch.reconfiguration_s if moved.size else 0.0,
+            reconfiguration_s=self.switch.turn_s(moved.size) if moved.size else 0.0,
             moved_links=moved,
             energy_j=self.move_energy_j(circuits.circuits, after.circuits),
         )

@@ -267,7 +267,7 @@ class HybridFabric(NodeCircuits):
         axes = tuple(flows.axis if region in asking else axis for region, axis in enumerate(circuits.axes))
         moved = changed_links(circuits.circuits, after)
         return RegionCircuits(circuits=after, axes=axes, big=circuits.big), Reconfiguration(
-            reconfiguration_s=self.switch.reconfiguration_s if moved.size else 0.0,
+            reconfiguration_s=self.switch.turn_s(moved.size) if moved.size else 0.0,
             moved_links=self.packets.wiring.links + moved,
             energy_j=self.move_energy_j(circuits.circuits, after),
         )

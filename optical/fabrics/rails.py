@@ -209,7 +209,7 @@ class OcsRails(RailPorts):
             policy=self.policy,
             can_prefetch=True,
             prefetches=self.turning is PortTiming.PREFETCHED,
-            reconfiguration_s=self.switch.reconfiguration_s,
+            reconfiguration_s=self.lane_turn_s(self.endpoints * self.lanes),
             ports=Ports(
                 owner=PortOwner.ENDPOINT, owners=self.endpoints, lanes=self.lanes, switches=self.switches
             ),
@@ -342,10 +342,14 @@ class OcsRails(RailPorts):
         resized = after.lanes_of_first != circuits.lanes_of_first
         ports = int((turned & (after.tx_peer != DARK)).sum())
         return Reconfiguration(
-            reconfiguration_s=self.switch.reconfiguration_s,
+            reconfiguration_s=self.lane_turn_s(ports),
             moved_links=np.flatnonzero(turned | resized),
             energy_j=ports * self.traits.lane_move_energy_j,
         )
+
+    def lane_turn_s(self, lanes: int) -> float:
+        """Return the time until the last of some lanes is lit that turn at once."""
+        return self.switch.turn_s(self.stages * lanes)
 
     def lane_peers(self, circuits: Circuits) -> np.ndarray:
         """Return the destination of each lane of each endpoint, -1 for none, shape [E, lanes]."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from statistics import NormalDist
 
 from simulator.checks import check_positive, check_range
 from simulator.errors import LinkError, ParameterError
@@ -12,6 +13,7 @@ from simulator.tables import Table, read_table
 from simulator.units import SPEED_OF_LIGHT_M_PER_S, watts_from_dbm
 
 PARAMETERS = Path(__file__).parents[1] / "parameters"
+NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +37,7 @@ class OpticalSwitch:
     insertion_loss_db: float
     """Loss of one pass."""
     switch_s: float
-    """Time of one motion."""
+    """Time of one motion of a port; its median, where motions differ."""
     positions: int
     """Settings it steps through one by one; 1 when it goes straight to any."""
     relock_s: float
@@ -48,9 +50,12 @@ class OpticalSwitch:
     """Energy of moving one port."""
     port_price_usd: float
     """Price per port (one input and one output)."""
+    switch_tail: float = 1.0
+    """99th percentile of the time of a motion over its median; 1 where all take the same, or nobody says.
+    Dimensionless."""
 
     def __post_init__(self) -> None:
-        check_range(self, "ports", "positions", low=1)
+        check_range(self, "ports", "positions", "switch_tail", low=1)
         check_range(self, "spare_ports", high=self.ports - 1)
         check_range(self, "insertion_loss_db", "switch_s", "relock_s", "control_s")
         check_range(self, "static_w", "move_energy_j", "port_price_usd")
@@ -62,8 +67,20 @@ class OpticalSwitch:
 
     @property
     def reconfiguration_s(self) -> float:
-        """Time in which a moving circuit carries nothing."""
-        return self.control_s + self.switch_s * max(1.0, self.positions / 2) + self.relock_s
+        """Time in which a moving circuit carries nothing, that of one port."""
+        return self.turn_s(1)
+
+    def turn_s(self, ports: int) -> float:
+        """Return the time until light passes the last of some ports that turn at once, its median.
+
+        Notes
+        -----
+        Motions are taken as independent and lognormal, so that the median of the slowest of n is the
+        2^(-1/n) quantile of one. Commands go out together.
+        """
+        share = NORMAL.inv_cdf(0.5 ** (1 / max(1, ports))) / NORMAL.inv_cdf(0.99)
+        motion_s = self.switch_s * max(1.0, self.positions / 2) * self.switch_tail**share
+        return self.control_s + motion_s + self.relock_s
 
     @property
     def step_s(self) -> float:

@@ -257,7 +257,8 @@ def lay_lanes(memories: Memories, needs: Sequence[Need], network: StepNetwork) -
     memories.wholes("version stamp touches moves keeping waiting changes", 1)
     memories.reals("change_s", peers.size)
     memories.reals("lane_rate", 1, fabric.traits.lane_bytes_per_s or 0.0)
-    memories.reals("reconfiguration_s", 1, fabric.traits.reconfiguration_s)
+    most = max((need.senders.size for need in needs), default=0) * lanes
+    memories.real("turn_s", (fabric.lane_turn_s(ports) for ports in range(most + 1)))
     memories.at |= {"turns": int(network.turns), "lanes": lanes, "prefetches": int(fabric.traits.prefetches)}
     room = MOST_CHANGES if network.turns else 1
     memories.wholes("changed_group changed_ports", room)

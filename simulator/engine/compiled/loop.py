@@ -322,7 +322,7 @@ def take(ints: Ints, reals: Reals, at: At, event: int) -> None:
         if ints[at.left + what] == 0:
             push(ints, at, RESUME + KINDS * what)
     elif kind == MOVED:
-        push_later(ints, reals, at, reals[at.reconfiguration_s], LIT + KINDS * what)
+        push_later(ints, reals, at, reals[at.turn_s + ints[at.change_ports + what]], LIT + KINDS * what)
     elif kind == LIT:
         light_up(ints, reals, at, what)
     elif what == ints[at.token]:

@@ -289,7 +289,8 @@ class At(NamedTuple):
     wake_s: int
     lane_rate: int
     """Rate of one lane."""
-    reconfiguration_s: int
+    turn_s: int
+    """Of each number of ports from 0: time until the last of them is lit."""
     change_s: int
     """Of the first lane of a move: when it began."""
     turned_s: int

@@ -156,11 +156,13 @@ def test_options_of_another_use_and_systems_without_circuits_are_refused(capsys,
 def test_exchanges_in_turns_are_dark_as_long_as_on_the_engine(monkeypatch):
     """Two turns for each of the experts' all-to-alls of three peers on two lanes; here nothing hides them.
 
-    The plan of phases knows turns alone, so that nodes pass nothing on here.
+    The plan of phases knows turns alone, so that nodes pass nothing on here, and one time for all of them.
     """
     monkeypatch.setattr("simulator.collectives.traffic.forwarded_rounds", lambda *_, **__: ())
     system = build_system(
-        "gpu_ocs", accelerators=32, assignments=["fabric.lanes=2", "fabric.policy=per-axis"]
+        "gpu_ocs",
+        accelerators=32,
+        assignments=["fabric.lanes=2", "fabric.policy=per-axis", "fabric.switch.switch_tail=1"],
     )
     plan = parse_plan("tp=8,dp=4,ep=4,global_batch=4,sequence_length=2048")
     result = run_step(system, load_model("mixtral-8x7b"), plan)

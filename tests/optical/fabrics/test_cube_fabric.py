@@ -90,7 +90,7 @@ def test_only_circuits_that_lead_elsewhere_move_and_pay():
         fabric.route(circuits, demand[1])
     after, change = fabric.configure(circuits, demand[1], demand)
     assert after is Closing.TWISTED
-    assert change.reconfiguration_s == fabric.switch.reconfiguration_s
+    assert change.reconfiguration_s == fabric.switch.turn_s(128)
     assert change.moved_links.size == 2 * (4 * 8 + 4 * 8)
     assert change.energy_j == pytest.approx(128 * fabric.switch.move_energy_j)
     assert fabric.between[change.moved_links].all()
@@ -111,7 +111,7 @@ def test_an_exchange_pays_the_change_of_shape_and_then_runs_as_twisted():
         env.run(env.process(network.carry(FlowGroup(index=0, flows=flows, demand=()), 1e6, 1)))
         found[closing] = env.now
     assert found[Closing.PER_AXIS] == pytest.approx(
-        found[Closing.TWISTED] + fabric.switch.reconfiguration_s, rel=1e-12
+        found[Closing.TWISTED] + fabric.switch.turn_s(128), rel=1e-12
     )
     assert found[Closing.TWISTED] < found[Closing.REGULAR]
 

@@ -85,8 +85,8 @@ def test_circuits_turn_for_a_rail_that_takes_over():
     pair = Flows(sources=np.array([0]), destinations=np.array([4]), size_bytes=1e10, axis="dp")
     whole_s, _ = run(RAILS, pair)
     hurt_s, network = run(RAILS, pair, (Failure(time_s=0.0, ports=CARD),))
-    assert [change.end_s - change.start_s for change in network.changes] == [RAILS.switch.reconfiguration_s]
-    assert hurt_s == pytest.approx(whole_s + RAILS.switch.reconfiguration_s, rel=1e-3)
+    assert [change.end_s - change.start_s for change in network.changes] == [RAILS.switch.turn_s(4)]
+    assert hurt_s == pytest.approx(whole_s + RAILS.switch.turn_s(4), rel=1e-3)
 
 
 def test_too_few_lanes_for_all_peers_leave_some_to_other_rails():
