@@ -50,10 +50,15 @@ class Few(list):
     ],
 )
 def test_axes_that_share_ports_take_the_time_of_the_step(tmp_path, text):
-    """To rounding: ports wait for the same traffic whether it is a class's or a rank's; two to a node."""
+    """To rounding: ports wait for the same traffic whether it is a class's or a rank's; two to a node.
+
+    All ports take the same time here: a class waits for the slowest of all its groups, a group for its own.
+    """
     plan = parse_plan(text)
     graph = build_step(replace(load_model("llama-3-8b"), layers=4), plan)
-    system = build_system("gpu_ocs", accelerators=plan.axes.ranks)
+    system = build_system(
+        "gpu_ocs", accelerators=plan.axes.ranks, assignments=["fabric.switch.switch_tail=1"]
+    )
     fabric = replace(system.fabric, scale_up=replace(system.fabric.scale_up, size=2))
     expected = Simulation(graph, system.node(), fabric, fuse=False).run()
     export_step(graph, system.node(), tmp_path / "t")
