@@ -141,7 +141,9 @@ class Compare(Study):
     )
     detail: bool = option(False, "tell where time and energy of each system go")
     accuracy: bool = option(False, "train a small GPT through each system's arithmetic (minutes)")
-    quick: bool = option(False, "train for fewer steps and seeds")
+    quick: bool = option(
+        False, "try few plans of each system; with --accuracy, train for fewer steps and seeds"
+    )
     thorough: bool = option(False, "try more plans of each system (minutes)")
     seed: int | None = option(None, "first seed of its training; default 0")
 

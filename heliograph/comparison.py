@@ -13,7 +13,17 @@ from heliograph._version import __version__
 from heliograph.fabrics import DEFAULT_FABRIC
 from heliograph.parameters import status_counts, tables
 from heliograph.plan_estimates import Prices
-from heliograph.plan_search import THOROUGH, USUAL, BestPlan, best_plan
+from heliograph.plan_search import (
+    QUICK,
+    THOROUGH,
+    USUAL,
+    BestPlan,
+    Candidate,
+    Effort,
+    best_plan,
+    with_siblings,
+)
+from heliograph.processes import run_all
 from heliograph.records import (
     RunWriter,
     TrainingCache,
@@ -80,13 +90,18 @@ class Request:
     assignments: tuple[str, ...] = ()
     """Single parameters to change, ``path=value``."""
     quick: bool = False
-    """Shorter training of the small GPT, fewer seeds."""
+    """Few plans of each system; with `accuracy`, shorter training of the small GPT, fewer seeds."""
     thorough: bool = False
     """Whether more plans of each system are tried, which takes minutes."""
     seed: int = 0
     """First seed; the others follow."""
     accuracy: bool = False
     """Whether the small GPT is trained."""
+
+    @property
+    def effort(self) -> Effort:
+        """Size of each system's search."""
+        return THOROUGH if self.thorough else QUICK if self.quick and not self.accuracy else USUAL
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -312,7 +327,7 @@ def compare(
     accuracy : bool
         Whether a small GPT is trained through each system's arithmetic, which takes minutes.
     quick : bool
-        Whether it is trained for fewer steps and seeds.
+        Whether few plans of each system are tried, and with `accuracy` fewer steps and seeds trained.
     thorough : bool
         Whether more plans of each system are tried, which takes minutes.
     seed : int
@@ -391,7 +406,7 @@ def compare_request(
     if _unsearched(request, config):
         request = replace(request, plan=plan_text(plan))
     return _compared(
-        request, built, config, plan, search=True, cache=cache, progress=progress, stepped=stepped
+        request, built, config, plan, search=True, cache=cache, progress=progress, stepped=stepped, share=True
     )
 
 
@@ -424,6 +439,105 @@ class _Clock:
         self(f"{name}, {doing}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Searched:
+    """Best plans of several systems."""
+
+    best: Mapping[str, BestPlan]
+    """By the system's name, in their order."""
+    reasons: Mapping[str, HeliographError]
+    """Why no plan of a system runs, by its name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Job:
+    """Search of one system's plan, and later a look at the others' plans, for any process."""
+
+    system: System
+    config: TransformerConfig
+    base: Plan
+    effort: Effort
+    best: BestPlan | None = None
+    winners: tuple[Candidate, ...] = ()
+
+
+def _search(
+    job: _Job, prices: Prices | None = None, say: Callable[[str], None] = lambda _: None
+) -> BestPlan | HeliographError:
+    try:
+        if job.best is None:
+            return best_plan(job.system, job.config, job.base, effort=job.effort, prices=prices, say=say)
+        return with_siblings(
+            job.system, job.config, job.best, job.winners, effort=job.effort, prices=prices, say=say
+        )
+    except HeliographError as error:
+        return error
+
+
+SHARED_FROM = 256
+"""Accelerators from which on searches are shared out over processes; smaller ones end before those start."""
+
+
+def searches(
+    systems: Sequence[System],
+    config: TransformerConfig,
+    base: Plan,
+    *,
+    effort: Effort,
+    share: bool,
+    tell: _Clock,
+) -> Searched:
+    """Return the best plan of each system; each also tries those with which the others are fastest.
+
+    Parameters
+    ----------
+    systems, config, base, effort
+        As `heliograph.plan_search.best_plan` takes them.
+    share : bool
+        Whether processes may be started: by a command, not by a script of which they would run a copy.
+    tell : _Clock
+        Progress.
+    """
+    jobs = {one.name: _Job(system=one, config=config, base=base, effort=effort) for one in systems}
+    share = share and len(jobs) > 1 and systems[0].accelerators >= SHARED_FROM
+    prices = Prices()
+    found: dict[str, BestPlan | HeliographError] = {}
+
+    def keep(job: _Job, result: BestPlan | HeliographError) -> None:
+        name = job.system.name
+        found[name] = result
+        if job.best is None:
+            tell.done += 1
+            tell(f"best plan of {name}")
+
+    def done(jobs: Sequence[_Job]) -> None:
+        if share:
+            run_all(jobs, _search, keep)
+            return
+        for job in jobs:
+            name = job.system.name
+            tell.about(name, "estimating plans")
+            keep(job, _search(job, prices, partial(tell.about, name)))
+
+    done(list(jobs.values()))
+    own = {name: one for name, one in found.items() if isinstance(one, BestPlan)}
+    winners = tuple(plan for one in own.values() for plan in one.handed_on(effort))
+    if effort.siblings and len(own) > 1:
+        tell("plans of the other systems")
+        done([replace(jobs[name], best=one.alone(), winners=winners) for name, one in own.items()])
+    for name, one in own.items():  # what did not change came back without its trace
+        after = found[name]
+        if isinstance(after, BestPlan) and after.winner.result is None:
+            found[name] = replace(after, winner=one.winner)
+        elif not isinstance(after, BestPlan):
+            found[name] = one
+    ordered = {name: found[name] for name in jobs if name in found}
+    return Searched(
+        best={name: one for name, one in ordered.items() if isinstance(one, BestPlan)},
+        reasons={name: one for name, one in ordered.items() if not isinstance(one, BestPlan)},
+    )
+
+
 def _compared(
     request: Request,
     built: Built,
@@ -434,6 +548,7 @@ def _compared(
     cache: TrainingCache,
     progress: Progress,
     stepped: Callable[[Comparison], object] = lambda comparison: None,
+    share: bool = False,
 ) -> Comparison:
     """Return all steps, and what training comes to where it is asked for.
 
@@ -446,36 +561,22 @@ def _compared(
     results: dict[str, StepResult] = {}
     reasons: dict[str, HeliographError] = {}
     runs: dict[Plan, StepRuns] = {}
-    best: dict[str, BestPlan] = {}
-    prices = Prices()
-    for index, system in enumerate(built.systems):
+    for index, system in enumerate(built.systems if request.plan else ()):
         own = system.planned(plan)
-        if request.plan:
-            tell(f"step on {system.name}")
-            try:
-                if own not in runs:
-                    runs[own] = StepRuns(step_graph(config, own), runs=len(built.systems) - index)
-                results[system.name] = run_at_target(system, config, own, runs=runs[own])
-            except HeliographError as error:
-                reasons[system.name] = error
-            tell.done += 1
-        if search:
-            try:
-                best[system.name] = best_plan(
-                    system,
-                    config,
-                    plan,
-                    effort=THOROUGH if request.thorough else USUAL,
-                    prices=prices,
-                    say=partial(tell.about, system.name),
-                )
-            except HeliographError as error:
-                if not request.plan:
-                    reasons[system.name] = error
-            else:
-                if not request.plan:
-                    results[system.name] = best[system.name].result
-            tell.done += 1
+        tell(f"step on {system.name}")
+        try:
+            if own not in runs:
+                runs[own] = StepRuns(step_graph(config, own), runs=len(built.systems) - index)
+            results[system.name] = run_at_target(system, config, own, runs=runs[own])
+        except HeliographError as error:
+            reasons[system.name] = error
+        tell.done += 1
+    systems = built.systems if search else ()
+    searched = searches(systems, config, plan, effort=request.effort, share=share, tell=tell)
+    best = searched.best
+    if not request.plan:
+        results = {name: one.result for name, one in best.items()}
+        reasons = dict(searched.reasons)
     tell("steps")
     if not results:
         raise next(iter(reasons.values()))

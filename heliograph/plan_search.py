@@ -21,6 +21,7 @@ from heliograph.simulation import (
     step_graph,
 )
 from heliograph.systems import System
+from simulator.engine.compiled.step import StepRuns
 from simulator.errors import HeliographError, WorkloadError
 from simulator.fabric import PortTiming
 from simulator.results.metrics import StepBound
@@ -28,8 +29,10 @@ from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import SCHEDULES
 from workloads.plan.parallelism import default_sequence_length, plan_text
 from workloads.plan.plan import Plan
+from workloads.plan.rules import check
 from workloads.search.costs import PlanPricer
-from workloads.search.plans import PlanArrays, grid
+from workloads.search.plans import CHOSEN, COLUMNS, PlanArrays, grid
+from workloads.step.memory import check_fits
 from workloads.step.step import task_count
 
 NEAR_SHARE = 0.01
@@ -104,14 +107,23 @@ class Candidate:
 Run = Callable[[System, TransformerConfig, Plan, str], StepResult]
 
 
+def _runs(system: System, config: TransformerConfig, plan: Plan, placement: str) -> StepRuns:
+    plan = system.planned(plan)
+    check(config, plan, accelerators=system.accelerators)
+    check_fits(config, plan, system.node().memory.capacity_bytes)  # before a large step is built for nothing
+    return StepRuns(step_graph(config, plan, placement), runs=SEARCHED)
+
+
 def as_it_is(system: System, config: TransformerConfig, plan: Plan, placement: str) -> StepResult:
     """Return a step on a system whose light stays as bright as it is."""
-    return run_step(system, config, plan, placement=placement)
+    runs = _runs(system, config, plan, placement)
+    return run_step(system, config, plan, placement=placement, runs=runs)
 
 
 def at_target(system: System, config: TransformerConfig, plan: Plan, placement: str) -> StepResult:
     """Return a step whose light is as bright as the system's target of precision asks."""
-    return run_at_target(system, config, plan, placement=placement)
+    runs = _runs(system, config, plan, placement)
+    return run_at_target(system, config, plan, placement=placement, runs=runs)
 
 
 def run_candidate(
@@ -179,7 +191,6 @@ def ranked(
     top: int,
     prices: Prices | None = None,
     ways: tuple[CircuitMode, ...] | None = None,
-    turning_tasks: int | None = None,
     close: float = CLOSE_SHARE,
     by_kind: bool = False,
 ) -> list[Candidate]:
@@ -200,19 +211,18 @@ def ranked(
     top : int
         Plans to return, and the best one with stages if none of them has any; more (`MOST_RUN`) where all
         of them together have few tasks.
-    prices, ways, turning_tasks
+    prices, ways
         As `heliograph.plan_estimates.estimates` takes them.
     by_kind : bool
-        Whether the plans returned are the best of each kind of pipeline (schedule, interleaved or not), whose
-        estimates err alike.
+        Whether the plans returned are the `EACH_KIND` best of each kind of pipeline (schedule, interleaved or
+        not, sharded parameters or not), whose estimates err alike.
     close : float
         Share by which a way of circuits may be estimated longer than the best one and still be run.
     """
     if not len(plans):
         return []
-    priced = price_best(
-        system, pricer, plans, objective, prices=prices, ways=ways, turning_tasks=turning_tasks
-    )
+    prices = prices or Prices()
+    priced = price_best(system, pricer, plans, objective, prices=prices, ways=ways)
     plans, found = priced.plans, priced.found
     least = found.values[objective]
     finite = np.isfinite(least)
@@ -222,17 +232,19 @@ def ranked(
     level = np.full(len(plans), np.iinfo(np.int64).max)
     level[finite] = np.floor(np.log(least[finite] / least[finite].min()) / NEAR_SHARE).astype(np.int64)
     ranks = np.lexsort((np.arange(len(plans)), least, passes, level))
-    if by_kind:
-        kind = plans["schedule"][ranks] * 2 + (plans["vpp"][ranks] > 1)
-        _, first = np.unique(np.where(plans["pp"][ranks] > 1, kind, -1), return_index=True)
-        first = first[np.argsort(least[ranks[first]], kind="stable")]
-        ranks = np.concatenate([ranks[first], np.delete(ranks, first)])
     ranks = ranks[np.isfinite(least[ranks])]
-    # Where steps are small the engine can run more of what the estimate's error leaves open.
-    tasks = np.cumsum(task_count(pricer.config, plans.taken(ranks[:MOST_RUN]).whole, plans.base.steps_in_run))
-    order = ranks[: max(top, 1, int((np.broadcast_to(tasks, min(len(ranks), MOST_RUN)) <= FEW_TASKS).sum()))]
-    staged = ranks[plans["pp"][ranks] > 1][:1]  # other schedules may do more for it than the estimate knows
-    order = np.concatenate([order, staged[~np.isin(staged, order)]])
+    if by_kind:
+        order = _best_by_kind(plans, least, passes)
+    else:
+        # Where steps are small the engine can run more of what the estimate's error leaves open.
+        first = plans.taken(ranks[:MOST_RUN])
+        tasks = np.cumsum(task_count(pricer.config, first.whole, plans.base.steps_in_run))
+        few = int((np.broadcast_to(tasks, len(first)) <= FEW_TASKS).sum())
+        order = ranks[: max(top, 1, few)]
+        staged = ranks[plans["pp"][ranks] > 1][
+            :1
+        ]  # other schedules may do more for it than the estimate knows
+        order = np.concatenate([order, staged[~np.isin(staged, order)]])
     return [
         Candidate(
             system=system,
@@ -240,12 +252,28 @@ def ranked(
             plan=plans.plan(int(row)),
             placement=plans.placement(int(row)),
             estimate={one: float(column[row]) for one, column in found.values.items()},
-            bound=bound_of(system, pricer, plans.taken(np.array([row]))),
+            bound=bound_of(system, pricer, plans.taken(np.array([row])), prices),
             modes=found.close(int(row), close),
         )
         for row in order
         if finite[row]
     ]
+
+
+def _best_by_kind(plans: PlanArrays, least: np.ndarray, passes: np.ndarray) -> np.ndarray:
+    """Return the best rows of each kind of pipeline, of those that are alike the one with fewest passes."""
+    staged = plans["pp"] > 1
+    kind = np.where(staged, 1 + plans["schedule"] * 2 + (plans["vpp"] > 1), 0) * 2 + (plans["zero"] > 1)
+    order: list[int] = []
+    for one in np.unique(kind):
+        rows = np.flatnonzero((kind == one) & np.isfinite(least))
+        if not len(rows):
+            continue
+        level = np.floor(np.log(least[rows] / least[rows].min()) / ALIKE).astype(np.int64)
+        rows = rows[np.lexsort((least[rows], passes[rows], level))]
+        _, first = np.unique(np.sort(level), return_index=True)
+        order += rows[first[:EACH_KIND]].tolist()
+    return np.array(sorted(order, key=lambda row: least[row]), dtype=int)
 
 
 def lit_for_all(system: System, config: TransformerConfig) -> System:
@@ -260,38 +288,55 @@ class Effort:
 
     choices: Mapping[str, tuple[int, ...]]
     """Values of a plan's columns that are tried in place of `workloads.search.plans.CHOICES`."""
-    top: int
-    """Kinds of pipelines of which the engine runs the best plan, as long as one is estimated shorter than
-    what it has reached."""
+    runs: int
+    """Plans that the engine runs at most, as long as one promises to be faster than what it has reached."""
     most_tasks: int
     """Tasks of a step beyond which a plan is left out, unless all have more."""
-    turning_tasks: int
-    """Tasks of a step up to which circuits may turn in it."""
+    siblings: int = 2
+    """Best plans of other systems that are run on a system, too."""
 
 
-THOROUGH = Effort(
-    choices={"placement": (0,), "micro_batch": (1, 2, 4), "schedule": (0, 2)},
-    top=3,
-    most_tasks=32_768,
-    turning_tasks=4_096,
-)
-"""Search of a comparison that may take minutes. Ranks stand in the order in which a plan's text places
-them, so that `heliograph step` runs the same; GPipe is left out, for 1F1B has its bubble and keeps less."""
 USUAL = Effort(
-    choices={
-        "placement": (0,),
-        "micro_batch": (1, 2, 4),
-        "schedule": (0, 2),
-        "vpp": (1, 2, 4),
-        "zero": (0, 1, 3),
-    },
-    top=1,
-    most_tasks=8_192,
-    turning_tasks=1_024,
+    choices={"placement": (0,), "micro_batch": (1, 2, 4), "schedule": (0, 2), "zero": (0, 1, 3)},
+    runs=5,
+    most_tasks=65_536,
 )
-"""Search of a comparison, which takes a minute: fewer sizes of a plan, and one kind of pipeline is run."""
+"""Search of a comparison, which takes a minute or two. Ranks stand in the order in which a plan's text places
+them, so that `heliograph step` runs the same; GPipe is left out, for 1F1B has its bubble and keeps less."""
+THOROUGH = Effort(
+    choices={**USUAL.choices, "micro_batch": (1, 2, 4, 8), "zero": (0, 1, 2, 3)},
+    runs=16,
+    most_tasks=262_144,
+    siblings=8,
+)
+"""Search that may take ten minutes; whatever the usual one finds is run in it, too."""
+QUICK = Effort(
+    choices={
+        **USUAL.choices,
+        "micro_batch": (1, 2),
+        "vpp": (1, 2, 4),
+        "recompute": (0,),
+        "cp": (1, 2, 4),
+    },
+    runs=1,
+    most_tasks=8_192,
+    siblings=0,
+)
+"""First look: one run a system, no long step, no recomputation."""
 CLOSE_WAYS = 0.03
 """Ways of circuits that a comparison runs: those estimated at most this share longer than the best one."""
+GAIN = 0.005
+"""Share by which a plan must promise to be faster than what the engine has reached, if the engine has run one
+of its kind already; a choice, and thus the gap that a search leaves knowingly."""
+SIBLING_DOUBT = 0.1
+"""Share by which another system's best plan may be estimated longer than what is reached and still be run:
+above the estimate's errors on circuits, a choice."""
+EACH_KIND = 12
+"""Plans of a kind of pipeline that may be run; they differ by more than `ALIKE`."""
+ALIKE = 0.002
+"""Plans of a kind whose estimates differ by less than this share are alike: that of fewest tasks is run."""
+SEARCHED = 16
+"""Steps of one size that a search runs, as far as is known before: many enough to compile the event loop."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,6 +353,11 @@ class BestPlan:
     """Their steps; infinite where the engine refused one."""
     ranked: int
     """Plans that were ranked."""
+
+    def handed_on(self, effort: Effort) -> tuple[Candidate, ...]:
+        """Return the plans that other systems try, too: the best one, with `THOROUGH` whatever was run."""
+        more = self.others if effort is THOROUGH else ()
+        return tuple(dataclasses.replace(one, result=None) for one in (self.winner, *more))
 
     def alone(self) -> BestPlan:
         """Return the same without the trace and the tasks of its step."""
@@ -337,6 +387,107 @@ class BestPlan:
         return self.winner.result
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Ranking:
+    """Plans of a system in closed form."""
+
+    candidates: list[Candidate]
+    """The best of each kind of pipeline."""
+    ranked: int
+    """Plans that were ranked."""
+    rejected: Mapping[str, int]
+    """Plans left out, by the first reason."""
+
+
+def _ranking(
+    system: System, config: TransformerConfig, base: Plan, effort: Effort, prices: Prices | None
+) -> _Ranking:
+    lighted = lit_for_all(system, config)
+    base = system.planned(base)
+    every = grid(base, system.accelerators, config.experts, effort.choices)
+    plans, rejected = feasible(config, every, system.node().memory.capacity_bytes)
+    if len(plans):
+        tasks = np.broadcast_to(task_count(config, plans.whole, base.steps_in_run), len(plans))
+        plans = plans.taken(tasks <= max(effort.most_tasks, int(tasks.min())))
+    ways = tuple(
+        one for one in modes(lighted.fabric, lighted.circuits) if one.turning is PortTiming.ON_REQUEST
+    )
+    candidates = ranked(
+        lighted.fabric.name,
+        lighted,
+        PlanPricer(config, lighted.node()),
+        plans,
+        objective=Objective.TIME,
+        top=effort.runs,
+        prices=prices,
+        ways=ways,
+        close=CLOSE_WAYS,
+        by_kind=True,
+    )
+    return _Ranking(candidates=candidates, ranked=len(plans), rejected=rejected)
+
+
+class _Trials:
+    """Plans of a system as the engine runs them, those that promise most first.
+
+    Parameters
+    ----------
+    config : TransformerConfig
+        The model.
+    say : callable
+        Told what is done.
+
+    Notes
+    -----
+    The estimate of plans of a kind (schedule, interleaved or not, sharded parameters or not) errs alike, so
+    that what one of them took longer or shorter than estimated is expected of the others.
+    """
+
+    def __init__(self, config: TransformerConfig, say: Say) -> None:
+        self.found: list[Candidate] = []
+        self._config = config
+        self._say = say
+        self._errors: dict[tuple[object, ...], float] = {}
+
+    @property
+    def best_s(self) -> float:
+        """Shortest step so far."""
+        return min((one.value(Objective.TIME) for one in self.found if one.result), default=math.inf)
+
+    def run(self, one: Candidate) -> None:
+        """Run a plan."""
+        self.found.append(run_candidate(one, self._config, Objective.TIME, self._say, at_target))
+        if self.found[-1].result:
+            error = self.found[-1].value(Objective.TIME) / one.estimate[Objective.TIME]
+            self._errors[_kind(one)] = error
+
+    def run_best(self, candidates: Sequence[Candidate], runs: int) -> None:
+        """Run at most so many plans, as long as one promises to be faster than the best so far."""
+        waiting = list(candidates)
+        tasks = 0
+        while waiting and (runs > 0 or tasks < FEW_TASKS):
+            one = min(waiting, key=self._promise)
+            waiting.remove(one)
+            # Where steps are small the engine can run more of what the estimate's error leaves open.
+            known = tasks >= FEW_TASKS and _kind(one) in self._errors
+            if self._promise(one) >= self.best_s * (1.0 - GAIN if known else 1.0 + DOUBT):
+                continue
+            self.run(one)
+            runs -= 1
+            result = self.found[-1].result
+            tasks += len(result.graph.tasks) if result else 0
+
+    def _promise(self, one: Candidate) -> float:
+        return one.estimate[Objective.TIME] * self._errors.get(_kind(one), 1.0)
+
+
+def _kind(one: Candidate) -> tuple[object, ...]:
+    """Return what plans share whose estimates err alike."""
+    plan = one.plan
+    policies = tuple(mode.policy for mode in one.modes)
+    return plan.axes.pp > 1, plan.schedule.kind, plan.schedule.vpp > 1, plan.sharding.zero > 1, policies
+
+
 def best_plan(
     system: System,
     config: TransformerConfig,
@@ -355,7 +506,7 @@ def best_plan(
     config, base : TransformerConfig, Plan
         The model, and what all plans share (batch, sequence length, precision).
     effort : Effort
-        What is tried.
+        What is tried; whatever `USUAL` finds is run with `THOROUGH`, too.
     prices : Prices, optional
         Collectives that were priced before, for systems with the same fabric.
     say : callable
@@ -366,50 +517,114 @@ def best_plan(
     WorkloadError
         If no plan runs, with what leaves none.
     """
-    lighted = lit_for_all(system, config)
-    base = system.planned(base)
-    every = grid(base, system.accelerators, config.experts, effort.choices)
-    plans, rejected = feasible(config, every, system.node().memory.capacity_bytes)
-    if len(plans):
-        tasks = np.broadcast_to(task_count(config, plans.whole, base.steps_in_run), len(plans))
-        plans = plans.taken(tasks <= max(effort.most_tasks, int(tasks.min())))
-    say(f"estimating {len(plans):,} plans")
-    on_request = tuple(
-        one for one in modes(lighted.fabric, lighted.circuits) if one.turning is PortTiming.ON_REQUEST
-    )
-    candidates = ranked(
-        lighted.fabric.name,
-        lighted,
-        PlanPricer(config, lighted.node()),
-        plans,
-        objective=Objective.TIME,
-        top=effort.top,
-        prices=prices,
-        ways=on_request,
-        turning_tasks=effort.turning_tasks,
-        close=CLOSE_WAYS,
-        by_kind=True,
-    )
-    found: list[Candidate] = []
-    best_s = np.inf
-    for one in candidates:
-        if one.estimate[Objective.TIME] >= best_s * (1.0 + DOUBT):
-            continue
-        found.append(run_candidate(one, config, Objective.TIME, say, at_target))
-        best_s = min(best_s, found[-1].value(Objective.TIME) if found[-1].result else np.inf)
-    ran = [one for one in found if one.result is not None]
-    if not ran:
+    say("estimating plans")
+    trials = _Trials(config, say)
+    prices = prices or Prices()
+    if effort is THOROUGH:
+        trials.run_best(_ranking(system, config, base, USUAL, prices).candidates, USUAL.runs)
+    ranking = _ranking(system, config, base, effort, prices)
+    done = {(one.plan, one.placement) for one in trials.found}
+    new = [one for one in ranking.candidates if (one.plan, one.placement) not in done]
+    trials.run_best(new, effort.runs)
+    if not trials.found or math.isinf(trials.best_s):
         what = f"{config.name} on {system.accelerators:,} accelerators"
-        raise WorkloadError(no_plan(what, rejected, [one.refusal for one in found]))
-    winner = min(ran, key=lambda one: one.value(Objective.TIME))
+        refusals = [one.refusal for one in trials.found]
+        raise WorkloadError(no_plan(what, ranking.rejected, refusals))
+    return _best_of(trials.found, ranking.ranked)
+
+
+def _best_of(found: Sequence[Candidate], ranked: int) -> BestPlan:
+    """Return the best of plans that were run or refused."""
+    winner = min((one for one in found if one.result is not None), key=lambda one: one.value(Objective.TIME))
     rest = [one for one in found if one is not winner]
     return BestPlan(
         winner=winner,
         step_time_s=winner.value(Objective.TIME),
         others=tuple(dataclasses.replace(one, result=None) for one in rest),
         others_s=tuple(one.value(Objective.TIME) if one.result else math.inf for one in rest),
-        ranked=len(plans),
+        ranked=ranked,
     )
+
+
+def with_siblings(
+    system: System,
+    config: TransformerConfig,
+    best: BestPlan,
+    winners: Sequence[Candidate],
+    *,
+    effort: Effort = USUAL,
+    prices: Prices | None = None,
+    say: Say = lambda _: None,
+) -> BestPlan:
+    """Return the best plan of a system among its own and those with which other systems are fastest.
+
+    Parameters
+    ----------
+    system, config, effort, prices, say
+        As `best_plan` takes them.
+    best : BestPlan
+        The system's own best plan.
+    winners : sequence of Candidate
+        Best plans of systems of as many accelerators.
+
+    Notes
+    -----
+    Another fabric's or format's best plan may be one that the estimate ranks wrongly here. Run are those that
+    are estimated at most `SIBLING_DOUBT` longer than what is reached.
+    """
+    tried = {_shape(one.plan) for one in (best.winner, *best.others)}
+    shapes = {_shape(one.plan): one for one in winners if _shape(one.plan) not in tried}
+    if not shapes or not effort.siblings:
+        return best
+    lighted = lit_for_all(system, config)
+    pricer, base = PlanPricer(config, lighted.node()), system.planned(best.winner.plan)
+    prices = prices or Prices()
+    known: list[Candidate] = []
+    for shape in shapes:
+        plans = grid(base, system.accelerators, config.experts, {name: (value,) for name, value in shape})
+        plans, _ = feasible(config, plans, system.node().memory.capacity_bytes)
+        known += ranked(
+            lighted.fabric.name,
+            lighted,
+            pricer,
+            plans,
+            objective=Objective.TIME,
+            top=1,
+            prices=prices,
+            ways=tuple(
+                one for one in modes(lighted.fabric, lighted.circuits) if one.turning is PortTiming.ON_REQUEST
+            ),
+            close=CLOSE_WAYS,
+            by_kind=True,
+        )
+    most_s = best.step_time_s * (1.0 + SIBLING_DOUBT)
+    close = sorted((one for one in known if one.estimate[Objective.TIME] <= most_s), key=_estimated_s)
+    ran = [run_candidate(one, config, Objective.TIME, say, at_target) for one in close[: effort.siblings]]
+    fastest = min(ran, key=lambda one: one.value(Objective.TIME) if one.result else math.inf, default=None)
+    if fastest is None or fastest.result is None or fastest.value(Objective.TIME) >= best.step_time_s:
+        more = tuple(dataclasses.replace(one, result=None) for one in ran)
+        more_s = tuple(one.value(Objective.TIME) if one.result else math.inf for one in ran)
+        return dataclasses.replace(best, others=(*best.others, *more), others_s=(*best.others_s, *more_s))
+    found = _best_of(ran, best.ranked)
+    return dataclasses.replace(
+        found,
+        others=(*found.others, dataclasses.replace(best.winner, result=None), *best.others),
+        others_s=(*found.others_s, best.step_time_s, *best.others_s),
+    )
+
+
+def _estimated_s(one: Candidate) -> float:
+    return one.estimate[Objective.TIME]
+
+
+def _shape(plan: Plan) -> tuple[tuple[str, int], ...]:
+    """Return the columns of a plan, by which it is found again in a grid."""
+    return (*((name, _column(plan, name)) for name in COLUMNS if name != "placement"), ("placement", 0))
+
+
+def _column(plan: Plan, name: str) -> int:
+    value = plan.value(name)
+    return CHOSEN[name].index(value) if name in CHOSEN else int(value)
 
 
 def no_plan(model: str, rejected: Mapping[str, int], refusals: Sequence[str]) -> str:

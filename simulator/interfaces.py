@@ -5,6 +5,7 @@ The engine sees only these types and `simulator.fabric`; it cannot know whether 
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -17,6 +18,15 @@ from simulator.operators import CollectiveKind, Elementwise, MatMul, Phase
 
 if TYPE_CHECKING:
     import torch
+
+
+def read_only(parts: dict[str, float]) -> MappingProxyType[str, float]:
+    """Return a mapping that cannot be changed."""
+    return MappingProxyType(parts)
+
+
+# Costs, and with them nodes and results of steps, travel between processes.
+copyreg.pickle(MappingProxyType, lambda one: (read_only, (dict(one),)))
 
 
 class Bound(StrEnum):

@@ -56,12 +56,18 @@ class StepArrays:
     """Forward and backward passes of a microbatch through all stages together, shape [P]."""
     whole_weights_s: np.ndarray
     """Backward passes of the weights alone through all stages together, shape [P]."""
+    period_s: np.ndarray
+    """Least time between two microbatches that chunks of unequal size leave, shape [P]; 0 where none do."""
     send_s: np.ndarray
     """One microbatch's send from a stage to the next, shape [P]."""
     gather_s: np.ndarray
     """Gather of a stage's parameters, shape [P, 3]."""
     sum_s: np.ndarray
     """Sum of a stage's gradients, shape [P, 3]."""
+    ends_s: np.ndarray
+    """Backward pass of a stage's first and last block, with what stands beside them, shape [P, 3]."""
+    ends_share: np.ndarray
+    """Share of a stage's parameters in those two blocks, shape [P, 3]."""
     gathers: np.ndarray
     """Gathers of a microbatch (0, 1 or 2: none, forward, both ways); once a step where 0, shape [P]."""
     sums_each: np.ndarray
@@ -153,15 +159,24 @@ def estimate(arrays: StepArrays) -> StepEstimate:
 
 
 def _busy(arrays: StepArrays) -> tuple[np.ndarray, np.ndarray]:
-    """Return the forward and backward time of a microbatch on a stage, gathers and sums beside it counted."""
+    """Return the forward and backward time of a microbatch on a stage, gathers and sums beside it counted.
+
+    Notes
+    -----
+    Without gathers in the backward pass, sums go on beside the next forward pass. With them a piece's gather
+    waits for the sums before it, one piece ahead of compute, so that both must keep pace with the backward
+    pass; and while the first and the last block, which travel alone, have time to spare, nothing else moves.
+    """
     gathers = arrays.gathers[:, None]
     ahead_s = np.where(gathers > 0, arrays.gather_s, 0.0)
     behind_s = np.where(gathers > 1, arrays.gather_s, 0.0)
     forward_s = np.maximum(arrays.forward_s, ahead_s)
-    own_s = np.maximum(arrays.inputs_s + arrays.weights_s, behind_s)
-    # Sums go on beside the next forward pass.
+    work_s = arrays.inputs_s + arrays.weights_s
     summed_s = np.where(arrays.sums_each[:, None], arrays.sum_s, 0.0)
-    return forward_s, np.maximum(own_s, ahead_s + behind_s + summed_s - forward_s)
+    moved_s = behind_s + summed_s
+    spare_s = np.maximum(0.0, arrays.ends_s - moved_s * arrays.ends_share)
+    paced_s = np.where(gathers > 1, moved_s + spare_s, ahead_s + summed_s - forward_s)
+    return forward_s, np.maximum(work_s, paced_s)
 
 
 def _pipeline_s(arrays: StepArrays, forward_s: np.ndarray, backward_s: np.ndarray) -> np.ndarray:
@@ -174,7 +189,8 @@ def _pipeline_s(arrays: StepArrays, forward_s: np.ndarray, backward_s: np.ndarra
     period_s = np.maximum(busiest_s, np.maximum((whole_s + hops_s) / p, arrays.send_s))
     alternating = whole_s + hops_s + (m - 1) * busiest_s + np.maximum(0, m - p) * (period_s - busiest_s)
     # Fewer microbatches than stages wait in every chunk for the first one to come round.
-    filled_s = np.where(m < p, whole_s + (m - 1) * busiest_s / v, m * busiest_s + (whole_s - busiest_s) / v)
+    steady_s = m * np.maximum(busiest_s, arrays.period_s)
+    filled_s = np.where(m < p, whole_s + (m - 1) * busiest_s / v, steady_s + (whole_s - busiest_s) / v)
     interleaved = filled_s + 2 * arrays.send_s * (p * v - 1)
     first_s = forward_s.max(axis=1) + backward_s.max(axis=1)
     forward_first = whole_s + hops_s + (m - 1) * np.maximum(first_s, 2 * arrays.send_s)

@@ -1,13 +1,14 @@
 """Best plans: what is priced, what is run, and what a comparison tells of them."""
 
 import dataclasses
+import pickle
 
 import pytest
 
 import heliograph as hg
 from experiments.compare import Compare, Compared
 from heliograph.plan_estimates import Objective, Prices, estimates, feasible, least_values, price_best
-from heliograph.plan_search import THOROUGH, best_plan, no_plan
+from heliograph.plan_search import THOROUGH, USUAL, best_plan, no_plan, with_siblings
 from heliograph.report import report_text
 from heliograph.simulation import run_at_target
 from heliograph.systems import build_system
@@ -139,6 +140,21 @@ def test_a_thorough_comparison_tries_more_plans():
     assert usual.ranked < more.ranked
     assert more.step_time_s <= usual.step_time_s
     assert Compare(thorough=True).request().thorough
+
+
+def test_best_plans_of_others_are_tried_and_results_travel_between_processes():
+    """Own plans are poor here (one run, pipelines only): a sibling's best plan is found and is the best."""
+    systems = [build_system(one, accelerators=8) for one in ("gpu_packet", "gpu_packet:fp8")]
+    poor = dataclasses.replace(USUAL, choices={**USUAL.choices, "pp": (4,)})
+    own = best_plan(systems[1], CONFIG, BASE, effort=poor)
+    other = best_plan(systems[0], CONFIG, BASE)
+    both = with_siblings(systems[1], CONFIG, own.alone(), [other.winner])
+    assert both.step_time_s < own.step_time_s
+    assert both.winner.plan.axes == other.winner.plan.axes
+    assert with_siblings(systems[1], CONFIG, both, [other.winner]) is both
+    again = pickle.loads(pickle.dumps(both))
+    assert again.result.step_time_s == both.step_time_s
+    assert again.result.record() == both.result.record()
 
 
 def test_a_space_without_plans_says_which_constraint_leaves_none():

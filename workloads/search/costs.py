@@ -21,6 +21,7 @@ from simulator.operators import Collective, CollectiveKind, Phase
 from simulator.results.metrics import outside_bytes
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import Pass
+from workloads.search.interleaving import periods
 from workloads.search.plans import (
     DIRECTIONS,
     PLACEMENTS,
@@ -364,9 +365,20 @@ class _Pricing:
                 weights_s=weights_s,
                 whole_s=whole[Pass.FORWARD] + whole[Pass.BACKWARD],
                 whole_weights_s=whole[Pass.WEIGHT],
+                period_s=periods(
+                    self.pricer.config,
+                    plans,
+                    blocks=blocks,
+                    forward_s=times[Pass.FORWARD],
+                    backward_s=times[Pass.BACKWARD],
+                    send_s=pp_s,
+                ),
                 send_s=np.where(plans["pp"] > 1, pp_s, 0.0),
                 gather_s=moved["gather_s"],
                 sum_s=moved["sum_s"],
+                ends_s=times[Pass.BACKWARD]
+                - np.maximum(0.0, blocks - 2) * passes[Pass.BACKWARD]["block.time_s"][:, None],
+                ends_share=np.minimum(1.0, 2.0 / np.maximum(blocks, 1.0)),
                 gathers=np.where(zero == 3, np.where(plans.base.sharding.reshard, 2, 1), 0),
                 sums_each=zero >= 2,
                 pieces=self._pieces(),

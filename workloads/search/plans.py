@@ -61,7 +61,7 @@ class Work:
     overlapped: tuple[tuple[Collective, float, float], ...] = ()
     """Collectives beside a product: how long that hides them in s, and how often."""
     beside_s: float = 0.0
-    """Work on other ranks' keys, beside which those travel."""
+    """Work on other ranks' keys, beside which those travel, or its launches if longer."""
     ring: tuple[tuple[Collective, float], ...] = ()
     """Collectives that bring them."""
 
@@ -105,7 +105,7 @@ def _work(
     ring: tuple[tuple[Item, ...], tuple[Collective, ...]] = ((), ()),
     rings: int = 1,
 ) -> Work:
-    time_s = host_s = energy_j = beside_s = 0.0
+    time_s = host_s = energy_j = beside_s = launched_s = 0.0
     collectives, overlapped = [], []
     for one, count in items:
         if isinstance(one, Collective):
@@ -125,7 +125,9 @@ def _work(
     for one, count in ring[0]:
         cost = node.cost(one)  # type: ignore[arg-type]
         beside_s += cost.time_s * count
-        host_s += cost.host_s * count
+        launched_s += (
+            cost.host_s * count
+        )  # a run of its own, which cannot wait for the block's other launches
         energy_j += sum(cost.energy_j.values()) * count
     return Work(
         time_s=time_s * share,
@@ -133,7 +135,7 @@ def _work(
         energy_j=energy_j * share,
         collectives=tuple(collectives),
         overlapped=tuple(overlapped),
-        beside_s=beside_s * share,
+        beside_s=max(beside_s, launched_s) * share,
         ring=tuple((one, rings * share) for one in ring[1]),
     )
 

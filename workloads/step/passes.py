@@ -84,6 +84,7 @@ class Passes:
         )
         self._cross, self._encoder = _retrieval(config, share, overlap_tensor=overlap_tensor)
         self._known: dict[tuple[StagePart, Pass], tuple[Item, ...]] = {}
+        self._rings: dict[tuple[StagePart, Pass], tuple[tuple[Item, ...], tuple[Collective, ...]]] = {}
 
     def of(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
         """Return a part's operators in a direction; identical blocks become repeats."""
@@ -111,8 +112,12 @@ class Passes:
 
     def ring(self, part: StagePart, direction: Pass) -> tuple[tuple[Item, ...], tuple[Collective, ...]]:
         """Return a part's attention to other ranks' keys, and the traffic of one block beside it."""
-        others = self._blocks(part, direction, lambda block: block.others)
-        return others, self._block.traffic[direction] if others else ()
+        found = self._rings.get((part, direction))
+        if found is None:
+            others = self._blocks(part, direction, lambda block: block.others)
+            found = others, self._block.traffic[direction] if others else ()
+            self._rings[part, direction] = found
+        return found
 
     def _blocks(
         self, part: StagePart, direction: Pass, ways_of: Callable[[_Block], Ways]
