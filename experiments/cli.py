@@ -119,6 +119,11 @@ COMMANDS = MappingProxyType(
             "loss that a core's noise costs, predicted and executed",
             files="accuracy",
         ),
+        "accuracy encoder": Command(
+            "experiments.accuracy.encoder:JudgeEncoder",
+            "convert a pretrained sentence encoder to cores and judge it by finding halves of texts",
+            files="encoder",
+        ),
         "accuracy front": Command(
             "experiments.accuracy.front:KnobFront", "loss against energy per token over the knobs of a core"
         ),

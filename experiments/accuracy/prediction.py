@@ -7,6 +7,10 @@ meet one element of an operand. What a core's errors have in common, a gain of 1
 sum_pq h_pq e_p e_q / 2``. Gaussian noise of one class on one product at a time gives c, differentiation g
 and h; the core's own NSR and gains, measured against exact products, then predict what executing all of it
 costs.
+
+A core with noisy products leaves second order behind: the rise of each product bends, and errors of products
+in a row raise each other's price. Both are in the loss of the model with Gaussian errors of the measured
+strengths in all products at once, which therefore is the prediction; second order stands beside it.
 """
 
 from __future__ import annotations
@@ -228,6 +232,9 @@ class Execution:
     """Measured noise-to-signal ratio by site and class, per model; sites that are exact are left out."""
     gain: tuple[Mapping[str, float], ...]
     """Measured gain by site, per model."""
+    gaussian: tuple[tuple[float, ...], ...] = ()
+    """Rise with Gaussian errors of these strengths and gains in all products at once, mean of a draw and its
+    mirror image, per model and draw; none where only second order is asked for."""
 
     @classmethod
     def of(cls, label: str, results: Iterable[Mapping[str, Any]]) -> Execution:
@@ -242,6 +249,7 @@ class Execution:
                 for one in mine
             ),
             gain=tuple(one["gain"] for one in mine),
+            gaussian=tuple(tuple(one["gaussian"]) for one in mine),
         )
 
     def product_nsr(self, product: str) -> float:
@@ -336,17 +344,27 @@ class Prediction:
             for one, nsr, gain in zip(self.calibrations, execution.nsr, execution.gain, strict=True)
         )
 
+    def expected_even(self, execution: Execution) -> tuple[float, ...]:
+        """Return the rise at the strength of a core's errors, per model; to second order if not known."""
+        if not execution.gaussian:
+            return self.predicted_even(execution)
+        return tuple(statistics.fmean(one) for one in execution.gaussian)
+
     def predicted(self, execution: Execution) -> tuple[float, ...]:
-        """Return the rise that the law gives for an arithmetic's measured errors, per model."""
+        """Return the rise in all that an arithmetic's measured errors are expected to cost, per model."""
         return tuple(
             even + one.by_gain(gain, order=1)
             for even, one, gain in zip(
-                self.predicted_even(execution), self.calibrations, execution.gain, strict=True
+                self.expected_even(execution), self.calibrations, execution.gain, strict=True
             )
         )
 
     def residual(self, execution: Execution) -> float:
         """Return the mean predicted rise by the errors' variance over the executed one, minus one."""
+        return statistics.fmean(self.expected_even(execution)) / statistics.fmean(execution.even) - 1.0
+
+    def second_order_residual(self, execution: Execution) -> float:
+        """Return the same of the prediction to second order, one coefficient for each product and class."""
         return statistics.fmean(self.predicted_even(execution)) / statistics.fmean(execution.even) - 1.0
 
     def residual_error(self, execution: Execution) -> float:
@@ -357,12 +375,15 @@ class Prediction:
         Rounding errs alike in every draw, weights above all: only models are draws of it. So draws alone
         would tell too small an error. Few models give it roughly: of three, to a half.
         """
-        even, executed = self.predicted_even(execution), statistics.fmean(execution.even)
+        even, executed = self.expected_even(execution), statistics.fmean(execution.even)
         misses = [one - other for one, other in zip(even, execution.even, strict=True)]
         over_models = abs(standard_error(misses) / executed)
         probes = math.hypot(
             *(one.by_variance_error(nsr) for one, nsr in zip(self.calibrations, execution.nsr, strict=True))
         )
+        if execution.gaussian:
+            drawn = [standard_error(one) for one in execution.gaussian]
+            probes = math.hypot(*(one for one in drawn if math.isfinite(one)))
         predicted = statistics.fmean(even)
         relative = math.hypot(execution.even_error / executed, probes / len(self.calibrations) / predicted)
         over_draws = relative * abs(1.0 + self.residual(execution))
@@ -435,12 +456,14 @@ class Prediction:
                     "predicted": list(self.predicted(one)),
                     "executed": list(one.rises),
                     "executed_standard_error": one.rise_error,
-                    "predicted_by_variance": list(self.predicted_even(one)),
+                    "predicted_by_variance": list(self.expected_even(one)),
+                    "predicted_to_second_order": list(self.predicted_even(one)),
                     "executed_by_variance": list(one.even),
                     "executed_draws": [list(draws) for draws in one.drawn],
                     "mirrored_draws": [list(draws) for draws in one.mirrored],
                     "residual": self.residual(one),
                     "residual_standard_error": self.residual_error(one),
+                    "residual_to_second_order": self.second_order_residual(one),
                     "residual_of_white_errors": self.white_residual(one),
                 }
                 for one in self.executions
@@ -540,15 +563,28 @@ class Bench:
             gain.append({name: one.meter.gain for name, one in plain.items()})
             images = {name: MirroredProducts(one.errors) for name, one in plain.items()}
             mirrored.append(self.loss(dict(images), draw) - clean)
+        strength = {
+            name: {one: math.fsum(draw[name][one] for draw in nsr) / pairs for one in ErrorClass}
+            for name in names
+        }
+        gains = {name: math.fsum(draw[name] for draw in gain) / pairs for name in names}
         return {
             "drawn": drawn,
             "mirrored": mirrored,
-            "nsr": {
-                name: {one: math.fsum(draw[name][one] for draw in nsr) / pairs for one in ErrorClass}
-                for name in names
-            },
-            "gain": {name: math.fsum(draw[name] for draw in gain) / pairs for name in names},
+            "nsr": strength,
+            "gain": gains,
+            "gaussian": self._gaussian(strength, gains, pairs),
         }
+
+    def _gaussian(
+        self, nsr: Mapping[str, Mapping[ErrorClass, float]], gain: Mapping[str, float], pairs: int
+    ) -> list[float]:
+        """Return the mean rise of each draw and its mirror image with Gaussian errors of these strengths."""
+        from workloads.training.probes import GaussianErrors  # noqa: PLC0415 - torch, only to execute
+
+        clean = self.loss({}, 0)
+        both = [{name: GaussianErrors(nsr[name], gain[name], sign) for name in nsr} for sign in (1, -1)]
+        return [math.fsum(self.loss(dict(one), draw) for one in both) / 2.0 - clean for draw in range(pairs)]
 
 
 def _chip(arithmetic: Arithmetic, draw: int) -> Arithmetic:
@@ -724,6 +760,7 @@ def _key(job: _Job, cache: TrainingCache) -> str:
         "effort": dataclasses.replace(job.effort, seeds=(job.seed,)),
         "probe_db": PROBE_DB,
         "mirror": "the very errors",
+        "gaussian": "all classes and gains at once",
         "executed": {one.label: one.identity for one in job.arithmetics},
     }
     if job.effort.model == LEARNT:

@@ -69,7 +69,7 @@ def rows(found: Prediction) -> list[dict[str, Any]]:
             "predicted_by_variance_nats": calibration.coefficient(site, name) * value,
             "all_products_predicted_nats": found.predicted(execution)[index],
             "all_products_executed_nats": execution.rises[index],
-            "all_products_predicted_by_variance_nats": found.predicted_even(execution)[index],
+            "all_products_predicted_by_variance_nats": found.expected_even(execution)[index],
             "all_products_executed_by_variance_nats": execution.even[index],
         }
         for execution in found.executions
@@ -121,7 +121,7 @@ def _lines(found: Prediction) -> list[ReportRow]:
 
     line(
         "rise by variance, predicted",
-        lambda one: f"{statistics.fmean(found.predicted_even(one)):.5f}",
+        lambda one: f"{statistics.fmean(found.expected_even(one)):.5f}",
         "nats/byte",
         section=True,
     )
@@ -136,6 +136,11 @@ def _lines(found: Prediction) -> list[ReportRow]:
             f"{PERCENT * found.residual(one):+.1f} \u00b1 {PERCENT * found.residual_error(one):.1f} %"
         ),
         f"goal {PERCENT * GOAL:.0f} %",
+    )
+    line(
+        "  to second order alone",
+        lambda one: f"{PERCENT * found.second_order_residual(one):+.1f} %",
+        "residual",
     )
     line(
         "  if errors were all drawn anew",
@@ -226,11 +231,11 @@ def _draw_products(axes: Axes, found: Prediction) -> None:
 def _draw_residual(axes: Axes, found: Prediction) -> None:
     from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - only to draw
 
-    points = [value for one in found.executions for value in (*found.predicted_even(one), *one.even)]
+    points = [value for one in found.executions for value in (*found.expected_even(one), *one.even)]
     for index, execution in enumerate(found.executions):
         y = execution.even
         axes.errorbar(
-            found.predicted_even(execution),
+            found.expected_even(execution),
             y,
             yerr=execution.even_error * math.sqrt(len(y)),
             fmt=MARKERS[index // len(PALETTE) % len(MARKERS)],

@@ -269,6 +269,34 @@ def probe(error_class: ErrorClass, nsr: float, sign: int, *, uneven: bool) -> Nu
 
 
 @dataclass(frozen=True)
+class GaussianErrors:
+    """Exact products with a gain and Gaussian errors of all classes: a core, told by their strength alone."""
+
+    nsr: Mapping[ErrorClass, float]
+    """Noise-to-signal ratio by class, dimensionless power ratios."""
+    gain: float = 1.0
+    """Of the exact product; 1 changes nothing."""
+    sign: int = 1
+    """1, or -1 for the mirror image of gain and draws."""
+
+    @torch.no_grad()
+    def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
+        """Return the product with its errors, shape [B, M, N]."""
+        exact_BMN = torch.bmm(a_BMK, b_BKN)
+        found = exact_BMN * (1.0 + self.sign * (self.gain - 1.0))
+        total = math.fsum(self.nsr.values())
+        for index, (error_class, nsr) in enumerate(self.nsr.items()):
+            if nsr > _LEAST_SHARE * total:
+                noisy = probe(error_class, nsr, self.sign, uneven=True)
+                found += noisy.matmul(a_BMK, b_BKN, mix_key(key, index)) - exact_BMN
+        return found
+
+
+_LEAST_SHARE = 1e-3
+"""Share of a product's noise below which a class of errors is left out of `GaussianErrors`."""
+
+
+@dataclass(frozen=True)
 class ScaledProducts:
     """Exact products times a gain: what an error in common does to them."""
 

@@ -74,6 +74,24 @@ def test_law_gives_its_slope_its_sum_and_its_prediction():
     assert found.residual(execution) == pytest.approx((0.28 + 7 * 0.02**2) / 0.29 - 1.0)
 
 
+def test_errors_of_the_measured_strength_replace_second_order():
+    execution = Execution(
+        label="core",
+        drawn=((0.45, 0.43),),
+        mirrored=((0.44, 0.44),),
+        nsr=({name: {ErrorClass.OUTPUT: 0.01} for name in PRODUCTS},),
+        gain=(dict.fromkeys(PRODUCTS, 1.0),),
+        gaussian=((0.42, 0.44),),
+    )
+    found = prediction(calibration(), executions=(execution,))
+    assert found.expected_even(execution) == pytest.approx((0.43,))
+    assert found.residual(execution) == pytest.approx(0.43 / 0.44 - 1.0)
+    assert found.second_order_residual(execution) == pytest.approx(0.28 / 0.44 - 1.0)
+    assert found.residual_error(execution) == pytest.approx(
+        0.43 / 0.44 * math.hypot(0.005 / 0.44, 0.01 / 0.43)
+    )
+
+
 def test_gains_that_err_alike_count_in_pairs():
     one = dataclasses.replace(calibration(), second={name: dict.fromkeys(PRODUCTS, 2.0) for name in PRODUCTS})
     assert one.by_gain(dict.fromkeys(PRODUCTS, 0.98), order=2) == pytest.approx((7 * 0.02) ** 2)

