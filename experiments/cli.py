@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -369,13 +371,26 @@ def drive(name: str, study: Study, driven: Driven) -> None:
     progress = Progress(directory=directory)
     with _reserved(directory, alone=not pictured):
         try:
-            with reporting() as progress.say:
+            with reporting() as progress.say, _stopped_by_terminating():
                 found = study.run(progress)
         except (KeyboardInterrupt, HeliographError):
             if progress.finished is not None and out is not None:
                 _write(name, document(name, study, progress.finished), progress.finished, out)
             raise
         _tell(name, study, driven, found, out)
+
+
+@contextmanager
+def _stopped_by_terminating() -> Iterator[None]:
+    """Take SIGTERM as Ctrl-C, so that a scheduler's stop keeps what is finished; in the main thread only."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _tell(name: str, study: Study, driven: Driven, found: Result, out: Path | None) -> None:

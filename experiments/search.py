@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,8 +25,10 @@ from optical.fabrics.lane_assignment import domain_demands
 from optical.fabrics.rails import OcsRails
 from optical.scheduling.topology import JobTopology, job_time, job_topology
 from simulator.collectives.demand import step_demand
+from simulator.engine.simulation import Simulation
 from simulator.errors import HeliographError, ParameterError, WorkloadError, nearest
 from simulator.fabric import CircuitPolicy
+from simulator.results.metrics import summarise
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.parallelism import default_sequence_length, parse_plan, plan_text
 from workloads.plan.plan import Plan
@@ -105,6 +108,8 @@ class Search(Result):
     """Best plans that the engine has yet to run."""
     found: list[Candidate] = field(default_factory=list)
     """Plans that the engine has run."""
+    checked: float | None = None
+    """The best plan's step on the reference engine over its step; None where that would take too long."""
 
     @property
     def winner(self) -> Candidate:
@@ -127,6 +132,8 @@ class Search(Result):
         winner = self.winner
         title = f"Best of {self.ranked:,} plans of {self.model} on {winner.system.accelerators} accelerators"
         blocks: list[Block] = [ReportTable(title, [winner.topology], winner_rows(self))]
+        if rows := next_rows(self):
+            blocks += ["", ReportTable("Why the next plan is worse", ["next less best"], rows)]
         for topology, rows in fabric_rows(self).items():
             blocks += ["", ReportTable(f"Best plans on {topology}", ["engine"], rows)]
         left_out = "; ".join(f"{many:,} {why}" for why, many in self.rejected.items() if many)
@@ -141,6 +148,8 @@ class Search(Result):
             "ranked": self.ranked,
             "rejected": self.rejected,
             "not_tried": self.unplaced,
+            "next_less_best_s": next_by_part(self),
+            "reference_over_found": self.checked,
             "found": [one.record() for one in _ranked(self)],
             "waiting": [one.record() for one in self.waiting],
         }
@@ -190,18 +199,91 @@ def search(
             )
             found.ranked += len(plans)
     many = len(found.waiting)
+    began_s = time.monotonic()
     free = "schedule" not in (choices or {})
     while found.waiting:
         one, done = found.waiting[0], many - len(found.waiting)
 
         def say(doing: str, name: str = one.topology, done: int = done) -> None:
-            progress(f"engine, {name}, {doing}", done, many)
+            left_s = (time.monotonic() - began_s) / done * (many - done) if done else 0.0
+            about = f", about {left_s:.0f} s left" if done else ""
+            progress(f"engine, {name}, {doing}{about}", done, many)
 
         best = run_candidate(one, config, found.objective, say)
         found.found.append(rescheduled(best, config, found.objective, say) if free else best)
         found.waiting.pop(0)
     if many:
         progress("plans run", many, many)
+    ran = [one for one in found.found if one.result is not None]
+    if ran:
+        found.checked = checked(min(ran, key=lambda one: one.value(found.objective)))
+
+
+MOST_CHECKED = 20_000
+"""Tasks of a step up to which the best plan is run again on the reference, in some two seconds; a choice."""
+
+
+def checked(one: Candidate) -> float | None:
+    """Return a plan's step on the reference engine, event by event on simpy, over that which was found."""
+    result = one.result
+    if result is None or len(result.graph.tasks) > MOST_CHECKED:
+        return None
+    again = Simulation(result.graph, result.system.node(), result.system.fabric).run()
+    return summarise(again, result.graph, result.system.node(), result.system.fabric).step_time_s / (
+        result.step_time_s
+    )
+
+
+def best_and_next(found: Search) -> tuple[Candidate, Candidate] | None:
+    """Return the best plan and the next one that is worse by `LEAST_TOLD` at least, if one was run."""
+    ran = [one for one in _ranked(found) if one.result is not None]
+    least = ran[0].value(found.objective) * (1.0 + LEAST_TOLD) if ran else 0.0
+    worse = [one for one in ran if one.value(found.objective) > least]
+    return (ran[0], worse[0]) if worse else None
+
+
+def next_by_part(found: Search) -> dict[str, float]:
+    """Return by how much the next plan's step is longer in each part, in s, the greatest difference first."""
+    pair = best_and_next(found)
+    results = [one.result.time_by_category_s for one in pair or () if one.result is not None]
+    if not results:
+        return {}
+    best, second = results
+    parts = {part: second.get(part, 0.0) - best.get(part, 0.0) for part in (*best, *second)}
+    return dict(sorted(parts.items(), key=lambda one: -abs(one[1])))
+
+
+LEAST_TOLD = 1e-3
+"""Parts whose difference is below this share of the step are not told; a choice."""
+
+
+def next_rows(found: Search) -> list[ReportRow]:
+    """Return the lines on why the next plan is worse: parts of the time, and the memory."""
+    pair = best_and_next(found)
+    if pair is None:
+        return []
+    time_s = pair[0].value(Objective.TIME)
+    rows = [report_row("next plan", (_short(pair[1]),), pair[1].topology)]
+    rows += [
+        report_row(part, (_signed(change_s, "s"),), f"{change_s / time_s:+.1%}")
+        for part, change_s in next_by_part(found).items()
+        if abs(change_s) >= LEAST_TOLD * time_s
+    ]
+    held = [sum(one.result.memory_bytes.values()) for one in pair if one.result is not None]
+    return [*rows, report_row("memory", (_signed(held[1] - held[0], "B"),), "fullest")]
+
+
+def _signed(change: float, unit: str) -> str:
+    return f"{'-' if change < 0 else '+'}{format_si(abs(change), unit)}"
+
+
+def binding(one: Candidate) -> str:
+    """Return what most of a plan's step goes to, with its share."""
+    if one.result is None:
+        return "not run"
+    parts = one.result.time_by_category_s
+    most = max(parts, key=lambda part: parts[part])
+    return f"{most}, {parts[most] / one.result.step_time_s:.0%} of the step"
 
 
 def topology_text(one: Candidate) -> str:
@@ -270,6 +352,12 @@ def winner_rows(found: Search) -> list[ReportRow]:
         report_row("  compute, any plan", (format_si(bound.compute_s, "s"),), "at the peak"),
         report_row("  memory, this plan", (format_si(bound.memory_s, "s"),), "the optimizer"),
         report_row("  port, this plan", (format_si(bound.port_s, "s"),), "line rate"),
+        report_row("most time", (binding(winner),), "as it ran"),
+        report_row(
+            "run again",
+            ("too long for it" if found.checked is None else f"{found.checked - 1.0:+.1e}",),
+            "reference engine",
+        ),
         report_row("step over bound", (f"{time_s / bound.step_time_s:.2f}",), "ratio"),
     ]
 

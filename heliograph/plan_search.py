@@ -27,6 +27,7 @@ from simulator.fabric import PortTiming
 from simulator.results.metrics import StepBound
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import SCHEDULES
+from workloads.pipeline.schedules import GPIPE
 from workloads.plan.parallelism import default_sequence_length, plan_text
 from workloads.plan.plan import Plan
 from workloads.plan.rules import check
@@ -155,8 +156,10 @@ def rescheduled(
     folded, two copies that do not fit) are left out, and of those that save memory, each with a longer
     bubble than the one before it (Qi et al., arXiv:2405.15362), all but the first that runs.
     """
-    if one.result is None or one.plan.axes.pp == 1:
+    if one.result is None:
         return one
+    if one.plan.axes.pp == 1:
+        return _all_forward_first(one, config, objective, say, run)
     ran = [one]
     for schedule in SCHEDULES.values():
         if schedule.closed_form is not None or schedule.flows:
@@ -171,6 +174,25 @@ def rescheduled(
             continue
         ran.append(dataclasses.replace(one, plan=plan, result=result))
     return min(ran, key=lambda each: each.value(objective))
+
+
+def _all_forward_first(
+    one: Candidate, config: TransformerConfig, objective: Objective, say: Say, run: Run
+) -> Candidate:
+    """Return a candidate without stages as it is, or with all forward passes first if that is better.
+
+    Gathers and sums of every microbatch share a channel in a backward pass; forward passes in a row leave the
+    sums more room. Schedules that split backward passes are never quicker on one stage.
+    """
+    if one.plan.sharding.zero < 2 or one.plan.microbatches == 1:
+        return one
+    say(f"the same with {GPIPE}")
+    plan = one.plan.with_(schedule=GPIPE)
+    try:
+        other = dataclasses.replace(one, plan=plan, result=run(one.system, config, plan, one.placement))
+    except HeliographError:  # all microbatches' activations do not fit, most likely
+        return one
+    return min(one, other, key=lambda each: each.value(objective))
 
 
 def _moving(system: System, mode: CircuitMode | None) -> System:
@@ -456,10 +478,13 @@ class _Trials:
 
     def run(self, one: Candidate) -> None:
         """Run a plan."""
-        self.found.append(run_candidate(one, self._config, Objective.TIME, self._say, at_target))
-        if self.found[-1].result:
-            error = self.found[-1].value(Objective.TIME) / one.estimate[Objective.TIME]
+        found = run_candidate(one, self._config, Objective.TIME, self._say, at_target)
+        if found.result:
+            error = found.value(Objective.TIME) / one.estimate[Objective.TIME]
             self._errors[_kind(one)] = error
+        if one.plan.axes.pp == 1:
+            found = rescheduled(found, self._config, Objective.TIME, self._say, at_target)
+        self.found.append(found)
 
     def run_best(self, candidates: Sequence[Candidate], runs: int) -> None:
         """Run at most so many plans, as long as one promises to be faster than the best so far."""

@@ -1,6 +1,9 @@
 """The search: its estimate held to the engine, its winner to the bound and to published plans."""
 
 import dataclasses
+import json
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +18,8 @@ from experiments.search import Search, search, topologies, topology_text
 from experiments.validation.rows import read_records
 from experiments.validation.training import NEEDS, run_of
 from heliograph.plan_estimates import Objective, estimates, feasible
+from heliograph.plan_search import rescheduled
+from heliograph.report import report_text
 from heliograph.simulation import run_step
 from heliograph.systems import build_system
 from simulator.errors import HeliographError
@@ -308,3 +313,59 @@ def test_estimate_knows_unequal_chunks_launches_of_rings_and_paced_gathers(layer
     estimated_s = estimates(system, PlanPricer(config, system.node()), plans).values[Objective.TIME][0]
     ran_s = run_step(system, config, plans.plan(0)).step_time_s
     assert least < estimated_s / ran_s < 1.03
+
+
+def test_search_tells_why_the_next_plan_is_worse_and_runs_the_best_again():
+    """Parts of the difference add up to it; the reference gives the same step."""
+    found = Search(model=CONFIG.name, objective=Objective.TIME)
+    pinned = {"cp": (1,), "zero": (0,), "micro_batch": (1,), "recompute": (0,), "vpp": (1,), "schedule": (0,)}
+    search({"own": build_system("gpu_packet", accelerators=16)}, CONFIG, BASE, found=found, choices=pinned)
+    told = found.record()
+    times_s = [one["engine"]["time"] for one in told["found"]]
+    next_s = next(one for one in times_s if one > times_s[0] * 1.001)
+    assert sum(told["next_less_best_s"].values()) == pytest.approx(next_s - times_s[0], rel=1e-6)
+    assert told["reference_over_found"] == 1.0
+    text = report_text(found.report())
+    assert "Why the next plan is worse" in text
+    assert "of the step" in text
+
+
+def test_terminating_a_search_leaves_what_was_run(tmp_path, monkeypatch, capsys):
+    """SIGTERM as a scheduler sends it: the plans that the engine has run stand in the record."""
+    runs = []
+
+    def stopped(one, *rest):
+        runs.append(one)
+        if len(runs) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return rescheduled(one, *rest)
+
+    monkeypatch.setattr("experiments.search.rescheduled", stopped)
+    asked = [
+        "search",
+        "--model",
+        "gpt2",
+        "--accelerators",
+        "8",
+        "--plan",
+        "tp=2,cp=1",
+        "--out",
+        str(tmp_path),
+    ]
+    assert main(asked) == 130
+    record = json.loads((tmp_path / "search.json").read_text())
+    assert len(record["found"]) == 1
+    assert record["waiting"]
+    assert "interrupted" in capsys.readouterr().err
+
+
+def test_all_forward_first_may_be_quicker_on_one_stage():
+    """With parameters gathered and gradients summed for every microbatch, by 5 % here."""
+    system = build_system("gpu_packet", accelerators=16)
+    found = Search(model=CONFIG.name, objective=Objective.TIME)
+    pinned = {"tp": (1,), "pp": (1,), "cp": (1,), "zero": (3,), "micro_batch": (1,), "recompute": (0,)}
+    base = dataclasses.replace(BASE).with_(global_batch=64)
+    search({"own": system}, CONFIG, base, found=found, choices=pinned, top=1)
+    assert str(found.winner.plan.schedule.kind) == "gpipe"
+    usual_s = run_step(system, CONFIG, found.winner.plan.with_(schedule=SCHEDULES["1f1b"])).step_time_s
+    assert found.winner.value(Objective.TIME) < 0.97 * usual_s
