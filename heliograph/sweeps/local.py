@@ -91,8 +91,8 @@ def in_processes(work: Work, jobs: Sequence[Job], keep: Keep, wanted: Wanted, *,
         try:
             for _ in range(min(workers, len(jobs))):
                 crew.append(_started(common))
-            for worker, outcome in _served(crew, left, wanted, common):
-                _settle(worker, outcome, keep)
+            for worker in _served(crew, left, wanted, common):
+                _settle(worker, keep)
         except KeyboardInterrupt:
             sys.stderr.write(
                 f"interrupted: points at work have {GRACE_S:.0f} s to finish; Ctrl-C again stops them\n"
@@ -104,10 +104,8 @@ def in_processes(work: Work, jobs: Sequence[Job], keep: Keep, wanted: Wanted, *,
             worker.process.kill()
 
 
-def _served(
-    crew: list[_Worker], left: deque[Job], wanted: Wanted, common: bytes
-) -> Iterator[tuple[_Worker, Outcome]]:
-    """Hand out points until all are run; yield each with the worker that ran it."""
+def _served(crew: list[_Worker], left: deque[Job], wanted: Wanted, common: bytes) -> Iterator[_Worker]:
+    """Hand out points until all are run; yield each worker that has something to tell."""
     while True:
         for worker in crew:
             while worker.job is None and left:
@@ -119,14 +117,15 @@ def _served(
             return
         for ready in wait(list(busy)):
             worker = busy[ready]  # type: ignore[index]
-            yield worker, _received(worker)
+            yield worker
             if not worker.process.is_alive() and left:
                 crew[crew.index(worker)] = _started(common)
 
 
-def _settle(worker: _Worker, outcome: Outcome, keep: Keep) -> None:
+def _settle(worker: _Worker, keep: Keep) -> None:
     """Keep what became of a worker's point; Ctrl-C comes after it."""
     with ctrl_c_later():
+        outcome = _received(worker)
         job, worker.job = worker.job, None
         if job is not None:
             keep(job[0], outcome)
@@ -141,10 +140,9 @@ def _finish(crew: Sequence[_Worker], keep: Keep) -> None:
             return
         for one in ready:
             worker = busy[one]  # type: ignore[index]
-            outcome = _received(worker)
-            if worker.process.is_alive() or outcome.status is not Status.CRASHED:
-                _settle(worker, outcome, keep)
-            else:
+            if worker.process.is_alive():
+                _settle(worker, keep)
+            else:  # ended by what ended the sweep
                 worker.job = None
 
 

@@ -107,14 +107,15 @@ class Store:
         if path is not None and path.is_file() and not existing and not os.access(path, os.W_OK):
             msg = f"cannot write {path}: the file is read-only; name another with --store"
             raise HeliographError(msg)
-        try:
+        with self._told():
             self._base = sqlite3.connect(
                 ":memory:" if path is None else path, timeout=PATIENCE_S, isolation_level=None
             )
-            with self._told():
+            try:
                 self._lay_out()
-        except sqlite3.Error as error:
-            raise HeliographError(_sentence(path, error)) from error
+            except BaseException:
+                self._base.close()
+                raise
         self._columns = {row[1] for row in self._base.execute("PRAGMA table_info(points)")}
 
     def _lay_out(self) -> None:
