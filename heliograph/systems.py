@@ -37,6 +37,7 @@ from optical.cores.core import Core
 from optical.cores.sizing import LASER
 from optical.devices.named_parts import named_parts
 from optical.execution import AnalogSpec
+from simulator.checks import check_choices
 from simulator.errors import BudgetError, ParameterError
 from simulator.fabric import CircuitPolicy, Fabric
 from simulator.interfaces import ComputeUnit
@@ -92,6 +93,9 @@ class Lighting:
     target_db: float | None = None
     """Signal-to-noise ratio in place of a format's."""
 
+    def __post_init__(self) -> None:
+        check_choices(self)
+
     @property
     def wanted(self) -> str | float | None:
         """Target as `heliograph.precision.target_db` takes it; None where the laser stays as it stands."""
@@ -144,6 +148,7 @@ class System(Summary):
     """Paths of what was changed, each with its value as it was written."""
 
     def __post_init__(self) -> None:
+        check_choices(self)
         if self.photonic is not None and self.precision is not None:
             raise ParameterError(no_format(self.name, self.precision))
 

@@ -64,7 +64,7 @@ from optical.noise import (
     source_of,
 )
 from simulator.amounts import ceiling
-from simulator.checks import check_positive, check_range, check_whole
+from simulator.checks import check_choices, check_positive, check_range, check_whole
 from simulator.errors import ParameterError
 from simulator.operators import Phase, Products
 from simulator.units import SPEED_OF_LIGHT_M_PER_S, ratio_from_db
@@ -170,6 +170,7 @@ class AnalogCore(Array):
     """Digital accumulator of an output."""
 
     def __post_init__(self) -> None:
+        check_choices(self)
         check_range(self, *self.counts, low=1)
         check_whole(self, *self.counts)
         check_positive(self, "symbol_rate_hz", "laser_power_w", "adc_range_sigma")

@@ -25,7 +25,7 @@ from optical.execution import AnalogSpec, Residues, Scale
 from optical.execution.residues import Remainder, largest_mantissa, largest_residue, residue_mean_square
 from optical.noise import CalibrationCost
 from simulator.amounts import Amount, ceiling
-from simulator.checks import check_range, check_whole
+from simulator.checks import check_choices, check_range, check_whole
 from simulator.errors import ParameterError
 from simulator.operators import Phase, Products
 from simulator.units import to_si
@@ -200,6 +200,7 @@ class ResidueCore(FormattedCore):
     """Digital electronics of the format."""
 
     def __post_init__(self) -> None:
+        check_choices(self)
         check_range(self, "mantissa_bits", low=2)
         check_range(self, "parallel", low=1, high=len(self.moduli))
         check_whole(self, "mantissa_bits", "parallel")

@@ -55,7 +55,7 @@ from optical.noise import (
     elements_of,
     reading_of,
 )
-from simulator.checks import check_positive, check_range, check_whole
+from simulator.checks import check_choices, check_positive, check_range, check_whole
 from simulator.errors import LinkError, ParameterError
 from simulator.operators import Phase, Products
 from simulator.units import ratio_from_db, to_si
@@ -418,6 +418,7 @@ class PhaseResidueCore:
     """Digital electronics of the format."""
 
     def __post_init__(self) -> None:
+        check_choices(self)
         check_range(self, "mantissa_bits", low=2)
         check_whole(self, "mantissa_bits")
         largest, numbers = int(self.full_scale), math.prod(self.core.moduli)

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from simulator.checks import check_range, check_whole
+from simulator.checks import check_choices, check_range, check_whole
 from simulator.units import SPEED_OF_LIGHT_M_PER_S
 
 
@@ -114,6 +114,7 @@ class Chip:
     """Whether outputs err together by an operand's converter."""
 
     def __post_init__(self) -> None:
+        check_choices(self)
         check_range(self, "averages")
         check_whole(self, "averages")
         check_range(self, "modulator_gain", "receiver_gain", high=1.0)

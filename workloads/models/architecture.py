@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 
+from simulator.checks import check_choices
 from simulator.errors import WorkloadError
 
 
@@ -274,6 +275,7 @@ class TransformerConfig:
         return f"{type(self).__name__}({', '.join(named)})"
 
     def __post_init__(self) -> None:
+        check_choices(self)
         for size in _SIZES:
             value = getattr(self, size)
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST_SIZE:
