@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import heliograph as hg
-from heliograph.sweeps.points import StepWork, outcome_of
+from heliograph.sweeps.points import StepWork
 from heliograph.sweeps.running import Asked, Means, run_sweep
 from heliograph.sweeps.space import Axis, Space, Value
 from heliograph.sweeps.store import Outcome, Status, Store
+from heliograph.sweeps.work import outcome_of
 
 POINT_S = 0.05
 POINTS = 200

@@ -19,11 +19,12 @@ from heliograph.records import COLUMNS, SCHEMA
 from heliograph.report import ReportRow, ReportTable, format_quantity
 from heliograph.sweeps.front import Front, Searched, search_front
 from heliograph.sweeps.grid import Grid
-from heliograph.sweeps.points import STEP, StepWork, Work, code_digest, is_context, outside_digest
-from heliograph.sweeps.running import Asked, Engine, Means, axis, run_sweep, settled
+from heliograph.sweeps.points import StepWork, settled
+from heliograph.sweeps.running import Asked, Engine, Means, axis, run_sweep
 from heliograph.sweeps.space import Range, Space, Value, values_in
 from heliograph.sweeps.store import Status, Store, Told
 from heliograph.sweeps.study_file import Optimise, StudyFile, read_study
+from heliograph.sweeps.work import STEP, Reader, Work, code_digest, is_context, outside_digest
 from simulator.errors import ParameterError, nearest
 from simulator.parameter_tree import parse_assignment
 from simulator.units import dimension_of
@@ -412,6 +413,11 @@ class StudyWork:
         """Return what runs a point; a study keeps nothing from one to the next, however many there are."""
         del expected
         return self._run
+
+    def reader(self, name: str) -> Reader | None:
+        """Return None: numbers of a study are read by itself."""
+        del name
+        return None
 
     def about(self, inputs: Mapping[str, Value]) -> Mapping[str, Any]:
         """Return the columns of a point without a result."""

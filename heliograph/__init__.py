@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from heliograph.comparison import Comparison, compare
     from heliograph.registry import register_core, register_fabric, register_model, register_schedule
     from heliograph.simulation import StepResult, simulate
-    from heliograph.sweeps import Grid, sweep
+    from heliograph.sweeps.grid import Grid
+    from heliograph.sweeps.points import sweep
     from heliograph.systems import System, system
     from heliograph.workload import model, plan
     from optical.conversion.convert import convert
@@ -43,7 +44,7 @@ _HOMES = {
     "register_schedule": "heliograph.registry",
     "show": "heliograph.catalogue",
     "simulate": "heliograph.simulation",
-    "sweep": "heliograph.sweeps.running",
+    "sweep": "heliograph.sweeps.points",
     "system": "heliograph.systems",
 }
 """Module of each name; none of them has the name of a module of this package."""

@@ -188,7 +188,7 @@ def placed_share(machine: int, job: int, hosts: HostReliability, splicing: Splic
         What may take their place. Jobs of parts of a cube are placed on hosts within it.
     """
     units, needed = machine // hosts.accelerators, -(-job // hosts.accelerators)
-    cube = TPU_V4.nodes_per_cube // hosts.accelerators
+    cube = max(1, TPU_V4.nodes_per_cube // hosts.accelerators)  # a host of several cubes fails as one
     match splicing:
         case Splicing.HOST:
             return spliced_share(units, needed, hosts.availability)

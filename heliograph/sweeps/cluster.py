@@ -20,9 +20,9 @@ from typing import Any
 
 from heliograph.processes import ctrl_c_later
 from heliograph.sweeps.local import Job, Keep, Wanted
-from heliograph.sweeps.points import Work, code_digest, outcome_of
 from heliograph.sweeps.space import Value
 from heliograph.sweeps.store import Outcome, Status
+from heliograph.sweeps.work import Work, code_digest, outcome_of
 from simulator.errors import HeliographError
 
 POINTS_AHEAD = 4
@@ -227,7 +227,7 @@ def run_point(common: bytes, inputs: Mapping[str, Value], code: str) -> Outcome 
     inputs : mapping
         Values of the point.
     code : str
-        Hash of the program that asks (`heliograph.sweeps.points.code_digest`).
+        Hash of the program that asks (`heliograph.sweeps.work.code_digest`).
     """
     if code_digest() != code:
         return _Refused(

@@ -18,11 +18,11 @@ import numpy as np
 
 from heliograph.records import COLUMNS, plain
 from heliograph.sweeps.grid import Grid
-from heliograph.sweeps.points import STEP, Work, code_digest, in_si
 from heliograph.sweeps.running import Means, Progress
 from heliograph.sweeps.space import Axis, Range, Value, condition
 from heliograph.sweeps.store import Outcome, Status, Store
 from heliograph.sweeps.study_file import Optimise
+from heliograph.sweeps.work import STEP, Work, code_digest, in_si
 from simulator.errors import HeliographError, ParameterError, nearest
 
 GENERATION = 24

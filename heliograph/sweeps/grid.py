@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from heliograph.records import COLUMNS, write_atomically
 from heliograph.report import format_quantity
 from heliograph.results import Tabular
-from heliograph.sweeps.points import STEP
 from heliograph.sweeps.space import Value
 from heliograph.sweeps.store import Status, Store
+from heliograph.sweeps.work import STEP
 from simulator.errors import HeliographError, ParameterError, nearest
 from simulator.units import dimension_of
 

@@ -15,9 +15,9 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from heliograph.processes import GRACE_S, ctrl_c_later, prepare_worker
-from heliograph.sweeps.points import Work, outcome_of
 from heliograph.sweeps.space import Value
 from heliograph.sweeps.store import Outcome, Status
+from heliograph.sweeps.work import Work, outcome_of
 from simulator.errors import HeliographError
 
 Job = tuple[str, Mapping[str, Value]]

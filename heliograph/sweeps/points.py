@@ -1,27 +1,34 @@
-"""Points of a sweep over steps: a key for each, and what a process keeps from one to the next."""
+"""Sweeps of steps: what a process keeps from one point to the next, and `heliograph.sweep`."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
-import re
-import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from heliograph._version import __version__
-from heliograph.parameters import tables
-from heliograph.plugins import MARK
-from heliograph.processes import watched
 from heliograph.records import SCHEMA, plain, row_of
 from heliograph.simulation import run_at_target, step_graph
-from heliograph.sweeps.space import Value
-from heliograph.sweeps.store import Outcome, Status
+from heliograph.sweeps.grid import Grid
+from heliograph.sweeps.running import Asked, Engine, Means, Progress, Values, axis, run_sweep
+from heliograph.sweeps.space import Space, Value, values_in, zipped
+from heliograph.sweeps.work import (
+    CHOICES,
+    MODEL,
+    PLACEMENT,
+    PLAN,
+    STEP,
+    SYSTEM,
+    Reader,
+    code_digest,
+    is_context,
+    outside_digest,
+)
 from heliograph.system_names import Options, choice_of
 from heliograph.systems import System, build_system
 from heliograph.systems import system as named_system
@@ -37,97 +44,10 @@ from workloads.plan.parallelism import plan_text
 from workloads.plan.plan import Plan
 from workloads.search.plans import PLACEMENTS
 
-CHOICES = ("accelerators", "gpu", "basis", "core", "fabric", "precision")
-"""Choices of `heliograph.system`, which are swept where the system is told by its name."""
-SYSTEM, MODEL, PLAN, PLACEMENT = "system", "model", "plan", "placement"
-"""Names of whole descriptions that are swept; with a dot behind it, the first key of a model or a plan."""
-STEP = "step"
-"""Study of one training step."""
 MOST_KEPT = 8
 """Systems, and steps, that a process keeps; a choice, some tens of MB each for the largest."""
 
 KeptT = TypeVar("KeptT")
-
-
-class Work(Protocol):
-    """What all points of a sweep have in common; goes to other processes."""
-
-    @property
-    def study(self) -> str:
-        """Name of the study."""
-        ...
-
-    def keys(self, inputs: Sequence[Mapping[str, Value]]) -> list[str]:
-        """Return a key for each point: equal exactly where everything that can move its result is equal."""
-        ...
-
-    def runner(self, expected: int) -> Callable[[Mapping[str, Value]], Mapping[str, Any]]:
-        """Return what runs a point of so many, and gives its row; ``rows`` in it is a table of several."""
-        ...
-
-    def about(self, inputs: Mapping[str, Value]) -> Mapping[str, Any]:
-        """Return the columns of a point without a result: what it is of."""
-        ...
-
-
-def outcome_of(
-    run: Callable[[Mapping[str, Value]], Mapping[str, Any]], work: Work, inputs: Mapping[str, Value]
-) -> Outcome:
-    """Return what becomes of a point, whatever it is.
-
-    Parameters
-    ----------
-    run : callable
-        What `Work.runner` returned.
-    work : Work
-        What the points have in common.
-    inputs : mapping
-        Values of the point.
-    """
-    began = time.perf_counter()
-    try:
-        done = watched(run, inputs)
-    except HeliographError as error:
-        failed = Outcome(status=Status.FAILED, error=str(error), row=work.about(inputs))
-    except Exception as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        told = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
-        failed = Outcome(status=Status.CRASHED, error=told, row=work.about(inputs))
-    else:
-        row = dict(done.result)
-        return Outcome(
-            status=Status.DONE,
-            rows=tuple(row.pop("rows", ())),
-            row=row,
-            warnings=tuple(dict.fromkeys(map(str, done.warnings))),
-            seconds=time.perf_counter() - began,
-        )
-    return dataclasses.replace(failed, seconds=time.perf_counter() - began)
-
-
-@cache
-def code_digest() -> str:
-    """Return a hash of the program's own text and of its tables, which a key holds beside the version."""
-    root = Path(__file__).resolve().parents[2]
-    digest = hashlib.sha256(__version__.encode())
-    for floor in ("simulator", "optical", "electronic", "workloads", "heliograph", "experiments"):
-        for path in sorted((root / floor).rglob("*.py")):
-            digest.update(path.read_bytes())
-        for path in sorted((root / floor).rglob("*.json")):
-            digest.update(path.read_bytes())
-    for table in tables():
-        digest.update(table.sha256.encode())
-    return digest.hexdigest()[:12]
-
-
-def outside_digest(text: object) -> str:
-    """Return text with a hash of the file that it names (``FILE.py:NAME``, ``graph:FILE``), if any."""
-    told = str(text)
-    for name in (told, f"{told.partition(MARK)[0]}.py" if MARK in told else "", told.partition("graph:")[2]):
-        path = Path(name.partition("@")[0]) if name else None
-        if path is not None and path.suffix and path.is_file():
-            return f"{told} {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}"
-    return told
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,6 +129,13 @@ class StepWork:
         """Return what runs a point and keeps what the next can use."""
         return _StepRunner(self, expected)
 
+    def reader(self, name: str) -> Reader | None:
+        """Return whole path and reader of a number; None where there is no one system, or it has no such."""
+        try:
+            return None if self.base is None else reader_of(self.base, name)
+        except ParameterError:  # a part, which is told by its name
+            return None
+
     def about(self, inputs: Mapping[str, Value]) -> Mapping[str, Any]:
         """Return the columns of a point without a result."""
         every = {**self.fixed, **inputs}
@@ -248,25 +175,13 @@ def _digest(value: object) -> str:
     return hashlib.sha256(json.dumps(plain(value), sort_keys=True).encode()).hexdigest()
 
 
-_Reader = tuple[str, Callable[[Value], Any]]
-"""Whole path of a parameter, and what reads its values."""
-
-
-def _reader(base: System | None, name: str) -> _Reader | None:
-    """Return path and reader of a parameter; None where there is no one system, or it has no such number."""
-    try:
-        return None if base is None else reader_of(base, name)
-    except ParameterError:  # a part, which is told by its name
-        return None
-
-
 class _Fragments:
     """Text of a point in its key, put together from that of its values, each resolved once."""
 
     def __init__(self, work: StepWork) -> None:
         self.work = work
         self._known: dict[tuple[str, Value], str] = {}
-        self._readers: dict[str, _Reader | None] = {}
+        self._readers: dict[str, Reader | None] = {}
         self._contexts: dict[tuple[tuple[str, Value], ...], str] = {}
         self._fixed = tuple(
             text
@@ -335,7 +250,7 @@ class _Fragments:
     def _change(self, name: str, value: Value) -> str:
         """Return the text of a changed number, by its whole path and in SI, or of a part."""
         if name not in self._readers:
-            self._readers[name] = _reader(self.work.base, name)
+            self._readers[name] = self.work.reader(name)
         known = self._readers[name]
         if known is not None:
             try:
@@ -353,15 +268,6 @@ class _Fragments:
             if isinstance(value, int | float)
             else f"{name}={outside_digest(value)}"
         )
-
-
-_CONTEXT = re.compile(rf"(?:{'|'.join((*CHOICES, SYSTEM, PLACEMENT))})$|(?:{MODEL}|{PLAN})(?:\.|$)")
-"""Names that choose model, plan or system."""
-
-
-def is_context(name: str) -> bool:
-    """Return whether a name chooses a model, a plan or a system, rather than a number of one."""
-    return _CONTEXT.match(name) is not None
 
 
 def _own_code(system: System) -> list[str]:
@@ -466,32 +372,102 @@ def _kept(known: dict[object, KeptT], key: object, make: Callable[[], KeptT]) ->
     return found
 
 
-def in_si(work: Work, inputs: Sequence[Mapping[str, Value]]) -> list[dict[str, Value | None]]:
-    """Return the values of points in SI where they are numbers of the system, else as they are."""
-    base = work.base if isinstance(work, StepWork) else None
-    readers = {name: _reader(base, name) for one in inputs[:1] for name in one if not is_context(name)}
-    known: dict[tuple[str, Value], Value | None] = {}
-    found = []
-    for one in inputs:
-        for item in one.items():
-            if item not in known:
-                known[item] = _si(readers.get(item[0]), *item)
-        found.append({name: known[name, value] for name, value in one.items()})
-    return found
+def sweep(
+    system: System | str,
+    changes: Mapping[str, Values] | None = None,
+    /,
+    *,
+    model: ModelLike,
+    plan: PlanLike | None = None,
+    zips: Sequence[Mapping[str, Sequence[Value]]] = (),
+    where: Sequence[str] = (),
+    store: str | Path | None = None,
+    workers: int = 1,
+    engine: Engine | str = Engine.PROCESSES,
+    scheduler: str | None = None,
+    retry_failed: bool = False,
+    name: str = "sweep",
+    progress: Progress = lambda label, done, total: None,
+    **numbers: Values,
+) -> Grid:
+    """Return one step at every point of a grid.
+
+    Parameters
+    ----------
+    system : System or str
+        Where the sweep starts from.
+    changes, **numbers : mapping and keywords
+        Values of each parameter or part, named as `System.with_` takes them, such as
+        ``laser_power_w=["2 mW", "20 mW"]`` or ``laser_power_w="2 mW:20 mW:10:log"``. ``model``, ``plan``,
+        ``placement`` and, with a dot before it, any size of a model and any key of a plan
+        (``{"plan.tp": [1, 2, 4]}``) may be swept as well; where the system is told by its name, so may
+        ``system``, ``accelerators``, ``gpu``, ``basis``, ``core``, ``fabric`` and ``precision``.
+    model : str, pathlib.Path, mapping or TransformerConfig
+        As `heliograph.model` takes it.
+    plan : str, mapping or Plan
+        As `heliograph.plan` takes it; without it, the one chosen for the system, for each number of
+        accelerators anew.
+    zips : sequence of mapping
+        Names that vary together, each mapping an axis of its own.
+    where : sequence of str
+        Conditions that points must meet, such as ``"plan.tp * plan.dp == 16"``.
+    store : str or pathlib.Path, optional
+        SQLite file of the points: those that it has are not run again.
+    workers : int
+        Processes; with more than one, the calling program needs ``if __name__ == "__main__":``.
+    engine : Engine or str
+        ``dask`` for workers of a Dask scheduler.
+    scheduler : str, optional
+        Its address; without it one is started on this machine.
+    retry_failed : bool
+        Whether points of the store that have no result are run again.
+    name : str
+        Name of the sweep in the store.
+    progress : callable
+        Told a label, how much is done, and how much there is.
+
+    Raises
+    ------
+    HeliographError
+        For a model, a plan or a name that is wrong at every point. What is wrong at some points only is told
+        in their rows.
+    """
+    columns: dict[str, Values] = {**(changes or {}), **numbers}
+    axes = [axis(one, _read(one, values)) for one, values in columns.items()]
+    axes += [zipped(one) for one in zips]
+    work = StepWork(system=system, model=model, plan=plan)
+    space = Space(axes=tuple(axes), where=tuple(where))
+    means = Means(
+        store=None if store is None else Path(store),
+        workers=workers,
+        engine=Engine(engine),
+        scheduler=scheduler,
+        retry_failed=retry_failed,
+    )
+    asked = Asked(name=name, work=settled(work, space), space=space, means=means)
+    grid = run_sweep(asked, progress)
+    grid.check()
+    return grid
 
 
-def _si(reader: _Reader | None, name: str, value: Value) -> Value | None:
-    if is_context(name):
-        return value
-    if reader is not None:
-        try:
-            return reader[1](value)  # type: ignore[no-any-return]
-        except ParameterError:  # a part, told by its name, or a value that fits nothing
-            return value
-    unit = name.rpartition(".")[2]
-    if isinstance(value, str) and dimension_of(unit) is not None:
-        try:
-            return quantity(unit, value)
-        except ParameterError:
-            return value
-    return value
+def _read(name: str, values: Values) -> Values:
+    return values_in(name, values) if isinstance(values, str) and not is_context(name) else values
+
+
+def settled(work: StepWork, space: Space) -> StepWork:
+    """Return the work of a sweep with the one plan of its points, where nothing that moves it is swept.
+
+    Raises
+    ------
+    HeliographError
+        For a model, plan or choice that is wrong at every point.
+    """
+    for name in space.names:
+        work.check_name(name)
+    if any(is_context(name) for name in (*space.names, *work.fixed)):
+        return work
+    config = model_of(work.model)
+    base = work.base
+    if base is None:
+        return work
+    return dataclasses.replace(work, plan=plan_of(work.plan, model=config, system=base))

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -15,13 +15,9 @@ from typing import Any
 from heliograph.records import plain
 from heliograph.sweeps.grid import Grid
 from heliograph.sweeps.local import Job, in_processes, in_this_process, usual_workers
-from heliograph.sweeps.points import StepWork, Work, code_digest, in_si, is_context
-from heliograph.sweeps.space import Axis, Range, Space, Value, values_in, zipped
+from heliograph.sweeps.space import Axis, Range, Space, Value
 from heliograph.sweeps.store import Outcome, Status, Store
-from heliograph.systems import System
-from heliograph.workload import ModelLike, PlanLike
-from heliograph.workload import model as model_of
-from heliograph.workload import plan as plan_of
+from heliograph.sweeps.work import Work, code_digest, in_si
 from simulator.errors import ParameterError
 
 Progress = Callable[[str, int, int], None]
@@ -231,104 +227,3 @@ def _duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes:02d} min"
     return f"{minutes} min {whole % 60:02d} s" if minutes else f"{whole} s"
-
-
-def sweep(
-    system: System | str,
-    changes: Mapping[str, Values] | None = None,
-    /,
-    *,
-    model: ModelLike,
-    plan: PlanLike | None = None,
-    zips: Sequence[Mapping[str, Sequence[Value]]] = (),
-    where: Sequence[str] = (),
-    store: str | Path | None = None,
-    workers: int = 1,
-    engine: Engine | str = Engine.PROCESSES,
-    scheduler: str | None = None,
-    retry_failed: bool = False,
-    name: str = "sweep",
-    progress: Progress = lambda label, done, total: None,
-    **numbers: Values,
-) -> Grid:
-    """Return one step at every point of a grid.
-
-    Parameters
-    ----------
-    system : System or str
-        Where the sweep starts from.
-    changes, **numbers : mapping and keywords
-        Values of each parameter or part, named as `System.with_` takes them, such as
-        ``laser_power_w=["2 mW", "20 mW"]`` or ``laser_power_w="2 mW:20 mW:10:log"``. ``model``, ``plan``,
-        ``placement`` and, with a dot before it, any size of a model and any key of a plan
-        (``{"plan.tp": [1, 2, 4]}``) may be swept as well; where the system is told by its name, so may
-        ``system``, ``accelerators``, ``gpu``, ``basis``, ``core``, ``fabric`` and ``precision``.
-    model : str, pathlib.Path, mapping or TransformerConfig
-        As `heliograph.model` takes it.
-    plan : str, mapping or Plan
-        As `heliograph.plan` takes it; without it, the one chosen for the system, for each number of
-        accelerators anew.
-    zips : sequence of mapping
-        Names that vary together, each mapping an axis of its own.
-    where : sequence of str
-        Conditions that points must meet, such as ``"plan.tp * plan.dp == 16"``.
-    store : str or pathlib.Path, optional
-        SQLite file of the points: those that it has are not run again.
-    workers : int
-        Processes; with more than one, the calling program needs ``if __name__ == "__main__":``.
-    engine : Engine or str
-        ``dask`` for workers of a Dask scheduler.
-    scheduler : str, optional
-        Its address; without it one is started on this machine.
-    retry_failed : bool
-        Whether points of the store that have no result are run again.
-    name : str
-        Name of the sweep in the store.
-    progress : callable
-        Told a label, how much is done, and how much there is.
-
-    Raises
-    ------
-    HeliographError
-        For a model, a plan or a name that is wrong at every point. What is wrong at some points only is told
-        in their rows.
-    """
-    columns: dict[str, Values] = {**(changes or {}), **numbers}
-    axes = [axis(one, _read(one, values)) for one, values in columns.items()]
-    axes += [zipped(one) for one in zips]
-    work = StepWork(system=system, model=model, plan=plan)
-    space = Space(axes=tuple(axes), where=tuple(where))
-    means = Means(
-        store=None if store is None else Path(store),
-        workers=workers,
-        engine=Engine(engine),
-        scheduler=scheduler,
-        retry_failed=retry_failed,
-    )
-    asked = Asked(name=name, work=settled(work, space), space=space, means=means)
-    grid = run_sweep(asked, progress)
-    grid.check()
-    return grid
-
-
-def _read(name: str, values: Values) -> Values:
-    return values_in(name, values) if isinstance(values, str) and not is_context(name) else values
-
-
-def settled(work: StepWork, space: Space) -> StepWork:
-    """Return the work of a sweep with the one plan of its points, where nothing that moves it is swept.
-
-    Raises
-    ------
-    HeliographError
-        For a model, plan or choice that is wrong at every point.
-    """
-    for name in space.names:
-        work.check_name(name)
-    if any(is_context(name) for name in (*space.names, *work.fixed)):
-        return work
-    config = model_of(work.model)
-    base = work.base
-    if base is None:
-        return work
-    return dataclasses.replace(work, plan=plan_of(work.plan, model=config, system=base))

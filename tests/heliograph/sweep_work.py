@@ -26,6 +26,9 @@ class Squares:
     def keys(self, inputs):
         return [f"square {one.get('number')}" for one in inputs]
 
+    def reader(self, name):
+        return None
+
     def about(self, inputs):
         return {"number": inputs["number"]}
 

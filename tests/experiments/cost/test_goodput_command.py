@@ -38,6 +38,12 @@ def test_larger_jobs_stop_more_often_and_keep_less():
     assert all(one.mtbf_s < one.hosts_mtbf_s for one in found[4:])
 
 
+def test_hosts_larger_than_a_cube_are_spliced_one_by_one():
+    few, many = (last("torus", f"hosts.accelerators={size}", machine=8192) for size in (64, 1024))
+    assert 0.0 < many.placed <= 1.0
+    assert many.placed != few.placed
+
+
 def test_every_number_of_the_fleet_moves_some_fabric():
     """No dead knob: each number of hosts, checkpoints and parts changes goodput or its splicing."""
     fabrics = ("rails", "ocs_rails", "torus")
