@@ -35,6 +35,9 @@ class Busy:
         """Return a key for each point."""
         return [f"busy {one.get('number')}" for one in inputs]
 
+    def reader(self, name: str) -> None:
+        """Return None: no number of a system is swept."""
+
     def about(self, inputs: Mapping[str, Value]) -> Mapping[str, Any]:
         """Return nothing."""
         return {}

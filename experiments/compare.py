@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 from experiments.hardware import Hardware, Workload
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
-from heliograph.comparison import Comparison, Request, build_systems, compare_request, reserve, write
+from heliograph.comparison import (
+    Comparison,
+    Request,
+    build_systems,
+    check_free,
+    compare_request,
+    reserve,
+    write,
+)
 from heliograph.records import new_run_directory
 from heliograph.registry import model_named
 from heliograph.report import ReportTable, format_si, report_row
@@ -183,6 +191,6 @@ class Compare(Study):
                 self.request(),
                 cache=progress.training,
                 progress=progress,
-                stepped=lambda one: reserve(one, progress.directory),
+                stepped=lambda one: (reserve if one.results else check_free)(one, progress.directory),
             )
         return Compared(comparison=comparison, detail=self.detail)

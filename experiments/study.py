@@ -7,18 +7,15 @@ computes, and the `Result` tells itself as text, as tidy rows, as pictures and a
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from experiments.options import options_of
 from heliograph import __version__
-from heliograph.records import SCHEMA, TrainingCache, canonical_json, csv_text, write_atomically
+from heliograph.records import SCHEMA, TrainingCache, canonical_json, csv_text, whole, write_atomically
 from heliograph.report import ReportTable
-from simulator.errors import HeliographError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -107,15 +104,13 @@ class Result(Protocol):
         HeliographError
             If they cannot be written.
         """
-        with _whole(directory) as aside:
+        with whole(directory, mark=f"{name}.json") as aside:
             files = [aside / f"{name}.json"]
             write_atomically(files[0], canonical_json(document, indent=1) + "\n")
             for more, rows in self.tables().items():
                 files.append(aside / f"{_named(name, more)}.csv")
                 write_atomically(files[-1], csv_text(headed(document, rows)))
             files += draw(self, aside / name)
-            for file in (*files[1:], files[0]):  # the record last: it is the mark of a run that is whole
-                file.replace(directory / file.name)
         return [directory / file.name for file in files]
 
 
@@ -135,18 +130,6 @@ class Study(Protocol):
     def default_out(self) -> Path | None:
         """Return where files go if nobody says; None writes none."""
         return None
-
-
-@contextmanager
-def _whole(directory: Path) -> Iterator[Path]:
-    """Yield a directory for files that are moved into another when all are there; it goes in any case."""
-    try:
-        aside = tempfile.TemporaryDirectory(prefix=".writing-", dir=directory)
-    except OSError as error:
-        msg = f"cannot write into {directory} ({error.strerror}); name another directory with --out"
-        raise HeliographError(msg) from error
-    with aside as name:
-        yield Path(name)
 
 
 def draw(result: Result, path: Path) -> list[Path]:

@@ -27,6 +27,7 @@ from heliograph.processes import run_all
 from heliograph.records import (
     RunWriter,
     TrainingCache,
+    check_same_run,
     configuration,
     fingerprint,
     new_run_directory,
@@ -392,7 +393,7 @@ def compare_request(
     progress : callable
         Told a label, how much is done, and how much there is.
     stepped : callable
-        Handed the comparison when all steps have run, before the training; it may raise.
+        Handed the comparison before any step has run, and when all have, before the training; it may raise.
 
     Raises
     ------
@@ -557,6 +558,8 @@ def _compared(
     HeliographError
         If no system runs the plan: the reason of the first.
     """
+    asked = Comparison(request=request, config=config, plan=plan, best={}, results=(), accuracies={})
+    stepped(asked)
     tell = _Clock(progress, len(built.systems) * (bool(request.plan) + search))
     results: dict[str, StepResult] = {}
     reasons: dict[str, HeliographError] = {}
@@ -580,13 +583,10 @@ def _compared(
     tell("steps")
     if not results:
         raise next(iter(reasons.values()))
-    found = Comparison(
-        request=request,
-        config=config,
-        plan=plan,
+    found = replace(
+        asked,
         best={name: one.alone() for name, one in best.items()},
         results=tuple(results.values()),
-        accuracies={},
         refused={**built.refused, **{name: str(error) for name, error in reasons.items()}},
     )
     stepped(found)
@@ -650,6 +650,25 @@ def reserve(comparison: Comparison, out: Path | None) -> RunWriter:
     return RunWriter(out or new_run_directory(root, name), fingerprint(_configuration(comparison)))
 
 
+def check_free(comparison: Comparison, out: Path | None) -> None:
+    """Raise an error if a directory holds a run of something else, before a search takes minutes.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        As it is asked for, without results.
+    out : pathlib.Path or None
+        The directory, if one is named.
+
+    Raises
+    ------
+    HeliographError
+        If it does.
+    """
+    if out is not None:
+        check_same_run(out, _configuration(comparison))
+
+
 def write(comparison: Comparison, out: Path | None) -> Path:
     """Write the files of a run; return its directory.
 
@@ -664,19 +683,19 @@ def write(comparison: Comparison, out: Path | None) -> Path:
         step_time_bars,
     )
 
-    writer = reserve(comparison, out)
-    directory = writer.directory
+    run = reserve(comparison, out)
     records = comparison.records()
-    writer.write_config(_configuration(comparison))
-    writer.write_table("systems.csv", comparison.rows())
-    writer.write_table("table.csv", comparison.parts())
-    step_time_bars(records, directory / "step_time.png")
-    energy_bars(records, directory / "energy.png")
-    if comparison.accuracies:
-        loss_curves(comparison.curves(), directory / "loss.png")
-    writer.write_trace(_events(comparison.results))
-    writer.write_summary(comparison.summary())
-    return directory
+    with run.whole() as writer:
+        writer.write_config(_configuration(comparison))
+        writer.write_table("systems.csv", comparison.rows())
+        writer.write_table("table.csv", comparison.parts())
+        step_time_bars(records, writer.directory / "step_time.png")
+        energy_bars(records, writer.directory / "energy.png")
+        if comparison.accuracies:
+            loss_curves(comparison.curves(), writer.directory / "loss.png")
+        writer.write_trace(_events(comparison.results))
+        writer.write_summary(comparison.summary())
+    return run.directory
 
 
 def _events(results: Sequence[StepResult]) -> list[dict[str, Any]]:

@@ -28,6 +28,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from simulator.errors import HeliographError, ParameterError, SuspectWarning
+from simulator.files import ctrl_c_later
 
 
 @contextmanager
@@ -350,19 +351,6 @@ def run_all(jobs: Sequence[Job], work: Callable[[Job], Result], keep: Callable[[
         raise
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-
-
-@contextmanager
-def ctrl_c_later() -> Iterator[None]:
-    """Hold Ctrl-C back until the end, where the system can."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def prepare_worker() -> None:

@@ -23,7 +23,8 @@ import os
 import platform
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -36,6 +37,7 @@ import numpy as np
 
 from heliograph._version import __version__
 from simulator.errors import HeliographError
+from simulator.files import ctrl_c_later
 from simulator.tables import Table
 
 SCHEMA = 2
@@ -380,12 +382,16 @@ def fingerprint(config: Mapping[str, Any]) -> str:
     return sha256_of(config)[:16]
 
 
+CONFIG, SUMMARY = "config.json", "summary.json"
+"""Files of a run: what was asked, and what came out, which is the mark of a finished one."""
+
+
 def new_run_directory(root: Path, name: str) -> Path:
     """Return ``root/name``, or the first of ``name-2``, ``name-3``... that holds no finished run."""
     safe = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)[:80].strip(".-")
     for count in range(1, 10_000):
         directory = root / (f"{safe or 'run'}-{count}" if count > 1 else safe or "run")
-        if not (directory / "summary.json").exists():
+        if not (directory / SUMMARY).exists():
             return directory
     msg = f"{root} holds 9,999 runs named '{safe}'; name another directory with --out"
     raise HeliographError(msg)
@@ -425,6 +431,66 @@ def unlock(directory: Path) -> None:
         os.close(handle)
 
 
+@contextmanager
+def whole(directory: Path, mark: str) -> Iterator[Path]:
+    """Yield a directory for files that are moved into another when all are there; else that keeps its own.
+
+    Parameters
+    ----------
+    directory : pathlib.Path
+        Where the files go; exists.
+    mark : str
+        File that says that a run is whole: it goes first of those that were there, and comes last.
+
+    Raises
+    ------
+    HeliographError
+        If the directory cannot be written.
+    """
+    try:
+        aside = tempfile.TemporaryDirectory(prefix=".writing-", dir=directory)
+    except OSError as error:
+        msg = f"cannot write into {directory} ({error.strerror}); name another directory with --out"
+        raise HeliographError(msg) from error
+    with aside as name:
+        yield Path(name)
+        files = sorted(Path(name).iterdir(), key=lambda file: (file.name == mark, file.name))
+        with ctrl_c_later():
+            (directory / mark).unlink(missing_ok=True)
+            for file in files:
+                file.replace(directory / file.name)
+
+
+def check_same_run(directory: Path, config: Mapping[str, Any]) -> None:
+    """Raise an error if a directory holds a finished run of which something else was asked.
+
+    Parameters
+    ----------
+    directory : pathlib.Path
+        Where a run is to go.
+    config : mapping
+        Its configuration so far: its systems, which are known when they have run, are not looked at.
+
+    Raises
+    ------
+    HeliographError
+        If that differs from the one that stands there.
+    """
+    try:
+        before = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return
+    asked = json.loads(canonical_json(config))
+    if (directory / SUMMARY).exists() and any(
+        before.get(key) != asked[key] for key in asked if key != "systems"
+    ):
+        raise _holds_another(directory)
+
+
+def _holds_another(directory: Path) -> HeliographError:
+    return HeliographError(f"{directory} holds another run; name another directory with --out, or remove it")
+
+
 @dataclass(frozen=True)
 class RunWriter:
     """Writes the files of one run; a finished run of another configuration is never overwritten.
@@ -445,11 +511,20 @@ class RunWriter:
     def __post_init__(self) -> None:
         make_directory(self.directory)
         lock(self.directory)
-        finished = self.directory / "summary.json"
+        finished = self.directory / SUMMARY
         if finished.exists() and _fingerprint_in(finished) != self.fingerprint:
             unlock(self.directory)
-            msg = f"{self.directory} holds another run; name another directory with --out, or remove it"
-            raise HeliographError(msg)
+            raise _holds_another(self.directory)
+
+    @contextmanager
+    def whole(self) -> Iterator[RunWriter]:
+        """Yield a writer whose files come into the directory when all are there, or not at all."""
+        with whole(self.directory, SUMMARY) as aside:
+            try:
+                yield RunWriter(aside, self.fingerprint)
+            finally:
+                unlock(aside)
+        unlock(self.directory)
 
     def write_summary(self, summary: Mapping[str, object]) -> Path:
         """Write ``summary.json``; only the field ``created`` differs between runs of one configuration.
@@ -458,13 +533,13 @@ class RunWriter:
         """
         content = {"schema": SCHEMA, "fingerprint": self.fingerprint, **plain(summary, "summary")}
         content["created"] = datetime.now(UTC).isoformat(timespec="seconds")
-        path = self._write_json("summary.json", content)
+        path = self._write_json(SUMMARY, content)
         unlock(self.directory)
         return path
 
     def write_config(self, config: Mapping[str, object]) -> Path:
         """Write ``config.json`` (see `configuration`)."""
-        return self._write_json("config.json", config)
+        return self._write_json(CONFIG, config)
 
     def write_table(self, name: str, rows: Sequence[Mapping[str, object]]) -> Path:
         """Write rows of the same columns as a CSV file."""

@@ -1,11 +1,14 @@
-"""Strict reading of users' files: one sentence with file, line and key instead of a traceback."""
+"""Strict reading of users' files, one sentence instead of a traceback; and Ctrl-C that waits for a write."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
+import signal
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -238,3 +241,16 @@ def _too_deep(path: Path) -> NoReturn:
 
 def _lowered(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:]
+
+
+@contextmanager
+def ctrl_c_later() -> Iterator[None]:
+    """Hold Ctrl-C back until the end, where the system can."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

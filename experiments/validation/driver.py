@@ -51,7 +51,7 @@ from experiments.validation.rows import (
 )
 from experiments.validation.training import NEEDS as TRAINING_COLUMNS
 from experiments.validation.training import validate_training
-from heliograph.records import canonical_json, write_atomically
+from heliograph.records import canonical_json, whole, write_atomically
 from heliograph.report import ReportRow, plain_text, prefix_of, table_text
 from heliograph.style import PALETTE, new_figure, save, styled
 from simulator.errors import HeliographError, ParameterError, nearest
@@ -280,17 +280,17 @@ def write(validation: Validation, directory: Path) -> tuple[Path, ...]:
     except OSError as error:
         msg = f"cannot make {directory} ({error.strerror}); name another directory with --out"
         raise HeliographError(msg) from error
-    record = directory / f"validate-{validation.kind}.json"
-    write_atomically(record, canonical_json(validation.record(), indent=1) + "\n")
-    written = [record]
+    name = f"validate-{validation.kind}"
     kind = KINDS.get(validation.kind)
-    for name, records in kind.beside_records.items() if kind is not None else ():
-        beside = directory / f"validate-{validation.kind}-{name}.json"
-        write_atomically(beside, canonical_json(records(validation), indent=1) + "\n")
-        written.append(beside)
-    if not validation.predicted:
-        return tuple(written)
-    return (*written, *scatter(validation, directory / f"validate-{validation.kind}"))
+    with whole(directory, mark=f"{name}.json") as aside:
+        written = [aside / f"{name}.json"]
+        write_atomically(written[0], canonical_json(validation.record(), indent=1) + "\n")
+        for more, records in kind.beside_records.items() if kind is not None else ():
+            written.append(aside / f"{name}-{more}.json")
+            write_atomically(written[-1], canonical_json(records(validation), indent=1) + "\n")
+        if validation.predicted:
+            written += scatter(validation, aside / name)
+    return tuple(directory / file.name for file in written)
 
 
 def report(validation: Validation) -> str:

@@ -18,12 +18,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from heliograph.processes import ctrl_c_later
 from heliograph.sweeps.local import Job, Keep, Wanted
 from heliograph.sweeps.space import Value
 from heliograph.sweeps.store import Outcome, Status
 from heliograph.sweeps.work import Work, code_digest, outcome_of
 from simulator.errors import HeliographError
+from simulator.files import ctrl_c_later
 
 POINTS_AHEAD = 4
 """Points that wait at the scheduler for each thread of a worker; a choice."""

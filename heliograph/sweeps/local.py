@@ -14,11 +14,12 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from heliograph.processes import GRACE_S, ctrl_c_later, prepare_worker
+from heliograph.processes import GRACE_S, prepare_worker
 from heliograph.sweeps.space import Value
 from heliograph.sweeps.store import Outcome, Status
 from heliograph.sweeps.work import Work, outcome_of
 from simulator.errors import HeliographError
+from simulator.files import ctrl_c_later
 
 Job = tuple[str, Mapping[str, Value]]
 """Key and values of a point."""

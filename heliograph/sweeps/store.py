@@ -20,9 +20,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from heliograph.processes import ctrl_c_later
 from heliograph.records import COLUMNS, plain
 from simulator.errors import HeliographError
+from simulator.files import ctrl_c_later
 
 LAYOUT = 1
 """Version of the tables, ``PRAGMA user_version`` of the file."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from simulator.checks import check_positive, check_range
+from simulator.checks import check_range
 from simulator.errors import ParameterError
 from simulator.tables import Table, read_table
 from simulator.topology.scale_up import BillItem
@@ -121,6 +121,8 @@ def stranded_share(works: np.ndarray, placed: Placing) -> float:
 
 RELIABILITY = Path(__file__).parents[1] / "parameters" / "reliability.csv"
 """Hosts and parts, by the items of a bill of materials."""
+LEAST_MTBF_S, MOST_MTBF_S = 1.0, 1e15
+"""Mean times between failures that make sense, seconds to tens of millions of years; a choice."""
 IN_HOST = ("scale-up", "nic")
 """Items of a bill whose failures the hosts' number counts already."""
 
@@ -144,7 +146,7 @@ class HostReliability:
 
     def __post_init__(self) -> None:
         check_range(self, "accelerators", low=1)
-        check_positive(self, "mtbf_s")
+        check_range(self, "mtbf_s", low=LEAST_MTBF_S, high=MOST_MTBF_S)
         check_range(self, "availability", high=1.0, open_low=True)
         check_range(self, "restart_s", "write_s")
 
@@ -164,7 +166,7 @@ class PartReliability:
     """Mean time between failures of one."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "mtbf_s")
+        check_range(self, "mtbf_s", low=LEAST_MTBF_S, high=MOST_MTBF_S)
 
 
 def job_mtbf_s(

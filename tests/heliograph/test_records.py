@@ -13,6 +13,7 @@ from heliograph import records
 from heliograph.records import (
     RunWriter,
     TrainingCache,
+    check_same_run,
     configuration,
     fingerprint,
     new_run_directory,
@@ -133,6 +134,35 @@ def test_a_damaged_summary_counts_as_another_run(tmp_path):
 def test_an_unfinished_run_may_be_continued(tmp_path):
     RunWriter(tmp_path, "one").write_config({})
     assert RunWriter(tmp_path, "two").directory == tmp_path
+
+
+def stopped(directory, error):
+    with RunWriter(directory, "one").whole() as writer:
+        writer.write_config({"text": "third"})
+        raise error
+
+
+def test_a_run_is_written_whole_or_not_at_all(tmp_path):
+    for text in ("first", "second"):
+        with RunWriter(tmp_path, "one").whole() as writer:
+            writer.write_config({"text": text})
+            writer.write_summary({})
+    for error in (ValueError, KeyboardInterrupt):
+        with pytest.raises(error):
+            stopped(tmp_path, error)
+    assert json.loads((tmp_path / "config.json").read_text()) == {"text": "second"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "summary.json"]
+
+
+def test_another_run_is_known_before_its_systems_have_run(tmp_path):
+    asked = {"arguments": {"model": "gpt2"}, "systems": {}}
+    check_same_run(tmp_path / "none", asked)
+    with RunWriter(tmp_path, "one").whole() as writer:
+        writer.write_config({**asked, "systems": {"gpu": {"tdp_w": 700.0}}})
+        writer.write_summary({})
+    check_same_run(tmp_path, asked)
+    with pytest.raises(HeliographError, match="holds another run; name another directory"):
+        check_same_run(tmp_path, {**asked, "arguments": {"model": "gpt3"}})
 
 
 def test_a_new_run_takes_the_next_free_name(tmp_path):

@@ -85,6 +85,8 @@ def test_files_hold_the_points(capsys, tmp_path):
         (("--fabric", "railz"), "no fabric 'railz'"),
         (("--machine", "12"), "whole hosts of 8"),
         (("--set", "hosts.availability=2"), "availability"),
+        (("--set", "hosts.mtbf_s=inf"), "mtbf_s must be finite"),
+        (("--set", "hosts.mtbf_s=5e-324"), "mtbf_s must be at least 1"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(capsys, arguments, message):
