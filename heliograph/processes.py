@@ -15,6 +15,7 @@ import pickle
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed, wait
@@ -35,7 +36,7 @@ from simulator.files import ctrl_c_later
 def reporting() -> Iterator[Callable[[str, int, int], None]]:
     """Yield a function that is told what is done: label, number done, number in all."""
     if not sys.stderr.isatty():
-        yield _line
+        yield _Lines()
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
@@ -47,9 +48,24 @@ def reporting() -> Iterator[Callable[[str, int, int], None]]:
         yield show
 
 
-def _line(label: str, done: int, total: int) -> None:
-    sys.stderr.write(f"{label}: {done} of {total}\n")
-    sys.stderr.flush()
+class _Lines:
+    """Progress as lines of a log: one where more is done than before, and not oftener than is read."""
+
+    def __init__(self) -> None:
+        self._told: tuple[int, int] | None = None
+        self._next_s = 0.0
+
+    def __call__(self, label: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if (done, total) == self._told or (now < self._next_s and done < total):
+            return
+        self._told, self._next_s = (done, total), now + LINE_EVERY_S
+        sys.stderr.write(f"{label}: {done} of {total}\n")
+        sys.stderr.flush()
+
+
+LINE_EVERY_S = 2.0
+"""Time between two lines of progress where there is no terminal; a choice."""
 
 
 Job = TypeVar("Job")

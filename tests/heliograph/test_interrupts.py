@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from experiments.__main__ import main
-from heliograph.processes import GRACE_S
+from heliograph.processes import GRACE_S, LINE_EVERY_S, reporting
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
@@ -82,3 +82,14 @@ def test_ctrl_c_while_a_command_starts_ends_it_with_a_sentence(monkeypatch, caps
     monkeypatch.setattr(sys, "meta_path", [Pressing, *sys.meta_path])
     assert main(["list", "systems"]) == 130
     assert capsys.readouterr().err == "heliograph: interrupted; what is finished is kept\n"
+
+
+def test_progress_of_a_log_is_a_line_for_what_is_done_and_seldom(monkeypatch, capsys):
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    with reporting() as say:
+        for done in range(4):
+            for step in range(100):
+                say(f"{done}, step {step}", done, 3)
+            now += LINE_EVERY_S / (2.0 if done == 0 else 1.0)
+    assert [line.partition(",")[0] for line in capsys.readouterr().err.splitlines()] == ["0", "2", "3"]
