@@ -132,7 +132,8 @@ class SpreadSteps(Result):
             axes = figure.subplots()
             for place, step in enumerate(self.steps):
                 mean = step.mean_s
-                error = [[mean - step.steps_s.min()], [step.steps_s.max() - mean]]
+                below_s, above_s = mean - step.steps_s.min(), step.steps_s.max() - mean
+                error = [[max(0.0, below_s)], [max(0.0, above_s)]]  # a mean of equals may round off them
                 axes.barh(
                     place, mean, xerr=error, height=0.62, color=PALETTE[0], ecolor=PALETTE[5], capsize=2.5
                 )

@@ -179,11 +179,11 @@ def test_commands_list_show_and_run_fabrics(capsys):
 def test_every_exchange_of_experts_pays_for_its_own_turns(capsys, monkeypatch):
     """Four exchanges a layer of 32, each in two turns of four lanes; eight lanes stand still.
 
-    Nodes that passed on would spare the turns, so that they must not here.
+    Nodes that passed on would spare the turns, so that they must not here; and all ports turn alike.
     """
     monkeypatch.setattr("simulator.collectives.traffic.forwarded_rounds", lambda *_, **__: ())
     asked = ["step", "--system", "gpu_ocs", "--model", "mixtral-8x7b", "--json"]
-    asked += ["--plan", "tp=8,ep=8,dp=8,global_batch=8,sequence_length=1024"]
+    asked += ["--plan", "tp=8,ep=8,dp=8,global_batch=8,sequence_length=1024", "--set", "switch_tail=1"]
     found = {}
     for lanes in (4, 8):
         assert main([*asked, "--set", f"lanes={lanes}", "--set", "fabric.policy=per-axis"]) == 0

@@ -364,10 +364,10 @@ def test_a_core_that_is_not_there_is_an_error(name, core, message):
 
 
 def test_uneven_exchanges_of_many_experts_turn_in_the_loop():
-    # 64 ranks of experts have circuits for four peers: 2,822 turns, which once took a minute and more.
-    plan = "pp=4,dp=64,ep=64,global_batch=256,sequence_length=2048,zero=1,recompute=full,expert_affinity=3"
+    # 64 ranks of experts have circuits for four peers at a time.
+    plan = "pp=4,dp=64,ep=64,global_batch=64,sequence_length=512,expert_affinity=3"
     system = build_system("gpu_ocs", accelerators=256)
     runs = StepRuns(step_graph(load_model("deepseek-v3"), parse_plan(plan)))
     trace = runs.run(system.node(), system.fabric.with_policy(CircuitPolicy.PER_AXIS))
     assert not runs.why_reference
-    assert trace.reconfigurations > 2_000
+    assert trace.reconfigurations > 400
