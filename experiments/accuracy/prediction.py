@@ -233,8 +233,9 @@ class Execution:
     gain: tuple[Mapping[str, float], ...]
     """Measured gain by site, per model."""
     gaussian: tuple[tuple[float, ...], ...] = ()
-    """Rise with Gaussian errors of these strengths and gains in all products at once, mean of a draw and its
-    mirror image, per model and draw; none where only second order is asked for."""
+    """Rise with Gaussian errors of these strengths and the core's mean errors by size of output in all
+    products at once, mean of a draw and its mirror image, per model and draw; none where only second order
+    is known."""
 
     @classmethod
     def of(cls, label: str, results: Iterable[Mapping[str, Any]]) -> Execution:
@@ -540,8 +541,10 @@ class Bench:
         Every draw is another chip of the same design, so that the scatter of draws holds that of chips.
         """
         from workloads.training.probes import (  # noqa: PLC0415 - torch, only to execute
+            GaussianErrors,
             MeasuredProducts,
             MirroredProducts,
+            Transfer,
             sites,
         )
 
@@ -555,12 +558,14 @@ class Bench:
         mirrored: list[float] = []
         nsr: list[dict[str, dict[ErrorClass, float]]] = []
         gain: list[dict[str, float]] = []
+        transfers: dict[str, Transfer] = {name: Transfer() for name in names}
         for draw in range(pairs):
             numerics = products_of(_chip(arithmetic, draw)).forward
             plain = {name: MeasuredProducts(numerics) for name in names}
             drawn.append(self.loss(dict(plain), draw) - clean)
             nsr.append({name: one.meter.nsr for name, one in plain.items()})
             gain.append({name: one.meter.gain for name, one in plain.items()})
+            transfers = {name: transfers[name] + one.meter.transfer for name, one in plain.items()}
             images = {name: MirroredProducts(one.errors) for name, one in plain.items()}
             mirrored.append(self.loss(dict(images), draw) - clean)
         strength = {
@@ -573,18 +578,25 @@ class Bench:
             "mirrored": mirrored,
             "nsr": strength,
             "gain": gains,
-            "gaussian": self._gaussian(strength, gains, pairs),
+            "gaussian": self._gaussian(
+                {
+                    sign: {
+                        name: GaussianErrors.of(strength[name], gains[name], transfers[name], sign)
+                        for name in names
+                    }
+                    for sign in (1, -1)
+                },
+                pairs,
+            ),
         }
 
-    def _gaussian(
-        self, nsr: Mapping[str, Mapping[ErrorClass, float]], gain: Mapping[str, float], pairs: int
-    ) -> list[float]:
-        """Return the mean rise of each draw and its mirror image with Gaussian errors of these strengths."""
-        from workloads.training.probes import GaussianErrors  # noqa: PLC0415 - torch, only to execute
-
+    def _gaussian(self, errors: Mapping[int, Mapping[str, Numerics]], pairs: int) -> list[float]:
+        """Return the mean rise of each draw and its mirror image, of errors by their sign and site."""
         clean = self.loss({}, 0)
-        both = [{name: GaussianErrors(nsr[name], gain[name], sign) for name in nsr} for sign in (1, -1)]
-        return [math.fsum(self.loss(dict(one), draw) for one in both) / 2.0 - clean for draw in range(pairs)]
+        return [
+            math.fsum(self.loss(dict(one), draw) for one in errors.values()) / len(errors) - clean
+            for draw in range(pairs)
+        ]
 
 
 def _chip(arithmetic: Arithmetic, draw: int) -> Arithmetic:
@@ -760,7 +772,7 @@ def _key(job: _Job, cache: TrainingCache) -> str:
         "effort": dataclasses.replace(job.effort, seeds=(job.seed,)),
         "probe_db": PROBE_DB,
         "mirror": "the very errors",
-        "gaussian": "all classes and gains at once",
+        "gaussian": "all classes and mean errors at once",
         "executed": {one.label: one.identity for one in job.arithmetics},
     }
     if job.effort.model == LEARNT:

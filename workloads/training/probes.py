@@ -51,9 +51,72 @@ class SetsOperands(Protocol):
         ...
 
 
+def full_scales(a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> torch.Tensor:
+    """Return the product of the largest elements of each row of A and each column of B, shape [B, M, N]."""
+    return a_BMK.abs().amax(2, keepdim=True) * b_BKN.abs().amax(1, keepdim=True)
+
+
+@dataclass(eq=False)
+class Transfer:
+    """Mean error of a product by the size of its exact output: what clipping and saturation do. Grows.
+
+    Notes
+    -----
+    A receiver's range is a fixed share of full scale, so outputs are told apart by their size over that of
+    their row and column, in bins of a quarter of an octave. Errors that are no function of the output average
+    away.
+    """
+
+    along: torch.Tensor = field(default_factory=lambda: torch.zeros(_BINS, dtype=torch.float64))
+    """Sum of error times full scale, signed as the output, by bin."""
+    scale: torch.Tensor = field(default_factory=lambda: torch.zeros(_BINS, dtype=torch.float64))
+    """Sum of squared full scales by bin."""
+    power: float = 0.0
+    """Sum of squared exact outputs."""
+
+    def read(self, error_BMN: torch.Tensor, exact_BMN: torch.Tensor, scale_BMN: torch.Tensor) -> None:
+        """Note the errors of a product."""
+        bins = _bins(exact_BMN, scale_BMN).flatten()
+        along = (error_BMN * exact_BMN.sign() * scale_BMN).double().flatten()
+        self.along += torch.bincount(bins, along, _BINS).cpu()
+        self.scale += torch.bincount(bins, scale_BMN.square().double().flatten(), _BINS).cpu()
+        self.power += float(exact_BMN.double().square().sum())
+
+    def __add__(self, other: Transfer) -> Transfer:
+        return Transfer(self.along + other.along, self.scale + other.scale, self.power + other.power)
+
+    @property
+    def mean(self) -> torch.Tensor:
+        """Mean error over full scale by bin, signed as the output; zero where there was none."""
+        return torch.where(self.scale > 0.0, self.along / self.scale.clamp_min(1e-300), 0.0)
+
+    @property
+    def explained(self) -> float:
+        """Mean square of the error that it tells, over that of exact outputs."""
+        return float((self.mean * self.along).sum()) / self.power if self.power > 0.0 else 0.0
+
+    def of(self, exact_BMN: torch.Tensor, scale_BMN: torch.Tensor) -> torch.Tensor:
+        """Return the mean error of outputs, shape [B, M, N]."""
+        mean = self.mean.to(exact_BMN)[_bins(exact_BMN, scale_BMN)]
+        return mean * exact_BMN.sign() * scale_BMN
+
+
+_BINS, _MIDDLE, _AN_OCTAVE = 128, 80, 4.0
+"""Bins of `Transfer`, the one that begins where an output is its full scale, and bins of an octave."""
+
+
+def _bins(exact_BMN: torch.Tensor, scale_BMN: torch.Tensor) -> torch.Tensor:
+    """Return the bin of each output."""
+    size = exact_BMN.abs() / scale_BMN.clamp_min(torch.finfo(scale_BMN.dtype).tiny)
+    return (_AN_OCTAVE * size.clamp_min(1e-12).log2() + _MIDDLE).floor().long().clamp_(0, _BINS - 1)
+
+
 @dataclass(eq=False)
 class Meter:
     """Sums of a core's errors, over all products that it has seen. Grows as it measures."""
+
+    transfer: Transfer = field(default_factory=Transfer)
+    """Mean error by the size of the output."""
 
     ratios: dict[ErrorClass, list[float]] = field(default_factory=lambda: {one: [] for one in ErrorClass})
     """NSR of each product by class, its gain taken out."""
@@ -132,6 +195,7 @@ class MeasuredProducts:
         error_BMN: torch.Tensor,
     ) -> None:
         gain = 1.0
+        self.meter.transfer.read(error_BMN, exact_BMN, full_scales(a_BMK, b_BKN))
         if isinstance(self.numerics, SetsOperands):
             set_a, set_b = self.numerics.set_operands(a_BMK, b_BKN, key)
             first, second = torch.bmm(set_a - a_BMK, b_BKN), torch.bmm(a_BMK, set_b - b_BKN)
@@ -270,20 +334,41 @@ def probe(error_class: ErrorClass, nsr: float, sign: int, *, uneven: bool) -> Nu
 
 @dataclass(frozen=True)
 class GaussianErrors:
-    """Exact products with a gain and Gaussian errors of all classes: a core, told by their strength alone."""
+    """Exact products with Gaussian errors of all classes: a core, told by their strength and its transfer."""
 
     nsr: Mapping[ErrorClass, float]
     """Noise-to-signal ratio by class, dimensionless power ratios."""
-    gain: float = 1.0
-    """Of the exact product; 1 changes nothing."""
+    transfer: Transfer = field(default_factory=Transfer)
+    """Mean error by the size of the output; none if empty."""
     sign: int = 1
-    """1, or -1 for the mirror image of gain and draws."""
+    """1, or -1 for the mirror image of mean errors and draws."""
+
+    @classmethod
+    def of(
+        cls, nsr: Mapping[ErrorClass, float], gain: float, transfer: Transfer, sign: int
+    ) -> GaussianErrors:
+        """Return the errors of a core as they were measured.
+
+        Parameters
+        ----------
+        nsr : mapping of ErrorClass to float
+            Noise to signal by class, its gain taken out, as of `Meter`.
+        gain : float
+            The gain.
+        transfer : Transfer
+            Mean errors, of which all but the gain are in the noise of outputs.
+        sign : int
+            As of the class.
+        """
+        told = transfer.explained - (gain - 1.0) ** 2
+        rest = max(0.0, nsr[ErrorClass.OUTPUT] - max(0.0, told))
+        return cls({**nsr, ErrorClass.OUTPUT: rest}, transfer, sign)
 
     @torch.no_grad()
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
         """Return the product with its errors, shape [B, M, N]."""
         exact_BMN = torch.bmm(a_BMK, b_BKN)
-        found = exact_BMN * (1.0 + self.sign * (self.gain - 1.0))
+        found = exact_BMN + self.sign * self.transfer.of(exact_BMN, full_scales(a_BMK, b_BKN))
         total = math.fsum(self.nsr.values())
         for index, (error_class, nsr) in enumerate(self.nsr.items()):
             if nsr > _LEAST_SHARE * total:

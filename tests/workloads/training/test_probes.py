@@ -17,11 +17,11 @@ from workloads.training.probes import (
     GaussianErrors,
     GaussianProducts,
     MeasuredProducts,
-    Meter,
     MirroredProducts,
     OperandProducts,
     RepeatedProducts,
     ScaledProducts,
+    full_scales,
     gain_response,
     only,
     place,
@@ -66,15 +66,34 @@ def test_uneven_noise_follows_the_full_scales_of_rows():
     assert even[0] == pytest.approx(float(even[1:].mean()), rel=0.5)
 
 
-def test_gaussian_errors_have_the_gain_and_the_noise_of_each_class():
-    meter, nsr = Meter(), dict(zip(ErrorClass, (0.01, 0.03, 0.02), strict=True))
-    found = GaussianErrors(nsr, gain=0.95).matmul(A, B, 5)
-    meter.read(ErrorClass.OUTPUT, found - EXACT, EXACT)
-    assert meter.nsr[ErrorClass.OUTPUT] == pytest.approx(0.06, rel=0.15)
-    mirrored = GaussianErrors(nsr, gain=0.95, sign=-1).matmul(A, B, 5)
-    assert torch.allclose((found + mirrored) / 2.0, EXACT, atol=1e-4)
-    quiet = GaussianErrors(dict.fromkeys(ErrorClass, 0.0), gain=0.95).matmul(A, B, 5)
-    assert torch.allclose(quiet, 0.95 * EXACT)
+def test_gaussian_errors_have_the_mean_and_the_noise_that_were_measured():
+    scales = full_scales(A, B)
+    limit = 2.0 * float((EXACT / scales).abs().mean()) * scales
+
+    class Clipped:
+        def matmul(self, a_BMK, b_BKN, key):
+            return GaussianProducts(0.01).matmul(a_BMK, b_BKN, key).clamp(-limit, limit)
+
+    core = MeasuredProducts(Clipped())
+    error = core.matmul(A, B, 5) - EXACT
+    transfer, gain = core.meter.transfer, core.meter.gain
+    assert gain < 0.99
+    assert 0.0 < transfer.explained < float(error.square().sum() / EXACT.square().sum())
+    found = [
+        GaussianErrors.of(core.meter.nsr, gain, transfer, sign).matmul(A, B, 7) - EXACT for sign in (1, -1)
+    ]
+    assert torch.allclose(found[0], -found[1], atol=1e-4)
+    power = [float(one.square().sum()) for one in (found[0], error)]
+    assert power[0] == pytest.approx(power[1], rel=0.1)
+    loud = EXACT.abs() > 1.25 * limit
+    means = [float((one * EXACT.sign())[loud].mean()) for one in (found[0], error)]
+    assert means[1] < 0.0
+    assert means[0] == pytest.approx(means[1], rel=0.15)  # bins are a quarter of an octave wide
+
+
+def test_silent_errors_leave_products_exact():
+    quiet = GaussianErrors(dict.fromkeys(ErrorClass, 0.0)).matmul(A, B, 5)
+    assert torch.equal(quiet, EXACT)
 
 
 def test_meter_tells_gain_and_noise_apart():
