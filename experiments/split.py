@@ -12,7 +12,7 @@ import functools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -25,6 +25,7 @@ from electronic.formats import FORMATS
 from experiments.hardware import Hardware, Workload
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.hybrid import InputShares, Kind, PhaseShares
 from heliograph.precision import ModelProduct, matmuls_of, of_core, of_format
 from heliograph.registry import model_named
 from heliograph.report import ReportRow, ReportTable, format_si
@@ -71,6 +72,8 @@ _SITES = {
     "logits": "head",
 }
 """Product of the measured model by the last word of a model's own name for one."""
+_SPLIT_AS = {Kind.OUTPUT: "projection"}
+"""Name here of a kind that a system calls otherwise."""
 _TOGETHER = {"scores": "attention", "values": "attention"}
 """Products of one fused kernel, whose scores never leave the chip: they run on one unit."""
 _SHOWN = ("qkv", "attention", "projection", "up", "down", "head")
@@ -105,6 +108,8 @@ class Choice:
     """Time on one accelerator."""
     rise_nats: float
     """Rise of the loss by its noise, nats a byte."""
+    laser_w: float = 0.0
+    """Power of the laser; 0 on the GPU."""
 
     def cost(self, objective: Objective) -> float:
         """Return what is kept least."""
@@ -229,6 +234,8 @@ class _Way:
     priced: Mapping[MatMul, Cost]
     noise: Mapping[str, float]
     """Noise over signal by measured product."""
+    laser_w: float = 0.0
+    """Power of the laser; 0 on the GPU."""
 
 
 def _noise_by_site(delivered: Any) -> dict[str, float]:  # noqa: ANN401 - heliograph.precision.Delivered
@@ -292,6 +299,7 @@ def ways_of(system: System, config: Any, plan: Any) -> tuple[list[_Way], dict[st
                 products=products,
                 priced={product: dimmed.cost(product) for product in products},
                 noise=noise,
+                laser_w=power_w * dimmer,
             )
         )
     return ways, specs
@@ -328,6 +336,7 @@ def choices_of(ways: Iterable[_Way], *, static_w: float, accelerators: int) -> l
                     group=f"{group}{at}",
                     way=way.name,
                     light=way.light,
+                    laser_w=way.laser_w,
                     energy_j=energy_j / len(depth),
                     time_s=time[group] / len(depth) / accelerators,
                     rise_nats=math.fsum(sensitivities()[f"{kind}{at}"] * way.noise[kind] for kind in kinds),
@@ -442,7 +451,13 @@ class Splits(Result):
         rise = f"The split costs the GPT that ships {self.best.rise_nats:.2g} nats a byte."
         gpu_w, light_w = self.system.gpu.chip.tdp_w, self.system.accelerator_peak_w()
         both = f"Its accelerators hold both, {gpu_w:.0f} W of GPU and {light_w:.0f} W of light, in turns."
-        return [f"{answer} Split: {self._unit(best)}; {others}.", f"{binds} {rise}", both]
+        told = [f"{answer} Split: {self._unit(best)}; {others}.", f"{binds} {rise}", both]
+        settings = " ".join(f"--set {one}" for one in self.settings())
+        return (
+            [*told, f"As a step: heliograph step --system {self.system.name} {settings}"]
+            if settings
+            else told
+        )
 
     def _checked(self) -> list[Block]:
         if not self.executed:
@@ -465,7 +480,31 @@ class Splits(Result):
         return {
             "electronic": sorted(pattern for one in electronic for pattern in _patterns(one.group)),
             "laser": {one.group: one.way for one in self.best.whole if one.light},
+            "step": list(self.settings()),
         }
+
+    def settings(self) -> tuple[str, ...]:
+        """Return the split as ``heliograph step --set`` takes it; nothing where no product is in light.
+
+        Notes
+        -----
+        Shares of the depth are kept. A system has one laser: that of the brightest choice, so that no
+        product is noisier than it was split for. Backward products run on the GPU.
+        """
+        lit = [one for one, _ in self.best.taken if one.light]
+        if not lit:
+            return ()
+        shares: dict[str, dict[bool, float]] = defaultdict(lambda: defaultdict(float))
+        for one, share in self.best.taken:
+            shares[one.group.partition(".")[0]][one.light] += share
+        found = [f"{LASER}={max(one.laser_w for one in lit):.6g}"]
+        for kind in Kind:
+            counted = shares[_SPLIT_AS.get(kind, str(kind))]
+            whole = counted[True] + counted[False]
+            found.append(f"light.{kind}.forward={counted[True] / whole if whole else 0.0:.6g}")
+            backward = fields(PhaseShares if kind is not Kind.ATTENTION else InputShares)
+            found += [f"light.{kind}.{one.name}=0" for one in backward if one.name != str(Phase.FORWARD)]
+        return tuple(found)
 
     def record(self) -> dict[str, Any]:
         """Return everything as plain data, SI throughout."""

@@ -9,7 +9,8 @@ import pytest
 
 from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
-from experiments.split import Choice, Objective, cheapest, neighbours, sensitivities
+from experiments.split import LASER, Choice, Objective, cheapest, neighbours, sensitivities
+from heliograph.systems import build_system
 from simulator.errors import ParameterError
 
 SMALL = ("--model", "llama-3-8b", "--plan", "tp=8,dp=2,global_batch=16,sequence_length=2048")
@@ -106,6 +107,12 @@ def test_a_split_costs_no_more_than_either_unit_would_with_both_powered(capsys, 
     assert costs == sorted(costs, reverse=True)
     groups = {*record["policy"]["laser"], *(one for one in record["policy"]["electronic"])}
     assert any(group.startswith("up") for group in groups)
+    settings = dict(one.split("=") for one in record["policy"]["step"])
+    assert float(settings["light.attention.forward"]) > 0.0
+    assert float(settings["light.up.grad_input"]) == 0.0
+    hybrid = build_system(record["system"], accelerators=16, assignments=record["policy"]["step"])
+    assert hybrid.is_hybrid
+    assert hybrid.laser_power_w == pytest.approx(float(settings[LASER]))
     assert (tmp_path / "split.png").stat().st_size > 10_000
 
 

@@ -51,6 +51,10 @@ class SetsOperands(Protocol):
         ...
 
 
+_BINS, _MIDDLE, _AN_OCTAVE = 128, 80, 4.0
+"""Bins of `Transfer`, the one that begins where an output is its full scale, and bins of an octave."""
+
+
 def full_scales(a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> torch.Tensor:
     """Return the product of the largest elements of each row of A and each column of B, shape [B, M, N]."""
     return a_BMK.abs().amax(2, keepdim=True) * b_BKN.abs().amax(1, keepdim=True)
@@ -99,10 +103,6 @@ class Transfer:
         """Return the mean error of outputs, shape [B, M, N]."""
         mean = self.mean.to(exact_BMN)[_bins(exact_BMN, scale_BMN)]
         return mean * exact_BMN.sign() * scale_BMN
-
-
-_BINS, _MIDDLE, _AN_OCTAVE = 128, 80, 4.0
-"""Bins of `Transfer`, the one that begins where an output is its full scale, and bins of an octave."""
 
 
 def _bins(exact_BMN: torch.Tensor, scale_BMN: torch.Tensor) -> torch.Tensor:
