@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from experiments.pages.frame import asked, end
@@ -28,7 +29,11 @@ SHOWN = {
     "photonic_cores": "cores",
 }
 """Columns of a step that the table has, with their heads."""
-BEST = {"step_time_s": "time", "energy_per_token_j": "energy", "usd_per_million_tokens": "cost"}
+BEST = {
+    "step_time_s": "time",
+    "energy_per_token_j": "energy",
+    "usd_per_million_tokens": "cost of 10\u2076 tokens",
+}
 """Columns whose least value is told, with their names."""
 MOST_ROWS = 1_000
 """Points of the table; a choice."""
@@ -134,8 +139,13 @@ def _answers(rows: Sequence[Row], done: Sequence[Row], axes: Mapping[str, Any]) 
     for column, word in BEST.items():
         ran = [row for row in done if is_number(row.get(column))]
         if ran:
-            best = min(ran, key=lambda row, column=column: float(row[column]))  # type: ignore[misc]
-            sentences.append(f"Least {word}: {_shown(column, best[column])} at {_point(best, axes)}.")
+            ordered = sorted(ran, key=itemgetter(column))
+            best, worst = ordered[0], ordered[-1]
+            least = _shown(column, best[column])
+            if len(ran) > 1 and least == _shown(column, worst[column]):
+                sentences.append(f"All points have the same {word}: {least}.")
+            else:
+                sentences.append(f"Least {word}: {least} at {_point(best, axes)}.")
     failed = [row for row in rows if row.get("error")]
     if failed:
         sentences.append(
@@ -178,7 +188,8 @@ def _head(column: str) -> str:
 
 
 def _unit(column: str) -> str:
-    return (dimension_of(column.rpartition(".")[2]) or ("", ""))[1]
+    unit = (dimension_of(column.rpartition(".")[2]) or ("", ""))[1]
+    return f"{unit}/token" if "_per_token_" in column else unit
 
 
 def _table(rows: Sequence[Row], axes: Mapping[str, Any], shown: Mapping[str, str]) -> list[str | Sheet]:

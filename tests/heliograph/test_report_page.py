@@ -10,6 +10,7 @@ import pytest
 
 from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
+from experiments.pages import sweep as sweep_pages
 from experiments.pages.sweep import sweep_formulas
 from heliograph.catalogue import show
 from heliograph.records import COLUMNS
@@ -291,14 +292,22 @@ def test_the_page_of_a_sweep_tells_its_points_and_those_that_fail(browser, tmp_p
     words += ["--set", "laser_power_w=100 mW,400 mW", "--set", "wall_plug_efficiency=0.05,0.1,2"]
     assert main([*words, "--report", str(path)]) == 0
     browser.open(path)
-    assert "2 of 6 points have no result" in browser.run(
-        "return document.querySelector('.answer').textContent"
-    )
+    answer = browser.run("return document.querySelector('.answer').textContent")
+    assert "2 of 6 points have no result" in answer
+    assert "Least energy" in answer
+    assert "J/token)" in browser.run("return document.querySelector('svg').textContent")
     assert browser.run("return document.querySelectorAll('svg .mark').length") == 8
     browser.click("td .why")
     assert "set by the sweep" in browser.run("return document.querySelector('.unfolded').textContent")
     browser.run("for (const one of document.querySelectorAll('.why')) one.click(); return 1")
     assert browser.complaints == []
+
+
+def test_points_that_are_told_alike_have_no_best():
+    rows = [{"tdp_w": 100.0 * at, "step_time_s": 1.0 + 1e-9 * at, "energy_per_token_j": at} for at in (3, 2)]
+    time, energy, _ = sweep_pages._answers(rows, rows, {"tdp_w": ()})
+    assert time == "All points have the same time: 1.00 s."
+    assert energy == "Least energy: 2.00 J/token at tdp_w 200 W."
 
 
 @pytest.mark.parametrize("points", [5, 400])
