@@ -250,14 +250,15 @@ def brighter_laser_costs_energy_and_lowers_error(unit):
 
 
 def faster_symbols_cut_time_and_raise_error(unit):
-    """A higher symbol rate: half the time of light, the same loading, more error."""
+    """A symbol rate at which converters still keep up: less time of light, the same loading, more error."""
+    faster = 1.5
     for phase in Phase:
-        fast = replace_at(unit, "core.symbol_rate_hz", 2 * unit.core.symbol_rate_hz)
+        fast = replace_at(unit, "core.symbol_rate_hz", faster * unit.core.symbol_rate_hz)
         slow_work, fast_work = (one.core.work(THICK, one.cores) for one in (unit, fast))
         name, light_s = unit.core.name, (fast_work.light_s, slow_work.light_s)
-        assert light_s[0] == pytest.approx(light_s[1] / 2, rel=1e-12), (
-            f"{name}: twice the symbol rate takes light_s from {light_s[1]:.4g} to {light_s[0]:.4g} s, not "
-            "to half; light_s of work() is symbols over symbol_rate_hz"
+        assert light_s[0] == pytest.approx(light_s[1] / faster, rel=1e-12), (
+            f"{name}: {faster} times the symbol rate takes light_s from {light_s[1]:.4g} to {light_s[0]:.4g} "
+            "s; light_s of work() is symbols over symbol_rate_hz"
         )
         assert fast_work.programming_s == slow_work.programming_s, (
             f"{name}: the symbol rate moves programming_s"
@@ -268,7 +269,7 @@ def faster_symbols_cut_time_and_raise_error(unit):
         )
         errors = [error_variance(one.core.analog(phase)) for one in (fast, unit)]
         assert errors[0] > errors[1], (
-            f"{name}, {phase.value}: twice the symbol rate takes the error's variance from {errors[1]:.4g} "
+            f"{name}, {phase.value}: more symbols a second take the error's variance from {errors[1]:.4g} "
             f"to {errors[0]:.4g}; noise grows with the bandwidth that the budget takes"
         )
 
