@@ -130,3 +130,59 @@ def _float8(x: torch.Tensor, form: Float8, summed_dim: int | None) -> tuple[torc
     scale = (largest / LARGEST[form]).clamp_(min=torch.finfo(torch.float32).tiny)
     kind = torch.float8_e4m3fn if form is Float8.E4M3 else torch.float8_e5m2
     return (x / scale).to(kind).to(torch.float32), scale
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nvfp4Numerics:
+    """Products of a 4-bit engine: E2M1 elements in blocks of 16 along the sum, each with a scale in E4M3.
+
+    Notes
+    -----
+    A float32 scale of the tensor puts the largest scale of a block at 448. Operands round to nearest, but
+    gradients, which `stochastic` names, with a dither. Published recipes also share a scale over squares of
+    weights and rotate operands of the weights' gradient (NVIDIA, arXiv:2509.25149); both are left out. Sums
+    are float32. `electronic.formats` has the same format, executed in numpy and predicted.
+    """
+
+    stochastic: tuple[bool, bool] = (False, False)
+    """Whether the first and the second operand are rounded stochastically."""
+
+    @torch.no_grad()
+    def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
+        """Return the product, shape [B, M, N], in the type of A.
+
+        Parameters
+        ----------
+        a_BMK, b_BKN : torch.Tensor
+            Operands, shapes [B, M, K] and [B, K, N].
+        key : int
+            Source of the dithers.
+        """
+        generator = torch.Generator(a_BMK.device).manual_seed(key % 2**63)
+        a = _nvfp4(a_BMK, generator if self.stochastic[0] else None)
+        b = _nvfp4(b_BKN.mT, generator if self.stochastic[1] else None)
+        return torch.bmm(a, b.mT)
+
+
+_E2M1_LARGEST = 6.0
+_NVFP4_BLOCK = 16
+
+
+def _nvfp4(x_BRK: torch.Tensor, dither: torch.Generator | None) -> torch.Tensor:
+    """Return an operand as nvfp4 holds it, blocks along the last dimension, [B, R, K]."""
+    length = x_BRK.shape[-1]
+    x = torch.nn.functional.pad(x_BRK, (0, -length % _NVFP4_BLOCK)).unflatten(-1, (-1, _NVFP4_BLOCK))
+    largest = x.abs().amax(-1, keepdim=True)
+    unit = (largest.amax() / (_E2M1_LARGEST * LARGEST[Float8.E4M3])).clamp_(
+        min=torch.finfo(torch.float32).tiny
+    )
+    scale = (largest / _E2M1_LARGEST / unit).to(torch.float8_e4m3fn).to(torch.float32) * unit
+    size = torch.where(scale > 0.0, x.abs() / scale, 0.0).clamp_(max=_E2M1_LARGEST)
+    step = torch.where(size < 2.0, 0.5, torch.where(size < 4.0, 1.0, 2.0))
+    codes = size / step
+    if dither is None:
+        codes = codes.round()
+    else:
+        codes = (codes + torch.rand(codes.shape, generator=dither, device=codes.device)).floor()
+    held = (codes * step).clamp_(max=_E2M1_LARGEST).copysign(x) * scale
+    return held.flatten(-2)[..., :length]

@@ -18,7 +18,7 @@ from workloads.training.gpt import Gpt, GptConfig, Products
 
 _BETAS = (0.9, 0.95)
 _WEIGHT_DECAY = 0.1
-_GRADIENT_NORM = 1.0
+GRADIENT_NORM = 1.0
 """Largest norm of the whole gradient; beyond it the gradient is scaled down."""
 _TRAINING_STREAM, _VALIDATION_STREAM = 0, 1
 
@@ -157,7 +157,7 @@ def train_model(
     started = time.perf_counter()
     length = gpt_config.context
     model = Gpt(gpt_config, products, mix_key(config.seed))
-    optimizer = _optimizer(model, config.learning_rate)
+    optimizer = adamw(model, config.learning_rate)
     order = np.random.default_rng(config.seed)
     steps, losses, validation_steps, validation_losses = [], [], [], []
     for step in range(1, config.steps + 1):
@@ -166,7 +166,7 @@ def train_model(
         loss = model(tokens_BT, targets_BT, key=mix_key(config.seed, _TRAINING_STREAM, step))
         optimizer.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), _GRADIENT_NORM)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), GRADIENT_NORM)
         for group in optimizer.param_groups:
             group["lr"] = config.learning_rate * min(1.0, step / max(1, config.warmup_steps))
         optimizer.step()
@@ -226,7 +226,7 @@ def text_windows(text: np.ndarray, starts: np.ndarray, length: int) -> tuple[tor
     return tokens[:, :-1], tokens[:, 1:]
 
 
-def _optimizer(model: Gpt, learning_rate: float) -> torch.optim.AdamW:
+def adamw(model: Gpt, learning_rate: float) -> torch.optim.AdamW:
     """Return AdamW, which decays matrices but not the gains and offsets of norms."""
     parameters = list(model.parameters())
     groups = [
