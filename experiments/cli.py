@@ -136,6 +136,9 @@ COMMANDS = MappingProxyType(
         "accuracy width": Command(
             "experiments.accuracy.width:ByWidth", "noise that a transformer tolerates, by its width"
         ),
+        "accuracy law": Command(
+            "experiments.accuracy.law:FitLaw", "law of the loss that noise costs, over size, tokens and noise"
+        ),
         "accuracy learnt": Command(
             "experiments.accuracy.learnt:JudgeLearnt", "what the byte-level GPT that ships has learnt"
         ),

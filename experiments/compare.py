@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from experiments.hardware import Hardware, Workload
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.accuracy_law import told_rises
 from heliograph.comparison import (
     Comparison,
     Request,
@@ -51,6 +52,10 @@ class Compared(Result):
         blocks: list[Block] = [deciding_table(title, records, comparison.refused)]
         blocks += [one for sentence in refusals(comparison.refused) for one in (sentence, "")]
         blocks += [best_of(records), *precision_notes(records), *passed_limits(comparison)]
+        noise = {one["system"]: one["snr_db"] for one in records}
+        blocks += [
+            fill(one, LINE) for one in told_rises(comparison.config.name, comparison.config.parameters, noise)
+        ]
         if self.detail or comparison.accuracies:
             blocks.append("")
             blocks += [ReportTable("In detail", [one["system"] for one in records], comparison_rows(records))]

@@ -173,8 +173,8 @@ _TRAINED: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
     ("small GPT, loss (nats/byte)", "trained", _loss),
     ("  minus exact, same seeds", "mean, s.e.", _loss_difference),
     ("steps to loss, relative", "mean, s.e.", _steps_to_loss),
-    ("time to loss", "whole run", _time_to_loss),
-    ("energy to loss", "whole run", _energy_to_loss),
+    ("time to loss", "carried over", _time_to_loss),
+    ("energy to loss", "carried over", _energy_to_loss),
 )
 
 REDUCED = "reduction_effective_bits"

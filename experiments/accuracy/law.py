@@ -2,66 +2,82 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from experiments.study import Row
+import numpy as np
+
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.accuracy_law import (
+    COMPUTE_OPTIMAL,
+    DECIBEL,
+    RUNS,
+    Band,
+    FittedLaw,
+    Form,
+    Kind,
+    Rise,
+    Run,
+    Schedule,
+    Where,
+    fit_exact,
+    fit_with_band,
+    read_runs,
+    rises,
+)
+from heliograph.processes import run_all
+from heliograph.records import write_atomically
+from heliograph.report import ReportRow, ReportTable
+from heliograph.style import PALETTE, REFERENCE, new_figure, styled
+from simulator.errors import ParameterError
 
 if TYPE_CHECKING:
     import torch
+    from matplotlib.figure import Figure
 
     from simulator.interfaces import Numerics
     from workloads.training.gpt import GptConfig, Products
-    from workloads.training.noise_law import LawTraining
 
-DECIBEL = 10.0
-"""Decibels in a power ratio of ten."""
-
-
-class NoiseKind(StrEnum):
-    """Error of products in a run of the law."""
-
-    EXACT = "exact"
-    WHITE = "white"
-    """Gaussian, a set share of each result's mean square."""
-    NEAREST = "nearest"
-    """Operands rounded to nearest, one scale per row and column."""
-    STOCHASTIC = "stochastic"
-    """The same, rounded stochastically."""
-    FP8 = "fp8"
-    """E4M3, gradients in E5M2, one scale per tensor."""
-    NVFP4 = "nvfp4"
-    """E2M1 in blocks of 16 with scales in E4M3, gradients rounded stochastically."""
-
-
-class Where(StrEnum):
-    """Products that err."""
-
-    ALL = "all"
-    BLOCKS = "blocks"
-    """Those of blocks with weights, as in training in fp8 and nvfp4; attention and head are exact."""
+LAYERS, CONTEXT = 2, 64
+"""Layers and positions of all models of the sweep: sizes differ in width."""
+WIDTHS = (24, 40, 64, 96)
+"""Widths of the sweep; choices, as are the next three."""
+RATIOS = (5.0, 10.0, 20.0)
+"""Tokens a parameter at which runs are judged."""
+LEVELS_DB = (6.0, 12.0, 18.0, 24.0)
+"""Signal to noise of white noise, dB."""
+BITS = (4.0, 6.0)
+"""Bits to which operands are rounded."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LawJob:
-    """One run of the sweep."""
+    """One training of the sweep."""
 
     width: int
     """Width of the model."""
-    kind: NoiseKind = NoiseKind.EXACT
+    kind: Kind = Kind.EXACT
     """Error of its products."""
     level: float = 0.0
     """Signal to noise in dB of white noise; bits of rounding; else 0."""
-    where: Where = Where.ALL
+    products: Where = Where.ALL
     """Products that err."""
     seed: int = 0
-    """Of the run."""
-    longest: float = math.inf
-    """Most tokens a parameter, below those of its size."""
+    """Seed of weights, batches and draws."""
+    ratios: tuple[float, ...] = RATIOS
+    """Tokens a parameter at which it is judged."""
+
+    @property
+    def training(self) -> tuple[Any, ...]:
+        """What points of one training share, as `Run.training`."""
+        return (self.width, self.kind, self.level, self.products, self.seed)
 
     @property
     def shape(self) -> GptConfig:
@@ -70,21 +86,26 @@ class LawJob:
 
         return GptConfig(layers=LAYERS, width=self.width, heads=max(2, self.width // 32), context=CONTEXT)
 
-    @property
-    def training(self) -> LawTraining:
-        """Recipe of its training."""
-        from workloads.training.noise_law import LawTraining  # noqa: PLC0415 - torch, only to execute
 
-        ratios = tuple(one for one in SIZES[self.width] if one <= self.longest)
-        return LawTraining(tokens_per_parameter=ratios, seed=self.seed)
-
-
-LAYERS, CONTEXT = 2, 64
-"""Layers and positions of all models of the sweep: sizes differ in width."""
-SIZES: Mapping[int, tuple[float, ...]] = MappingProxyType(
-    {24: (5.0, 10.0, 20.0, 40.0), 40: (5.0, 10.0, 20.0), 64: (5.0, 10.0, 20.0), 96: (5.0, 10.0)}
-)
-"""Widths, and tokens a parameter at which runs of each are judged; the widest is held out of the fit."""
+def sweep_jobs(
+    widths: Sequence[int], levels_db: Sequence[float], ratios: tuple[float, ...], seeds: int
+) -> list[LawJob]:
+    """Return the trainings of a sweep: small models first, exact ones before those that are held to them."""
+    found = []
+    for width in sorted(widths):
+        for seed in range(seeds):
+            kinds = [(Kind.EXACT, 0.0, Where.ALL)]
+            kinds += [(Kind.WHITE, level, where) for where in Where for level in levels_db]
+            if width == min(widths):
+                kinds += [
+                    (kind, bits, Where.ALL) for bits in BITS for kind in (Kind.NEAREST, Kind.STOCHASTIC)
+                ]
+            kinds += [(Kind.FP8, 0.0, Where.BLOCKS), (Kind.NVFP4, 0.0, Where.BLOCKS)]
+            found += [
+                LawJob(width=width, kind=kind, level=level, products=where, seed=seed, ratios=ratios)
+                for kind, level, where in kinds
+            ]
+    return found
 
 
 @dataclass(frozen=True)
@@ -123,57 +144,532 @@ def products_of(job: LawJob) -> Products:
 
     phases: tuple[Numerics, Numerics, Numerics]
     match job.kind:
-        case NoiseKind.EXACT:
+        case Kind.EXACT:
             phases = (EXACT,) * 3
-        case NoiseKind.WHITE:
+        case Kind.WHITE:
             phases = (PooledNoise(nsr=10.0 ** (-job.level / DECIBEL), seed=job.seed),) * 3
-        case NoiseKind.NEAREST | NoiseKind.STOCHASTIC:
-            phases = (RoundedNumerics(job.level, job.kind is NoiseKind.STOCHASTIC),) * 3
-        case NoiseKind.FP8:
+        case Kind.NEAREST | Kind.STOCHASTIC:
+            phases = (RoundedNumerics(job.level, job.kind is Kind.STOCHASTIC),) * 3
+        case Kind.FP8:
             phases = (
                 Float8Numerics(),
                 Float8Numerics(a_format=Float8.E5M2),
                 Float8Numerics(b_format=Float8.E5M2),
             )
-        case NoiseKind.NVFP4:
+        case Kind.NVFP4:
             phases = (
                 Nvfp4Numerics(),
                 Nvfp4Numerics(stochastic=(True, False)),
                 Nvfp4Numerics(stochastic=(False, True)),
             )
     exact = Products.same(EXACT)
-    exceptions = dict.fromkeys(("scores", "values", "head"), exact) if job.where is Where.BLOCKS else {}
+    exceptions = dict.fromkeys(("scores", "values", "head"), exact) if job.products is Where.BLOCKS else {}
     forward, grad_input, grad_weight = phases
-    return Products(
-        forward=forward, grad_input=grad_input, grad_weight=grad_weight, exceptions=exceptions
-    )
+    return Products(forward=forward, grad_input=grad_input, grad_weight=grad_weight, exceptions=exceptions)
 
 
-def run_job(job: LawJob) -> list[Row]:
-    """Train one run and return a row for each number of tokens and schedule."""
+def run_job(job: LawJob) -> list[Run]:
+    """Train one run and return its losses, one for each number of tokens and schedule."""
     import torch  # noqa: PLC0415 - only to execute
 
     from workloads.training.corpora import python_source  # noqa: PLC0415 - read in the worker
-    from workloads.training.noise_law import parameters_in_products, train_points  # noqa: PLC0415 - torch
+    from workloads.training.noise_law import (  # noqa: PLC0415 - torch
+        LawTraining,
+        parameters_in_products,
+        train_points,
+    )
 
     torch.set_num_threads(1)
-    points = train_points(job.training, job.shape, products_of(job), python_source())
-    head: dict[str, Any] = {
-        "width": job.width,
-        "parameters": parameters_in_products(job.shape),
-        "kind": str(job.kind),
-        "level": job.level,
-        "products": str(job.where),
-        "seed": job.seed,
-    }
+    recipe = LawTraining(tokens_per_parameter=job.ratios, seed=job.seed)
     return [
-        head
-        | {
-            "tokens": point.tokens,
-            "tokens_per_parameter": point.tokens_per_parameter,
-            "schedule": str(point.schedule),
-            "loss": point.loss,
-            "exact_loss": point.exact_loss,
-        }
-        for point in points
+        Run(
+            width=job.width,
+            parameters=parameters_in_products(job.shape),
+            kind=job.kind,
+            level=job.level,
+            products=job.products,
+            seed=job.seed,
+            tokens=point.tokens,
+            tokens_per_parameter=point.tokens_per_parameter,
+            schedule=Schedule.DECAYED if point.decayed else Schedule.CONSTANT,
+            loss=point.loss,
+            exact_loss=point.exact_loss,
+        )
+        for point in train_points(recipe, job.shape, products_of(job), python_source())
     ]
+
+
+def train_sweep(jobs: Sequence[LawJob], path: Path, progress: Progress) -> tuple[Run, ...]:
+    """Run what a table of runs lacks of a sweep, and add it to the table as it is done.
+
+    Parameters
+    ----------
+    jobs : sequence of LawJob
+        The sweep.
+    path : pathlib.Path
+        Table, which is made if there is none.
+    progress : Progress
+        Told how many trainings are done.
+    """
+    runs = list(read_runs(path)) if path.exists() else []
+    done = {run.training for run in runs}
+    left = [job for job in jobs if job.training not in done]
+    told: list[LawJob] = []
+
+    def keep(job: LawJob, found: list[Run]) -> None:
+        runs.extend(found)
+        write_atomically(path, runs_text(runs))
+        told.append(job)
+        progress("trainings of the law", len(jobs) - len(left) + len(told), len(jobs))
+
+    run_all(left, run_job, keep)
+    return tuple(runs)
+
+
+def runs_text(runs: Iterable[Run]) -> str:
+    """Return runs as the table that `read_runs` reads."""
+    text = io.StringIO()
+    rows = [{name: str(value) for name, value in asdict(run).items()} for run in runs]
+    writer = csv.DictWriter(text, list(Run.__dataclass_fields__), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+HELD_NATS = 0.01
+"""Rise at which noise counts as tolerated, nats per prediction; a choice."""
+HELD_ERROR = 0.20
+"""Error of the law on the held-out size, as a share of the rise, that counts as held; set before the fit."""
+MLPERF = Path(__file__).parents[1] / "validation" / "reference" / "mlperf_formats.csv"
+"""Extra samples that number formats took in MLPerf Training."""
+CARRIED_TO: Mapping[str, float] = MappingProxyType({"8B": 8.03e9, "405B": 4.05e11})
+"""Parameters of the models that the law is carried to."""
+_FORMAT_LENGTH = 4096
+"""Length of the sum at which a format's noise is taken, that of the 8B model; a choice."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """Rises that one law is fitted to."""
+
+    products: Where
+    """Products that err."""
+    exactly_judged: bool = False
+    """Whether weights are judged through exact products."""
+
+    @property
+    def name(self) -> str:
+        """Short name."""
+        return f"{self.products}{', judged exactly' if self.exactly_judged else ''}"
+
+
+SERIES = (
+    Series(products=Where.ALL),
+    Series(products=Where.ALL, exactly_judged=True),
+    Series(products=Where.BLOCKS),
+)
+"""Laws that are fitted; the first is that of systems whose products are all in light."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """One law on rises that it was not fitted to."""
+
+    series: Series
+    """Rises of it."""
+    fitted: FittedLaw
+    """The law."""
+    rises: tuple[Rise, ...]
+    """All rises of the series."""
+    fitted_to: frozenset[Rise]
+    """Those that it was fitted to."""
+    width: int
+    """Width that was held out."""
+    level: float
+    """Signal to noise that was held out, dB."""
+
+    @property
+    def form(self) -> Form:
+        """Form of the law."""
+        return self.fitted.law.form
+
+    def predicted(self, one: Rise) -> float:
+        """Return what the law says of a rise, nats per byte."""
+        run = one.run
+        return self.fitted.law.rise(one.nsr, run.parameters, run.tokens / run.parameters, run.schedule)
+
+    def error(self, some: Iterable[Rise]) -> float:
+        """Return the mean error as a share of the mean rise; not a number without any."""
+        some = tuple(some)
+        if not some:
+            return math.nan
+        return sum(abs(self.predicted(one) - one.nats) for one in some) / sum(one.nats for one in some)
+
+    @property
+    def largest_size(self) -> tuple[Rise, ...]:
+        """Rises of the held-out size, the loudest noise apart."""
+        return tuple(one for one in self.rises if one.run.width == self.width and one.run.level > self.level)
+
+    @property
+    def loudest(self) -> tuple[Rise, ...]:
+        """Rises of the held-out noise, the largest size apart."""
+        return tuple(one for one in self.rises if one.run.width < self.width and one.run.level == self.level)
+
+    def row(self) -> Row:
+        """Return coefficients and errors as a row."""
+        strength, noise, constant, *others = self.fitted.law.coefficients
+        size, data = others or (math.nan, math.nan)
+        return {
+            "products": str(self.series.products),
+            "exactly_judged": self.series.exactly_judged,
+            "form": str(self.form),
+            "strength": math.exp(strength),
+            "noise_exponent": noise,
+            "size_exponent": size,
+            "tokens_per_parameter_exponent": data,
+            "constant_rate_factor": math.exp(constant),
+            "rises_fitted": len(self.fitted_to),
+            "error_fitted": self.error(self.fitted_to),
+            "error_largest_size": self.error(self.largest_size),
+            "error_loudest_noise": self.error(self.loudest),
+        } | {
+            f"needed_db_{name}_{end}": getattr(self.fitted.needed_db(HELD_NATS, parameters), end)
+            for name, parameters in CARRIED_TO.items()
+            for end in ("low", "middle", "high")
+        }
+
+
+def held_law(runs: Sequence[Run], series: Series, form: Form) -> Held:
+    """Return a law fitted to a series without its largest size and its loudest noise.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+        All runs.
+    series : Series
+        Rises to fit.
+    form : Form
+        Form of the law.
+    """
+    found = rises(runs, Kind.WHITE, series.products, exactly_judged=series.exactly_judged)
+    if not found:
+        msg = f"the table has no run with white noise on {series.products} products beside an exact twin"
+        raise ParameterError(msg)
+    width, loudest = max(run.width for run in runs), min(one.run.level for one in found)
+    chosen = [one for one in found if one.run.width < width and one.run.level > loudest]
+    exact = fit_exact([run for run in runs if run.width < width])
+    return Held(
+        series=series,
+        fitted=fit_with_band(chosen, form, exact),
+        rises=found,
+        fitted_to=frozenset(chosen),
+        width=width,
+        level=loudest,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormatCheck:
+    """Extra samples of a number format, measured in MLPerf and predicted."""
+
+    model: str
+    """Model that was trained."""
+    format: str
+    """Number format of products of blocks with weights."""
+    measured: float
+    """Extra samples, as a share."""
+    error: float
+    """Standard error of that."""
+    snr_db: float
+    """Signal to noise of the format on Gaussian operands, dB."""
+    predicted: Mapping[Form, Band]
+    """Extra samples by each form, as a share."""
+
+    def contains(self, form: Form) -> bool:
+        """Return whether the band of a form meets that of the measurement, two standard errors."""
+        band = self.predicted[form]
+        return band.low <= self.measured + 2 * self.error and band.high >= self.measured - 2 * self.error
+
+
+def format_checks(laws: Sequence[Held]) -> list[FormatCheck]:
+    """Return the number formats of MLPerf as laws of blocks' products predict them.
+
+    Notes
+    -----
+    A format counts as white noise of its own power on Gaussian operands. A rise in nats is turned into
+    samples by the slope of the measured run. An additive term counts nats per prediction, of a byte or of a
+    token.
+    """
+    from electronic.formats import format_named  # noqa: PLC0415 - only here
+    from simulator.operands.statistics import OperandKind, operands_of  # noqa: PLC0415 - only here
+
+    operands = operands_of(OperandKind.GAUSSIAN)
+    found = []
+    with MLPERF.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            precision = format_named(row["format"]).predicted(operands, _FORMAT_LENGTH)
+            parameters = float(row["parameters"])
+            slope, ratio = float(row["nats_per_extra_sample_share"]), float(row["tokens"]) / parameters
+            bands = {}
+            for law in laws:
+                rise = law.fitted.rise(precision.total, parameters, ratio)
+                bands[law.form] = Band(
+                    low=rise.low / slope, middle=rise.middle / slope, high=rise.high / slope
+                )
+            found.append(
+                FormatCheck(
+                    model=row["model"],
+                    format=row["format"],
+                    measured=float(row["extra_samples"]),
+                    error=float(row["standard_error"]),
+                    snr_db=precision.snr_db,
+                    predicted=bands,
+                )
+            )
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class LawFound(Result):
+    """The law, its errors, and what it says of larger models."""
+
+    runs: tuple[Run, ...]
+    """Trainings that it rests on."""
+    laws: tuple[Held, ...]
+    """Fits, by series and form."""
+
+    @property
+    def checks(self) -> list[FormatCheck]:
+        """Number formats of MLPerf."""
+        return format_checks([law for law in self.laws if law.series.products is Where.BLOCKS])
+
+    def report(self) -> list[Block]:
+        """Return coefficients, errors where it was not fitted, and predictions."""
+        sizes = sorted({run.parameters for run in self.runs})
+        trainings = len({run.training for run in self.runs})
+        loudest = min(one.run.level for one in self.laws[0].rises)
+        blocks: list[Block] = [
+            f"{trainings} trainings of {sizes[0] / 1e6:.2g} to {sizes[-1] / 1e6:.2g} million parameters; "
+            f"held out: {sizes[-1] / 1e6:.2g} million, and {loudest:g} dB."
+        ]
+        blocks.append(_coefficients(self.laws))
+        blocks.append(_carried(self.laws))
+        checks = self.checks
+        if checks:
+            blocks.append(_formats(checks))
+        return [*blocks, *_kinds(self.runs)]
+
+    def record(self) -> dict[str, Any]:
+        """Return fits, formats and kinds as plain data."""
+        return {"laws": [law.row() for law in self.laws], "formats": self.format_rows()}
+
+    def rows(self) -> list[Row]:
+        """Return a row for each law."""
+        return [law.row() for law in self.laws]
+
+    def format_rows(self) -> list[Row]:
+        """Return a row for each number format of MLPerf and form."""
+        return [
+            {
+                "model": one.model,
+                "format": one.format,
+                "snr_db": one.snr_db,
+                "measured": one.measured,
+                "measured_error": one.error,
+                "form": str(form),
+                "predicted": band.middle,
+                "predicted_low": band.low,
+                "predicted_high": band.high,
+                "contained": one.contains(form),
+            }
+            for one in self.checks
+            for form, band in one.predicted.items()
+        ]
+
+    def tables(self) -> dict[str, list[Row]]:
+        """Return laws, number formats, and every rise with what each form says of it."""
+        told = [
+            {
+                "products": str(law.series.products),
+                "exactly_judged": law.series.exactly_judged,
+                "form": str(law.form),
+                **{
+                    name: str(getattr(one.run, name))
+                    for name in ("width", "parameters", "tokens", "level", "seed", "schedule")
+                },
+                "rise_nats": one.nats,
+                "predicted_nats": law.predicted(one),
+                "fitted": one in law.fitted_to,
+            }
+            for law in self.laws
+            for one in law.rises
+        ]
+        return {"": self.rows(), "formats": self.format_rows(), "rises": told}
+
+    def figure(self) -> Figure:
+        """Return rises over noise, and signal to noise needed over size."""
+        return draw(self)
+
+
+def _share(value: float) -> str:
+    return "none" if math.isnan(value) else f"{value:.0%}"
+
+
+def _coefficients(laws: Sequence[Held]) -> ReportTable:
+    """Return exponents and errors of each law."""
+    heads = ["noise^p", "size^g", "(D/N)^h", "error, fitted", "largest size", "loudest noise"]
+    rows = []
+    for law in laws:
+        _, noise, _, *others = law.fitted.law.coefficients
+        size, data = (f"{one:+.2f}" for one in others) if others else ("", "")
+        errors = (law.error(law.fitted_to), law.error(law.largest_size), law.error(law.loudest))
+        values = (f"{noise:.2f}", size, data, *map(_share, errors))
+        rows.append(ReportRow(label=f"{law.series.name}: {law.form}", values=values, note=""))
+    return ReportTable("Laws, and their mean errors as shares of the rise", heads, rows)
+
+
+def _ends(band: Band) -> str:
+    return f"{band.middle:.0f} ({band.low:.0f} to {band.high:.0f})"
+
+
+def _carried(laws: Sequence[Held]) -> ReportTable:
+    """Return the signal to noise that large models need by each law."""
+    rows = [
+        ReportRow(
+            label=f"{law.series.name}: {law.form}",
+            values=tuple(_ends(law.fitted.needed_db(HELD_NATS, one)) for one in CARRIED_TO.values()),
+            note="",
+        )
+        for law in laws
+    ]
+    title = f"dB for a rise of {HELD_NATS:g} nats at {COMPUTE_OPTIMAL:g} tokens a parameter: an extrapolation"
+    return ReportTable(title, list(CARRIED_TO), rows)
+
+
+def _formats(checks: Sequence[FormatCheck]) -> ReportTable:
+    """Return extra samples of number formats, measured and predicted."""
+    forms = list(checks[0].predicted)
+    rows = []
+    for one in checks:
+        cells = [f"{one.measured:.1%} \u00b1 {one.error:.1%}"]
+        for form in forms:
+            band = one.predicted[form]
+            cells.append(
+                f"{_percent(band.low)} to {_percent(band.high)}{'' if one.contains(form) else ': missed'}"
+            )
+        rows.append(
+            ReportRow(label=f"{one.model} {one.format}", values=tuple(cells), note=f"{one.snr_db:.1f} dB")
+        )
+    return ReportTable("Extra samples of MLPerf's formats", ["measured", *map(str, forms)], rows)
+
+
+def _percent(share: float) -> str:
+    return f"{share:.2g} times" if share > 1.0 else f"{100 * share:.2g} %"
+
+
+def _kinds(runs: Sequence[Run]) -> list[Block]:
+    """Return rises of other kinds of error than white noise, mean over seeds, at the most tokens."""
+    rows = []
+    for kind, where in sorted({(run.kind, run.products) for run in runs}):
+        if kind in {Kind.EXACT, Kind.WHITE}:
+            continue
+        found = [one for one in rises(runs, kind, where) if one.run.schedule is Schedule.DECAYED]
+        for width, level in sorted({(one.run.width, one.run.level) for one in found}):
+            some = [one for one in found if (one.run.width, one.run.level) == (width, level)]
+            most = max(one.run.tokens for one in some)
+            nats = [one.nats for one in some if one.run.tokens == most]
+            name = f"{kind}{f', {level:g} bits' if level else ''} on {where}, width {width}"
+            values = (f"{np.mean(nats):+.3f}", str(len(nats)))
+            rows.append(ReportRow(label=name, values=values, note=""))
+    return (
+        [ReportTable("Rise by other kinds of error, nats per byte", ["rise", "seeds"], rows)] if rows else []
+    )
+
+
+def draw(found: LawFound) -> Figure:
+    """Draw rises over noise with the law of blocks, and signal to noise needed over size.
+
+    Parameters
+    ----------
+    found : LawFound
+        What to draw.
+    """
+    with styled():
+        figure = new_figure(3.8)
+        left, right = figure.subplots(1, 2)
+        law = next(one for one in found.laws if one.form is Form.ADDITIVE)
+        decayed = [one for one in law.rises if one.run.schedule is Schedule.DECAYED]
+        widths = sorted({one.run.width for one in decayed})
+        for index, width in enumerate(widths):
+            some = [one for one in decayed if one.run.width == width]
+            most = max(one.run.tokens_per_parameter for one in some if one.run.tokens_per_parameter <= 10.0)
+            some = [one for one in some if one.run.tokens_per_parameter == most]
+            size = some[0].run.parameters
+            text = f"{size / 1e6:.2g} million{', held out' if width == widths[-1] else ''}"
+            colour = PALETTE[index]
+            left.plot(
+                [one.run.level for one in some],
+                [one.nats for one in some],
+                "o",
+                color=colour,
+                markersize=3.5,
+                label=text,
+            )
+            grid = np.linspace(5.0, 30.0, 30)
+            line = [law.fitted.law.rise(10.0 ** (-db / DECIBEL), size, most) for db in grid]
+            left.plot(grid, line, "-", color=colour, linewidth=0.9)
+        left.axvspan(5.0, 9.0, color=PALETTE[9], alpha=0.25, linewidth=0.0)
+        left.set(
+            yscale="log", xlabel="signal to noise of all products (dB)", ylabel="rise of the loss (nats/byte)"
+        )
+        left.set_title("Rise at 10 tokens a parameter")
+        left.legend()
+        sizes = sorted({run.parameters for run in found.runs})
+        grid = np.geomspace(sizes[0], max(CARRIED_TO.values()), 40)
+        for index, one in enumerate(found.laws):
+            bands = [one.fitted.needed_db(HELD_NATS, size) for size in grid]
+            text = f"{one.series.name}: {one.form}"
+            right.plot(grid, [band.middle for band in bands], color=PALETTE[index], linewidth=0.9, label=text)
+            right.fill_between(
+                grid,
+                [band.low for band in bands],
+                [band.high for band in bands],
+                color=PALETTE[index],
+                alpha=0.15,
+                linewidth=0.0,
+            )
+        right.axvspan(sizes[0], sizes[-1], color=REFERENCE, alpha=0.2, linewidth=0.0)
+        right.set(xscale="log", xlabel="parameters", ylabel="signal to noise (dB)")
+        right.set_title(f"Needed for {HELD_NATS:g} nats (grey: trained)")
+        right.set_ylim(0.0, 90.0)
+        right.legend(fontsize="x-small")
+        return figure
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitLaw(Study):
+    """Law of loss over size, tokens and noise, fitted on a table of trainings."""
+
+    runs: Path | None = option(None, "table of trainings; the one that ships", metavar="FILE")
+    train: bool = option(False, "train what FILE lacks of the sweep first, and add it there")
+    widths: tuple[int, ...] = option(WIDTHS, "widths of models to train", commas=True)
+    levels: tuple[float, ...] = option(LEVELS_DB, "signal to noise of white noise, dB", commas=True)
+    ratios: tuple[float, ...] = option(RATIOS, "tokens a parameter", commas=True)
+    seeds: int = option(2, "trainings of each kind")
+
+    def default_out(self) -> Path:
+        """Return the usual directory."""
+        return Path("results") / "accuracy_law"
+
+    def run(self, progress: Progress) -> LawFound:
+        """Return the law, after the trainings that are asked for."""
+        if self.train and self.runs is None:
+            msg = "--train writes a table of trainings: say where by --runs FILE"
+            raise ParameterError(msg)
+        if self.train and self.runs is not None:
+            jobs = sweep_jobs(self.widths, self.levels, self.ratios, self.seeds)
+            runs = train_sweep(jobs, self.runs, progress)
+        else:
+            runs = read_runs(self.runs or RUNS)
+        laws = [held_law(runs, series, form) for series in SERIES for form in Form]
+        return LawFound(runs=runs, laws=tuple(laws))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 import torch
@@ -26,14 +25,6 @@ _POOL = 2**22
 _REFERENCE_WIDTH = 64
 """Width at which `LawTraining.learning_rate` holds; others have it over the root of their width."""
 _TRAINING_STREAM, _VALIDATION_STREAM = 0, 1
-
-
-class Schedule(StrEnum):
-    """Course of the learning rate after its rise."""
-
-    CONSTANT = "constant"
-    DECAYED = "decayed"
-    """Falls linearly to zero over the last share of the updates."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +61,8 @@ class LawPoint:
     """Tokens read."""
     tokens_per_parameter: float
     """Those asked for, over parameters."""
-    schedule: Schedule
-    """Course of the rate."""
+    decayed: bool
+    """Whether the rate fell to zero before."""
     loss: float
     """Validation loss through the run's own arithmetic, nats per byte."""
     exact_loss: float
@@ -188,12 +179,12 @@ class _Run:
         self.model.use(self.products)
         return total / count
 
-    def point(self, ratio: float, schedule: Schedule) -> LawPoint:
+    def point(self, ratio: float, *, decayed: bool) -> LawPoint:
         """Return where the run is now."""
         return LawPoint(
             tokens=self.step * self.recipe.batch * self.shape.context,
             tokens_per_parameter=ratio,
-            schedule=schedule,
+            decayed=decayed,
             loss=self.judge(self.products),
             exact_loss=self.judge(Products.same(EXACT)),
         )
@@ -235,9 +226,9 @@ def train_points(
             aside = run.branch()
             while aside.step < end:
                 aside.advance(end, end - step)
-            points.append(aside.point(ends[end], Schedule.DECAYED))
+            points.append(aside.point(ends[end], decayed=True))
         if step in ends:
-            points.append(run.point(ends[step], Schedule.CONSTANT))
+            points.append(run.point(ends[step], decayed=False))
         if on_step is not None:
             on_step(step, max(ends))
     return tuple(points)

@@ -1,0 +1,114 @@
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from experiments.accuracy.law import (
+    FitLaw,
+    LawJob,
+    RoundedNumerics,
+    Series,
+    format_checks,
+    held_law,
+    products_of,
+    run_job,
+    runs_text,
+    sweep_jobs,
+    train_sweep,
+)
+from experiments.study import Progress
+from heliograph.accuracy_law import Form, Kind, Schedule, Where, read_runs, rises
+from simulator.errors import ParameterError
+from workloads.training.noise_law import EXACT, PooledNoise
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+TINY = LawJob(width=8, ratios=(1.0,))
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    """Return the points of a model of 3,584 parameters after seven updates: half a second."""
+    return run_job(TINY)
+
+
+def test_a_run_is_judged_by_both_schedules_and_repeats_itself(tiny):
+    assert {run.schedule for run in tiny} == set(Schedule)
+    assert all(run.loss == run.exact_loss for run in tiny)
+    assert tiny == run_job(TINY)
+
+
+def test_noise_raises_the_loss_of_the_same_batches(tiny):
+    noisy = dataclasses.replace(TINY, kind=Kind.WHITE, level=6.0)
+    found = rises([*tiny, *run_job(noisy)])
+    assert len(found) == 2
+    assert all(one.nats > 0.0 for one in found)
+
+
+def test_a_sweep_goes_on_from_its_table(tmp_path):
+    path, told = tmp_path / "runs.csv", []
+    progress = Progress(say=lambda label, done, total: told.append((done, total)))
+    first = train_sweep([TINY], path, progress)
+    assert read_runs(path) == first
+    assert train_sweep([TINY], path, progress) == first
+    assert told == [(1, 1)]
+
+
+def test_blocks_alone_leave_head_and_attention_exact():
+    products = products_of(dataclasses.replace(TINY, kind=Kind.WHITE, level=6.0, products=Where.BLOCKS))
+    assert set(products.exceptions) == {"scores", "values", "head"}
+    assert all(one.forward is EXACT for one in products.exceptions.values())
+    assert isinstance(products.forward, PooledNoise)
+
+
+def test_pooled_noise_has_the_power_that_it_says():
+    a, b = torch.randn(1, 128, 64), torch.randn(1, 64, 96)
+    exact = EXACT.matmul(a, b, 0)
+    errors = [PooledNoise(nsr=0.01).matmul(a, b, key) - exact for key in (123456789, 987654321)]
+    for error in errors:
+        assert float(error.square().mean() / exact.square().mean()) == pytest.approx(0.01, rel=0.05)
+    # two draws of 12,288 numbers: their correlation has a standard deviation of 0.009
+    assert abs(float(torch.corrcoef(torch.stack([one.flatten() for one in errors]))[0, 1])) < 0.04
+
+
+def test_rounding_is_unbiased_only_if_stochastic():
+    a, b = torch.full((1, 1, 64), 0.3), torch.eye(64)[None]
+    a[0, 0, 0] = 1.0
+    nearest, stochastic = (
+        torch.stack([RoundedNumerics(3, how).matmul(a, b, key)[0, 0, 1:] for key in range(40)]).mean()
+        for how in (False, True)
+    )
+    assert float(nearest) == pytest.approx(1 / 3, rel=1e-5)
+    assert float(stochastic) == pytest.approx(0.3, abs=0.01)  # 2,520 draws of deviation 0.1: 0.002
+
+
+def test_a_sweep_holds_each_kind_to_an_exact_twin():
+    jobs = sweep_jobs((24, 40), (6.0, 12.0), (5.0,), 2)
+    exact = {(job.width, job.seed) for job in jobs if job.kind is Kind.EXACT}
+    assert {(job.width, job.seed) for job in jobs} == exact
+    assert len({job.training for job in jobs}) == len(jobs)
+    assert {job.kind for job in jobs} == set(Kind)
+
+
+def test_the_law_of_the_shipped_table():
+    runs = read_runs()
+    laws = {form: held_law(runs, Series(products=Where.ALL), form) for form in Form}
+    for law in laws.values():
+        assert law.fitted_to.isdisjoint({*law.largest_size, *law.loudest})
+        assert law.largest_size
+    checks = format_checks([held_law(runs, Series(products=Where.BLOCKS), form) for form in Form])
+    assert [one.format for one in checks] == ["fp8", "nvfp4", "nvfp4"]
+    assert all(band.low <= band.middle <= band.high for one in checks for band in one.predicted.values())
+
+
+def test_training_says_where_its_table_goes():
+    with pytest.raises(ParameterError, match="--runs FILE"):
+        FitLaw(train=True).run(Progress())
+
+
+def test_a_table_is_read_as_it_was_written(tmp_path):
+    runs = read_runs()
+    path = tmp_path / "runs.csv"
+    path.write_text(runs_text(runs))
+    assert read_runs(path) == runs
+    assert np.isfinite([run.loss for run in runs]).all()
