@@ -594,6 +594,8 @@ def draw(found: LawFound) -> Figure:
     found : LawFound
         What to draw.
     """
+    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - takes its time
+
     with styled():
         figure = new_figure(3.8)
         left, right = figure.subplots(1, 2)
@@ -622,13 +624,14 @@ def draw(found: LawFound) -> Figure:
         left.set(
             yscale="log", xlabel="signal to noise of all products (dB)", ylabel="rise of the loss (nats/byte)"
         )
+        left.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         left.set_title("Rise at 10 tokens a parameter")
         left.legend()
         sizes = sorted({run.parameters for run in found.runs})
         grid = np.geomspace(sizes[0], max(CARRIED_TO.values()), 40)
-        for index, one in enumerate(found.laws):
+        for index, one in enumerate(one for one in found.laws if one.form is Form.ADDITIVE):
             bands = [one.fitted.needed_db(HELD_NATS, size) for size in grid]
-            text = f"{one.series.name}: {one.form}"
+            text = one.series.name
             right.plot(grid, [band.middle for band in bands], color=PALETTE[index], linewidth=0.9, label=text)
             right.fill_between(
                 grid,
@@ -638,9 +641,10 @@ def draw(found: LawFound) -> Figure:
                 alpha=0.15,
                 linewidth=0.0,
             )
-        right.axvspan(sizes[0], sizes[-1], color=REFERENCE, alpha=0.2, linewidth=0.0)
+        right.axvspan(sizes[0], sizes[-1], color=REFERENCE, alpha=0.2, linewidth=0.0, label="sizes trained")
         right.set(xscale="log", xlabel="parameters", ylabel="signal to noise (dB)")
-        right.set_title(f"Needed for {HELD_NATS:g} nats (grey: trained)")
+        right.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0e}".replace("e+", "e")))
+        right.set_title(f"Additive term: needed for {HELD_NATS:g} nats")
         right.set_ylim(0.0, 90.0)
         right.legend(fontsize="x-small")
         return figure
