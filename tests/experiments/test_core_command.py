@@ -157,9 +157,7 @@ def test_every_number_is_told_with_its_unit_range_and_status(name):
     numbers = {row.label: row for row in parameter_rows(found)}
     assert len(numbers) == len(found.parameters) > 50
     row = next(row for path, row in numbers.items() if path.endswith("laser.wall_plug_efficiency"))
-    pulsed = name == "homodyne"
-    told = (("0.053", "0.01", "0.1"), "derived") if pulsed else (("0.2", "0.05", "0.3"), "quoted")
-    assert (row.values, row.note) == told
+    assert (row.values, row.note) == (("0.2", "0.05", "0.3"), "quoted")
     assert numbers["cores"].note == "choice"
     assert numbers["photonic_die.price_usd_per_m2"].values == (
         "34 USD/mm\u00b2",
