@@ -18,6 +18,7 @@ from workloads.layers.transformer import model_flops
 from workloads.models.architecture import TransformerConfig
 from workloads.search.costs import PlanCosts, PlanPricer, beside_sums
 from workloads.search.plans import PlanArrays, broken_rules, memory_bytes
+from workloads.step.step import task_count
 
 INNER = ("tp", "cp", "ep")
 """Axes whose traffic lies within the passes."""
@@ -161,6 +162,7 @@ def estimates(
     *,
     prices: Prices | None = None,
     ways: tuple[CircuitMode, ...] | None = None,
+    turning_tasks: int | None = None,
 ) -> Estimates:
     """Return the estimated steps of plans.
 
@@ -176,6 +178,9 @@ def estimates(
         Collectives that were priced before.
     ways : tuple of CircuitMode, optional
         Ways in which circuits may follow a step; all of the fabric by default.
+    turning_tasks : int, optional
+        Tasks of a step beyond which circuits stay; any number by default. Of long steps whose circuits turn
+        the closed form is up to 40 % short, and would rank them before what is faster.
     """
     fabric = system.fabric
     tried = modes(fabric, system.circuits) if ways is None else ways
@@ -189,6 +194,9 @@ def estimates(
                 costs_of[mode.policy] = pricer.costs(plans, known.of(fixed))
             costs = costs_of[mode.policy]
             time_s = _step_s(costs, under_mode(costs, plans, fabric, mode, pricer.config.layers))
+            if turning_tasks is not None and mode.policy is not CircuitPolicy.STATIC:
+                tasks = task_count(pricer.config, plans.whole, plans.base.steps_in_run)
+                time_s = np.where(tasks > turning_tasks, np.inf, time_s)
             times_s.append(time_s)
     else:
         costs = pricer.costs(plans, known.of(fabric))
@@ -238,12 +246,13 @@ def price_best(
     *,
     prices: Prices | None = None,
     ways: tuple[CircuitMode, ...] | None = None,
+    turning_tasks: int | None = None,
 ) -> Priced:
     """Return the estimates of all plans that can be the best, or within `ROOM` of it.
 
     Parameters
     ----------
-    system, pricer, plans, prices, ways
+    system, pricer, plans, prices, ways, turning_tasks
         As `estimates` takes them.
     objective : Objective
         Quantity that is least.
@@ -264,7 +273,9 @@ def price_best(
         if not len(rows):
             break
         share = plans.taken(rows)
-        shares.append((share, estimates(system, pricer, share, prices=known, ways=ways)))
+        shares.append(
+            (share, estimates(system, pricer, share, prices=known, ways=ways, turning_tasks=turning_tasks))
+        )
         best = min(best, float(shares[-1][1].values[objective].min()))
         done, many = done + many, 2 * many
     return Priced(

@@ -213,6 +213,7 @@ def ranked(
     top: int,
     prices: Prices | None = None,
     ways: tuple[CircuitMode, ...] | None = None,
+    turning_tasks: int | None = None,
     close: float = CLOSE_SHARE,
     by_kind: bool = False,
 ) -> list[Candidate]:
@@ -233,7 +234,7 @@ def ranked(
     top : int
         Plans to return, and the best one with stages if none of them has any; more (`MOST_RUN`) where all
         of them together have few tasks.
-    prices, ways
+    prices, ways, turning_tasks
         As `heliograph.plan_estimates.estimates` takes them.
     by_kind : bool
         Whether the plans returned are the `EACH_KIND` best of each kind of pipeline (schedule, interleaved or
@@ -244,7 +245,9 @@ def ranked(
     if not len(plans):
         return []
     prices = prices or Prices()
-    priced = price_best(system, pricer, plans, objective, prices=prices, ways=ways)
+    priced = price_best(
+        system, pricer, plans, objective, prices=prices, ways=ways, turning_tasks=turning_tasks
+    )
     plans, found = priced.plans, priced.found
     least = found.values[objective]
     finite = np.isfinite(least)
@@ -314,6 +317,8 @@ class Effort:
     """Plans that the engine runs at most, as long as one promises to be faster than what it has reached."""
     most_tasks: int
     """Tasks of a step beyond which a plan is left out, unless all have more."""
+    turning_tasks: int = 1_024
+    """Tasks of a step up to which circuits may turn in it; beyond, the closed form cannot rank turning."""
     siblings: int = 2
     """Best plans of other systems that are run on a system, too."""
 
@@ -329,6 +334,7 @@ THOROUGH = Effort(
     choices={**USUAL.choices, "micro_batch": (1, 2, 4, 8), "zero": (0, 1, 2, 3)},
     runs=16,
     most_tasks=262_144,
+    turning_tasks=4_096,
     siblings=8,
 )
 """Search that may take ten minutes; whatever the usual one finds is run in it, too."""
@@ -443,6 +449,7 @@ def _ranking(
         top=effort.runs,
         prices=prices,
         ways=ways,
+        turning_tasks=effort.turning_tasks,
         close=CLOSE_WAYS,
         by_kind=True,
     )
@@ -619,6 +626,7 @@ def with_siblings(
             ways=tuple(
                 one for one in modes(lighted.fabric, lighted.circuits) if one.turning is PortTiming.ON_REQUEST
             ),
+            turning_tasks=effort.turning_tasks,
             close=CLOSE_WAYS,
             by_kind=True,
         )
