@@ -144,26 +144,29 @@ class Task:
     @property
     def exact(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Sentence vectors of both halves with exact products, [B, C] each, of length one."""
-        return self._vectors(self.model)
+        return self.vectors(self.model, (0, 0))
 
-    def _vectors(self, model: torch.nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
+    def vectors(self, model: torch.nn.Module, key: tuple[int, int]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the sentence vectors of both halves, each with draws of its own: alike ones would match."""
         import torch  # noqa: PLC0415 - only to execute
 
-        with torch.no_grad():
-            first, second = (model(**half)[0].mean(1) for half in self.halves)
-        normalize = torch.nn.functional.normalize
-        return normalize(first, dim=-1), normalize(second, dim=-1)
+        from optical.conversion import noise_key  # noqa: PLC0415 - torch
+
+        found = []
+        for place, half in enumerate(self.halves):
+            with torch.no_grad(), noise_key(key[0], len(self.halves) * key[1] + place):
+                found.append(torch.nn.functional.normalize(model(**half)[0].mean(1), dim=-1))
+        return found[0], found[1]
 
     def judge(self, system: System, *, seed: int, draws: int) -> Judged:
         """Return what the encoder does on a photonic system."""
-        from optical.conversion import Mode, Policy, convert, noise_key  # noqa: PLC0415 - torch
+        from optical.conversion import Mode, Policy, convert  # noqa: PLC0415 - torch
 
         exact = self.exact
         noisy = convert(self.model, system, policy=Policy(mode=Mode.INFERENCE)).eval()
         cosines, found = [], []
         for draw in range(draws):
-            with noise_key(seed, draw):
-                vectors = self._vectors(noisy)
+            vectors = self.vectors(noisy, (seed, draw))
             both = [float((a * b).sum(1).mean()) for a, b in zip(exact, vectors, strict=True)]
             cosines.append(math.fsum(both) / len(both))
             found.append(found_share(*vectors))

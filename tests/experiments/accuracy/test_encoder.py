@@ -9,6 +9,7 @@ from experiments.accuracy.encoder import JudgeEncoder, Task, found_share
 from experiments.cli import BAD_INPUT
 from experiments.study import Progress
 from heliograph.systems import build_system
+from optical.conversion import Mode, Policy, convert
 
 CROSSBAR = build_system("photonic_packet:crossbar")
 
@@ -46,6 +47,16 @@ def test_a_core_moves_the_vectors_and_leaves_the_model_alone():
     assert torch.equal(before[0], one.exact[0])
     assert found_share(*before) == 1.0
     assert one.judge(CROSSBAR, seed=0, draws=2) == judged
+
+
+def test_halves_have_draws_of_their_own():
+    """With the same draws a half would be found by its noise."""
+    ids = torch.randint(32, (6, 8), generator=torch.Generator().manual_seed(1))
+    same = Task(model=Tiny().eval(), halves=({"input_ids": ids}, {"input_ids": ids}))
+    first, second = same.vectors(
+        convert(same.model, CROSSBAR, policy=Policy(mode=Mode.INFERENCE)).eval(), (0, 0)
+    )
+    assert not torch.allclose(first, second, atol=1e-4)
 
 
 def test_a_system_without_light_is_refused(capsys):
