@@ -321,11 +321,12 @@ class Law:
             parameters,
         )
 
-    def tolerated(self, nats: float, parameters: float, ratio: float = COMPUTE_OPTIMAL) -> float:
-        """Return the noise to signal at which the loss rises by so many nats, with a decayed rate."""
+    def needed_db(self, nats: float, parameters: float, ratio: float = COMPUTE_OPTIMAL) -> float:
+        """Return the signal to noise, dB, at which the loss rises by so many nats, with a decayed rate."""
         fixed = _features(self.form, 1.0, parameters, ratio, Schedule.DECAYED)
         strength = math.fsum(map(math.prod, zip(fixed, self.coefficients, strict=True)))
-        return math.exp((_strength(self.form, nats, self.exact, parameters) - strength) / self.noise_exponent)
+        logarithm = (_strength(self.form, nats, self.exact, parameters) - strength) / self.noise_exponent
+        return -DECIBEL * logarithm / math.log(10.0)
 
 
 def _features(
@@ -348,7 +349,7 @@ def _risen(form: Form, strength: float, exact: ExactLoss, parameters: float) -> 
     """Return the rise of such a logarithm, the inverse of `_strength`."""
     if form is Form.ADDITIVE:
         return math.exp(strength)
-    lost = math.log1p(math.exp(strength))
+    lost = float(np.logaddexp(0.0, strength))
     return exact.of_size(parameters) * math.expm1(exact.size_exponent * lost)
 
 
@@ -429,8 +430,7 @@ class FittedLaw:
 
     def needed_db(self, nats: float, parameters: float, ratio: float = COMPUTE_OPTIMAL) -> Band:
         """Return the signal to noise, dB, at which the loss rises by so many nats, with its band."""
-        ratios = [one.tolerated(nats, parameters, ratio) for one in (self.law, *self.draws)]
-        middle, *draws = [-DECIBEL * math.log10(one) for one in ratios]
+        middle, *draws = [one.needed_db(nats, parameters, ratio) for one in (self.law, *self.draws)]
         return Band.of(middle, draws)
 
 

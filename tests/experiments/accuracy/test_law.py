@@ -96,9 +96,17 @@ def test_the_law_of_the_shipped_table():
     for law in laws.values():
         assert law.fitted_to.isdisjoint({*law.largest_size, *law.loudest})
         assert law.largest_size
+    errors = [laws[form].error(laws[form].largest_size) for form in Form]
+    assert errors == pytest.approx([0.257, 0.580], abs=0.005)  # the page tells them; the bar was 0.20
     checks = format_checks([held_law(runs, Series(products=Where.BLOCKS), form) for form in Form])
     assert [one.format for one in checks] == ["fp8", "nvfp4", "nvfp4"]
     assert all(band.low <= band.middle <= band.high for one in checks for band in one.predicted.values())
+
+
+def test_every_run_of_the_shipped_table_has_an_exact_twin():
+    runs = read_runs()
+    exact = {run.pair for run in runs if run.kind is Kind.EXACT}
+    assert {run.pair for run in runs} == exact
 
 
 def test_training_says_where_its_table_goes():
