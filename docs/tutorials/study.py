@@ -6,7 +6,7 @@ plan = "tp=8,pp=2,dp=2,global_batch=16,sequence_length=2048"
 packets = hg.simulate("gpu_packet:fp8", "llama-3-8b", plan)
 grid = hg.sweep(
     hg.system("photonic_ocs", accelerators=32),
-    {"laser_power_w": ["200 mW", "800 mW"], "fabric.switch.switch_s": ["1 us", "1 ms", "25 ms"]},
+    {"laser_power_w": ["200 mW", "400 mW"], "fabric.switch.switch_s": ["1 us", "1 ms", "25 ms"]},
     model="llama-3-8b",
     plan=plan,
 )

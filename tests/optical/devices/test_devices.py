@@ -12,6 +12,7 @@ from optical.devices import (
     Die,
     Laser,
     Modulator,
+    PulsedLaser,
     Sram,
     Tia,
     WholeChip,
@@ -31,6 +32,7 @@ def test_every_row_of_the_table_is_used_by_a_default():
     built = {device_table().build(Sram, "sram").name, device_table().build(WholeChip, "photonic").name}
     built |= {device_table().build(Modulator, "mzm_quoted").name}  # in lanes that add gradients in light
     built |= {device_table().build(Crossing, "crossing").name}  # of models of circuits
+    built |= {device_table().build(PulsedLaser, "carved_laser").name}  # by core.laser
     built |= {device_table().build(Die, name).name for name in ("photonic_die", "cmos_die")}
     while found:
         part = found.pop()

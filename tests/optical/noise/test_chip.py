@@ -11,7 +11,7 @@ from optical.cores import load_core
 from optical.cores.array_errors import default_chip
 from optical.execution import AnalogSpec, Scale, Shot
 from optical.execution.numerics import AnalogNumerics
-from optical.noise.chip import ChipErrors, CommonEncoding, CommonNoise, left_after
+from optical.noise.chip import ChipErrors, CommonEncoding, CommonNoise, Mismatch, left_after
 from simulator.operators import Phase
 from simulator.parameter_tree import replace_at
 
@@ -283,7 +283,7 @@ def test_better_parts_and_more_readings_leave_less():
     assert left_after(0.0, 1e-3, 5) == left_after(4e-4, 0.0, 5) == 0.0
     ladder = [left_after(4e-4, 1e-3, readings) for readings in (0, 1, 10, 100)]
     assert ladder == sorted(ladder, reverse=True)
-    chip = dataclasses.replace(default_chip(), mismatch="calibrated")
+    chip = dataclasses.replace(default_chip(), mismatch=Mismatch.CALIBRATED)
     assert left_after(4e-4, 1e-3, chip.readings) < 4e-4
     assert default_chip().gain_variance(0.02, 1e-3) == 0.0
 
