@@ -25,8 +25,8 @@ from electronic.formats import FORMATS
 from experiments.hardware import Hardware, Workload
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
-from heliograph.hybrid import InputShares, Kind, PhaseShares
-from heliograph.precision import ModelProduct, matmuls_of, of_core, of_format
+from heliograph.hybrid import InputShares, Kind, PhaseShares, kind_of
+from heliograph.precision import Delivered, executions_of, of_core, of_format, together
 from heliograph.registry import model_named
 from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.simulation import lit, step_graph
@@ -37,6 +37,9 @@ from optical.cores.sizing import LASER
 from optical.execution import AnalogSpec
 from simulator.errors import HeliographError, LinkError, ParameterError
 from simulator.interfaces import Cost
+from simulator.node import Node
+from simulator.operands.scaled import Precision as OperandPrecision
+from simulator.operands.scaled import average
 from simulator.operators import MatMul, Phase
 from simulator.parameter_tree import get_at, replace_at
 from workloads.plan.choices import Precision
@@ -56,22 +59,8 @@ SLACK = 1e-9
 """Share of a mixture below which a choice is not taken."""
 BUDGETS = tuple(10.0 ** (place / 4.0) for place in range(-16, 1))
 """Budgets of the front, nats a byte; a choice."""
-_SITES = {
-    "qkv": "qkv",
-    "queries": "qkv",
-    "keys_values": "qkv",
-    "latents": "qkv",
-    "scores": "scores",
-    "position_scores": "scores",
-    "values": "values",
-    "output": "projection",
-    "gate_up": "up",
-    "up": "up",
-    "router": "up",
-    "down": "down",
-    "logits": "head",
-}
-"""Product of the measured model by the last word of a model's own name for one."""
+_SITES = {Kind.QKV: "qkv", Kind.OUTPUT: "projection", Kind.UP: "up", Kind.DOWN: "down", Kind.HEAD: "head"}
+"""Product of the measured model by kind; attention has two."""
 _SPLIT_AS = {Kind.OUTPUT: "projection"}
 """Name here of a kind that a system calls otherwise."""
 _TOGETHER = {"scores": "attention", "values": "attention"}
@@ -196,32 +185,22 @@ def sensitivities(path: Path = TABLE) -> Mapping[str, float]:
         return {row["site"]: float(row["nats_per_noise_to_signal"]) for row in rows}
 
 
-def _site(name: str) -> str | None:
-    """Return the measured product that stands for a model's, or None for one that has none."""
-    return _SITES.get(name.rsplit(".", 1)[-1])
+def _site(name: str) -> str:
+    """Return the measured product that stands for a model's."""
+    kind = kind_of(name)
+    if kind is Kind.ATTENTION:
+        return "values" if name.endswith("values") else "scores"
+    return _SITES[kind]
 
 
-def forward_products(system: System, config: Any, plan: Any) -> dict[MatMul, float]:  # noqa: ANN401
-    """Return the forward products of a step that may be moved, and how often all accelerators run each."""
+def forward_products(system: System, config: Any, plan: Any) -> dict[MatMul, int]:  # noqa: ANN401
+    """Return the forward products of a step, and how often all accelerators run each."""
     graph = step_graph(config, system.planned(plan))
     found: Counter[MatMul] = Counter()
-    for task in graph.tasks:
-        for product, count in matmuls_of(task.operator):
-            if product.phase is Phase.FORWARD and _site(product.name):
-                found[product] += count * task.multiplicity * graph.layout.ranks_per_class
-    return {product: float(count) for product, count in found.items()}
-
-
-def _alike(product: MatMul, count: float) -> ModelProduct:
-    return ModelProduct(
-        name=product.name,
-        phase=product.phase,
-        rows=product.m,
-        length=product.k,
-        columns=product.n,
-        element_bytes=product.element_bytes,
-        macs=product.macs * count,
-    )
+    for product, count in executions_of(graph):
+        if product.phase is Phase.FORWARD:
+            found[product] += count * graph.layout.ranks_per_class
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,50 +217,42 @@ class _Way:
     """Power of the laser; 0 on the GPU."""
 
 
-def _noise_by_site(delivered: Any) -> dict[str, float]:  # noqa: ANN401 - heliograph.precision.Delivered
-    parts: dict[str, list[tuple[float, float]]] = defaultdict(list)
+def _noise_by_site(delivered: Delivered) -> dict[str, float]:
+    parts: dict[str, list[tuple[float, OperandPrecision]]] = defaultdict(list)
     for product, precision in delivered.parts:
-        parts[_site(product.name) or ""].append((product.macs, 10.0 ** (-precision.snr_db / 10.0)))
-    return {
-        site: math.fsum(w * x for w, x in some) / math.fsum(w for w, _ in some)
-        for site, some in parts.items()
-    }
+        parts[_site(product.name)].append((product.macs, precision))
+    return {site: 10.0 ** (-average(some).snr_db / 10.0) for site, some in parts.items()}
 
 
 def ways_of(system: System, config: Any, plan: Any) -> tuple[list[_Way], dict[str, AnalogSpec]]:  # noqa: ANN401
     """Return the ways to run a product on a photonic system with its GPU beside it, and how light comes out.
 
-    Raises
-    ------
-    ParameterError
-        If the system has no light.
-    HeliographError
-        If its laser cannot be sized.
+    Parameters
+    ----------
+    system : System
+        The system, its laser sized.
+    config, plan
+        The model and how it is spread.
     """
-    if system.photonic is None:
-        msg = f"--system {system.name} has no light to split with; name a photonic one, as photonic_packet"
-        raise ParameterError(msg)
-    bright = lit(system, step_graph(config, system.planned(plan)))
-    unit = cast("PhotonicUnit", bright.node().units[0])
-    gpu = replace(system, photonic=None, vector=None, lighting=None).node().units[0]
+    unit = cast("PhotonicUnit", system.node().units[0])
+    gpu = _gpu_alone(system).units[0]
     ways, specs = [], {}
     for precision in (Precision.BF16, Precision.FP8):
         own = replace(plan, precision=replace(plan.precision, kind=precision))
         products = forward_products(
             replace(system, photonic=None, lighting=None, precision=precision), config, own
         )
-        kinds = [_alike(product, count) for product, count in products.items()]
         ways.append(
             _Way(
                 name=str(precision),
                 light=False,
                 products=products,
                 priced={product: gpu.cost(product) for product in products},
-                noise=_noise_by_site(of_format(FORMATS[str(precision)], kinds)),
+                noise=_noise_by_site(of_format(FORMATS[str(precision)], together(products.items()))),
             )
         )
     products = forward_products(system, config, plan)
-    kinds = [_alike(product, count) for product, count in products.items()]
+    kinds = together(products.items())
     power_w = float(get_at(unit.core, LASER))
     for dimmer in DIMMER:
         core = replace_at(unit.core, LASER, power_w * dimmer)
@@ -305,6 +276,11 @@ def ways_of(system: System, config: Any, plan: Any) -> tuple[list[_Way], dict[st
     return ways, specs
 
 
+def _gpu_alone(system: System) -> Node:
+    """Return the accelerator without light."""
+    return replace(system, photonic=None, vector=None, lighting=None).node()
+
+
 def choices_of(ways: Iterable[_Way], *, static_w: float, accelerators: int) -> list[Choice]:
     """Return every way of every group, with energy, time and loss.
 
@@ -323,7 +299,7 @@ def choices_of(ways: Iterable[_Way], *, static_w: float, accelerators: int) -> l
         energy: dict[str, float] = defaultdict(float)
         time: dict[str, float] = defaultdict(float)
         for product, count in way.products.items():
-            kind = _site(product.name) or ""
+            kind = _site(product.name)
             group = _TOGETHER.get(kind, kind)
             cost = way.priced[product]
             time[group] += count * cost.time_s
@@ -353,7 +329,7 @@ def machines(system: System, ways: Sequence[_Way]) -> dict[str, list[Choice]]:
     -----
     Every machine pays the static power of all that it has while any of it works.
     """
-    gpu = replace(system, photonic=None, vector=None, lighting=None).node()
+    gpu = _gpu_alone(system)
     light, memory_w = system.node().units[0], system.node().memory.static_w
     kept = {
         BOTH: (ways, gpu.units[0].static_w + light.static_w),
@@ -613,8 +589,13 @@ class SplitProducts(Study):
         plan = plan_for(
             config, self.workload.plan, accelerators=system.accelerators, memory_bytes=memory_bytes
         )
-        ways, specs = ways_of(system, config, plan)
+        if system.photonic is None:
+            msg = (
+                f"--system {system.name} has no light to split with; name a photonic one, as photonic_packet"
+            )
+            raise ParameterError(msg)
         bright = lit(system, step_graph(config, system.planned(plan)))
+        ways, specs = ways_of(bright, config, plan)
         choices, *_ = (kept := machines(bright, ways)).values()
         best = cheapest(choices, self.budget, self.objective)
         result = Splits(

@@ -140,6 +140,11 @@ def products_of(graph: StepGraph) -> tuple[ModelProduct, ...]:
     graph : StepGraph
         One step, or several.
     """
+    return together(executions_of(graph))
+
+
+def executions_of(graph: StepGraph) -> Iterator[tuple[MatMul, int]]:
+    """Yield the products of a step, each with how often one rank of each class runs it."""
     # Microbatches share their runs of operators, which are told apart by identity: hashing takes longer.
     runs: dict[int, Operator] = {}
     times: Counter[int] = Counter()
@@ -148,19 +153,18 @@ def products_of(graph: StepGraph) -> tuple[ModelProduct, ...]:
         which = id(operator.items) if isinstance(operator, Run) else id(operator)
         runs.setdefault(which, operator)
         times[which] += task.multiplicity
-    return _together(
-        (product, count * times[which])
-        for which, operator in runs.items()
-        for product, count in matmuls_of(operator)
-    )
+    for which, operator in runs.items():
+        for product, count in matmuls_of(operator):
+            yield product, count * times[which]
 
 
 def model_products(products: Iterable[MatMul]) -> tuple[ModelProduct, ...]:
     """Return single products in the same form, alike ones together."""
-    return _together((product, 1) for product in products)
+    return together((product, 1) for product in products)
 
 
-def _together(products: Iterable[tuple[MatMul, int]]) -> tuple[ModelProduct, ...]:
+def together(products: Iterable[tuple[MatMul, int]]) -> tuple[ModelProduct, ...]:
+    """Return products, each with how often it is run, alike ones together, largest first."""
     found: dict[ModelProduct, float] = {}
     for product, count in products:
         one = ModelProduct(
