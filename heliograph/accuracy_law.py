@@ -63,6 +63,18 @@ class Where(StrEnum):
     """Those of blocks with weights, as in training in fp8 and nvfp4; attention and head are exact."""
 
 
+class Passes(StrEnum):
+    """Passes whose products err."""
+
+    ALL = "all"
+    FORWARD = "forward"
+    """Gradients are exact."""
+    GRAD_INPUT = "grad_input"
+    """Gradients of activations alone, of both operands where neither is a weight."""
+    GRAD_WEIGHT = "grad_weight"
+    """Gradients of weights alone."""
+
+
 class Schedule(StrEnum):
     """Course of the learning rate after its rise."""
 
@@ -93,6 +105,8 @@ class Run:
     """Signal to noise in dB of white noise; bits of rounding; else 0."""
     products: Where
     """Products that err."""
+    passes: Passes = Passes.ALL
+    """Passes whose products err."""
     seed: int
     """Seed of weights, batches and draws."""
     tokens: int
@@ -109,7 +123,7 @@ class Run:
     @property
     def training(self) -> tuple[Any, ...]:
         """What points of one training share."""
-        return (self.width, self.kind, self.level, self.products, self.seed)
+        return (self.width, self.kind, self.level, self.products, self.passes, self.seed)
 
     @property
     def pair(self) -> tuple[Any, ...]:
@@ -145,6 +159,7 @@ def _run(row: Mapping[str, str]) -> Run:
         kind=Kind(row["kind"]),
         level=float(row["level"]),
         products=Where(row["products"]),
+        passes=Passes(row["passes"]),
         seed=int(row["seed"]),
         tokens=int(row["tokens"]),
         tokens_per_parameter=float(row["tokens_per_parameter"]),
@@ -176,6 +191,7 @@ def rises(
     kind: Kind = Kind.WHITE,
     products: Where = Where.ALL,
     *,
+    passes: Passes = Passes.ALL,
     exactly_judged: bool = False,
 ) -> tuple[Rise, ...]:
     """Return the rises of all runs of a kind that have an exact twin.
@@ -188,6 +204,8 @@ def rises(
         Error of products.
     products : Where
         Products that err.
+    passes : Passes
+        Passes whose products err.
     exactly_judged : bool
         Whether weights are judged through exact products; else through the arithmetic that trained them.
     """
@@ -200,7 +218,7 @@ def rises(
             exactly_judged=exactly_judged,
         )
         for run in runs
-        if run.kind is kind and run.products is products and run.pair in exact
+        if (run.kind, run.products, run.passes) == (kind, products, passes) and run.pair in exact
     )
 
 

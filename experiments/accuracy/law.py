@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from heliograph.accuracy_law import (
     FittedLaw,
     Form,
     Kind,
+    Passes,
     Rise,
     Run,
     Schedule,
@@ -55,6 +56,10 @@ LEVELS_DB = (6.0, 12.0, 18.0, 24.0)
 """Signal to noise of white noise, dB."""
 BITS = (4.0, 6.0)
 """Bits to which operands are rounded."""
+GRADIENT_LEVELS_DB = (0.0, 6.0)
+"""Signal to noise of gradients alone, dB: loud, since quieter noise there is not told from chance."""
+SMALL = 2
+"""Sizes, the smallest ones, at which operands are rounded and gradients alone err; a choice."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +74,8 @@ class LawJob:
     """Signal to noise in dB of white noise; bits of rounding; else 0."""
     products: Where = Where.ALL
     """Products that err."""
+    passes: Passes = Passes.ALL
+    """Passes whose products err."""
     seed: int = 0
     """Seed of weights, batches and draws."""
     ratios: tuple[float, ...] = RATIOS
@@ -77,7 +84,7 @@ class LawJob:
     @property
     def training(self) -> tuple[Any, ...]:
         """What points of one training share, as `Run.training`."""
-        return (self.width, self.kind, self.level, self.products, self.seed)
+        return (self.width, self.kind, self.level, self.products, self.passes, self.seed)
 
     @property
     def shape(self) -> GptConfig:
@@ -92,19 +99,26 @@ def sweep_jobs(
 ) -> list[LawJob]:
     """Return the trainings of a sweep: small models first, exact ones before those that are held to them."""
     found = []
-    for width in sorted(widths):
+    for place, width in enumerate(sorted(widths)):
         for seed in range(seeds):
             kinds = [(Kind.EXACT, 0.0, Where.ALL)]
             kinds += [(Kind.WHITE, level, where) for where in Where for level in levels_db]
-            if width == min(widths):
+            if place < SMALL:
                 kinds += [
                     (kind, bits, Where.ALL) for bits in BITS for kind in (Kind.NEAREST, Kind.STOCHASTIC)
                 ]
             kinds += [(Kind.FP8, 0.0, Where.BLOCKS), (Kind.NVFP4, 0.0, Where.BLOCKS)]
-            found += [
+            jobs = [
                 LawJob(width=width, kind=kind, level=level, products=where, seed=seed, ratios=ratios)
                 for kind, level, where in kinds
             ]
+            if place < SMALL:
+                jobs += [
+                    replace(jobs[0], kind=Kind.WHITE, level=level, passes=passes)
+                    for level in GRADIENT_LEVELS_DB
+                    for passes in (Passes.GRAD_INPUT, Passes.GRAD_WEIGHT)
+                ]
+            found += jobs
     return found
 
 
@@ -164,7 +178,10 @@ def products_of(job: LawJob) -> Products:
             )
     exact = Products.same(EXACT)
     exceptions = dict.fromkeys(("scores", "values", "head"), exact) if job.products is Where.BLOCKS else {}
-    forward, grad_input, grad_weight = phases
+    own = (Passes.FORWARD, Passes.GRAD_INPUT, Passes.GRAD_WEIGHT)
+    forward, grad_input, grad_weight = (
+        one if job.passes in {Passes.ALL, passes} else EXACT for one, passes in zip(phases, own, strict=True)
+    )
     return Products(forward=forward, grad_input=grad_input, grad_weight=grad_weight, exceptions=exceptions)
 
 
@@ -188,6 +205,7 @@ def run_job(job: LawJob) -> list[Run]:
             kind=job.kind,
             level=job.level,
             products=job.products,
+            passes=job.passes,
             seed=job.seed,
             tokens=point.tokens,
             tokens_per_parameter=point.tokens_per_parameter,
@@ -568,22 +586,33 @@ def _percent(share: float) -> str:
 
 
 def _kinds(runs: Sequence[Run]) -> list[Block]:
-    """Return rises of other kinds of error than white noise, mean over seeds, at the most tokens."""
+    """Return rises of other kinds of error than white noise everywhere, over seeds, at the most tokens."""
     rows = []
-    for kind, where in sorted({(run.kind, run.products) for run in runs}):
-        if kind in {Kind.EXACT, Kind.WHITE}:
+    for kind, where, passes in sorted({(run.kind, run.products, run.passes) for run in runs}):
+        if kind is Kind.EXACT or (kind is Kind.WHITE and passes is Passes.ALL):
             continue
-        found = [one for one in rises(runs, kind, where) if one.run.schedule is Schedule.DECAYED]
+        found = [
+            one for one in rises(runs, kind, where, passes=passes) if one.run.schedule is Schedule.DECAYED
+        ]
         for width, level in sorted({(one.run.width, one.run.level) for one in found}):
             some = [one for one in found if (one.run.width, one.run.level) == (width, level)]
             most = max(one.run.tokens for one in some)
             nats = [one.nats for one in some if one.run.tokens == most]
-            name = f"{kind}{f', {level:g} bits' if level else ''} on {where}, width {width}"
-            values = (f"{np.mean(nats):+.3f}", str(len(nats)))
-            rows.append(ReportRow(label=name, values=values, note=""))
-    return (
-        [ReportTable("Rise by other kinds of error, nats per byte", ["rise", "seeds"], rows)] if rows else []
-    )
+            rows.append(
+                ReportRow(
+                    label=f"{_kind_named(kind, level, passes)} on {where}, width {width}",
+                    values=(f"{np.mean(nats):+.3f}", ", ".join(f"{one:+.3f}" for one in nats)),
+                    note="",
+                )
+            )
+    title = "Rise by other kinds of error, nats per byte"
+    return [ReportTable(title, ["mean", "each seed"], rows)] if rows else []
+
+
+def _kind_named(kind: Kind, level: float, passes: Passes) -> str:
+    if kind is Kind.WHITE:
+        return f"{level:g} dB in {passes} alone"
+    return f"{kind}, {level:g} bits" if level else str(kind)
 
 
 def draw(found: LawFound) -> Figure:

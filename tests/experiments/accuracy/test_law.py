@@ -18,7 +18,7 @@ from experiments.accuracy.law import (
     train_sweep,
 )
 from experiments.study import Progress
-from heliograph.accuracy_law import Form, Kind, Schedule, Where, read_runs, rises
+from heliograph.accuracy_law import Form, Kind, Passes, Schedule, Where, read_runs, rises
 from simulator.errors import ParameterError
 from workloads.training.noise_law import EXACT, PooledNoise
 
@@ -120,3 +120,19 @@ def test_a_table_is_read_as_it_was_written(tmp_path):
     path.write_text(runs_text(runs))
     assert read_runs(path) == runs
     assert np.isfinite([run.loss for run in runs]).all()
+
+
+@pytest.mark.parametrize("passes", [Passes.FORWARD, Passes.GRAD_INPUT, Passes.GRAD_WEIGHT])
+def test_noise_of_one_pass_leaves_the_others_exact(passes):
+    job = dataclasses.replace(TINY, kind=Kind.WHITE, level=6.0, passes=passes)
+    products = products_of(job)
+    phases = (products.forward, products.grad_input, products.grad_weight)
+    assert [one is not EXACT for one in phases] == [passes is one for one in list(Passes)[1:]]
+
+
+def test_noise_in_gradients_is_judged_by_exact_forward_products(tiny):
+    job = dataclasses.replace(TINY, kind=Kind.WHITE, level=0.0, passes=Passes.GRAD_WEIGHT)
+    runs = run_job(job)
+    assert [run.loss for run in runs] == [run.exact_loss for run in runs]
+    assert not rises([*tiny, *runs])  # not among those of all passes
+    assert all(one.nats != 0.0 for one in rises([*tiny, *runs], passes=Passes.GRAD_WEIGHT))
