@@ -32,9 +32,9 @@ from simulator.units import dimension_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SHOWN = ("step_time_s", "energy_per_token_j", "usd_per_million_tokens", "effective_bits")
+SHOWN = ("step_time_s", "energy_per_token_j", "usd_per_million_tokens", "snr_db")
 """Columns that the terminal shows."""
-HEADS = ("step time", "energy per token", "$ per million tokens", "effective bits")
+HEADS = ("step time", "energy per token", "$ per million tokens", "SNR")
 """Their heads."""
 MOST_LINES = 100
 """Most points that the terminal shows; a choice."""

@@ -176,8 +176,6 @@ TRAINED_MODEL = "tiny"
 """Shape of the GPT that is trained on the hardware, of `heliograph.small_gpt.MODELS`."""
 TRAINED_STEPS, QUICK_TRAINED_STEPS = 90, QUICK_STEPS
 """Updates of its training."""
-FLOAT8_BITS = 4.0
-"""Bits of the significand of E4M3, the leading one counted (Micikevicius et al. 2022, table 1)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,8 +192,8 @@ class FrontPoint:
     """Energy per token of a training step; not a number where none is modelled."""
     time_s: float
     """Step time."""
-    effective_bits: float
-    """Of a full-scale sample."""
+    snr_db: float
+    """Executed signal-to-noise ratio of all products of the step."""
     rise: float
     """Rise of the loss of a clean model at inference, nats per byte, mean over models."""
     error: float
@@ -215,7 +213,7 @@ class FrontPoint:
             "value": self.value,
             "energy_j_per_token": self.energy_j,
             "step_time_s": self.time_s,
-            "effective_bits": self.effective_bits,
+            "snr_db": self.snr_db,
             "loss_rise_nats": self.rise,
             "standard_error_nats": self.error,
             "trained_difference_nats": self.trained,
@@ -348,7 +346,7 @@ class _Losses:
             raised=one.raised,
             energy_j=step.get("energy_per_token_j", math.nan),
             time_s=step.get("step_time_s", math.nan),
-            effective_bits=step.get("effective_bits", math.nan),
+            snr_db=step.get("snr_db", math.nan),
             rise=rise,
             error=error,
             trained=statistics.fmean(learned.differences) if learned else math.nan,
@@ -376,8 +374,7 @@ def _gpu_step(name: str, gpu: System, config: TransformerConfig, plan: Plan) -> 
         return run_step(gpu, config, plan).record()
     if gpu.gpu.chip.byte_flops_per_cycle <= gpu.gpu.chip.flops_per_cycle:
         return {}
-    record = run_step(gpu, config, plan.with_(precision=Precision.FP8)).record()
-    return record | {"effective_bits": FLOAT8_BITS}
+    return run_step(gpu, config, plan.with_(precision=Precision.FP8)).record()
 
 
 def _rise(executed: Prediction, label: str) -> tuple[float, float]:
@@ -405,7 +402,7 @@ def report(front: Front) -> list[Block]:
             values=(
                 format_si(one.energy_j, "J") if math.isfinite(one.energy_j) else _NO_ENGINE,
                 format_si(one.time_s, "s") if math.isfinite(one.time_s) else _NO_ENGINE,
-                f"{one.effective_bits:.2f}" if math.isfinite(one.effective_bits) else "",
+                f"{one.snr_db:.1f} dB" if math.isfinite(one.snr_db) else "",
                 f"{one.rise:.5f} \u00b1 {one.error:.5f}",
                 _trained(one),
             ),
@@ -414,7 +411,7 @@ def report(front: Front) -> list[Block]:
         for index, one in enumerate((*front.points, *front.marks))
     ]
     title = f"{front.system}: a step of {front.workload}, and the loss that noise costs the small GPT"
-    names = ("energy per token", "step time", "effective bits", "rise, nats/byte", "trained minus exact")
+    names = ("energy per token", "step time", "SNR", "rise, nats/byte", "trained minus exact")
     lines: list[Block] = [ReportTable(title, names, rows)]
     if math.isfinite(front.floor):
         lines.append(

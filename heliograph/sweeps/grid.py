@@ -169,7 +169,7 @@ class Grid(Tabular):
         done = [point.row for point in self.points if not point.row["error"]]
         lines = [(f"Grid of {len(self.points)} points", f"{len(done)} run")]
         lines += [(name, ", ".join(map(str, values))) for name, values in self.axes.items()]
-        for column in ("step_time_s", "energy_per_token_j", "usd_per_million_tokens", "effective_bits"):
+        for column in ("step_time_s", "energy_per_token_j", "usd_per_million_tokens", "snr_db"):
             if done and all(_is_number(row.get(column)) for row in done):
                 least, most = (pick(row[column] for row in done) for pick in (min, max))
                 lines.append((column, f"{_shown(column, least)} to {_shown(column, most)}"))

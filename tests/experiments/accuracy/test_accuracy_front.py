@@ -71,7 +71,7 @@ def point(knob, value, **changes):
         raised=value > 1.0,
         energy_j=1.0 + abs(value),
         time_s=2.0,
-        effective_bits=6.0,
+        snr_db=30.0,
         rise=0.01,
         error=0.001,
     )
