@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from heliograph.fabrics import FABRICS, build_fabric
+from heliograph.systems.fabrics import FABRICS, build_fabric
 from simulator.fabric import Fabric
 from simulator.interfaces import Flows
 

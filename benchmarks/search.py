@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 
-from heliograph.plan_estimates import Objective, estimates, feasible
+from heliograph.comparison.plan_estimates import Objective, estimates, feasible
 from heliograph.report import print_table, report_row
 from heliograph.simulation import run_step
 from heliograph.systems import build_system

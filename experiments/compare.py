@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from experiments.hardware import Hardware, Workload
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
-from heliograph.accuracy_law import told_rises
-from heliograph.comparison import (
+from heliograph.accuracy.law import told_rises
+from heliograph.comparison.comparison import (
     Comparison,
     Request,
     build_systems,
@@ -22,10 +22,10 @@ from heliograph.comparison import (
     write,
 )
 from heliograph.records import new_run_directory
-from heliograph.registry import model_named
 from heliograph.report import ReportTable, format_si, report_row
-from heliograph.sanity_checks import limits_told, worst_limits
 from heliograph.simulation import wear_warnings
+from heliograph.systems.registry import model_named
+from heliograph.systems.sanity_checks import limits_told, worst_limits
 from heliograph.tables import best_of, comparison_rows, deciding_table, precision_notes
 from simulator.errors import ParameterError
 from workloads.plan.choices import Recompute

@@ -15,14 +15,14 @@ import numpy as np
 from experiments.hardware import Replaced, changes
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study, file_name
+from heliograph.accuracy.precision import ROWS, PrecisionRow, model_products, precision_table
 from heliograph.parameters import Parameter, parameters_of
-from heliograph.precision import ROWS, PrecisionRow, model_products, precision_table
-from heliograph.registry import core_named
 from heliograph.report import ReportRow, ReportTable, format_quantity, format_si, prefix_of
-from heliograph.sanity_checks import light_limits, limits_told
 from heliograph.style import PALETTE, REFERENCE, label, linear_width, new_figure, signed_ticks, styled
-from heliograph.system_names import DEFAULT_OPERANDS
 from heliograph.systems import build_system
+from heliograph.systems.names import DEFAULT_OPERANDS
+from heliograph.systems.registry import core_named
+from heliograph.systems.sanity_checks import light_limits, limits_told
 from optical.cores.sizing import core_precision
 from simulator.errors import HeliographError, LinkError, ParameterError
 from simulator.operands.scaled import Precision

@@ -20,12 +20,12 @@ from electronic.formats import format_named
 from experiments.hardware import Replaced, changes
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study, file_name
-from heliograph.parts import fitting_parts
 from heliograph.report import ReportRow, ReportTable
-from heliograph.sanity_checks import light_limits
 from heliograph.style import PALETTE, REFERENCE, new_figure, styled
-from heliograph.system_names import DEFAULT_CORE, DEFAULT_PARTS
 from heliograph.systems import build_system
+from heliograph.systems.names import DEFAULT_CORE, DEFAULT_PARTS
+from heliograph.systems.parts import fitting_parts
+from heliograph.systems.sanity_checks import light_limits
 from optical.accelerator import PhotonicUnit
 from optical.cores.sizing import Product, with_laser_for
 from optical.devices.light_limits import SOURCE

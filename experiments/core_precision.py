@@ -14,10 +14,10 @@ import numpy as np
 from electronic.formats import FORMATS, NumberFormat
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
-from heliograph.precision import LENGTHS, ROWS, captured_products, phase_of, told_kinds
+from heliograph.accuracy.precision import LENGTHS, ROWS, captured_products, phase_of, told_kinds
 from heliograph.report import ReportRow, ReportTable
-from heliograph.system_names import DEFAULT_CORE, DEFAULT_PARTS
 from heliograph.systems import build_system
+from heliograph.systems.names import DEFAULT_CORE, DEFAULT_PARTS
 from optical.cores import CORES, load_core
 from optical.cores.core import Core
 from optical.cores.sizing import Product, with_laser_for

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from electronic.formats import format_named
 from electronic.gpu import Gpu, gpu_names, load_gpu
 from experiments.core import INPUTS
-from heliograph.precision import PLAIN_OPERANDS, phase_of
-from heliograph.sanity_checks import light_limits
+from heliograph.accuracy.precision import PLAIN_OPERANDS, phase_of
 from heliograph.systems import Basis, System, build_system
+from heliograph.systems.sanity_checks import light_limits
 from optical.accelerator import PhotonicUnit
 from optical.cores import CORES, load_core, resized
 from optical.cores.core import Core

@@ -29,7 +29,7 @@ from experiments.cores import (
 from experiments.hardware import Replaced
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
-from heliograph.precision import PLAIN_OPERANDS
+from heliograph.accuracy.precision import PLAIN_OPERANDS
 from heliograph.report import ReportRow, ReportTable, prefix_of
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
 from optical.cores import CORES, load_core

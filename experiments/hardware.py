@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from experiments.options import option
-from heliograph.registry import model_named
 from heliograph.simulation import StepResult, run_at_target
-from heliograph.system_names import DEFAULT_CORE
 from heliograph.systems import System, build_system
+from heliograph.systems.names import DEFAULT_CORE
+from heliograph.systems.registry import model_named
 from heliograph.workload import plan_for, ranks_of
 from simulator.penalties import Penalties
 

@@ -20,11 +20,11 @@ from electronic.formats import format_named
 from experiments.core import bench
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study, file_name
-from heliograph.precision import ModelProduct, products_of
-from heliograph.registry import core_named, model_named
+from heliograph.accuracy.precision import ModelProduct, products_of
 from heliograph.report import ReportRow, ReportTable
 from heliograph.simulation import step_graph
 from heliograph.style import PALETTE, REFERENCE, new_figure, styled
+from heliograph.systems.registry import core_named, model_named
 from heliograph.workload import plan_for
 from optical.cores.core import Core
 from optical.cores.rescues import JOINT

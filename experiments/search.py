@@ -13,12 +13,19 @@ import numpy as np
 from experiments.hardware import DEFAULT_ACCELERATORS, SYSTEM, Hardware, Workload
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
-from heliograph.fabrics import CIRCUITS, check_fabric
-from heliograph.plan_estimates import Objective, Prices, feasible
-from heliograph.plan_search import Candidate, lit_for_all, no_plan, ranked, rescheduled, run_candidate
-from heliograph.registry import model_named
+from heliograph.comparison.plan_estimates import Objective, Prices, feasible
+from heliograph.comparison.plan_search import (
+    Candidate,
+    lit_for_all,
+    no_plan,
+    ranked,
+    rescheduled,
+    run_candidate,
+)
 from heliograph.report import ReportRow, ReportTable, format_si, report_row
 from heliograph.systems import SYSTEMS, System
+from heliograph.systems.fabrics import CIRCUITS, check_fabric
+from heliograph.systems.registry import model_named
 from heliograph.workload import TOKENS_PER_ACCELERATOR
 from optical.fabrics.direct_connect import DirectConnect
 from optical.fabrics.lane_assignment import domain_demands

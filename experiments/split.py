@@ -25,13 +25,13 @@ from electronic.formats import FORMATS
 from experiments.hardware import Hardware, Workload
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
-from heliograph.hybrid import InputShares, Kind, PhaseShares, kind_of
-from heliograph.precision import Delivered, executions_of, of_core, of_format, together
-from heliograph.registry import model_named
+from heliograph.accuracy.precision import Delivered, executions_of, of_core, of_format, together
 from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.simulation import lit, step_graph
 from heliograph.style import PALETTE, REFERENCE, new_figure, styled
 from heliograph.systems import System
+from heliograph.systems.hybrid import InputShares, Kind, PhaseShares, kind_of
+from heliograph.systems.registry import model_named
 from heliograph.workload import plan_for, ranks_of
 from optical.cores.sizing import LASER
 from optical.execution import AnalogSpec

@@ -17,35 +17,35 @@ from heliograph._version import __version__
 
 if TYPE_CHECKING:
     from heliograph.catalogue import Description, show
-    from heliograph.comparison import Comparison, compare
-    from heliograph.registry import register_core, register_fabric, register_model, register_schedule
+    from heliograph.comparison.comparison import Comparison, compare
     from heliograph.simulation import StepResult, simulate
     from heliograph.sweeps.grid import Grid
     from heliograph.sweeps.points import sweep
-    from heliograph.systems import System, system
+    from heliograph.systems.registry import register_core, register_fabric, register_model, register_schedule
+    from heliograph.systems.system import System, system
     from heliograph.workload import model, plan
     from optical.conversion.convert import convert
     from simulator.errors import HeliographError
 
 _HOMES = {
-    "Comparison": "heliograph.comparison",
+    "Comparison": "heliograph.comparison.comparison",
     "Description": "heliograph.catalogue",
     "Grid": "heliograph.sweeps.grid",
     "HeliographError": "simulator.errors",
     "StepResult": "heliograph.simulation",
-    "System": "heliograph.systems",
-    "compare": "heliograph.comparison",
+    "System": "heliograph.systems.system",
+    "compare": "heliograph.comparison.comparison",
     "convert": "optical.conversion.convert",
     "model": "heliograph.workload",
     "plan": "heliograph.workload",
-    "register_core": "heliograph.registry",
-    "register_fabric": "heliograph.registry",
-    "register_model": "heliograph.registry",
-    "register_schedule": "heliograph.registry",
+    "register_core": "heliograph.systems.registry",
+    "register_fabric": "heliograph.systems.registry",
+    "register_model": "heliograph.systems.registry",
+    "register_schedule": "heliograph.systems.registry",
     "show": "heliograph.catalogue",
     "simulate": "heliograph.simulation",
     "sweep": "heliograph.sweeps.points",
-    "system": "heliograph.systems",
+    "system": "heliograph.systems.system",
 }
 """Module of each name; none of them has the name of a module of this package."""
 

@@ -10,15 +10,15 @@ from typing import Any, cast
 from electronic.gpu import gpu_names, load_gpu
 from electronic.hosts import host_names, load_host
 from electronic.vector import load_vector, vector_names
-from heliograph.fabrics import FABRIC_GROUP, FABRICS, build_fabric, check_fabric
 from heliograph.parameters import Parameter, parameters_of, tables
-from heliograph.parts import parts_listing
-from heliograph.plugins import is_reference, offered
-from heliograph.registry import CORE_GROUP, MODEL_GROUP, core_named, model_named
 from heliograph.results import Tabular
 from heliograph.simulation import StepResult
-from heliograph.system_names import SYSTEMS, is_system
-from heliograph.systems import System, build_system
+from heliograph.systems.fabrics import FABRIC_GROUP, FABRICS, build_fabric, check_fabric
+from heliograph.systems.names import SYSTEMS, is_system
+from heliograph.systems.parts import parts_listing
+from heliograph.systems.plugins import is_reference, offered
+from heliograph.systems.registry import CORE_GROUP, MODEL_GROUP, core_named, model_named
+from heliograph.systems.system import System, build_system
 from optical.cores import CORES
 from simulator.errors import HeliographError, ParameterError, nearest
 from simulator.fabric import Fabric, missing_members

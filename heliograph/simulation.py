@@ -11,13 +11,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from heliograph._version import __version__
-from heliograph.hybrid import LightShares
-from heliograph.precision import Delivered, delivered, divided, matmuls_of, products_of, sized_core
+from heliograph.accuracy.precision import Delivered, delivered, divided, matmuls_of, products_of, sized_core
 from heliograph.records import SCHEMA, part_rows, row_of
 from heliograph.report import format_si
 from heliograph.results import Tabular
-from heliograph.system_names import DEFAULT_ACCELERATORS
-from heliograph.systems import System, build_system
+from heliograph.systems.hybrid import LightShares
+from heliograph.systems.names import DEFAULT_ACCELERATORS
+from heliograph.systems.system import System, build_system
 from heliograph.workload import ModelLike, PlanLike, ranks_of
 from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
@@ -210,7 +210,7 @@ class StepResult(Tabular):
 
     def plot(self) -> Figure:
         """Return a figure of where time and energy of the step go."""
-        from heliograph.comparison_figures import step_figure  # noqa: PLC0415 - matplotlib takes its time
+        from heliograph.figures import step_figure  # noqa: PLC0415 - matplotlib takes its time
 
         return step_figure([self.record()])
 

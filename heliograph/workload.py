@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from heliograph.registry import know_schedule, model_named
-from heliograph.systems import System
+from heliograph.systems.registry import know_schedule, model_named
+from heliograph.systems.system import System
 from simulator.errors import ParameterError, WorkloadError
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import from_hugging_face

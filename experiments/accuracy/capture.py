@@ -19,9 +19,9 @@ import numpy as np
 
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.accuracy.small_gpt import MODELS
 from heliograph.records import csv_text, write_atomically
 from heliograph.report import ReportRow, ReportTable
-from heliograph.small_gpt import MODELS
 from simulator.errors import ParameterError, WorkloadError
 from simulator.keys import mix_key
 from simulator.operands.captured import COLUMNS, CapturedProduct, captured_row, measure_product, read_captured

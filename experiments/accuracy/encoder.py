@@ -14,8 +14,8 @@ from experiments.accuracy.capture import ENCODER, load_encoder, text_halves
 from experiments.hardware import Hardware
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.accuracy.small_gpt import standard_error
 from heliograph.report import ReportRow, ReportTable
-from heliograph.small_gpt import standard_error
 from simulator.errors import ParameterError
 
 if TYPE_CHECKING:

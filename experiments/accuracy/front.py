@@ -19,11 +19,7 @@ from experiments.accuracy.prediction import QUICK_STEPS, Effort, Prediction, pre
 from experiments.hardware import DEFAULT_ACCELERATORS, SYSTEM, Hardware
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
-from heliograph.records import TrainingCache, plain
-from heliograph.registry import model_named
-from heliograph.report import ReportRow, ReportTable, format_si
-from heliograph.simulation import run_step
-from heliograph.small_gpt import (
+from heliograph.accuracy.small_gpt import (
     BFLOAT16,
     FLOAT8,
     FLOAT8_ROWS,
@@ -32,8 +28,12 @@ from heliograph.small_gpt import (
     Arithmetic,
     train_all,
 )
+from heliograph.records import TrainingCache, plain
+from heliograph.report import ReportRow, ReportTable, format_si
+from heliograph.simulation import run_step
 from heliograph.style import PALETTE, REFERENCE, new_figure, styled
 from heliograph.systems import System, build_system
+from heliograph.systems.registry import model_named
 from heliograph.workload import plan_for
 from optical.devices import Converter
 from simulator.errors import LinkError, ParameterError
@@ -173,7 +173,7 @@ def outermost(found: Sequence[Setting]) -> list[Setting]:
 MARKS = (BFLOAT16, FLOAT8, FLOAT8_ROWS)
 """Formats of the GPU that stands beside."""
 TRAINED_MODEL = "tiny"
-"""Shape of the GPT that is trained on the hardware, of `heliograph.small_gpt.MODELS`."""
+"""Shape of the GPT that is trained on the hardware, of `heliograph.accuracy.small_gpt.MODELS`."""
 TRAINED_STEPS, QUICK_TRAINED_STEPS = 90, QUICK_STEPS
 """Updates of its training."""
 

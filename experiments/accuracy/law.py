@@ -15,7 +15,7 @@ import numpy as np
 
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
-from heliograph.accuracy_law import (
+from heliograph.accuracy.law import (
     COMPUTE_OPTIMAL,
     DECIBEL,
     RUNS,

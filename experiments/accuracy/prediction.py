@@ -24,10 +24,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from heliograph.processes import run_all
-from heliograph.records import TrainingCache
-from heliograph.report import ReportRow, ReportTable
-from heliograph.small_gpt import (
+from heliograph.accuracy.small_gpt import (
     DECIBEL,
     EXACT,
     MODELS,
@@ -41,6 +38,9 @@ from heliograph.small_gpt import (
     steps_to_loss,
     train_all,
 )
+from heliograph.processes import run_all
+from heliograph.records import TrainingCache
+from heliograph.report import ReportRow, ReportTable
 from optical.execution import AnalogSpec
 from simulator.errors import ParameterError, nearest
 from simulator.keys import mix_key

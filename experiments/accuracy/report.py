@@ -30,8 +30,8 @@ from experiments.accuracy.prediction import (
 from experiments.hardware import Hardware
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.accuracy.small_gpt import system_arithmetic
 from heliograph.report import ReportRow, ReportTable
-from heliograph.small_gpt import system_arithmetic
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
 from simulator.errors import ParameterError
 

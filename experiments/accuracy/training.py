@@ -14,9 +14,7 @@ from experiments.accuracy.prediction import told
 from experiments.hardware import SYSTEM, Hardware
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Study
-from heliograph.records import TrainingCache
-from heliograph.report import ReportRow, ReportTable
-from heliograph.small_gpt import (
+from heliograph.accuracy.small_gpt import (
     EXACT,
     NOTHING,
     Accuracy,
@@ -26,6 +24,8 @@ from heliograph.small_gpt import (
     steps_to_loss,
     train_all,
 )
+from heliograph.records import TrainingCache
+from heliograph.report import ReportRow, ReportTable
 from heliograph.style import PALETTE, REFERENCE, new_figure, styled
 from heliograph.systems import System
 from optical.cores.crossbar import Crossbar
@@ -186,7 +186,7 @@ def train_variants(
     cache : TrainingCache
         Finished runs, which are not repeated.
     model : str
-        Shape of the model, of `heliograph.small_gpt.MODELS`.
+        Shape of the model, of `heliograph.accuracy.small_gpt.MODELS`.
     steps : int, optional
         Updates, if not the usual number.
     with_residues : bool

@@ -21,8 +21,8 @@ import numpy as np
 from experiments.accuracy.prediction import DECIBEL, Effort, Prediction, predict_and_execute
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.accuracy.small_gpt import MODELS
 from heliograph.records import TrainingCache
-from heliograph.small_gpt import MODELS
 from heliograph.style import PALETTE, REFERENCE, new_figure, styled
 from workloads.models.config import load_model
 from workloads.training.probes import ErrorClass

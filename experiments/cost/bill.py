@@ -15,12 +15,12 @@ import numpy as np
 from experiments.hardware import DEFAULT_ACCELERATORS, Replaced, changes
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
-from heliograph.fabrics import CIRCUITS, FABRICS
 from heliograph.parameters import CHOICE, SET, Parameter, parameters_of
 from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
 from heliograph.style import PALETTE, label, new_figure, styled
-from heliograph.system_names import DEFAULT_CORE
 from heliograph.systems import System, build_system
+from heliograph.systems.fabrics import CIRCUITS, FABRICS
+from heliograph.systems.names import DEFAULT_CORE
 from simulator.errors import HeliographError, ParameterError
 from simulator.parameter_tree import replace_at
 from simulator.tables import Status

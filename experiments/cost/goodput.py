@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
 from experiments.validation.network_failures import EFFECTIVE, published
-from heliograph.fabrics import FABRICS, build_fabric, check_fabric
 from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
+from heliograph.systems.fabrics import FABRICS, build_fabric, check_fabric
 from simulator.errors import HeliographError, ParameterError
 from simulator.fabric import Splicing
 from simulator.parameter_tree import parse_assignment, replace_at

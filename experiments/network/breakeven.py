@@ -15,11 +15,11 @@ import numpy as np
 from experiments.hardware import Hardware
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
-from heliograph.registry import model_named
 from heliograph.report import ReportRow, ReportTable, format_si, report_row
 from heliograph.simulation import run_at_target
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, signed_ticks, styled
 from heliograph.systems import System
+from heliograph.systems.registry import model_named
 from heliograph.workload import plan_for
 from optical.fabrics.switches import load_switch, switch_names
 from simulator.errors import ParameterError, RouteError

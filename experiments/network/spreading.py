@@ -13,11 +13,11 @@ import numpy as np
 from experiments.hardware import SYSTEM, Hardware
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
-from heliograph.registry import model_named
 from heliograph.report import ReportTable, format_si, report_row
 from heliograph.simulation import run_at_target
 from heliograph.style import PALETTE, REFERENCE, new_figure, styled
 from heliograph.systems import System
+from heliograph.systems.registry import model_named
 from heliograph.workload import plan_for, ranks_of
 from simulator.checks import check_range, check_whole
 from simulator.errors import ParameterError

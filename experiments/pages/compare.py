@@ -9,7 +9,7 @@ from experiments.compare import Compared, passed_limits
 from experiments.pages.frame import asked, end
 from experiments.study import Study
 from heliograph.catalogue import show
-from heliograph.comparison_figures import folded_parts, parts_of
+from heliograph.figures import folded_parts, parts_of
 from heliograph.parameters import Parameter
 from heliograph.report import format_si
 from heliograph.report_page import (
@@ -109,7 +109,7 @@ def page(name: str, study: Study, found: Compared, document: Mapping[str, Any]) 
             label="loss of a small GPT",
             text="mean over seeds of its last validation loss; differences are to exact arithmetic",
             status="executed",
-            source="heliograph/small_gpt.py; every product goes through the system's arithmetic",
+            source="heliograph/accuracy/small_gpt.py; every product goes through the system's arithmetic",
         )
     size = records[0]["accelerators"]
     answers = [

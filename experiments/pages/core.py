@@ -40,7 +40,7 @@ from heliograph.report_page import (
 )
 from heliograph.report_page.drawings import colour
 from heliograph.report_page.provenance import DERIVED, part_inputs
-from heliograph.sanity_checks import light_limits
+from heliograph.systems.sanity_checks import light_limits
 
 CORE = "core"
 """First part of the keys of what a number of a core's page unfolds to."""
@@ -147,7 +147,8 @@ def _formulas(found: CoreResult) -> dict[str, Formula]:
         label="executed signal over noise",
         text="\u221210 log\u2081\u2080 of mean square error over mean square of executed products",
         status=DERIVED,
-        source="heliograph/precision.py: precision_table; heliograph core precision holds it to execution",
+        source="heliograph/accuracy/precision.py: precision_table; "
+        "heliograph core precision holds it to execution",
         inputs=core,
     )
     formulas[SWING] = Formula(

@@ -9,8 +9,8 @@ from experiments.pages.frame import asked, end, sheet
 from experiments.search import Search, winner_rows
 from experiments.study import Study
 from heliograph.catalogue import show
-from heliograph.plan_estimates import Objective
-from heliograph.plan_search import Candidate
+from heliograph.comparison.plan_estimates import Objective
+from heliograph.comparison.plan_search import Candidate
 from heliograph.report import ReportTable, format_si
 from heliograph.report_page import (
     Bar,

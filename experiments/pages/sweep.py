@@ -15,7 +15,7 @@ from heliograph.records import COLUMNS
 from heliograph.report_page import Cell, Drawing, Formula, Line, Number, Page, Section, Sheet, lines, sheet_of
 from heliograph.report_page.drawings import COLOURS, colour
 from heliograph.report_page.provenance import is_number, numbers, step_formulas, told
-from heliograph.system_names import is_system
+from heliograph.systems.names import is_system
 from simulator.errors import ParameterError
 from simulator.units import dimension_of
 

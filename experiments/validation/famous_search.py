@@ -12,7 +12,7 @@ import numpy as np
 from experiments.validation.famous import Run, famous_model, famous_system, run_of, seconds_of, shape_text
 from experiments.validation.rows import Outcome, Record, SkipError, begun, skipped
 from experiments.validation.training import constant_s, forecast
-from heliograph.plan_estimates import Objective, estimates, feasible
+from heliograph.comparison.plan_estimates import Objective, estimates, feasible
 from simulator.errors import HeliographError
 from workloads.layers.transformer import model_flops
 from workloads.pipeline.schedules import ONE_FORWARD_ONE_BACKWARD

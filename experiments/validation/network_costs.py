@@ -16,7 +16,7 @@ from electronic.fabrics.nvlink import SwitchedDomain
 from electronic.fabrics.packets import RailFabric
 from electronic.gpu import load_gpu
 from experiments.validation.rows import PER_CENT, Record, SkipError
-from heliograph.fabrics import build_fabric
+from heliograph.systems.fabrics import build_fabric
 from optical.fabrics.rails import OcsRails
 from optical.fabrics.switches import LaneOptics, OpticalSwitch, load_optics, load_switch
 from optical.fabrics.transceiver_ring import TransceiverRing

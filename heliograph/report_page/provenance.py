@@ -111,28 +111,28 @@ LAWS: Mapping[str, _Law] = MappingProxyType(
         "capital_usd": _Law(
             text="accelerators \u00d7 price of each + price of the fabric",
             status=ASSUMED,
-            source="heliograph/systems.py: System.capital_usd",
+            source="heliograph/systems/system.py: System.capital_usd",
             follows=("accelerator_usd",),
             inputs=("fabric*price*", "fabric*cost*"),
         ),
         "accelerator_usd": _Law(
             text="price of the GPU; in light, die area \u00d7 price per area + price of the vector engine",
             status=ASSUMED,
-            source="heliograph/systems.py: System.accelerator_usd",
+            source="heliograph/systems/system.py: System.accelerator_usd",
             follows=("accelerator_area_m2",),
             inputs=("gpu*price_usd", "photonic*price*", "vector*price*"),
         ),
         "accelerator_area_m2": _Law(
             text="area of the GPU's die; in light, of all cores, buffer and electronics + the vector engine",
             status=DERIVED,
-            source="heliograph/systems.py: System.accelerator_area_m2",
+            source="heliograph/systems/system.py: System.accelerator_area_m2",
             inputs=("gpu*area_m2", "photonic*area_m2", "vector*area_m2", "photonic.cores"),
         ),
         "snr_db": _Law(
             text="\u221210 log\u2081\u2080 of the mean of noise over signal of the step's products, weighted "
             "with their multiply-accumulates",
             status=DERIVED,
-            source="heliograph/precision.py: Delivered; the law of each cause of noise is in docs/noise.md",
+            source="heliograph/accuracy/precision.py: Delivered; docs/noise.md has the law of each cause",
             follows=("laser_line_w",),
             inputs=("photonic.core.*", "operands", "lighting.*"),
         ),
@@ -180,7 +180,7 @@ LAWS: Mapping[str, _Law] = MappingProxyType(
         "accelerator_peak_w": _Law(
             text="thermal design power of a GPU; in light, all parts at full load",
             status=DERIVED,
-            source="heliograph/systems.py: System.accelerator_peak_w",
+            source="heliograph/systems/system.py: System.accelerator_peak_w",
             inputs=("gpu.chip.tdp_w", "photonic.*"),
         ),
         "fabric_static_w": _Law(
@@ -198,7 +198,7 @@ LAWS: Mapping[str, _Law] = MappingProxyType(
         "photonic_cores": _Law(
             text="as many as fit under the budget that --basis names, in whole clusters",
             status=DERIVED,
-            source="heliograph/systems.py: System.sized",
+            source="heliograph/systems/system.py: System.sized",
             inputs=("basis", "photonic.cores", "gpu.chip.tdp_w"),
         ),
         "sram_bytes": _Law(

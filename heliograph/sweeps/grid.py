@@ -154,7 +154,7 @@ class Grid(Tabular):
         if not drawn:
             msg = f"nothing to draw: no point has numbers for both {x} and {y}"
             raise ParameterError(msg)
-        from heliograph.comparison_figures import lines_figure  # noqa: PLC0415 - matplotlib takes its time
+        from heliograph.figures import lines_figure  # noqa: PLC0415 - matplotlib takes its time
 
         along = list(self.axes)[-1] if x not in self.axes else x
         others = [name for name, values in self.axes.items() if name != along and len(values) > 1]

@@ -29,9 +29,9 @@ from heliograph.sweeps.work import (
     is_context,
     outside_digest,
 )
-from heliograph.system_names import Options, choice_of
-from heliograph.systems import System, build_system
-from heliograph.systems import system as named_system
+from heliograph.systems.names import Options, choice_of
+from heliograph.systems.system import System, build_system
+from heliograph.systems.system import system as named_system
 from heliograph.workload import ModelLike, PlanLike, ranks_of
 from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
@@ -100,7 +100,7 @@ class StepWork:
 
     @property
     def _usual(self) -> int:
-        from heliograph.system_names import DEFAULT_ACCELERATORS  # noqa: PLC0415 - a name of this scope only
+        from heliograph.systems.names import DEFAULT_ACCELERATORS  # noqa: PLC0415 - a name of this scope only
 
         return self.usual_accelerators or DEFAULT_ACCELERATORS
 

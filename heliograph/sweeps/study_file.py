@@ -9,7 +9,7 @@ from typing import Any
 
 from heliograph.sweeps.space import LOGARITHMIC, Axis, Range, Value, range_of, values_in, zipped
 from heliograph.sweeps.work import CHOICES, MODEL, PLACEMENT, PLAN, STEP, SYSTEM, is_context
-from heliograph.system_file import naming
+from heliograph.systems.toml_file import naming
 from simulator.errors import ParameterError, nearest
 from simulator.files import read_toml
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from heliograph.fabrics import FABRICS, build_fabric, register_fabric, unregister_fabric
+from heliograph.systems.fabrics import FABRICS, build_fabric, register_fabric, unregister_fabric
 from simulator.fabric import Fabric, PortOwner, Ports, Traits
 from simulator.interfaces import LinkGraph, Reconfiguration, Wiring
 from simulator.topology.graphs import NO_LINK, GraphFabric, bundle, joined

@@ -10,7 +10,7 @@ import pytest
 
 from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
-from heliograph.system_names import SYSTEMS
+from heliograph.systems.names import SYSTEMS
 from heliograph.tables import hardware_price, tokens_price
 
 ROOT = Path(__file__).parents[2]
@@ -144,7 +144,9 @@ def test_a_change_applies_to_the_systems_that_have_the_parameter(finished, tmp_p
 
 def test_a_directory_that_cannot_be_used_is_told_before_the_training(finished, capsys, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("no directory")
-    monkeypatch.setattr("heliograph.comparison.train_all", lambda *_, **__: pytest.fail("trained first"))
+    monkeypatch.setattr(
+        "heliograph.comparison.comparison.train_all", lambda *_, **__: pytest.fail("trained first")
+    )
     for out, says in ((finished[0], "another run"), (tmp_path / "file" / "run", "cannot make")):
         changed = (
             "--accelerators",

@@ -8,7 +8,7 @@ import pytest
 from electronic.formats import FORMATS
 from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
-from heliograph.precision import (
+from heliograph.accuracy.precision import (
     captured_products,
     delivered,
     of_core,

@@ -21,7 +21,7 @@ from experiments.options import Parser, add_options, option, options_of, study_f
 from experiments.study import Result, Study
 from experiments.sweep import values_of
 from heliograph import __version__
-from heliograph.plan_estimates import Objective
+from heliograph.comparison.plan_estimates import Objective
 from heliograph.records import SCHEMA
 from heliograph.report import ReportRow, in_encoding, table_text
 from simulator.errors import HeliographError, ParameterError

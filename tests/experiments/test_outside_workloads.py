@@ -6,7 +6,7 @@ import pytest
 
 from experiments.network.schedule import schedule_names, unit_timeline
 from experiments.search import Search, search
-from heliograph.plan_estimates import Objective
+from heliograph.comparison.plan_estimates import Objective
 from heliograph.simulation import run_step
 from heliograph.systems import build_system
 from simulator.errors import WorkloadError

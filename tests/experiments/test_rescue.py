@@ -16,7 +16,7 @@ from experiments.rescue import (
     format_db,
     samples_of,
 )
-from heliograph.precision import ModelProduct
+from heliograph.accuracy.precision import ModelProduct
 from optical.cores import load_core
 from optical.cores.sizing import with_judged_laser
 from simulator.errors import LinkError

@@ -17,8 +17,8 @@ from experiments.network.links import link_kinds, link_loads, rows_by_kind
 from experiments.search import Search, search, topologies, topology_text
 from experiments.validation.rows import read_records
 from experiments.validation.training import NEEDS, run_of
-from heliograph.plan_estimates import Objective, estimates, feasible
-from heliograph.plan_search import rescheduled
+from heliograph.comparison.plan_estimates import Objective, estimates, feasible
+from heliograph.comparison.plan_search import rescheduled
 from heliograph.report import report_text
 from heliograph.simulation import run_step
 from heliograph.systems import build_system

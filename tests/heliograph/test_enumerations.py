@@ -5,9 +5,9 @@ from enum import Enum
 
 import pytest
 
-from heliograph.fabrics import FABRICS, build_fabric
-from heliograph.registry import model_named
 from heliograph.systems import build_system
+from heliograph.systems.fabrics import FABRICS, build_fabric
+from heliograph.systems.registry import model_named
 from heliograph.workload import plan_for
 from simulator.errors import HeliographError
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from heliograph import comparison_figures as figures
-from heliograph.comparison_figures import energy_bars, loss_curves, step_time_bars
+from heliograph import figures
+from heliograph.figures import energy_bars, loss_curves, step_time_bars
 from heliograph.simulation import simulate
 from heliograph.style import DPI, ENERGY_LOOKS, PALETTE, TIME_LOOKS, WIDTH_IN, label, looks_of
 from simulator.errors import HeliographError

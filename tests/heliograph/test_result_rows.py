@@ -5,7 +5,7 @@ import pytest
 
 import heliograph as hg
 from heliograph import records as result_rows
-from heliograph.comparison import write
+from heliograph.comparison.comparison import write
 from heliograph.records import COLUMNS, IDENTITY, PART_COLUMNS
 
 PAGE = Path(__file__).parents[2] / "docs" / "records.md"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import torch
 
+from heliograph.accuracy.small_gpt import Arithmetic, train_all
 from heliograph.processes import among_ranks, run_all
 from heliograph.records import TrainingCache
-from heliograph.small_gpt import Arithmetic, train_all
 from simulator.errors import ClippingWarning, HeliographError, ParameterError
 
 TRAINED = (Arithmetic(label="bf16"),)

@@ -24,10 +24,10 @@ from experiments.accuracy.prediction import (
 from experiments.accuracy.training import seeds_from
 from experiments.accuracy.width import NoiseByWidth
 from experiments.cli import BAD_INPUT
+from heliograph.accuracy.small_gpt import EXACT as EXACTLY
+from heliograph.accuracy.small_gpt import NOTHING, Accuracy, Arithmetic
 from heliograph.records import TrainingCache
 from heliograph.report import report_text
-from heliograph.small_gpt import EXACT as EXACTLY
-from heliograph.small_gpt import NOTHING, Accuracy, Arithmetic
 from heliograph.tables import UNRESOLVED
 from optical.execution import AnalogSpec
 from simulator.errors import ParameterError

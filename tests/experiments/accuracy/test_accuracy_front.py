@@ -20,8 +20,8 @@ from experiments.accuracy.front import (
 )
 from experiments.accuracy.training import RESIDUES, fragile, in_residues, rescues, train_variants
 from experiments.study import draw
+from heliograph.accuracy.small_gpt import FLOAT8, FLOAT8_ROWS, Accuracy, Arithmetic, products_of
 from heliograph.report import report_text
-from heliograph.small_gpt import FLOAT8, FLOAT8_ROWS, Accuracy, Arithmetic, products_of
 from heliograph.systems import build_system
 from optical.execution import Scale
 from simulator.errors import ParameterError

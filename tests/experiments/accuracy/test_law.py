@@ -18,7 +18,7 @@ from experiments.accuracy.law import (
     train_sweep,
 )
 from experiments.study import Progress
-from heliograph.accuracy_law import Form, Kind, Passes, Schedule, Where, read_runs, rises
+from heliograph.accuracy.law import Form, Kind, Passes, Schedule, Where, read_runs, rises
 from simulator.errors import ParameterError
 from workloads.training.noise_law import EXACT, PooledNoise
 

@@ -11,8 +11,8 @@ from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
 from experiments.cost.bill import BillOf, Priced, bill_of
 from experiments.study import Progress
-from heliograph.fabrics import FABRICS, build_fabric, network_parts
 from heliograph.systems import build_system
+from heliograph.systems.fabrics import FABRICS, build_fabric, network_parts
 from simulator.topology.scale_up import BillItem, bill_power_w, bill_price_usd, load_cables
 
 N = 256

@@ -10,7 +10,7 @@ from experiments.__main__ import main
 from experiments.hardware import Hardware
 from experiments.network.flows import FlowsOnFabric, read_flows
 from experiments.study import Progress
-from heliograph.fabrics import FABRICS
+from heliograph.systems.fabrics import FABRICS
 from simulator.errors import ParameterError
 
 LIST = "source,destination,bytes,start_s,after\n0,8,1e9,,\n1,9,1e9,0.01,\n0,9,2e9,,0\n8,3,5e8,,\n"

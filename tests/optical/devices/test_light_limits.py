@@ -5,8 +5,8 @@ import warnings
 import pytest
 
 from experiments.cli import _sentences
-from heliograph.sanity_checks import light_limits, worst_limits
 from heliograph.systems import build_system
+from heliograph.systems.sanity_checks import light_limits, worst_limits
 from optical.devices.light_limits import LitChip, limits_of
 from simulator.errors import LimitWarning
 

@@ -6,7 +6,7 @@ import math
 import pytest
 from scipy.integrate import solve_ivp
 
-from heliograph.parts import with_part
+from heliograph.systems.parts import with_part
 from optical.cores import CORES, load_core
 from optical.devices import ABSORPTION
 from optical.devices.named_parts import named_parts

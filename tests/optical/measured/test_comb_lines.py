@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from electronic.gpu import load_gpu
-from heliograph.parts import with_part
-from heliograph.registry import core_named
-from heliograph.sanity_checks import light_limits
-from heliograph.systems import system
+from heliograph.systems.parts import with_part
+from heliograph.systems.registry import core_named
+from heliograph.systems.sanity_checks import light_limits
+from heliograph.systems.system import system
 from optical.accelerator import PhotonicUnit
 from optical.measured import read_comb
 from simulator.errors import ParameterError

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from heliograph.parameters import parameters_of
-from heliograph.parts import with_part
-from heliograph.registry import core_named
-from heliograph.systems import system
+from heliograph.systems.parts import with_part
+from heliograph.systems.registry import core_named
+from heliograph.systems.system import system
 from optical.cores.analog import crossing_mixing
 from optical.devices import Crossing, MeasuredCrossing, MeasuredRouter
 from optical.transfer.models import crossing as crossing_model

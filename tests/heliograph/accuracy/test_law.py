@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from heliograph.accuracy_law import (
+from heliograph.accuracy.law import (
     Band,
     ExactLoss,
     Form,

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from heliograph.small_gpt import Accuracy, steps_to_loss, system_arithmetic
+from heliograph.accuracy.small_gpt import Accuracy, steps_to_loss, system_arithmetic
 from heliograph.systems import build_system
 from heliograph.tables import UNRESOLVED, comparison_rows
 from optical.cores import load_core
@@ -107,7 +107,7 @@ def test_a_curve_that_never_comes_down_is_told_as_such():
 
 
 def test_comparison_tells_steps_time_and_energy_to_loss():
-    from heliograph.comparison import Comparison, Request
+    from heliograph.comparison.comparison import Comparison, Request
     from heliograph.simulation import run_step
     from heliograph.workload import plan_for
     from workloads.models.config import load_model

@@ -9,7 +9,7 @@ from enum import StrEnum
 import numpy as np
 
 from heliograph.simulation import CircuitMode, modes
-from heliograph.systems import System
+from heliograph.systems.system import System
 from simulator.estimate.collectives import LinePrices
 from simulator.estimate.step import StepArrays, estimate
 from simulator.fabric import CircuitPolicy, Fabric, PortTiming

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from heliograph.plan_estimates import Objective, Prices, bound_of, feasible, price_best
+from heliograph.comparison.plan_estimates import Objective, Prices, bound_of, feasible, price_best
 from heliograph.simulation import (
     CircuitMode,
     StepResult,
@@ -20,7 +20,7 @@ from heliograph.simulation import (
     run_step,
     step_graph,
 )
-from heliograph.systems import System
+from heliograph.systems.system import System
 from simulator.engine.compiled.step import StepRuns
 from simulator.errors import HeliographError, WorkloadError
 from simulator.fabric import PortTiming
@@ -235,7 +235,7 @@ def ranked(
         Plans to return, and the best one with stages if none of them has any; more (`MOST_RUN`) where all
         of them together have few tasks.
     prices, ways, turning_tasks
-        As `heliograph.plan_estimates.estimates` takes them.
+        As `heliograph.comparison.plan_estimates.estimates` takes them.
     by_kind : bool
         Whether the plans returned are the `EACH_KIND` best of each kind of pipeline (schedule, interleaved or
         not, sharded parameters or not), whose estimates err alike.

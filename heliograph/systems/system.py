@@ -13,15 +13,11 @@ from typing import Any
 from electronic.gpu import Gpu, load_gpu
 from electronic.hosts import host_of
 from electronic.vector import VectorUnit, load_vector
-from heliograph.fabrics import build_fabric, check_effect
-from heliograph.hybrid import HybridUnit, LightShares
-from heliograph.parts import is_comb, is_measured, names_part, place_for, with_part
-from heliograph.registry import core_named
 from heliograph.report import format_quantity, format_si
 from heliograph.results import Summary
-from heliograph.sanity_checks import warn_of_chip, warn_of_system, warn_of_unit
-from heliograph.system_file import Change
-from heliograph.system_names import (
+from heliograph.systems.fabrics import build_fabric, check_effect
+from heliograph.systems.hybrid import HybridUnit, LightShares
+from heliograph.systems.names import (
     DEFAULT_ACCELERATORS,
     DEFAULT_CORE,
     DEFAULT_OPERANDS,
@@ -32,6 +28,10 @@ from heliograph.system_names import (
     choice_of,
     no_format,
 )
+from heliograph.systems.parts import is_comb, is_measured, names_part, place_for, with_part
+from heliograph.systems.registry import core_named
+from heliograph.systems.sanity_checks import warn_of_chip, warn_of_system, warn_of_unit
+from heliograph.systems.toml_file import Change
 from optical.accelerator import PhotonicUnit, proportionate_buffer_bytes
 from optical.cores.core import Core
 from optical.cores.sizing import LASER
@@ -98,7 +98,7 @@ class Lighting:
 
     @property
     def wanted(self) -> str | float | None:
-        """Target as `heliograph.precision.target_db` takes it; None where the laser stays as it stands."""
+        """Target as `accuracy.precision.target_db` takes it; None where the laser stays as it stands."""
         if self.target_db is not None:
             return self.target_db
         return None if self.target is None else str(self.target)

@@ -32,7 +32,7 @@ COMPUTE_OPTIMAL = 20.0
 _DRAWS, _SEED = 400, 19
 """Draws of the bootstrap, and their seed; choices."""
 _LEAST_RISE = 0.002
-"""Rise in nats below which chance decides, four times the chaos of `heliograph.small_gpt.CHAOS_NATS`."""
+"""Rise in nats below which chance decides, four times `heliograph.accuracy.small_gpt.CHAOS_NATS`."""
 _EXPONENTS = np.linspace(0.05, 1.0, 20)
 """Exponents that the exact loss is tried with."""
 

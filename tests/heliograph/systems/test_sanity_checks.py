@@ -5,8 +5,8 @@ import warnings
 import pytest
 
 from experiments.__main__ import main
-from heliograph.sanity_checks import built_snr_db, chip_warning, least_j_per_mac
 from heliograph.systems import build_system
+from heliograph.systems.sanity_checks import built_snr_db, chip_warning, least_j_per_mac
 from optical.devices.limits import sampling_floor_j
 from simulator.errors import LimitWarning, ParameterError, RangeWarning, SuspectWarning
 from simulator.parameter_tree import replace_at

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heliograph._version import __version__
-from heliograph.fabrics import DEFAULT_FABRIC
-from heliograph.parameters import status_counts, tables
-from heliograph.plan_estimates import Prices
-from heliograph.plan_search import (
+from heliograph.accuracy.small_gpt import EXACT, Accuracy, steps_to_loss, system_arithmetic, train_all
+from heliograph.comparison.plan_estimates import Prices
+from heliograph.comparison.plan_search import (
     QUICK,
     THOROUGH,
     USUAL,
@@ -23,6 +22,7 @@ from heliograph.plan_search import (
     best_plan,
     with_siblings,
 )
+from heliograph.parameters import status_counts, tables
 from heliograph.processes import run_all
 from heliograph.records import (
     RunWriter,
@@ -37,8 +37,8 @@ from heliograph.records import (
 from heliograph.report import format_si
 from heliograph.results import Tabular
 from heliograph.simulation import StepResult, run_at_target, step_graph, system_of
-from heliograph.small_gpt import EXACT, Accuracy, steps_to_loss, system_arithmetic, train_all
-from heliograph.system_names import (
+from heliograph.systems.fabrics import DEFAULT_FABRIC
+from heliograph.systems.names import (
     DEFAULT_ACCELERATORS,
     DEFAULT_CORE,
     DEFAULT_GPU,
@@ -48,7 +48,7 @@ from heliograph.system_names import (
     left,
     rivals,
 )
-from heliograph.systems import System, build_system, has_parameter
+from heliograph.systems.system import System, build_system, has_parameter
 from heliograph.workload import TOKENS_PER_ACCELERATOR, ModelLike, PlanLike, plan_for, ranks_of
 from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
@@ -75,7 +75,7 @@ class Request:
     accelerators: int | None = None
     """Accelerators in every system; None for those of the plan, of the files, or 1,024."""
     systems: tuple[str, ...] | None = None
-    """Systems by name, or paths of TOML files; None for `heliograph.system_names.rivals`."""
+    """Systems by name, or paths of TOML files; None for `heliograph.systems.names.rivals`."""
     without: tuple[str, ...] = ()
     """Systems that are left out, by name or by a word of it."""
     plan: str = ""
@@ -153,7 +153,7 @@ class Comparison(Tabular):
 
     def plot(self) -> Figure:
         """Return a figure of where time and energy go, a bar for each system."""
-        from heliograph.comparison_figures import step_figure  # noqa: PLC0415 - matplotlib takes its time
+        from heliograph.figures import step_figure  # noqa: PLC0415 - matplotlib takes its time
 
         return step_figure(self.records())
 
@@ -317,12 +317,12 @@ def compare(
     ----------
     systems : sequence of System or str, optional
         Hardware, or names of it; a name has as many accelerators as the plan takes. Without it, those of
-        `heliograph.system_names.rivals`.
+        `heliograph.systems.names.rivals`.
     model : str, pathlib.Path, mapping or TransformerConfig
         As `heliograph.model` takes it.
     plan : str, mapping or Plan
         As `heliograph.plan` takes it, for all systems; without it, each runs its own best one
-        (`heliograph.plan_search.best_plan`), the batch being the same for all.
+        (`heliograph.comparison.plan_search.best_plan`), the batch being the same for all.
     search : bool
         Whether the best plan of each system is sought beside a plan that is named, too.
     accuracy : bool
@@ -493,7 +493,7 @@ def searches(
     Parameters
     ----------
     systems, config, base, effort
-        As `heliograph.plan_search.best_plan` takes them.
+        As `heliograph.comparison.plan_search.best_plan` takes them.
     share : bool
         Whether processes may be started: by a command, not by a script of which they would run a copy.
     tell : _Clock
@@ -677,7 +677,7 @@ def write(comparison: Comparison, out: Path | None) -> Path:
     HeliographError
         If they cannot be written, or the directory holds another run.
     """
-    from heliograph.comparison_figures import (  # noqa: PLC0415 - matplotlib takes its time
+    from heliograph.figures import (  # noqa: PLC0415 - matplotlib takes its time
         energy_bars,
         loss_curves,
         step_time_bars,

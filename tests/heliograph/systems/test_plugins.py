@@ -10,9 +10,8 @@ import pytest
 import heliograph as hg
 from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
-from heliograph import fabrics
 from heliograph.catalogue import listing
-from heliograph.systems import build_system
+from heliograph.systems import build_system, fabrics
 from optical.cores import CORES, registry
 from simulator.errors import HeliographError, ParameterError
 from tests.conformance.lithium_niobate import LithiumNiobate
@@ -21,7 +20,7 @@ from tests.workloads.pipeline.eager import EAGER
 from workloads.models import config as models
 from workloads.pipeline import schedule as schedules
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CORE = f"{ROOT}/tests/conformance/lithium_niobate.py:LithiumNiobate"
 FABRIC = f"{ROOT}/tests/conformance/registered.py:Hub"
 SCHEDULE = f"{ROOT}/tests/workloads/pipeline/eager.py:EAGER"

@@ -7,7 +7,7 @@ import pytest
 import heliograph as hg
 from electronic.formats import FORMATS
 from experiments.__main__ import main
-from heliograph.precision import delivered, products_of, target_db
+from heliograph.accuracy.precision import delivered, products_of, target_db
 from heliograph.systems import Lighting, TargetFormat, build_system
 from heliograph.tables import precision_notes
 from simulator.errors import LinkError, ParameterError

@@ -17,8 +17,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from electronic.formats import FORMATS, NumberFormat, format_named
-from heliograph.hybrid import LightShares
-from heliograph.system_names import DEFAULT_OPERANDS
+from heliograph.systems.hybrid import LightShares
+from heliograph.systems.names import DEFAULT_OPERANDS
 from optical.cores.core import Core
 from optical.cores.sizing import Product, core_precision, with_laser_for
 from optical.execution.precision import predicted
@@ -30,7 +30,7 @@ from simulator.operators import MatMul, Operator, Overlapped, Phase, StepGraph
 from simulator.operators import Sequence as Run
 
 if TYPE_CHECKING:
-    from heliograph.systems import System
+    from heliograph.systems.system import System
 
 PLAIN_OPERANDS = OperandKind.GAUSSIAN
 """Operands of a product that is no model's, where nobody names others; a choice."""

@@ -6,11 +6,11 @@ import pytest
 
 import heliograph as hg
 from experiments.compare import Compare, passed_limits
-from heliograph.comparison import Request, build_systems
+from heliograph.accuracy.small_gpt import BFLOAT16, FLOAT8, system_arithmetic
+from heliograph.comparison.comparison import Request, build_systems
 from heliograph.report import report_text
-from heliograph.small_gpt import BFLOAT16, FLOAT8, system_arithmetic
-from heliograph.system_names import left, rivals, words_of
 from heliograph.systems import build_system
+from heliograph.systems.names import left, rivals, words_of
 from heliograph.tables import UNRESOLVED, best_of, binding, comparison_rows, deciding_table
 from simulator.errors import BudgetError, HeliographError, ParameterError
 from workloads.plan.choices import Precision

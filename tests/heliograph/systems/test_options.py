@@ -7,7 +7,7 @@ import pytest
 import heliograph as hg
 from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
-from heliograph.comparison import Request, build_systems
+from heliograph.comparison.comparison import Request, build_systems
 from heliograph.systems import build_system
 from simulator.errors import ParameterError
 

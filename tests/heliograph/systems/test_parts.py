@@ -9,10 +9,9 @@ import pytest
 from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
 from experiments.core import layer_products, phase_energy, training_j_per_mac
-from heliograph import sanity_checks
 from heliograph.parameters import parameters_of
-from heliograph.parts import figures_of_merit, parts_listing, place_for, with_part
-from heliograph.systems import build_system
+from heliograph.systems import build_system, sanity_checks
+from heliograph.systems.parts import figures_of_merit, parts_listing, place_for, with_part
 from optical.cores import CORES
 from optical.devices.limits import sampling_floor_j, schreier_db, walden_j
 from optical.devices.named_parts import Role, fits, named_parts

@@ -12,15 +12,15 @@ import pytest
 from heliograph.sweeps.running import run_sweep
 from heliograph.sweeps.store import Outcome, Status, Store
 from simulator.errors import HeliographError
-from tests.heliograph.sweep_work import FAILS, FAULTS, KILLS, asked
+from tests.heliograph.sweeps.sweep_work import FAILS, FAULTS, KILLS, asked
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def started(store, count, *, workers=1, seconds=0.01, engine="processes", scheduler="", before=""):
     words = [str(store), str(count), str(workers), str(seconds), engine, scheduler]
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.heliograph.sweep_work", *words],
+        [sys.executable, "-m", "tests.heliograph.sweeps.sweep_work", *words],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -167,7 +167,7 @@ def test_a_full_disk_is_one_sentence_and_keeps_what_is_finished(tmp_path):
     program = (
         "import resource\nfrom pathlib import Path\n"
         "from heliograph.sweeps.running import run_sweep\nfrom simulator.errors import HeliographError\n"
-        "from tests.heliograph.sweep_work import asked\n"
+        "from tests.heliograph.sweeps.sweep_work import asked\n"
         f"run_sweep(asked(Path({str(store)!r}), 10))\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000))\n"
         "try:\n"

@@ -9,8 +9,8 @@ import pytest
 
 from heliograph.sweeps.running import Engine, run_sweep
 from simulator.errors import HeliographError
-from tests.heliograph.sweep_work import FAILS, FAULTS, asked
-from tests.heliograph.test_sweep_store import ROOT, rows, started, wait_for, whole
+from tests.heliograph.sweeps.sweep_work import FAILS, FAULTS, asked
+from tests.heliograph.sweeps.test_store import ROOT, rows, started, wait_for, whole
 
 pytest.importorskip("distributed", reason="install the extra cluster")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]

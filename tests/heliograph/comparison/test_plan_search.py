@@ -7,8 +7,15 @@ import pytest
 
 import heliograph as hg
 from experiments.compare import Compare, Compared
-from heliograph.plan_estimates import Objective, Prices, estimates, feasible, least_values, price_best
-from heliograph.plan_search import THOROUGH, USUAL, best_plan, no_plan, with_siblings
+from heliograph.comparison.plan_estimates import (
+    Objective,
+    Prices,
+    estimates,
+    feasible,
+    least_values,
+    price_best,
+)
+from heliograph.comparison.plan_search import THOROUGH, USUAL, best_plan, no_plan, with_siblings
 from heliograph.report import report_text
 from heliograph.simulation import run_at_target
 from heliograph.systems import build_system

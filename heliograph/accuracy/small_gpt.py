@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from heliograph.processes import run_all
 from heliograph.records import TrainingCache
-from heliograph.systems import SYSTEMS, System
+from heliograph.systems.system import SYSTEMS, System
 from heliograph.tables import UNRESOLVED
 from optical.execution import AnalogSpec
 from simulator.operators import Phase

@@ -9,9 +9,9 @@ from electronic.fabrics.fat_tree import FatTree
 from electronic.fabrics.packets import RailFabric
 from electronic.fabrics.torus import Medium, TorusFabric
 from experiments.__main__ import main
-from heliograph.fabrics import FABRICS, build_fabric, register_fabric, unregister_fabric
 from heliograph.simulation import run_step
 from heliograph.systems import build_system
+from heliograph.systems.fabrics import FABRICS, build_fabric, register_fabric, unregister_fabric
 from heliograph.workload import plan_for
 from optical.fabrics.rails import OcsRails
 from simulator.errors import ParameterError
