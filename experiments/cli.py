@@ -225,14 +225,17 @@ def run(words: Sequence[str]) -> int:
     except HeliographError as error:
         if "--debug" in words:
             raise
-        print(f"heliograph: {error}", file=sys.stderr)
+        print(f"heliograph: {' '.join(str(error).splitlines())}", file=sys.stderr)
         return BAD_INPUT
     except BrokenPipeError:
         _drop_output()
         return 0
     except OSError as error:
-        if error.filename is not None or "--debug" in words:
+        if "--debug" in words:
             raise
+        if error.filename is not None:
+            print(f"heliograph: {error.filename}: {error.strerror}; --debug shows where", file=sys.stderr)
+            return BAD_INPUT
         _drop_output()
         print(f"heliograph: cannot write the output: {error.strerror}", file=sys.stderr)
         return BAD_INPUT

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
+import re
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -151,27 +153,58 @@ class _Once(argparse.Action):
 
 
 def _reader(one: _Option) -> Callable[[str], Any]:
-    kind, name = one.kind, one.path[-1]
+    """Return what reads a value of an option; text that is only blanks is most often an unset variable."""
+    read = _reader_of(one.kind, one.path[-1])
+
+    def given(text: str) -> Any:  # noqa: ANN401 - as read
+        if not text.strip():
+            msg = "is given without a value; write one, or leave the option out"
+            raise argparse.ArgumentTypeError(msg)
+        try:
+            return read(text)
+        except HeliographError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return given
+
+
+def _reader_of(kind: Any, name: str) -> Callable[[str], Any]:  # noqa: ANN401 - any type
     if isinstance(kind, type) and issubclass(kind, Enum):
-        known: Mapping[str, Enum] = {str(member.value): member for member in kind}
-
-        def chosen(text: str) -> Enum:
-            if text not in known:
-                msg = f"no '{text}'; {nearest(text, known, noun='choice')}"
-                raise argparse.ArgumentTypeError(msg)
-            return known[text]
-
-        return chosen
+        return lambda text: _member(kind, text)
+    if kind is int:
+        return _whole_number
     if kind is float and dimension_of(name) is not None:
-
-        def measured(text: str) -> float:
-            try:
-                return quantity(name, text)
-            except HeliographError as error:
-                raise argparse.ArgumentTypeError(str(error)) from error
-
-        return measured
+        return lambda text: _finite(quantity(name, text), text)
+    if kind is float:
+        return lambda text: _finite(text, text)
     return typing.cast("Callable[[str], Any]", kind)
+
+
+def _member(kind: type[Enum], text: str) -> Enum:
+    known = {str(member.value): member for member in kind}
+    if text not in known:
+        msg = f"no '{text}'; {nearest(text, known, noun='choice')}"
+        raise ParameterError(msg)
+    return known[text]
+
+
+def _whole_number(text: str) -> int:
+    """Return a whole number in plain digits; Python's own reading takes 1_0 and the digits of any script."""
+    if not re.fullmatch("[+-]?[0-9]{1,18}", text.strip()):
+        msg = f"must be a whole number in plain digits, such as 1024; got '{text}'"
+        raise ParameterError(msg)
+    return int(text)
+
+
+def _finite(value: float | str, text: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        msg = f"must be a finite number, such as 0.5; got '{text}'"
+        raise ParameterError(msg)
+    return number
 
 
 def add_options(parser: argparse.ArgumentParser, kind: type) -> None:

@@ -297,7 +297,7 @@ def _received(ranks: Ranks, name: str) -> Any:  # noqa: ANN401 - what the work g
     return told(result)
 
 
-GRACE_S = 2.0
+GRACE_S = 1.0
 """Time that jobs at work have to finish after Ctrl-C; a choice."""
 
 

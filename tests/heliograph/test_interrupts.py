@@ -65,7 +65,7 @@ def test_the_first_interrupt_ends_long_jobs_within_five_seconds(tmp_path):
         if command.poll() is None:
             os.killpg(command.pid, signal.SIGKILL)
     assert command.returncode == 130
-    assert GRACE_S - 1.0 < took_s < 5.0 + 5.0  # five seconds, and as many more on a busy machine
+    assert GRACE_S / 2.0 < took_s < 5.0 + 5.0  # five seconds, and as many more on a busy machine
 
 
 class Pressing:

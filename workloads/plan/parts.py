@@ -128,9 +128,16 @@ def field_kinds(part: type) -> dict[str, type]:
     return {item.name: hints[item.name] for item in dataclasses.fields(part)}
 
 
+MOST = 2**31 - 1
+"""Largest count in a plan: the search holds plans in columns of 32 bits."""
+
+
 def _check_kind(key: str, value: object, kind: type, *, least: int) -> None:
     if kind is int and (isinstance(value, bool) or not isinstance(value, int) or value < least):
         msg = f"plan: {key} must be a whole number of at least {least}; got {value!r}"
+        raise WorkloadError(msg)
+    if isinstance(value, int) and value > MOST:
+        msg = f"plan: {key} must be at most {MOST:,}; got {value:,}"
         raise WorkloadError(msg)
     number = kind is float and isinstance(value, int | float) and not isinstance(value, bool)
     if kind is not int and not isinstance(value, kind) and not number:
