@@ -238,14 +238,11 @@ def _add(parser: argparse.ArgumentParser, one: _Option) -> None:
         said["type"] = read
     if told.positional:
         said["metavar"] = told.metavar or choices or one.path[-1]
-        parser.add_argument(one.destination, default=one.default, nargs=None if needed else "?", **said)
+        parser.add_argument(one.destination, nargs=None if needed else "?", **said)
     elif one.many and not told.commas:
         parser.add_argument(one.flag, dest=one.destination, action="append", **said)
     else:
-        default = None if needed else one.default
-        parser.add_argument(
-            one.flag, dest=one.destination, default=default, required=needed, action=_Once, **said
-        )
+        parser.add_argument(one.flag, dest=one.destination, required=needed, action=_Once, **said)
 
 
 def _is_enum(kind: object) -> bool:
@@ -269,9 +266,9 @@ def study_from(kind: type[StudyT], parsed: argparse.Namespace) -> StudyT:
     values: dict[str, Any] = {}
     for one in _options(kind):
         value = getattr(parsed, one.destination)
-        if one.many:
-            value = one.default if value is None else tuple(value)
-        values[one.destination] = value
+        if value is None:  # not asked of argparse, which would read a default's text as if it were given
+            value = one.default
+        values[one.destination] = tuple(value) if one.many and value is not None else value
     return _built(kind, values)
 
 

@@ -263,8 +263,12 @@ def _converted(leaf: _Leaf, value: float | str) -> float | int | Enum | None:
         number = int(plain) if plain_whole else quantity(leaf.field, value, path=leaf.path)
     else:
         number = value
-    if math.isnan(number):
-        msg = f"{leaf.path} must be a number; got {value}"
+    try:
+        unusable = math.isnan(number)
+    except (TypeError, OverflowError):  # no number, or a whole one beyond those of floating point
+        unusable = True
+    if unusable:
+        msg = f"{leaf.path} must be a number; got {value!s:.60}"
         raise ParameterError(msg)
     if not whole:
         return float(number)

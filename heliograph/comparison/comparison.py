@@ -352,7 +352,7 @@ def compare(
     _check_names(built)
     light = next((one for one in built if one.photonic), None)
     smallest = min(built, key=lambda one: one.node().memory.capacity_bytes)
-    asked = plan_of(plan, model=config, system=smallest) if plan else None
+    asked = plan_of(plan, model=config, system=smallest) if plan not in (None, "") else None
     alike = asked is not None or _unsearched(Request(), config)
     spread = asked or choose_plan(Request(), config, built)
     request = Request(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -36,7 +36,7 @@ from heliograph.workload import ModelLike, PlanLike, ranks_of
 from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
 from simulator.engine.compiled.step import StepRuns
-from simulator.errors import HeliographError, ParameterError
+from simulator.errors import HeliographError, ParameterError, nearest
 from simulator.parameter_tree import quantity, reader_of, replace_at
 from simulator.units import dimension_of
 from workloads.models.architecture import TransformerConfig
@@ -380,7 +380,7 @@ def sweep(
     model: ModelLike,
     plan: PlanLike | None = None,
     zips: Sequence[Mapping[str, Sequence[Value]]] = (),
-    where: Sequence[str] = (),
+    where: Sequence[str] | str = (),
     store: str | Path | None = None,
     workers: int = 1,
     engine: Engine | str = Engine.PROCESSES,
@@ -409,7 +409,7 @@ def sweep(
         accelerators anew.
     zips : sequence of mapping
         Names that vary together, each mapping an axis of its own.
-    where : sequence of str
+    where : str or sequence of str
         Conditions that points must meet, such as ``"plan.tp * plan.dp == 16"``.
     store : str or pathlib.Path, optional
         SQLite file of the points: those that it has are not run again.
@@ -432,11 +432,23 @@ def sweep(
         For a model, a plan or a name that is wrong at every point. What is wrong at some points only is told
         in their rows.
     """
+    if changes is not None and not isinstance(changes, Mapping):
+        msg = f'what is swept is a mapping such as {{"plan.tp": [1, 2, 4]}}; got {changes!r:.60}'
+        raise ParameterError(msg)
     columns: dict[str, Values] = {**(changes or {}), **numbers}
     axes = [axis(one, _read(one, values)) for one, values in columns.items()]
     axes += [zipped(one) for one in zips]
     work = StepWork(system=system, model=model, plan=plan)
-    space = Space(axes=tuple(axes), where=tuple(where))
+    if not isinstance(where, Iterable):
+        msg = f"where is a condition or a list of them, such as 'plan.tp * plan.dp == 16'; got {where!r:.60}"
+        raise ParameterError(msg)
+    space = Space(axes=tuple(axes), where=(where,) if isinstance(where, str) else tuple(where))
+    if engine not in list(Engine):
+        msg = f"no engine {engine!r:.60}; {nearest(str(engine), list(Engine), noun='engine')}"
+        raise ParameterError(msg)
+    if store is not None and not isinstance(store, str | Path):
+        msg = f"store is the path of an SQLite file; got {store!r:.60}"
+        raise ParameterError(msg)
     means = Means(
         store=None if store is None else Path(store),
         workers=workers,

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 from heliograph.records import plain
 from heliograph.sweeps.grid import Grid
 from heliograph.sweeps.local import Job, in_processes, in_this_process, usual_workers
-from heliograph.sweeps.space import Axis, Range, Space, Value
+from heliograph.sweeps.space import Axis, Range, Space, Value, swept_value
 from heliograph.sweeps.store import Outcome, Status, Store
 from heliograph.sweeps.work import Work, code_digest, in_si
 from simulator.errors import ParameterError
@@ -51,8 +51,11 @@ class Means:
     """Whether points without a result are run again."""
 
     def __post_init__(self) -> None:
-        if self.workers is not None and self.workers < 1:
-            msg = f"workers must be at least 1; got {self.workers}"
+        if self.workers is not None and (not isinstance(self.workers, int) or self.workers < 1):
+            msg = f"workers must be a whole number of at least 1; got {self.workers!r:.60}"
+            raise ParameterError(msg)
+        if self.scheduler is not None and not isinstance(self.scheduler, str):
+            msg = f"a scheduler's address is text such as tcp://HOST:8786; got {self.scheduler!r:.60}"
             raise ParameterError(msg)
         if self.scheduler is not None and self.engine is not Engine.DASK:
             msg = "a scheduler's address is for the engine dask; add --engine dask"
@@ -118,12 +121,17 @@ def axis(name: str, values: Values) -> Axis:
         What is swept.
     values : Range, sequence, number or str
         A range, values, or one value.
+
+    Raises
+    ------
+    ParameterError
+        If a value is neither a number nor text.
     """
     if isinstance(values, Range):
-        found: tuple[Value, ...] = values.values(name)
+        found: Iterable[Value] = values.values(name)
     else:
-        found = (values,) if isinstance(values, int | float | str) else tuple(values)
-    return Axis(names=(name,), values=tuple((value,) for value in found))
+        found = values if isinstance(values, Iterable) and not isinstance(values, str) else (values,)
+    return Axis(names=(name,), values=tuple((swept_value(name, value),) for value in found))
 
 
 def run_sweep(asked: Asked, progress: Progress = lambda label, done, total: None) -> Grid:

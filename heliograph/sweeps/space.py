@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import math
+import numbers
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -67,20 +68,43 @@ class Axis:
             raise ParameterError(msg)
 
 
+def swept_value(name: str, value: object) -> Value:
+    """Return one value of what is swept, numbers of numpy as those of Python.
+
+    Raises
+    ------
+    ParameterError
+        If it is neither a number nor text.
+    """
+    match value:
+        case bool() | str():
+            return value
+        case numbers.Integral() if abs(int(value)) < 2**63:  # SQLite holds no more
+            return int(value)
+        case numbers.Real() if not isinstance(value, numbers.Integral):
+            return float(value)
+    msg = f"{name}: a value that is swept must be a number in SI or text; got {value!r:.60}"
+    raise ParameterError(msg)
+
+
 def zipped(columns: Mapping[str, Sequence[Value]]) -> Axis:
     """Return an axis of names that vary together.
 
     Raises
     ------
     ParameterError
-        If they have different numbers of values.
+        If they have different numbers of values, or one is neither a number nor text.
     """
+    if not isinstance(columns, Mapping) or not all(isinstance(one, Sequence) for one in columns.values()):
+        msg = f'names that vary together are told as {{"plan.tp": [1, 2], "plan.dp": [8, 4]}}; got {columns!r:.60}'
+        raise ParameterError(msg)
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{name} has {count}" for name, count in lengths.items())
         msg = f"names that vary together need as many values each: {told}"
         raise ParameterError(msg)
-    return Axis(names=tuple(columns), values=tuple(zip(*columns.values(), strict=True)))
+    checked = ([swept_value(name, one) for one in values] for name, values in columns.items())
+    return Axis(names=tuple(columns), values=tuple(zip(*checked, strict=True)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +120,14 @@ class Space:
         if not self.axes:
             msg = 'nothing to sweep; give values by name, such as laser_power_w=["2 mW", "20 mW"]'
             raise ParameterError(msg)
+        for name in self.names:
+            if not isinstance(name, str):
+                msg = f"what is swept is told by its name, such as 'laser_power_w'; got {name!r:.60}"
+                raise ParameterError(msg)
+        for text in self.where:
+            if not isinstance(text, str):
+                msg = f"a condition is text such as 'plan.tp * plan.dp == 16'; got {text!r:.60}"
+                raise ParameterError(msg)
         twice = [name for name in self.names if self.names.count(name) > 1]
         if twice:
             msg = f"{twice[0]} is swept twice; give all its values in one place"

@@ -556,6 +556,9 @@ def _changes(changes: Mapping[str, float | str] | None, numbers: Mapping[str, fl
         raise ParameterError(msg)
     found = []
     for key, value in [*(changes or {}).items(), *numbers.items()]:
+        if not isinstance(key, str):
+            msg = f"what is changed is told by its path, such as 'core.adc'; got {key!r}"
+            raise ParameterError(msg)
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             msg = f"{key} must be a number in SI, or text with a unit or a part's name; got {value!r}"
             raise ParameterError(msg)

@@ -11,7 +11,7 @@ import dataclasses
 import fnmatch
 import functools
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, TypeVar
 
 import torch
@@ -100,8 +100,8 @@ def convert(
     model: _Model,
     system: Hardware,
     *,
-    include: Iterable[str] | None = None,
-    exclude: Iterable[str] | None = None,
+    include: Collection[str] | None = None,
+    exclude: Collection[str] | None = None,
     filter: Filter | None = None,
     policy: Policy | None = None,
     model_key: NoiseKey | None = None,
@@ -115,7 +115,7 @@ def convert(
         Any model; its parameters, their names and its `state_dict` stay as they are.
     system : ProductSpecs, core, accelerator or system
         What is made of products.
-    include, exclude : iterable of str, optional
+    include, exclude : collection of str, optional
         Patterns of names of modules, with the wildcards of a shell; a module belongs to a pattern if its name
         or that of a module around it fits. Without `include` all belong; `exclude` goes before.
     filter : callable, optional
@@ -160,6 +160,12 @@ def convert(
         if isinstance(patterns, str):
             msg = f"{name} takes several patterns; got {patterns!r}: write [{patterns!r}]"
             raise WorkloadError(msg)
+        if patterns is not None and not (isinstance(patterns, Collection) and _all_text(patterns)):
+            msg = f"{name} takes a list of patterns of module names, such as ['layers.*']; got {patterns!r:.60}"
+            raise WorkloadError(msg)
+    if model_key is not None and not isinstance(model_key, NoiseKey):
+        msg = f"convert: model_key must be a NoiseKey; got {model_key!r:.60}"
+        raise WorkloadError(msg)
     policy = Policy() if policy is None else policy
     for what, value, kind in (("model", model, nn.Module), ("policy", policy, Policy)):
         if not isinstance(value, kind):
@@ -281,6 +287,10 @@ def _check(model: nn.Module, patterns: list[str], policy: Policy) -> None:
         if "forward" in module.__dict__ or isinstance(module, torch.jit.ScriptModule):
             msg = f"module '{name}' runs a forward that is not its class's; convert before wrapping it"
             raise WorkloadError(msg)
+
+
+def _all_text(patterns: Iterable[object]) -> bool:
+    return all(isinstance(one, str) for one in patterns)
 
 
 def _belongs(name: str, patterns: Iterable[str] | None, *, default: bool) -> bool:

@@ -97,8 +97,8 @@ def register_core(name: str, core_class: type[Any]) -> None:
     ParameterError
         If the name is taken, or the class does not answer.
     """
-    if not name:
-        msg = "a core needs a name by which it can be asked for"
+    if not isinstance(name, str) or not name:
+        msg = f"a core needs a name by which it can be asked for; got {name!r:.60}"
         raise ParameterError(msg)
     if name in _CORES:
         msg = f"a core '{name}' is registered already; take another name than {', '.join(_CORES)}"

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from torch import nn
 
 import heliograph as hg
 from simulator.errors import HeliographError, ParameterError
@@ -192,6 +193,10 @@ WRONG = [
     (lambda light: hg.sweep(light, model=MODEL), "nothing to sweep"),
     (lambda light: hg.sweep(light, model=MODEL, laser_power_w=[]), "no values"),
     (lambda light: hg.sweep(light, model=MODEL, gpu=["h100"]), "by the name of one"),
+    (lambda light: hg.sweep(light, model=MODEL, laser_power_w=[10**400]), "must be a number"),
+    (lambda light: hg.simulate(light, MODEL, PLAN, placement="tp dp"), "each of tp cp dp pp once"),
+    (lambda light: hg.simulate(light, MODEL, "dp=2147483648"), "at most 2,147,483,647"),
+    (lambda light: light.with_(laser_power_w=10**400), "must be a number"),
 ]
 
 
@@ -200,6 +205,79 @@ def test_what_is_wrong_gets_one_sentence(light, call, says):
     with pytest.raises(HeliographError, match=says) as caught:
         call(light)
     assert "\n" not in str(caught.value)
+
+
+class Odd:
+    """Something that no argument can be."""
+
+    def __repr__(self):
+        return "<odd>"
+
+
+def fits(light, **changes):
+    return hg.sweep(light, **({"model": MODEL, "plan": PLAN, "laser_power_w": ["300 mW"]} | changes))
+
+
+ARGUMENTS = {
+    "system": lambda light, odd: hg.system(odd),
+    "system, changes": lambda light, odd: hg.system("gpu_packet", odd),
+    "system, accelerators": lambda light, odd: hg.system("gpu_packet", accelerators=odd),
+    "system, gpu": lambda light, odd: hg.system("gpu_packet", gpu=odd),
+    "system, core": lambda light, odd: hg.system("photonic_packet", core=odd),
+    "system, fabric": lambda light, odd: hg.system("gpu_packet", fabric=odd),
+    "with_": lambda light, odd: light.with_(odd),
+    "with_, path": lambda light, odd: light.with_({id(odd): 1.0}),
+    "with_, value": lambda light, odd: light.with_(laser_power_w=odd),
+    "simulate, system": lambda light, odd: hg.simulate(odd, MODEL, PLAN),
+    "simulate, model": lambda light, odd: hg.simulate(light, odd, PLAN),
+    "simulate, plan": lambda light, odd: hg.simulate(light, MODEL, odd),
+    "simulate, key of plan": lambda light, odd: hg.simulate(light, MODEL, {"tp": odd}),
+    "simulate, placement": lambda light, odd: hg.simulate(light, MODEL, PLAN, placement=odd),
+    "model": lambda light, odd: hg.model(odd),
+    "model, key": lambda light, odd: hg.model({"model_type": "llama", "hidden_size": odd}),
+    "plan": lambda light, odd: hg.plan(odd, model="gpt2"),
+    "plan, system": lambda light, odd: hg.plan("tp=2", model="gpt2", system=odd),
+    "compare": lambda light, odd: hg.compare(odd, MODEL, PLAN),
+    "compare, member": lambda light, odd: hg.compare([light, odd], MODEL, PLAN),
+    "compare, plan": lambda light, odd: hg.compare([light], MODEL, odd),
+    "sweep, changes": lambda light, odd: hg.sweep(light, odd, model=MODEL, plan=PLAN),
+    "sweep, system": lambda light, odd: fits(odd),
+    "sweep, model": lambda light, odd: fits(light, model=odd),
+    "sweep, plan": lambda light, odd: fits(light, plan=odd),
+    "sweep, values": lambda light, odd: fits(light, laser_power_w=odd),
+    "sweep, value": lambda light, odd: fits(light, laser_power_w=[odd]),
+    "sweep, zips": lambda light, odd: fits(light, zips=[odd]),
+    "sweep, where": lambda light, odd: fits(light, where=odd),
+    "sweep, condition": lambda light, odd: fits(light, where=[odd]),
+    "sweep, store": lambda light, odd: fits(light, store=odd),
+    "sweep, workers": lambda light, odd: fits(light, workers=odd),
+    "sweep, engine": lambda light, odd: fits(light, engine=odd),
+    "sweep, scheduler": lambda light, odd: fits(light, engine="dask", scheduler=odd),
+    "show": lambda light, odd: hg.show(odd),
+    "register_core": lambda light, odd: hg.register_core("odd", odd),
+    "register_core, name": lambda light, odd: hg.register_core(odd, type(light.photonic.core)),
+    "register_fabric": lambda light, odd: hg.register_fabric("odd", odd),
+    "register_model": lambda light, odd: hg.register_model("odd", odd),
+    "register_schedule": lambda light, odd: hg.register_schedule("odd", odd),
+    "convert": lambda light, odd: hg.convert(odd, light),
+    "convert, system": lambda light, odd: hg.convert(nn.Linear(2, 2), odd),
+    "convert, include": lambda light, odd: hg.convert(nn.Linear(2, 2), light, include=odd),
+    "convert, exclude": lambda light, odd: hg.convert(nn.Linear(2, 2), light, exclude=[odd]),
+    "convert, policy": lambda light, odd: hg.convert(nn.Linear(2, 2), light, policy=odd),
+    "convert, model_key": lambda light, odd: hg.convert(nn.Linear(2, 2), light, model_key=odd),
+}
+
+
+@pytest.mark.parametrize("odd", [Odd(), 3.5, [None]], ids=lambda odd: type(odd).__name__)
+@pytest.mark.parametrize("call", ARGUMENTS.values(), ids=ARGUMENTS)
+def test_an_argument_of_a_wrong_type_gets_one_sentence(light, call, odd):
+    with pytest.raises(HeliographError) as caught:
+        call(light, odd)
+    assert "\n" not in str(caught.value)
+
+
+def test_one_condition_needs_no_list(light):
+    assert len(fits(light, where="laser_power_w < '1 W'").rows()) == 1
 
 
 def test_the_unsized_way_is_no_part_of_the_front_door(light):

@@ -393,6 +393,9 @@ def from_hugging_face(source: Path | str | Mapping[str, Any], *, name: str = "")
     """
     if isinstance(source, Mapping):
         reader = _Reader(source, None)
+    elif not isinstance(source, str | Path):
+        msg = f"a model is the path of a config.json, or a mapping such as it holds; got {source!r:.60}"
+        raise WorkloadError(msg)
     else:
         path = Path(source)
         reader = _Reader(_read(path), path)

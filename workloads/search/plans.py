@@ -430,7 +430,16 @@ def strides(order: str, tp: int, cp: int, dp: int, pp: int) -> dict[str, int]:
 
 
 def endpoints_of(axes: Axes, order: str) -> tuple[int, ...]:
-    """Return the endpoint of every rank where axes stand in an order, nearest first."""
+    """Return the endpoint of every rank where axes stand in an order, nearest first.
+
+    Raises
+    ------
+    WorkloadError
+        If the order does not name every axis once.
+    """
+    if not isinstance(order, str) or sorted(order.split()) != sorted(PLACEMENTS[0].split()):
+        msg = f"placement must name each of {PLACEMENTS[0]} once, from the nearest ranks on; got {order!r:.60}"
+        raise WorkloadError(msg)
     far = strides(order, axes.tp, axes.cp, axes.dp, axes.pp)
     names = ("pp", "dp", "cp", "tp")
     places = np.indices(tuple(getattr(axes, name) for name in names))
