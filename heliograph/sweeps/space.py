@@ -96,7 +96,7 @@ def zipped(columns: Mapping[str, Sequence[Value]]) -> Axis:
         If they have different numbers of values, or one is neither a number nor text.
     """
     if not isinstance(columns, Mapping) or not all(isinstance(one, Sequence) for one in columns.values()):
-        msg = f'names that vary together are told as {{"plan.tp": [1, 2], "plan.dp": [8, 4]}}; got {columns!r:.60}'
+        msg = f'a zip is a mapping such as {{"plan.tp": [1, 2], "plan.dp": [8, 4]}}; got {columns!r:.60}'
         raise ParameterError(msg)
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:

@@ -161,7 +161,7 @@ def convert(
             msg = f"{name} takes several patterns; got {patterns!r}: write [{patterns!r}]"
             raise WorkloadError(msg)
         if patterns is not None and not (isinstance(patterns, Collection) and _all_text(patterns)):
-            msg = f"{name} takes a list of patterns of module names, such as ['layers.*']; got {patterns!r:.60}"
+            msg = f"{name} takes a list of patterns such as ['layers.*']; got {patterns!r:.60}"
             raise WorkloadError(msg)
     if model_key is not None and not isinstance(model_key, NoiseKey):
         msg = f"convert: model_key must be a NoiseKey; got {model_key!r:.60}"

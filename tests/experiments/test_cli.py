@@ -219,6 +219,36 @@ def test_bad_input_gets_one_sentence_and_exit_code_two(capsys, arguments, says, 
     assert "Traceback" not in error + out
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("step", "--gpu="), "--gpu: is given without a value"),
+        (("step", "--accelerators", "1_000"), "must be a whole number in plain digits"),
+        (("network", "schedule", "1f1b", "--forward", "nan"), "must be a finite number"),
+        (("network", "circuits", "--collective", "all_reduce", "--rate", "inf"), "must be a finite number"),
+        (("list", "a\nb"), "list"),
+        (("diff", "x" * 300, "y"), "name too long"),
+    ],
+)
+def test_an_odd_value_gets_one_sentence(capsys, words, says):
+    code, _, error = call(capsys, *words)
+    assert code == BAD_INPUT
+    assert says in error
+    assert error.count("\n") == 1
+
+
+def test_no_option_of_any_command_ends_in_a_traceback():
+    """A few of the some 4,000 cases that `hostile_options.py` tries when it is run as a program."""
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("hostile_options.py")), "24"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert json.loads(done.stdout) == {}, done.stderr
+
+
 def test_debug_shows_the_traceback():
     with pytest.raises(Exception, match="systems"):
         main(["list", "sistems", "--debug"])

@@ -438,7 +438,7 @@ def endpoints_of(axes: Axes, order: str) -> tuple[int, ...]:
         If the order does not name every axis once.
     """
     if not isinstance(order, str) or sorted(order.split()) != sorted(PLACEMENTS[0].split()):
-        msg = f"placement must name each of {PLACEMENTS[0]} once, from the nearest ranks on; got {order!r:.60}"
+        msg = f"placement must name each of {PLACEMENTS[0]} once, nearest first; got {order!r:.60}"
         raise WorkloadError(msg)
     far = strides(order, axes.tp, axes.cp, axes.dp, axes.pp)
     names = ("pp", "dp", "cp", "tp")
