@@ -41,50 +41,20 @@ FILES = {
     "deep.json": b"[" * 100_000,
     "bad.graphml": b"<graphml><graph><node",
 }
-PATHS = [*FILES, "missing", "folder", "graph:bad.graphml", "graph:types.json", "/dev/null", "nowhere/x.csv"]
-PATHS += ["bad.csv/x", "x" * 300]
-NUMBERS = ["nan", "inf", "-inf", "1e400", "-1", "0", "1e-300", "1e300", "1.5", "5 Hz", "5 mW", "abc", ""]
-NUMBERS += ["0x10", "1_000", "\u0663", "9" * 30, "-0.0", "1,5"]
-WORDS = [
-    "",
-    " ",
-    "nosuch",
-    "nan",
-    "-1",
-    "0",
-    "a=b",
-    "=",
-    "a=",
-    "=1",
-    ",",
-    ";",
-    "9" * 30,
-    "[",
-    "(1",
-    "{}",
-    "fp8:",
+PATHS = [
+    *FILES,
+    *"missing folder graph:bad.graphml graph:types.json /dev/null nowhere/x.csv bad.csv/x".split(),
 ]
-WORDS += [
-    "x" * 500,
-    "a.b.c=1",
-    "1:0",
-    "nan:1",
-    "1:inf",
-    "10:36:9:9:9",
-    "tp=0",
-    "tp=-1",
-    "tp=1e9",
-    "tp=8,tp=8",
-]
-WORDS += [
-    "tp=8,tp=8",
-    "dp=8,global_batch=8,sequence_length=99999999999",
-    "schedule=nosuch,pp=2",
-    "zero=9",
-    "cores=0",
-]
-WORDS += ["laser_power_w=nan", "laser_power_w=", "laser_power_w=1e400", "core=nosuch", "photonic=3", "@", ":"]
-WORDS += ["gpu_packet@", "photonic_packet:", "gpu_packet@torus@torus", "photonic_packet:crossbar:crossbar"]
+PATHS += ["x" * 300]
+NUMBERS = "nan inf -inf 1e400 -1 0 1e-300 1e300 1.5 abc 0x10 1_000 \u0663 -0.0 1,5".split()
+NUMBERS += ["", "5 Hz", "5 mW", "9" * 30]
+WORDS = """
+    nosuch nan -1 0 a=b = a= =1 , ; [ (1 {} fp8: a.b.c=1 1:0 nan:1 1:inf 10:36:9:9:9 tp=0 tp=-1 tp=1e9
+    dp=8,global_batch=8,sequence_length=99999999999 schedule=nosuch,pp=2 zero=9 cores=0 laser_power_w=nan
+    tp=8,tp=8 laser_power_w= laser_power_w=1e400 core=nosuch photonic=3 @ : gpu_packet@ photonic_packet:
+    gpu_packet@torus@torus photonic_packet:crossbar:crossbar
+""".split()
+WORDS += ["", " ", "9" * 30, "x" * 500]
 NEEDED = {"what": "cores", "name": "crossbar", "kind": "memory", "system": "gpu_packet"}
 """Values of what must be told; a file is missing."""
 
