@@ -265,6 +265,12 @@ class PacketSwitch:
         check_range(self, "adaptive_efficiency", high=1.0, open_low=True)
         check_range(self, "latency_s", "port_w", "port_price_usd")
 
+    def item(self, count: int) -> BillItem:
+        """Return so many switches as a line of a bill of materials."""
+        return BillItem(
+            count=count, w_each=self.radix * self.port_w, usd_each=self.radix * self.port_price_usd
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Transceiver:

@@ -373,6 +373,27 @@ class Fabric(Protocol):
         return {}
 
 
+class NodeFabric(Fabric, Protocol):
+    """Fabric of nodes: a switched domain in each, and `scale_up` says of which kind."""
+
+    if TYPE_CHECKING:  # a field of some, a property of others
+
+        @property
+        def scale_up(self) -> ScaleUp:
+            """The domain inside a node."""
+            ...
+
+    @property
+    def nodes(self) -> int:
+        """Nodes."""
+        return self.scale_up.nodes(self.endpoints)
+
+    @property
+    def node_size(self) -> int:
+        """Endpoints that share a node, consecutive numbers."""
+        return min(self.scale_up.size, self.endpoints)
+
+
 def lone_cards(fabric: Fabric) -> int:
     """Return the endpoints of a node if each needs circuits of its own, else 1."""
     return 1 if fabric.traits.endpoint_lanes is None else fabric.node_size

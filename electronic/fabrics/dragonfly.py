@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
 import numpy as np
 
-from electronic.devices import (
-    PacketSwitch,
-    Transceiver,
-    load_adder,
-    load_packet_switch,
-    load_scale_up,
-    load_transceiver,
-)
-from electronic.fabrics.packets import PacketFabric, Reduction
+from electronic.fabrics.packets import AddingFabric
 from simulator.checks import check_range
 from simulator.errors import ParameterError
 from simulator.fabric import Loads, route_loads
 from simulator.interfaces import Flows, Wiring
 from simulator.topology.clos import GlobalLinks
 from simulator.topology.graphs import NO_LINK, bundle, joined, stacked
-from simulator.topology.scale_up import Adder, Nic, OpticalHop, ScaleUp, load_hop, load_nic
 
 
 class Routing(StrEnum):
@@ -43,7 +34,7 @@ def _passing(first: np.ndarray, last: np.ndarray, number: np.ndarray, count: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dragonfly(PacketFabric):
+class Dragonfly(AddingFabric):
     """Groups of fully joined routers, and links from every group to every other.
 
     Notes
@@ -62,18 +53,6 @@ class Dragonfly(PacketFabric):
 
     name: str = "dragonfly"
     """Name shown in tables and traces."""
-    endpoints: int
-    """Accelerators."""
-    scale_up: ScaleUp = field(default_factory=lambda: load_scale_up("nvlink4"))
-    """The domain inside a node."""
-    nic: Nic = field(default_factory=lambda: load_nic("connectx-7"))
-    """Network card of each accelerator."""
-    switch: PacketSwitch = field(default_factory=lambda: load_packet_switch("switch-400g"))
-    """Routers."""
-    transceiver: Transceiver = field(default_factory=lambda: load_transceiver("dr4-400g"))
-    """Module at both ends of every link outside the node."""
-    hop: OpticalHop = field(default_factory=lambda: load_hop("dr4"))
-    """Loss that a link between two modules may have."""
     terminals: int = 16
     """Endpoints of a router, p; dimensionless."""
     routers: int = 32
@@ -84,13 +63,9 @@ class Dragonfly(PacketFabric):
     """Links in parallel between two routers of a group; dimensionless."""
     routing: Routing = Routing.MINIMAL
     """Which way flows take."""
-    reduction: Reduction = Reduction.ENDPOINTS
-    """Who adds in collectives that leave the nodes."""
-    adder: Adder = field(default_factory=lambda: load_adder("sharp"))
-    """How the switches add, where they do."""
 
     def __post_init__(self) -> None:
-        self.check()
+        super().__post_init__()
         check_range(self, "terminals", "routers", "local_width", low=1)
         check_range(self, "global_links", low=1 if self.groups > 1 else 0)
         ports = self.terminals + (self.routers - 1) * self.local_width + self.global_links
@@ -219,7 +194,7 @@ class Dragonfly(PacketFabric):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DragonflyPlus(PacketFabric):
+class DragonflyPlus(AddingFabric):
     """Groups of leaves and spines, and links from every group's spines to every other group.
 
     Notes
@@ -234,18 +209,6 @@ class DragonflyPlus(PacketFabric):
 
     name: str = "dragonfly+"
     """Name shown in tables and traces."""
-    endpoints: int
-    """Accelerators."""
-    scale_up: ScaleUp = field(default_factory=lambda: load_scale_up("nvlink4"))
-    """The domain inside a node."""
-    nic: Nic = field(default_factory=lambda: load_nic("connectx-7"))
-    """Network card of each accelerator."""
-    switch: PacketSwitch = field(default_factory=lambda: load_packet_switch("switch-400g"))
-    """Leaves and spines."""
-    transceiver: Transceiver = field(default_factory=lambda: load_transceiver("dr4-400g"))
-    """Module at both ends of every link outside the node."""
-    hop: OpticalHop = field(default_factory=lambda: load_hop("dr4"))
-    """Loss that a link between two modules may have."""
     terminals: int = 32
     """Endpoints of a leaf; dimensionless."""
     leaves: int = 16
@@ -254,13 +217,9 @@ class DragonflyPlus(PacketFabric):
     """Spines of a group; dimensionless."""
     global_links: int = 16
     """Links of a spine to other groups; dimensionless."""
-    reduction: Reduction = Reduction.ENDPOINTS
-    """Who adds in collectives that leave the nodes."""
-    adder: Adder = field(default_factory=lambda: load_adder("sharp"))
-    """How the switches add, where they do."""
 
     def __post_init__(self) -> None:
-        self.check()
+        super().__post_init__()
         check_range(self, "terminals", "leaves", "spines", low=1)
         check_range(self, "global_links", low=1 if self.groups > 1 else 0)
         needs = {"leaf": self.terminals + self.spines, "spine": self.leaves + self.global_links}

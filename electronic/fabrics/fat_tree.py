@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from electronic.devices import (
-    PacketSwitch,
-    Transceiver,
-    load_adder,
-    load_packet_switch,
-    load_scale_up,
-    load_transceiver,
-)
-from electronic.fabrics.packets import (
-    PacketFabric,
-    Reduction,
-    check_spreading,
-    idle_spreading,
-    queue_pairs_of,
-    spreading_of,
-)
+from electronic.fabrics.packets import AddingFabric, MultipathFabric
 from simulator.interfaces import Flows, Wiring
-from simulator.topology.clos import Clos, Spreading, queue_pair_views
+from simulator.topology.clos import Clos
 from simulator.topology.graphs import NO_LINK, joined, packed
-from simulator.topology.scale_up import Adder, Nic, OpticalHop, ScaleUp, load_hop, load_nic
 
 
 @dataclass(frozen=True, kw_only=True)
-class FatTree(PacketFabric):
+class FatTree(MultipathFabric, AddingFabric):
     """Nodes under a folded Clos network, all cards of a node on one leaf.
 
     References
@@ -41,36 +25,13 @@ class FatTree(PacketFabric):
 
     name: str = "fat-tree"
     """Name shown in tables and traces."""
-    endpoints: int
-    """Accelerators."""
-    scale_up: ScaleUp = field(default_factory=lambda: load_scale_up("nvlink4"))
-    """The domain inside a node."""
-    nic: Nic = field(default_factory=lambda: load_nic("connectx-7"))
-    """Network card of each accelerator."""
-    switch: PacketSwitch = field(default_factory=lambda: load_packet_switch("switch-400g"))
-    """Leaf, spine and core switches."""
-    transceiver: Transceiver = field(default_factory=lambda: load_transceiver("dr4-400g"))
-    """Module at both ends of every link outside the node."""
-    hop: OpticalHop = field(default_factory=lambda: load_hop("dr4"))
-    """Loss that a link between two modules may have."""
     oversubscription: float = 1.0
     """Links below over links above a leaf, at least 1; dimensionless."""
     spine_oversubscription: float = 1.0
     """The same of spines, where there are three levels."""
-    spreading: Spreading | None = None
-    """Spreading of flows over equally short paths; None as the switches' vendor ships it."""
-    queue_pairs: int | None = None
-    """Queue pairs of a flow, each on a path of its own where they are hashed; None as they ship."""
-    hash_seed: int = 1
-    """Key of the hash, where flows are hashed; a choice."""
-    reduction: Reduction = Reduction.ENDPOINTS
-    """Who adds in collectives that leave the nodes."""
-    adder: Adder = field(default_factory=lambda: load_adder("sharp"))
-    """How the switches add, where they do."""
 
     def __post_init__(self) -> None:
-        self.check()
-        check_spreading(self)
+        super().__post_init__()
         _ = self.clos
 
     @cached_property
@@ -84,26 +45,6 @@ class FatTree(PacketFabric):
             spreading=self.spread,
             hash_seed=self.hash_seed,
         )
-
-    @property
-    def idle_numbers(self) -> dict[str, str]:
-        """Numbers of its parts that change nothing, each with the reason."""
-        return idle_spreading(self)
-
-    @property
-    def spread(self) -> Spreading:
-        """Spreading of flows over equally short paths."""
-        return spreading_of(self)
-
-    @property
-    def flow_queue_pairs(self) -> int:
-        """Queue pairs of a flow."""
-        return queue_pairs_of(self)
-
-    @cached_property
-    def views(self) -> tuple[FatTree, ...]:  # type: ignore[override]
-        """The fabric as each queue pair of a flow sees it."""
-        return queue_pair_views(self)
 
     @cached_property
     def edges(self) -> np.ndarray:
@@ -134,7 +75,7 @@ class FatTree(PacketFabric):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RailOnly(PacketFabric):
+class RailOnly(MultipathFabric, AddingFabric):
     """A network for each rail and none between rails: other rails are reached through the node.
 
     Notes
@@ -151,34 +92,11 @@ class RailOnly(PacketFabric):
 
     name: str = "rail-only"
     """Name shown in tables and traces."""
-    endpoints: int
-    """Accelerators."""
-    scale_up: ScaleUp = field(default_factory=lambda: load_scale_up("nvlink4"))
-    """The domain inside a node."""
-    nic: Nic = field(default_factory=lambda: load_nic("connectx-7"))
-    """Network card of each accelerator."""
-    switch: PacketSwitch = field(default_factory=lambda: load_packet_switch("switch-400g"))
-    """Switches of the rails."""
-    transceiver: Transceiver = field(default_factory=lambda: load_transceiver("dr4-400g"))
-    """Module at both ends of every link outside the node."""
-    hop: OpticalHop = field(default_factory=lambda: load_hop("dr4"))
-    """Loss that a link between two modules may have."""
     oversubscription: float = 1.0
     """Links below over links above a rail's leaf, at least 1; dimensionless."""
-    spreading: Spreading | None = None
-    """Spreading of flows over equally short paths of a rail; None as the switches' vendor ships it."""
-    queue_pairs: int | None = None
-    """Queue pairs of a flow, each on a path of its own where they are hashed; None as they ship."""
-    hash_seed: int = 1
-    """Key of the hash, where flows are hashed; a choice."""
-    reduction: Reduction = Reduction.ENDPOINTS
-    """Who adds in collectives that leave the nodes."""
-    adder: Adder = field(default_factory=lambda: load_adder("sharp"))
-    """How the switches add, where they do."""
 
     def __post_init__(self) -> None:
-        self.check()
-        check_spreading(self)
+        super().__post_init__()
         _ = self.clos
 
     @property
@@ -196,26 +114,6 @@ class RailOnly(PacketFabric):
             spreading=self.spread,
             hash_seed=self.hash_seed,
         )
-
-    @property
-    def idle_numbers(self) -> dict[str, str]:
-        """Numbers of its parts that change nothing, each with the reason."""
-        return idle_spreading(self)
-
-    @property
-    def spread(self) -> Spreading:
-        """Spreading of flows over equally short paths."""
-        return spreading_of(self)
-
-    @property
-    def flow_queue_pairs(self) -> int:
-        """Queue pairs of a flow."""
-        return queue_pairs_of(self)
-
-    @cached_property
-    def views(self) -> tuple[RailOnly, ...]:  # type: ignore[override]
-        """The fabric as each queue pair of a flow sees it."""
-        return queue_pair_views(self)
 
     @cached_property
     def edges(self) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 from electronic.devices import load_scale_up
 from simulator.checks import check_range
 from simulator.errors import ParameterError
-from simulator.fabric import Traits
+from simulator.fabric import NodeFabric, Traits
 from simulator.interfaces import Flows, Wiring
 from simulator.topology.clos import Clos
 from simulator.topology.graphs import NO_LINK, GraphFabric, bundle, joined, packed
@@ -18,7 +18,7 @@ from simulator.topology.scale_up import BillItem, ScaleUp
 
 
 @dataclass(frozen=True, kw_only=True)
-class SwitchedDomain(GraphFabric):
+class SwitchedDomain(NodeFabric, GraphFabric):
     """All accelerators under NVLink switches, as inside a node or a rack.
 
     Notes
@@ -54,11 +54,6 @@ class SwitchedDomain(GraphFabric):
         """Library of the domain."""
         return Traits(scale_up=self.scale_up)
 
-    @property
-    def node_size(self) -> int:
-        """All endpoints."""
-        return self.endpoints
-
     @cached_property
     def clos(self) -> Clos:
         """Levels of switches."""
@@ -88,10 +83,7 @@ class SwitchedDomain(GraphFabric):
 
     def bill(self) -> dict[str, BillItem]:
         """Return the bill of materials: item -> count, power and price of each."""
-        ports = self.endpoints + 2 * self.clos.trunks
-        return {
-            "scale-up": BillItem(count=ports, w_each=self.scale_up.static_w, usd_each=self.scale_up.price_usd)
-        }
+        return {"scale-up": self.scale_up.item(self.endpoints + 2 * self.clos.trunks)}
 
     def transfer_energy_j(self, flows: Flows) -> float:
         """Return the dynamic energy of carrying all the flows once, over one switch or several."""

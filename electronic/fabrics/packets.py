@@ -1,4 +1,4 @@
-"""Packet fabrics behind network cards: rail-optimised leaves and spines, and bare wires.
+"""Packet fabrics behind network cards: what all of them share, rail-optimised leaves and spines, bare wires.
 
 Bare wires are those of simulators without devices: a rate and a latency, without power or price.
 """
@@ -11,20 +11,21 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
-from typing import Protocol
+from typing import Self
 
 import numpy as np
 
 from electronic.devices import (
     PacketSwitch,
     Transceiver,
+    load_adder,
     load_packet_switch,
     load_scale_up,
     load_transceiver,
 )
 from simulator.checks import check_choices, check_positive, check_range, check_whole
 from simulator.errors import ParameterError
-from simulator.fabric import Fabric, Traits
+from simulator.fabric import Fabric, NodeFabric, Traits
 from simulator.interfaces import Flows, LinkGraph, Wiring
 from simulator.topology.clos import Spreading, hashed, queue_pair_views
 from simulator.topology.graphs import NO_LINK, GraphFabric, bundle, joined, packed
@@ -39,127 +40,42 @@ from simulator.topology.scale_up import (
     load_nic,
 )
 
-
-class Reduction(StrEnum):
-    """Place of the additions in collectives that leave the nodes."""
-
-    ENDPOINTS = "endpoints"
-    """Accelerators."""
-    SWITCHES = "switches"
-    """Packet switches, on the way (SHARP)."""
-
-
 SHIPPED = ("shipped_spreading", "shipped_queue_pairs", "adaptive_efficiency")
 """Numbers of a switch that only spreading reads."""
+OPTICS = "dr4"
+"""Class of the modules outside nodes: all in the table are of its reach."""
 
 
-class Spread(Protocol):
-    """A packet fabric with parallel links."""
-
-    @property
-    def spread(self) -> Spreading:
-        """Spreading of flows over them."""
-        ...
-
-    @property
-    def switch(self) -> PacketSwitch:
-        """Switches at their ends."""
-        ...
-
-
-class Spreadable(Protocol):
-    """A packet fabric whose spreading can be chosen; None is what the vendor of its switches ships."""
-
-    @property
-    def switch(self) -> PacketSwitch:
-        """Switches at the ends of parallel links."""
-        ...
-
-    @property
-    def spreading(self) -> Spreading | None:
-        """Spreading that was chosen."""
-        ...
-
-    @property
-    def queue_pairs(self) -> int | None:
-        """Queue pairs of a flow that were chosen."""
-        ...
-
-
-def spreading_of(fabric: Spreadable) -> Spreading:
-    """Return the spreading of flows over equally short paths: the chosen one, or as the switches come."""
-    return fabric.switch.shipped_spreading if fabric.spreading is None else fabric.spreading
-
-
-def queue_pairs_of(fabric: Spreadable) -> int:
-    """Return the queue pairs of a flow: those that were chosen, or what a library's defaults open."""
-    return fabric.switch.shipped_queue_pairs if fabric.queue_pairs is None else fabric.queue_pairs
-
-
-def check_spreading(fabric: Spreadable) -> None:
-    """Check what somebody chose of a fabric's spreading.
-
-    Raises
-    ------
-    ParameterError
-        Naming the number and the rule.
-    """
-    if fabric.queue_pairs is not None:
-        check_range(fabric, "queue_pairs", low=1)
-        check_whole(fabric, "queue_pairs")
-
-
-def spread_efficiency(fabric: Spread) -> float:
-    """Return the share of the joint rate of parallel links that the spreading itself leaves, 0 to 1."""
-    return fabric.switch.adaptive_efficiency if fabric.spread is Spreading.ADAPTIVE else 1.0
-
-
-def idle_spreading(fabric: Spreadable) -> dict[str, str]:
-    """Return the numbers that a fabric's spreading does not use, each with the reason."""
-    spread, idle = spreading_of(fabric), {}
-    if spread is not Spreading.HASHED:
-        idle = dict.fromkeys(
-            ("queue_pairs", "shipped_queue_pairs", "hash_seed"),
-            "it is for hashed flows: also set spreading=hashed",
-        )
-    elif fabric.queue_pairs is not None:
-        idle["shipped_queue_pairs"] = "queue_pairs is set"
-    if fabric.spreading is not None:
-        idle["shipped_spreading"] = "spreading is set"
-    if spread is not Spreading.ADAPTIVE:
-        idle["adaptive_efficiency"] = "it is for adaptive routing: also set spreading=adaptive"
-    return idle
-
-
-class PacketFabric(GraphFabric, Protocol):
+@dataclass(frozen=True, kw_only=True)
+class PacketFabric(NodeFabric, GraphFabric):
     """Nodes with one network card per accelerator, joined by packet switches in some topology.
 
     Notes
     -----
-    A topology says which switch each card is at, the links between switches, and the way over them.
+    A topology says which switch each card is at, the links between switches, the way over them, and how
+    many of both there are; light, power, price and energy follow from its parts.
     Vertices: endpoints, node switches, packet switches. Links, in this order: accelerator to node switch
     [E], node switch to accelerator [E], card to switch [E], switch to card [E], links between switches.
     """
 
-    name: str
+    name: str = "packets"
+    """Name shown in tables and traces."""
     endpoints: int
-    scale_up: ScaleUp
-    nic: Nic
-    switch: PacketSwitch
-    transceiver: Transceiver
-    hop: OpticalHop
-    reduction: Reduction
-    adder: Adder
+    """Accelerators."""
+    scale_up: ScaleUp = field(default_factory=lambda: load_scale_up("nvlink4"))
+    """The domain inside a node."""
+    nic: Nic = field(default_factory=lambda: load_nic("connectx-7"))
+    """Network card of each accelerator."""
+    switch: PacketSwitch = field(default_factory=lambda: load_packet_switch("switch-400g"))
+    """Switches of all levels."""
+    transceiver: Transceiver = field(default_factory=lambda: load_transceiver("dr4-400g"))
+    """Module at both ends of every link outside the node."""
 
-    @property
-    def spread(self) -> Spreading:
-        """Spreading of flows over equally short paths: all at once, where a topology offers no choice."""
-        return Spreading.SPRAYED
-
-    @property
-    def idle_numbers(self) -> dict[str, str]:
-        """Numbers of its parts that change nothing, each with the reason."""
-        return dict.fromkeys(SHIPPED, "this topology has no choice of spreading")
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check_range(self, "endpoints", low=1)
+        self.scale_up.nodes(self.endpoints)
+        _ = self.optical_budget
 
     @property
     @abstractmethod
@@ -190,19 +106,24 @@ class PacketFabric(GraphFabric, Protocol):
         ...
 
     @property
-    def nodes(self) -> int:
-        """Nodes."""
-        return self.scale_up.nodes(self.endpoints)
+    def spread(self) -> Spreading:
+        """Spreading of flows over equally short paths: all at once, where a topology offers no choice."""
+        return Spreading.SPRAYED
 
     @property
-    def node_size(self) -> int:
-        """Endpoints that share a node, consecutive numbers."""
-        return min(self.scale_up.size, self.endpoints)
+    def idle_numbers(self) -> dict[str, str]:
+        """Numbers of its parts that change nothing, each with the reason."""
+        return dict.fromkeys(SHIPPED, "this topology has no choice of spreading")
 
     @property
     def network_adder(self) -> Adder | None:
         """How packet switches add, or None if they do not."""
-        return self.adder if self.reduction is Reduction.SWITCHES else None
+        return None
+
+    @property
+    def optics(self) -> OpticalHop:
+        """Loss that a link between two modules may have."""
+        return load_hop(OPTICS)
 
     @cached_property
     def traits(self) -> Traits:
@@ -221,9 +142,14 @@ class PacketFabric(GraphFabric, Protocol):
         return min(self.switch.bandwidth_bytes_per_s, self.transceiver.bandwidth_bytes_per_s)
 
     @property
+    def spread_efficiency(self) -> float:
+        """Share of the joint rate of parallel links that the spreading itself leaves, 0 to 1."""
+        return self.switch.adaptive_efficiency if self.spread is Spreading.ADAPTIVE else 1.0
+
+    @property
     def trunk_bytes_per_s(self) -> float:
         """Rate of a link between switches that a long transfer reaches, one way."""
-        return self.line_bytes_per_s * self.nic.efficiency * spread_efficiency(self)
+        return self.line_bytes_per_s * self.nic.efficiency * self.spread_efficiency
 
     @property
     def port_bytes_per_s(self) -> float:
@@ -244,22 +170,7 @@ class PacketFabric(GraphFabric, Protocol):
         LinkError
             If it does not arrive.
         """
-        return self.hop.closed(f"two ports of '{self.name}'", self.transceiver.fibre_m)
-
-    def check(self) -> None:
-        """Check what every packet fabric must keep: whole nodes, and light that arrives.
-
-        Raises
-        ------
-        ParameterError
-            If nodes would be incomplete.
-        LinkError
-            If the light of a link does not arrive.
-        """
-        check_choices(self)
-        check_range(self, "endpoints", low=1)
-        self.scale_up.nodes(self.endpoints)
-        _ = self.optical_budget
+        return self.optics.closed(f"two ports of '{self.name}'", self.transceiver.fibre_m)
 
     @cached_property
     def wiring(self) -> Wiring:
@@ -302,16 +213,11 @@ class PacketFabric(GraphFabric, Protocol):
 
     def bill(self) -> dict[str, BillItem]:
         """Return the bill of materials: item -> count, power and price of each."""
-        module, radix = self.transceiver, self.switch.radix
-        switch_w, switch_usd = radix * self.switch.port_w, radix * self.switch.port_price_usd
-        modules = 2 * (self.endpoints + self.trunks)
         return {
-            "scale-up": BillItem(
-                count=self.endpoints, w_each=self.scale_up.static_w, usd_each=self.scale_up.price_usd
-            ),
-            "nic": BillItem(count=self.endpoints, w_each=self.nic.static_w, usd_each=self.nic.price_usd),
-            "transceiver": module.item(modules),
-            "packet switch": BillItem(count=self.switches, w_each=switch_w, usd_each=switch_usd),
+            "scale-up": self.scale_up.item(self.endpoints),
+            "nic": self.nic.item(self.endpoints),
+            "transceiver": self.transceiver.item(2 * (self.endpoints + self.trunks)),
+            "packet switch": self.switch.item(self.switches),
         }
 
     def transfer_energy_j(self, flows: Flows) -> float:
@@ -321,6 +227,206 @@ class PacketFabric(GraphFabric, Protocol):
         inside_bytes = flows.moved_bytes(inside)
         outside_bytes = flows.moved_bytes(off_node)
         return self.scale_up.transfer_energy_j(inside_bytes) + self.nic.transfer_energy_j(outside_bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultipathFabric(PacketFabric):
+    """A packet fabric with equally short paths, over which flows are spread as chosen or as switches come."""
+
+    spreading: Spreading | None = None
+    """Spreading of flows over equally short paths; None as the switches' vendor ships it."""
+    queue_pairs: int | None = None
+    """Queue pairs of a flow, each on a path of its own where they are hashed; None as they ship."""
+    hash_seed: int = 1
+    """Key of the hash, where flows are hashed; a choice."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole(self, "hash_seed")
+        if self.queue_pairs is not None:
+            check_range(self, "queue_pairs", low=1)
+            check_whole(self, "queue_pairs")
+
+    @property
+    def spread(self) -> Spreading:
+        """Spreading of flows over equally short paths."""
+        return self.switch.shipped_spreading if self.spreading is None else self.spreading
+
+    @property
+    def flow_queue_pairs(self) -> int:
+        """Queue pairs of a flow: those that were chosen, or what a library's defaults open."""
+        return self.switch.shipped_queue_pairs if self.queue_pairs is None else self.queue_pairs
+
+    @cached_property
+    def views(self) -> tuple[Self, ...]:  # type: ignore[override]
+        """The fabric as each queue pair of a flow sees it."""
+        return queue_pair_views(self)
+
+    @property
+    def idle_numbers(self) -> dict[str, str]:
+        """Numbers of its parts that change nothing, each with the reason."""
+        idle: dict[str, str] = {}
+        if self.spread is not Spreading.HASHED:
+            idle = dict.fromkeys(
+                ("queue_pairs", "shipped_queue_pairs", "hash_seed"),
+                "it is for hashed flows: also set spreading=hashed",
+            )
+        elif self.queue_pairs is not None:
+            idle["shipped_queue_pairs"] = "queue_pairs is set"
+        if self.spreading is not None:
+            idle["shipped_spreading"] = "spreading is set"
+        if self.spread is not Spreading.ADAPTIVE:
+            idle["adaptive_efficiency"] = "it is for adaptive routing: also set spreading=adaptive"
+        return idle
+
+
+class Reduction(StrEnum):
+    """Place of the additions in collectives that leave the nodes."""
+
+    ENDPOINTS = "endpoints"
+    """Accelerators."""
+    SWITCHES = "switches"
+    """Packet switches, on the way (SHARP)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddingFabric(PacketFabric):
+    """A packet fabric whose switches may add, and whose optics can be chosen."""
+
+    hop: OpticalHop = field(default_factory=lambda: load_hop(OPTICS))
+    """Loss that a link between two modules may have."""
+    reduction: Reduction = Reduction.ENDPOINTS
+    """Who adds in collectives that leave the nodes."""
+    adder: Adder = field(default_factory=lambda: load_adder("sharp"))
+    """How the switches add, where they do."""
+
+    @property
+    def optics(self) -> OpticalHop:
+        """Loss that a link between two modules may have."""
+        return self.hop
+
+    @property
+    def network_adder(self) -> Adder | None:
+        """How packet switches add, or None if they do not."""
+        return self.adder if self.reduction is Reduction.SWITCHES else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RailFabric(MultipathFabric):
+    """Nodes joined by packet switches, one network card per accelerator, rails on leaves of their own.
+
+    Notes
+    -----
+    Accelerator e stands in node ``e // size`` on rail ``e % size``. If all fit one switch there is one; else
+    a leaf holds as many whole rails as its downlinks take, or one rail of as many nodes as they take, and
+    spines join the leaves (a third level when the leaves outnumber a spine's ports). Uplinks of a leaf are
+    one pool of its downlinks' capacity over `oversubscription` where flows are sprayed or sent adaptively.
+    Else they stand apart, one to each spine, and of three levels the upper two are spines that never block.
+
+    Links between switches: leaf to spines [leaves, P], spines to leaf [leaves, P] for P pools.
+    """
+
+    name: str = "packet rails"
+    """Name shown in tables and traces."""
+    oversubscription: float = 1.0
+    """Downlink over uplink capacity of a leaf, at least 1."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range(self, "oversubscription", low=1.0)
+        limit = self.switch.radix * self.switch.radix // 2
+        if self.leaves > limit:
+            msg = (
+                f"{self.endpoints} endpoints need {self.leaves} leaves, and three levels of radix "
+                f"{self.switch.radix} take {limit}; try a switch of larger radix"
+            )
+            raise ParameterError(msg)
+
+    @property
+    def downlinks(self) -> int:
+        """Accelerators that one leaf can take."""
+        if self.endpoints <= self.switch.radix:
+            return self.switch.radix
+        share = self.oversubscription / (1.0 + self.oversubscription)
+        return max(1, int(self.switch.radix * share))
+
+    @cached_property
+    def edges(self) -> np.ndarray:
+        """Leaf of each endpoint, shape [E]."""
+        every = np.arange(self.endpoints)
+        if self.endpoints <= self.switch.radix:
+            return np.zeros_like(every)
+        rail, node = self.scale_up.rail_of(every), self.scale_up.node_of(every)
+        if self.nodes <= self.downlinks:
+            return rail // (self.downlinks // self.nodes)
+        return rail * math.ceil(self.nodes / self.downlinks) + node // self.downlinks
+
+    @property
+    def leaves(self) -> int:
+        """Leaf switches."""
+        return int(self.edges.max()) + 1
+
+    @property
+    def levels(self) -> int:
+        """Levels of switches: one, two or three."""
+        if self.leaves == 1:
+            return 1
+        return 2 if self.leaves <= self.switch.radix else 3
+
+    @cached_property
+    def uplinks(self) -> int:
+        """Links from all leaves upwards."""
+        if self.levels == 1:
+            return 0
+        return int(np.ceil(np.bincount(self.edges) / self.oversubscription).sum())
+
+    @property
+    def switches(self) -> int:
+        """Switches of all levels."""
+        radix = self.switch.radix
+        lower = self.leaves + math.ceil(self.uplinks / radix)
+        return lower + math.ceil(2 * self.uplinks / radix) if self.levels == 3 else lower
+
+    @property
+    def trunks(self) -> int:
+        """Links between switches, both ways one."""
+        return self.uplinks * (self.levels - 1)
+
+    @cached_property
+    def pools(self) -> int:
+        """Spines that stand apart; one where a flow uses all at once."""
+        if not self.spread.apart:
+            return 1
+        return math.ceil(int(np.bincount(self.edges).max()) / self.oversubscription)
+
+    def trunk_wiring(self, first_vertex: int) -> Wiring:
+        """Return links from leaves to spines and back, leaves from vertex `first_vertex` on."""
+        above = self.levels - 1
+        pools = self.pools if above else 0
+        leaves = first_vertex + np.repeat(np.arange(self.leaves), pools)
+        spines = first_vertex + self.leaves + np.tile(np.arange(pools), self.leaves)
+        share = self.spread_efficiency / (self.oversubscription * self.pools)
+        pool = self.port_bytes_per_s * share * np.repeat(np.bincount(self.edges), pools)
+        climb_s = above * (self.switch.latency_s + self.transceiver.link_latency_s)
+        return joined(
+            [
+                bundle(leaves, spines, rate_bytes_per_s=pool, latency_s=climb_s),
+                bundle(spines, leaves, rate_bytes_per_s=pool, latency_s=climb_s),
+            ]
+        )
+
+    def trunk_paths(self, sources: np.ndarray, destinations: np.ndarray) -> list[np.ndarray]:
+        """Return the links to a spine and from it."""
+        here, there = self.edges[sources], self.edges[destinations]
+        spine = self._spine(sources, destinations)
+        rises, falls = here * self.pools + spine, (self.leaves + there) * self.pools + spine
+        return [np.where(here != there, links, NO_LINK) for links in (rises, falls)]
+
+    def _spine(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
+        """Return the spine that flows take, shape [F]."""
+        if self.spread is Spreading.HASHED:
+            return hashed(self.hash_seed, sources, destinations) % self.pools
+        return self.scale_up.node_of(destinations) % self.pools
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -378,229 +484,3 @@ class Wires(Fabric):
     def transfer_energy_j(self, flows: Flows) -> float:
         """Return no energy: links are bare."""
         return 0.0
-
-
-RAIL_OPTICS = "dr4"
-"""Class of the modules of rails: all in the table are of its reach."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RailFabric(GraphFabric):
-    """Nodes joined by packet switches, one network card per accelerator, rails on leaves of their own.
-
-    Notes
-    -----
-    Accelerator e stands in node ``e // size`` on rail ``e % size``. If all fit one switch there is one; else
-    a leaf holds as many whole rails as its downlinks take, or one rail of as many nodes as they take, and
-    spines join the leaves (a third level when the leaves outnumber a spine's ports). Uplinks of a leaf are
-    one pool of its downlinks' capacity over `oversubscription` where flows are sprayed or sent adaptively.
-    Else they stand apart, one to each spine, and of three levels the upper two are spines that never block.
-
-    Links, in this order: accelerator to node switch [E], node switch to accelerator [E], card to leaf [E],
-    leaf to card [E], and with spines leaf to spines [leaves, P], spines to leaf [leaves, P] for P pools.
-    """
-
-    name: str = "packet rails"
-    """Name shown in tables and traces."""
-    endpoints: int
-    """Accelerators."""
-    scale_up: ScaleUp = field(default_factory=lambda: load_scale_up("nvlink4"))
-    """The domain inside a node."""
-    nic: Nic = field(default_factory=lambda: load_nic("connectx-7"))
-    """Network card of each accelerator."""
-    switch: PacketSwitch = field(default_factory=lambda: load_packet_switch("switch-400g"))
-    """Leaf and spine switches."""
-    transceiver: Transceiver = field(default_factory=lambda: load_transceiver("dr4-400g"))
-    """Module at both ends of every link outside the node."""
-    oversubscription: float = 1.0
-    """Downlink over uplink capacity of a leaf, at least 1."""
-    spreading: Spreading | None = None
-    """Spreading of flows over the spines; None as the switches' vendor ships it."""
-    queue_pairs: int | None = None
-    """Queue pairs of a flow, each on a path of its own where they are hashed; None as they ship."""
-    hash_seed: int = 1
-    """Key of the hash, where flows are hashed; a choice."""
-
-    def __post_init__(self) -> None:
-        check_choices(self)
-        check_spreading(self)
-        check_range(self, "oversubscription", low=1.0)
-        check_whole(self, "hash_seed")
-        self.scale_up.nodes(self.endpoints)
-        load_hop(RAIL_OPTICS).closed(f"two ports of '{self.name}'", self.transceiver.fibre_m)
-        limit = self.switch.radix * self.switch.radix // 2
-        if self.leaves > limit:
-            msg = (
-                f"{self.endpoints} endpoints need {self.leaves} leaves, and three levels of radix "
-                f"{self.switch.radix} take {limit}; try a switch of larger radix"
-            )
-            raise ParameterError(msg)
-
-    @property
-    def nodes(self) -> int:
-        """Nodes."""
-        return self.scale_up.nodes(self.endpoints)
-
-    @property
-    def node_size(self) -> int:
-        """Endpoints that share a node, consecutive numbers."""
-        return min(self.scale_up.size, self.endpoints)
-
-    @property
-    def downlinks(self) -> int:
-        """Accelerators that one leaf can take."""
-        if self.endpoints <= self.switch.radix:
-            return self.switch.radix
-        share = self.oversubscription / (1.0 + self.oversubscription)
-        return max(1, int(self.switch.radix * share))
-
-    @cached_property
-    def leaf_of(self) -> np.ndarray:
-        """Leaf of each endpoint, shape [E]."""
-        every = np.arange(self.endpoints)
-        if self.endpoints <= self.switch.radix:
-            return np.zeros_like(every)
-        rail, node = self.scale_up.rail_of(every), self.scale_up.node_of(every)
-        if self.nodes <= self.downlinks:
-            return rail // (self.downlinks // self.nodes)
-        return rail * math.ceil(self.nodes / self.downlinks) + node // self.downlinks
-
-    @property
-    def leaves(self) -> int:
-        """Leaf switches."""
-        return int(self.leaf_of.max()) + 1
-
-    @property
-    def levels(self) -> int:
-        """Levels of switches: one, two or three."""
-        if self.leaves == 1:
-            return 1
-        return 2 if self.leaves <= self.switch.radix else 3
-
-    @cached_property
-    def uplinks(self) -> int:
-        """Links from all leaves upwards."""
-        if self.levels == 1:
-            return 0
-        return int(np.ceil(np.bincount(self.leaf_of) / self.oversubscription).sum())
-
-    @property
-    def port_bytes_per_s(self) -> float:
-        """Rate of one link outside the node that a long transfer reaches, one way."""
-        slowest = min(
-            self.nic.bandwidth_bytes_per_s,
-            self.switch.bandwidth_bytes_per_s,
-            self.transceiver.bandwidth_bytes_per_s,
-        )
-        return slowest * self.nic.efficiency
-
-    def bill(self) -> dict[str, BillItem]:
-        """Return the bill of materials: item -> count, power and price of each."""
-        radix = self.switch.radix
-        switches = self.leaves + math.ceil(self.uplinks / radix)
-        if self.levels == 3:
-            switches += math.ceil(2 * self.uplinks / radix)
-        links = self.endpoints + self.uplinks * (self.levels - 1)
-        switch_w, switch_usd = radix * self.switch.port_w, radix * self.switch.port_price_usd
-        module = self.transceiver
-        return {
-            "scale-up": BillItem(
-                count=self.endpoints, w_each=self.scale_up.static_w, usd_each=self.scale_up.price_usd
-            ),
-            "nic": BillItem(count=self.endpoints, w_each=self.nic.static_w, usd_each=self.nic.price_usd),
-            "transceiver": module.item(2 * links),
-            "packet switch": BillItem(count=switches, w_each=switch_w, usd_each=switch_usd),
-        }
-
-    @cached_property
-    def traits(self) -> Traits:
-        """Library of the nodes."""
-        return Traits(
-            scale_up=self.scale_up,
-            card_bytes_per_s=self.nic.bandwidth_bytes_per_s,
-            symmetric=not self.spread.apart,
-            idle_numbers=MappingProxyType(idle_spreading(self)),
-        )
-
-    @property
-    def spread(self) -> Spreading:
-        """Spreading of flows over the spines."""
-        return spreading_of(self)
-
-    @property
-    def flow_queue_pairs(self) -> int:
-        """Queue pairs of a flow."""
-        return queue_pairs_of(self)
-
-    @cached_property
-    def views(self) -> tuple[RailFabric, ...]:  # type: ignore[override]
-        """The fabric as each queue pair of a flow sees it."""
-        return queue_pair_views(self)
-
-    @cached_property
-    def pools(self) -> int:
-        """Spines that stand apart; one where a flow uses all at once."""
-        if not self.spread.apart:
-            return 1
-        return math.ceil(int(np.bincount(self.leaf_of).max()) / self.oversubscription)
-
-    @cached_property
-    def wiring(self) -> Wiring:
-        """Links with their ends: endpoints, node switches, leaves, and all spines as one vertex."""
-        every, leaves = np.arange(self.endpoints), np.arange(self.leaves)
-        domains = self.endpoints + self.scale_up.node_of(every)
-        edges = self.endpoints + self.nodes + self.leaf_of
-        node = self.scale_up.capacity_bytes_per_s, self.scale_up.latency_s / 2
-        card_s = self.nic.latency_s + self.transceiver.link_latency_s
-        leaf_s = card_s + self.switch.latency_s
-        parts = [
-            bundle(every, domains, rate_bytes_per_s=node[0], latency_s=node[1]),
-            bundle(domains, every, rate_bytes_per_s=node[0], latency_s=node[1]),
-            bundle(every, edges, rate_bytes_per_s=self.port_bytes_per_s, latency_s=card_s),
-            bundle(edges, every, rate_bytes_per_s=self.port_bytes_per_s, latency_s=leaf_s),
-        ]
-        up = self.levels - 1
-        if up:
-            spine = np.tile(np.arange(self.pools), self.leaves)
-            firsts = self.endpoints + self.nodes + np.repeat(leaves, self.pools)
-            spines = self.endpoints + self.nodes + self.leaves + spine
-            share = spread_efficiency(self) / (self.oversubscription * self.pools)
-            pool = self.port_bytes_per_s * share * np.repeat(np.bincount(self.leaf_of), self.pools)
-            climb_s = up * (self.switch.latency_s + self.transceiver.link_latency_s)
-            parts += [
-                bundle(firsts, spines, rate_bytes_per_s=pool, latency_s=climb_s),
-                bundle(spines, firsts, rate_bytes_per_s=pool, latency_s=climb_s),
-            ]
-        return joined(parts)
-
-    def paths(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
-        """Return the links from sources to other endpoints, shape [F, 4], padded with `NO_LINK`."""
-        total = self.endpoints
-        off_node = self.scale_up.node_of(sources) != self.scale_up.node_of(destinations)
-        source_leaf, destination_leaf = self.leaf_of[sources], self.leaf_of[destinations]
-        climbs = off_node & (source_leaf != destination_leaf)
-        flat, inside = off_node & ~climbs, ~off_node
-        pick = self._pick(sources, destinations)
-        links = np.full((len(sources), 4), NO_LINK, dtype=np.int64)
-        links[inside, 0] = sources[inside]
-        links[inside, 1] = total + destinations[inside]
-        links[off_node, 0] = 2 * total + sources[off_node]
-        links[flat, 1] = 3 * total + destinations[flat]
-        links[climbs, 1] = 4 * total + (source_leaf * self.pools + pick)[climbs]
-        links[climbs, 2] = 4 * total + ((self.leaves + destination_leaf) * self.pools + pick)[climbs]
-        links[climbs, 3] = 3 * total + destinations[climbs]
-        return links
-
-    def _pick(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
-        """Return the spine that flows take, shape [F]."""
-        if self.spread is Spreading.HASHED:
-            return hashed(self.hash_seed, sources, destinations) % self.pools
-        return self.scale_up.node_of(destinations) % self.pools
-
-    def transfer_energy_j(self, flows: Flows) -> float:
-        """Return the dynamic energy of carrying all the flows once; switches and modules count as static."""
-        off_node = self.scale_up.off_node(flows)
-        inside = ~off_node & (flows.sources != flows.destinations)
-        inside_bytes = flows.moved_bytes(inside)
-        outside_bytes = flows.moved_bytes(off_node)
-        return self.scale_up.transfer_energy_j(inside_bytes) + self.nic.transfer_energy_j(outside_bytes)

@@ -218,11 +218,7 @@ class CubeFabric(Fabric):
             "duplex fibre": BillItem(
                 count=faces, w_each=0.0, usd_each=0.0, fibre_ends=1, fibre_m=self.optics.fibre_m / 2
             ),
-            "optical switch": BillItem(
-                count=chassis,
-                w_each=self.switch.static_w,
-                usd_each=self.switch.ports * self.switch.port_price_usd,
-            ),
+            "optical switch": self.switch.item(chassis),
         }
 
     def initial(self, demand: tuple[Flows, ...]) -> Closing:

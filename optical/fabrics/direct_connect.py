@@ -89,9 +89,7 @@ class DirectConnect(NodeCircuits):
 
     def bill(self) -> dict[str, BillItem]:
         """Return the bill of materials: item -> count, power and price of each."""
-        inside = BillItem(
-            count=self.endpoints, w_each=self.scale_up.static_w, usd_each=self.scale_up.price_usd
-        )
+        inside = self.scale_up.item(self.endpoints)
         return {"scale-up": inside} | (self.circuit_bill() if self.nodes > 1 else {})
 
     def initial(self, demand: tuple[Flows, ...]) -> ForwardingCircuits:

@@ -18,7 +18,7 @@ from optical.fabrics.node_circuits import Packets
 from optical.fabrics.switches import PARAMETERS
 from simulator.checks import check_positive, check_range
 from simulator.errors import LinkError
-from simulator.fabric import Traits
+from simulator.fabric import NodeFabric, Traits
 from simulator.interfaces import Flows, Wiring
 from simulator.tables import Table, read_table
 from simulator.topology.graphs import GraphFabric
@@ -277,7 +277,7 @@ def load_optical_adder(name: str) -> OpticalAdder:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpticalReduction(GraphFabric):
+class OpticalReduction(NodeFabric, GraphFabric):
     """A packet fabric whose cards have lanes to units that add in light (OptINC).
 
     Notes
@@ -310,16 +310,6 @@ class OpticalReduction(GraphFabric):
     def scale_up(self) -> ScaleUp:
         """The domain inside a node."""
         return self.packets.scale_up
-
-    @property
-    def nodes(self) -> int:
-        """Nodes."""
-        return self.scale_up.nodes(self.endpoints)
-
-    @property
-    def node_size(self) -> int:
-        """Endpoints that share a node, consecutive numbers."""
-        return min(self.scale_up.size, self.endpoints)
 
     @property
     def card_lanes(self) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from optical.fabrics.switches import (
 )
 from optical.scheduling.topology import job_topology
 from simulator.errors import LinkError
-from simulator.fabric import CircuitPolicy, Fabric, PortOwner, Ports, Traits
+from simulator.fabric import CircuitPolicy, Fabric, NodeFabric, PortOwner, Ports, Traits
 from simulator.interfaces import Flows, Wiring
 from simulator.topology.scale_up import BillItem, Nic, ScaleUp
 
@@ -146,7 +146,7 @@ TURNING_SWITCH = "palomar-mems"
 """Switch that holds the circuits of nodes where a patch panel cannot turn them in a step."""
 
 
-class NodeCircuits(Fabric, Protocol):
+class NodeCircuits(NodeFabric, Protocol):
     """Nodes with `degree` optical cards each; a circuit takes one card at either end, with all its lanes.
 
     Notes
@@ -160,28 +160,11 @@ class NodeCircuits(Fabric, Protocol):
     optics: LaneOptics
     degree: int
 
-    if TYPE_CHECKING:  # a field of some, a property of others
-
-        @property
-        def scale_up(self) -> ScaleUp:
-            """The domain inside a node."""
-            ...
-
     @property
     @abstractmethod
     def joined(self) -> int:
         """Nodes that one plane of switches joins."""
         ...
-
-    @property
-    def nodes(self) -> int:
-        """Nodes."""
-        return self.scale_up.nodes(self.endpoints)
-
-    @property
-    def node_size(self) -> int:
-        """Endpoints that share a node, consecutive numbers."""
-        return min(self.scale_up.size, self.endpoints)
 
     @property
     def card_lanes(self) -> int:
@@ -218,21 +201,10 @@ class NodeCircuits(Fabric, Protocol):
     def circuit_bill(self) -> dict[str, BillItem]:
         """Return the bill of cards, lanes and switches: item -> count, power and price of each."""
         cards = self.nodes * self.degree
-        lane_w = self.optics.electronics_w + self.budget.laser_w
         return {
-            "circuit card": BillItem(count=cards, w_each=self.nic.static_w, usd_each=self.nic.price_usd),
-            "optical lane": BillItem(
-                count=cards * self.card_lanes,
-                w_each=lane_w,
-                usd_each=self.optics.price_usd,
-                fibre_ends=self.optics.fibres,
-                fibre_m=self.optics.fibres * self.optics.fibre_m / 2,
-            ),
-            "optical switch": BillItem(
-                count=switch_chassis(self.switch, self.joined, self._planes),
-                w_each=self.switch.static_w,
-                usd_each=self.switch.ports * self.switch.port_price_usd,
-            ),
+            "circuit card": self.nic.item(cards),
+            "optical lane": self.optics.item(cards * self.card_lanes, self.budget.laser_w),
+            "optical switch": self.switch.item(switch_chassis(self.switch, self.joined, self._planes)),
         }
 
     @property

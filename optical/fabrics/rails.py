@@ -28,7 +28,16 @@ from optical.fabrics.switches import (
 )
 from simulator.checks import check_choices, check_range
 from simulator.errors import RouteError
-from simulator.fabric import CircuitPolicy, Fabric, LaneClaim, PortOwner, Ports, PortTiming, Traits
+from simulator.fabric import (
+    CircuitPolicy,
+    Fabric,
+    LaneClaim,
+    NodeFabric,
+    PortOwner,
+    Ports,
+    PortTiming,
+    Traits,
+)
 from simulator.interfaces import Flows, LinkGraph, Reconfiguration, Wiring
 from simulator.topology.graphs import NO_LINK, bundle, joined
 from simulator.topology.scale_up import BillItem, Nic, ScaleUp, load_nic
@@ -100,7 +109,7 @@ def _chosen(choices: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return np.where(choices[np.arange(len(own)), own], own, rail), count > 0
 
 
-class RailPorts(Fabric, Protocol):
+class RailPorts(NodeFabric, Protocol):
     """Endpoints with `lanes` ports each; lane l of rail r is on the switches of plane (r, l).
 
     Notes
@@ -113,11 +122,6 @@ class RailPorts(Fabric, Protocol):
     scale_up: ScaleUp
     switch: OpticalSwitch
     lanes: int
-
-    @property
-    def nodes(self) -> int:
-        """Nodes, which is also the endpoints of one rail."""
-        ...
 
     @cached_property
     def port_chassis(self) -> np.ndarray:
@@ -224,16 +228,6 @@ class OcsRails(RailPorts):
         """Return the fabric with other numbers of lanes."""
         return {f"{lanes} lanes": replace(self, lanes=lanes) for lanes in LANES_TRIED if lanes != self.lanes}
 
-    @property
-    def nodes(self) -> int:
-        """Nodes, which is also the endpoints of one rail."""
-        return self.scale_up.nodes(self.endpoints)
-
-    @property
-    def node_size(self) -> int:
-        """Endpoints that share a node, consecutive numbers."""
-        return min(self.scale_up.size, self.endpoints)
-
     @cached_property
     def stages(self) -> int:
         """Optical switches that a circuit passes: one, or three in a Clos network."""
@@ -253,24 +247,11 @@ class OcsRails(RailPorts):
     def bill(self) -> dict[str, BillItem]:
         """Return the bill of materials: item -> count, power and price of each."""
         rails = min(self.endpoints, self.scale_up.size)
-        lane_w = self.optics.electronics_w + self.budget.laser_w
         return {
-            "scale-up": BillItem(
-                count=self.endpoints, w_each=self.scale_up.static_w, usd_each=self.scale_up.price_usd
-            ),
-            "nic": BillItem(count=self.endpoints, w_each=self.nic.static_w, usd_each=self.nic.price_usd),
-            "optical lane": BillItem(
-                count=self.endpoints * self.lanes,
-                w_each=lane_w,
-                usd_each=self.optics.price_usd,
-                fibre_ends=self.optics.fibres,
-                fibre_m=self.optics.fibres * self.optics.fibre_m / 2,
-            ),
-            "optical switch": BillItem(
-                count=switch_chassis(self.switch, self.nodes, rails * self.lanes),
-                w_each=self.switch.static_w,
-                usd_each=self.switch.ports * self.switch.port_price_usd,
-            ),
+            "scale-up": self.scale_up.item(self.endpoints),
+            "nic": self.nic.item(self.endpoints),
+            "optical lane": self.optics.item(self.endpoints * self.lanes, self.budget.laser_w),
+            "optical switch": self.switch.item(switch_chassis(self.switch, self.nodes, rails * self.lanes)),
         }
 
     def initial(self, demand: tuple[Flows, ...]) -> Circuits:

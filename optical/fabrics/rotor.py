@@ -28,7 +28,7 @@ from optical.fabrics.switches import (
 )
 from simulator.checks import check_choices, check_range
 from simulator.errors import ParameterError
-from simulator.fabric import Loads, Traits
+from simulator.fabric import Loads, NodeFabric, Traits
 from simulator.interfaces import Flows, Wiring
 from simulator.topology.graphs import NO_LINK, GraphFabric, bundle, joined, packed
 from simulator.topology.scale_up import BillItem, Nic, ScaleUp, load_nic
@@ -326,7 +326,7 @@ class Relaying(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RotorFabric(GraphFabric):
+class RotorFabric(NodeFabric, GraphFabric):
     """Accelerators whose optical lanes meet every other of their rail once in a round.
 
     Notes
@@ -403,11 +403,6 @@ class RotorFabric(GraphFabric):
     def ends(self) -> int:
         """Accelerators of one rail: one in each node."""
         return self.scale_up.nodes(self.endpoints)
-
-    @property
-    def node_size(self) -> int:
-        """Endpoints that share a node, consecutive numbers."""
-        return min(self.scale_up.size, self.endpoints)
 
     @cached_property
     def rotation(self) -> Rotation:
@@ -547,30 +542,17 @@ class RotorFabric(GraphFabric):
 
     def bill(self) -> dict[str, BillItem]:
         """Return the bill of materials: item -> count, power and price of each."""
-        lane_w = self.optics.electronics_w + self.budget.laser_w
         turn_w = self.switch.move_energy_j / self.rotation.slot_s if self.rotation.slot_s > 0.0 else 0.0
         lanes = self.endpoints * self.lanes
         ports = self.switch.usable_ports
         planes = self.node_size * self.lanes
         sharing = max(1, ports // self.ends)
         return {
-            "scale-up": BillItem(
-                count=self.endpoints, w_each=self.scale_up.static_w, usd_each=self.scale_up.price_usd
-            ),
-            "nic": BillItem(count=self.endpoints, w_each=self.nic.static_w, usd_each=self.nic.price_usd),
-            "optical lane": BillItem(
-                count=lanes,
-                w_each=lane_w,
-                usd_each=self.optics.price_usd,
-                fibre_ends=self.optics.fibres,
-                fibre_m=self.optics.fibres * self.optics.fibre_m / 2,
-            ),
+            "scale-up": self.scale_up.item(self.endpoints),
+            "nic": self.nic.item(self.endpoints),
+            "optical lane": self.optics.item(lanes, self.budget.laser_w),
             "turning": BillItem(count=lanes, w_each=turn_w, usd_each=0.0),
-            "optical switch": BillItem(
-                count=-(-planes // sharing) * -(-self.ends // ports),
-                w_each=self.switch.static_w,
-                usd_each=self.switch.ports * self.switch.port_price_usd,
-            ),
+            "optical switch": self.switch.item(-(-planes // sharing) * -(-self.ends // ports)),
         }
 
     def transfer_energy_j(self, flows: Flows) -> float:

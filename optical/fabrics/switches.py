@@ -10,6 +10,7 @@ from statistics import NormalDist
 from simulator.checks import check_positive, check_range
 from simulator.errors import LinkError, ParameterError
 from simulator.tables import Table, read_table
+from simulator.topology.scale_up import BillItem
 from simulator.units import SPEED_OF_LIGHT_M_PER_S, watts_from_dbm
 
 PARAMETERS = Path(__file__).parents[1] / "parameters"
@@ -87,6 +88,10 @@ class OpticalSwitch:
         """Time in which a circuit carries nothing while the switch goes to its next setting."""
         return self.control_s + self.switch_s + self.relock_s
 
+    def item(self, count: int) -> BillItem:
+        """Return so many chassis as a line of a bill of materials."""
+        return BillItem(count=count, w_each=self.static_w, usd_each=self.ports * self.port_price_usd)
+
 
 @dataclass(frozen=True, kw_only=True)
 class LaneOptics:
@@ -143,6 +148,16 @@ class LaneOptics:
     def fibres(self) -> int:
         """Fibres that end at one: with circulators, one carries both directions."""
         return 1 if self.circulators else 2
+
+    def item(self, count: int, laser_w: float) -> BillItem:
+        """Return so many lanes, each with a laser of so much power, as a line of a bill of materials."""
+        return BillItem(
+            count=count,
+            w_each=self.electronics_w + laser_w,
+            usd_each=self.price_usd,
+            fibre_ends=self.fibres,
+            fibre_m=self.fibres * self.fibre_m / 2,
+        )
 
     @property
     def idle_numbers(self) -> dict[str, str]:

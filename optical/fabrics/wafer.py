@@ -19,7 +19,7 @@ from optical.fabrics.node_circuits import Packets, changed_links, idle_of_packet
 from optical.fabrics.switches import PARAMETERS, LaneBudget
 from simulator.checks import check_choices, check_positive, check_range
 from simulator.errors import LinkError, ParameterError, RouteError
-from simulator.fabric import CircuitPolicy, Fabric, PortOwner, Ports, PortTiming, Traits
+from simulator.fabric import CircuitPolicy, NodeFabric, PortOwner, Ports, PortTiming, Traits
 from simulator.interfaces import Flows, LinkGraph, Reconfiguration, Wiring
 from simulator.tables import Table, read_table
 from simulator.topology.graphs import NO_LINK, joined, packed
@@ -171,7 +171,7 @@ def wafer_names() -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WaferFabric(Fabric):
+class WaferFabric(NodeFabric):
     """Wafers whose chips are joined by optical circuits, laid out for the step or for the axis that asks.
 
     Notes
@@ -236,11 +236,6 @@ class WaferFabric(Fabric):
     def with_policy(self, policy: CircuitPolicy, timing: PortTiming | None = None) -> WaferFabric:
         """Return the fabric with another circuit policy and, if given, timing."""
         return dataclasses.replace(self, policy=policy, turning=timing or self.turning)
-
-    @property
-    def node_size(self) -> int:
-        """Chips of a wafer that are in use, consecutive numbers."""
-        return min(self.scale_up.size, self.endpoints)
 
     @cached_property
     def budget(self) -> LaneBudget:

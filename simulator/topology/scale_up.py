@@ -180,6 +180,22 @@ class Adder:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BillItem:
+    """One line of a bill of materials."""
+
+    count: int
+    """How many."""
+    w_each: float
+    """Power of one, watt."""
+    usd_each: float
+    """Price of one, US dollar."""
+    fibre_ends: int = 0
+    """Fibres that end at one."""
+    fibre_m: float = 0.0
+    """Fibre that one lights, its half of each link."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ScaleUp:
     """The switched domain inside a node: every accelerator reaches every other at full bandwidth."""
 
@@ -243,6 +259,10 @@ class ScaleUp:
             raise ParameterError(msg)
         return math.ceil(endpoints / self.size)
 
+    def item(self, accelerators: int) -> BillItem:
+        """Return the switches of so many accelerators as a line of a bill of materials."""
+        return BillItem(count=accelerators, w_each=self.static_w, usd_each=self.price_usd)
+
     def transfer_energy_j(self, moved_bytes: float) -> float:
         """Return the dynamic energy of moving so many bytes from accelerator to accelerator."""
         return moved_bytes * BITS_PER_BYTE * self.energy_j_per_bit
@@ -276,6 +296,10 @@ class Nic:
         check_range(self, "efficiency", high=1.0, open_low=True)
         check_range(self, "latency_s", "energy_j_per_bit", "static_w", "price_usd")
 
+    def item(self, count: int) -> BillItem:
+        """Return so many cards as a line of a bill of materials."""
+        return BillItem(count=count, w_each=self.static_w, usd_each=self.price_usd)
+
     def transfer_energy_j(self, moved_bytes: float) -> float:
         """Return the dynamic energy of the two cards that so many bytes pass."""
         return 2 * moved_bytes * BITS_PER_BYTE * self.energy_j_per_bit
@@ -290,22 +314,6 @@ def nic_table() -> Table:
 def load_nic(name: str) -> Nic:
     """Return a network card from the table, e.g. ``"connectx-7"``."""
     return nic_table().build(Nic, name)
-
-
-@dataclass(frozen=True, kw_only=True)
-class BillItem:
-    """One line of a bill of materials."""
-
-    count: int
-    """How many."""
-    w_each: float
-    """Power of one, watt."""
-    usd_each: float
-    """Price of one, US dollar."""
-    fibre_ends: int = 0
-    """Fibres that end at one."""
-    fibre_m: float = 0.0
-    """Fibre that one lights, its half of each link."""
 
 
 def bill_power_w(bill: Mapping[str, BillItem]) -> float:

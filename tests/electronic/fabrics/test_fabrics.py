@@ -40,8 +40,8 @@ def test_same_rail_shares_a_leaf_and_other_rails_climb():
 @pytest.mark.parametrize("endpoints", SIZES)
 def test_no_leaf_takes_more_than_its_ports(endpoints):
     fabric = RailFabric(endpoints=endpoints)
-    assert np.bincount(fabric.leaf_of).max() <= fabric.downlinks
-    assert np.bincount(fabric.leaf_of).min() > 0
+    assert np.bincount(fabric.edges).max() <= fabric.downlinks
+    assert np.bincount(fabric.edges).min() > 0
 
 
 @pytest.mark.parametrize("endpoints", SIZES)
@@ -84,7 +84,7 @@ def test_oversubscription_halves_the_climb_and_costs_less():
     assert half.cost_usd < full.cost_usd
     assert half.static_w < full.static_w
     per_port = [
-        fabric.graph(None).capacity_bytes_per_s[4 * 1024] / np.bincount(fabric.leaf_of)[0]
+        fabric.graph(None).capacity_bytes_per_s[4 * 1024] / np.bincount(fabric.edges)[0]
         for fabric in (full, half)
     ]
     assert per_port[1] == pytest.approx(per_port[0] / 2)
