@@ -156,7 +156,9 @@ COMMANDS = MappingProxyType(
             "experiments.cost.stranded:Stranded", "accelerators stranded by failed nodes of their group"
         ),
         "cost jobs": Command("experiments.cost.jobs:Jobs", "several jobs on one system, with failures"),
-        "validate": Command("experiments.validate:Validate", "predictions against published measurements"),
+        "validate": Command(
+            "experiments.validation.driver:Validate", "predictions against published measurements"
+        ),
         "list": Command(
             "experiments.names:Names", "systems, models, cores, fabrics, devices or parts by name"
         ),

@@ -11,11 +11,12 @@ from typing import Any
 
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study
 from experiments.validation.collectives import NEEDS as COLLECTIVE_COLUMNS
 from experiments.validation.collectives import sizes_record, sizes_text, validate_collectives
 from experiments.validation.famous import NEEDS as FAMOUS_COLUMNS
-from experiments.validation.famous import famous_text, validate_famous
-from experiments.validation.famous_search import search_famous, search_text
+from experiments.validation.famous import famous_text, search_famous, search_text, validate_famous
 from experiments.validation.kernels import NEEDS as KERNEL_COLUMNS
 from experiments.validation.kernels import validate_kernels
 from experiments.validation.memory import NEEDS as MEMORY_COLUMNS
@@ -45,6 +46,7 @@ from experiments.validation.rows import (
     Outcome,
     Record,
     Statistics,
+    Told,
     Validation,
     read_records,
     statistics,
@@ -73,7 +75,6 @@ _TABLE_WIDTH = 150
 _MOST_REASONS = 12
 _LONGEST_SOURCE = 64
 _LONGEST_ROW = 120
-Progress = Callable[[str, int, int], None]
 
 
 def scatter(validation: Validation, path: Path) -> tuple[Path, Path]:
@@ -167,7 +168,7 @@ class Kind:
 
     needs: Sequence[Sequence[str]]
     """Columns without which a file is not of this kind."""
-    run: Callable[[Sequence[Record], Progress | None], tuple[Outcome, ...]]
+    run: Callable[[Sequence[Record], Told | None], tuple[Outcome, ...]]
     """What turns rows into outcomes."""
     read: Callable[[Path, Sequence[Sequence[str]]], list[Record]] = lambda path, needs: read_records(
         path, needs=needs
@@ -239,7 +240,7 @@ KINDS = MappingProxyType(
 """What can be validated."""
 
 
-def validate(kind: str, *, data: Path | None = None, progress: Progress | None = None) -> Validation:
+def validate(kind: str, *, data: Path | None = None, progress: Told | None = None) -> Validation:
     """Return how predictions compare with published measurements.
 
     Parameters
@@ -357,3 +358,42 @@ def _cells(found: Statistics) -> tuple[str, ...]:
 
 def _percent(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validated(Result):
+    """Rows of a table of measurements, each with what was predicted."""
+
+    validation: Validation
+    """All rows."""
+
+    def report(self) -> list[Block]:
+        """Return statistics by source, rows that miss, and reasons of skipped ones."""
+        return [report(self.validation)]
+
+    def record(self) -> Mapping[str, Any]:
+        """Return all rows as plain data."""
+        return self.validation.record()
+
+    def rows(self) -> list[Row]:
+        """Return a row for each row of the table."""
+        found: list[Row] = []
+        for one in self.validation.record()["rows"]:
+            found.append({key: value for key, value in one.items() if not isinstance(value, dict | list)})
+        return found
+
+    def write(self, directory: Path, name: str, document: Mapping[str, Any]) -> list[Path]:
+        """Write rows, what stands beside them, and the scatter plot."""
+        return list(write(self.validation, directory))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validate(Study):
+    """Predictions of one kind against published measurements."""
+
+    kind: str = option(..., "what is validated", metavar="|".join(KINDS), positional=True)
+    data: Path | None = option(None, "CSV of measurements instead of the table that ships", metavar="FILE")
+
+    def run(self, progress: Progress) -> Validated:
+        """Return all rows with their predictions."""
+        return Validated(validation=validate(self.kind, data=self.data, progress=progress))

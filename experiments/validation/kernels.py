@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import importlib.util
 import re
 from collections.abc import Sequence
 
 from electronic.gpu import load_gpu
+from electronic.kernels import kernel_time_s
 from experiments.validation.machines import accelerator_name
 from experiments.validation.rows import Outcome, Record, SkipError, begun, check_provenance, skipped
 from simulator.errors import HeliographError
-from simulator.operators import MatMul, Phase
 from simulator.units import to_si
 
 NEEDS = (("gpu",), ("op",), ("time_ms", "tflops", "efficiency_vs_peak"))
 """Columns without which a file is no table of kernels; of each group one."""
-KERNELS = "electronic.kernels"
-"""Module that predicts single kernels."""
 CONSTANT_SHARE = 0.5
 """Share of the peak that the trivial constant assumes; dimensionless."""
 PRODUCTS = frozenset({"matmul", "group_matmul"})
@@ -125,7 +121,7 @@ def to_terascale(rate_flop_per_s: float) -> float:
 
 
 def kernel_s(gpu_name: str, record: Record) -> float:
-    """Return the predicted time of a row's kernel; the only seam to the model of kernels.
+    """Return the predicted time of a row's kernel; as the model of kernels has it.
 
     Raises
     ------
@@ -133,21 +129,8 @@ def kernel_s(gpu_name: str, record: Record) -> float:
         If there is no model of such a kernel.
     """
     operation = record.text("op").lower()
-    if importlib.util.find_spec(KERNELS) is not None:
-        module = importlib.import_module(KERNELS)
-        m, n, k, batch = _sizes(record) if operation in PRODUCTS else (1, 1, 1, 1)
-        return float(
-            module.kernel_time_s(
-                *(gpu_name, operation, m, n, k, batch, record.text("dtype"), record.text("layout_or_note")),
-                host_timed=_timed_from_host(record),
-            )
-        )
-    if operation not in PRODUCTS:
-        msg = f"kernel '{operation}' is not modelled"
-        raise SkipError(msg)
-    m, n, k, batch = _sizes(record)
-    wide = 4 if record.text("dtype").lower() == "fp32" else 2
-    if wide == 4:
-        record.assume("operands in bf16, result in fp32")
-    product = MatMul(name="row", layer="row", phase=Phase.FORWARD, batch=batch, m=m, k=k, n=n)
-    return load_gpu(gpu_name).cost(product).time_s
+    m, n, k, batch = _sizes(record) if operation in PRODUCTS else (1, 1, 1, 1)
+    return kernel_time_s(
+        *(gpu_name, operation, m, n, k, batch, record.text("dtype"), record.text("layout_or_note")),
+        host_timed=_timed_from_host(record),
+    )

@@ -9,8 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from experiments.validation.peers.chip_accuracy import digit_accuracy, mesh_accuracy, photons_of
-from experiments.validation.peers.chips import load_albireo, load_chip
+from experiments.validation.peers.chips import (
+    digit_accuracy,
+    load_albireo,
+    load_chip,
+    mesh_accuracy,
+    photons_of,
+)
 from experiments.validation.peers.lightening_baselines import (
     BaselineMesh,
     BaselineRingBank,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -265,6 +265,27 @@ def skipped(outcome: Outcome, record: Record, error: Exception) -> Outcome:
     if isinstance(error, ParameterError) and str(error).startswith(record.where):
         raise error
     return replace(outcome, assumed=tuple(record.assumed), skipped=str(error))
+
+
+Told = Callable[[str, int, int], None]
+"""Progress: told a label, how many rows are done, and how many there are."""
+
+
+def outcomes_of(
+    records: Sequence[Record],
+    outcome: Callable[[Record], Outcome],
+    told: Told | None,
+    *,
+    label: str = "rows",
+    every: int = 1,
+) -> tuple[Outcome, ...]:
+    """Return what becomes of each row, and tell progress after so many rows."""
+    found = []
+    for number, record in enumerate(records, start=1):
+        found.append(outcome(record))
+        if told is not None and (number % every == 0 or number == len(records)):
+            told(label, number, len(records))
+    return tuple(found)
 
 
 def _relative(value: float | None, measured: float | None) -> float | None:

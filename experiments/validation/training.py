@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from electronic.gpu import Gpu
 from experiments.validation.machines import system_of
 from experiments.validation.plans import HOST_MEMORY_BYTES, model_of, plan_of, with_ends_counted, with_room
-from experiments.validation.rows import Outcome, Record, SkipError, begun, check_provenance, skipped
+from experiments.validation.rows import (
+    Outcome,
+    Record,
+    SkipError,
+    Told,
+    begun,
+    check_provenance,
+    outcomes_of,
+    skipped,
+)
 from heliograph.systems import System
 from simulator.engine.compiled.step import play_step
 from simulator.errors import HeliographError
@@ -114,9 +123,7 @@ def _run(system: System, config: TransformerConfig, plan: Plan) -> Forecast:
     return Forecast(step_time_s=metrics.step_time_s, parts_s=metrics.time_by_category_s)
 
 
-def validate_training(
-    records: Sequence[Record], *, progress: Callable[[str, int, int], None] | None = None
-) -> tuple[Outcome, ...]:
+def validate_training(records: Sequence[Record], *, progress: Told | None = None) -> tuple[Outcome, ...]:
     """Return what becomes of each row of published training runs.
 
     Parameters
@@ -131,12 +138,7 @@ def validate_training(
     ParameterError
         If a row holds a number that cannot be one (not finite, negative).
     """
-    outcomes = []
-    for number, record in enumerate(records, start=1):
-        outcomes.append(_outcome(record))
-        if progress is not None and (number % 20 == 0 or number == len(records)):
-            progress("rows", number, len(records))
-    return tuple(outcomes)
+    return outcomes_of(records, _outcome, progress, every=20)
 
 
 def _outcome(record: Record) -> Outcome:

@@ -5,8 +5,16 @@ from dataclasses import replace
 import pytest
 
 from experiments.validation import driver
-from experiments.validation.famous import famous_text, run_of, seconds_of, validate_famous
-from experiments.validation.famous_search import changes, search_famous, search_text, unpublished
+from experiments.validation.famous import (
+    changes,
+    famous_text,
+    run_of,
+    search_famous,
+    search_text,
+    seconds_of,
+    unpublished,
+    validate_famous,
+)
 from experiments.validation.rows import Outcome, read_records
 from simulator.errors import WorkloadError
 from workloads.models.config import load_model

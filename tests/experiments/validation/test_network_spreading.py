@@ -5,8 +5,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from experiments.validation.network import validate_network
-from experiments.validation.network_spreading import SIZES, hashed_share
+from experiments.validation.network import SIZES, hashed_share, validate_network
 from experiments.validation.rows import Record
 
 METRIC = "hashed flows' share of the line rate"

@@ -131,7 +131,7 @@ def test_tables_of_one_publication_are_one_family():
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
 def test_a_directory_that_cannot_be_made_is_told_before_anything_runs(capsys, tmp_path, monkeypatch, form):
-    monkeypatch.setattr("experiments.validate.validate", lambda *_, **__: pytest.fail("ran"))
+    monkeypatch.setattr("experiments.validation.driver.validate", lambda *_, **__: pytest.fail("ran"))
     blocked = tmp_path / "file"
     blocked.write_text("", encoding="utf-8")
     code, out, err = run(capsys, "memory", "--out", str(blocked / "inside"), *form)
@@ -146,7 +146,7 @@ def test_files_that_cannot_be_written_take_nothing_away(capsys, tmp_path, monkey
         msg = "the disk is full"
         raise HeliographError(msg)
 
-    monkeypatch.setattr("experiments.validate.write", full)
+    monkeypatch.setattr("experiments.validation.driver.write", full)
     code, out, err = run(capsys, "memory", "--out", str(tmp_path), *form)
     assert code == 2
     assert "the disk is full" in err

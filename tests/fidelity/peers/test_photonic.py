@@ -8,8 +8,14 @@ from itertools import pairwise
 import pytest
 
 from experiments.validation import report, validate
-from experiments.validation.peers.chip_accuracy import digit_accuracy, mesh_accuracy, photons_of
-from experiments.validation.peers.chips import AlbireoScenario, load_albireo, load_chip
+from experiments.validation.peers.chips import (
+    AlbireoScenario,
+    digit_accuracy,
+    load_albireo,
+    load_chip,
+    mesh_accuracy,
+    photons_of,
+)
 from experiments.validation.peers.lightening_baselines import (
     BANK_FAULTS,
     MESH_FAULTS,
