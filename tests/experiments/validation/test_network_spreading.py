@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from experiments.validation.network import SIZES, hashed_share, validate_network
+from experiments.validation.network import HASHED_SIZES, hashed_share, validate_network
 from experiments.validation.rows import Record
 
 METRIC = "hashed flows' share of the line rate"
@@ -57,7 +57,7 @@ def filled(paths):
 @pytest.mark.parametrize("pairs", [1, 2])
 def test_an_independent_hash_and_filling_lose_as_much(pairs):
     """BLAKE2 of the headers over 2 levels filled link by link: within 0.02 of the share."""
-    ports, radix = SIZES["two"]
+    ports, radix = HASHED_SIZES["two"]
     down, leaves = radix // 2, 2 * ports // radix
     shift = 1 + np.random.default_rng(5).integers(leaves - 1, size=down)
     paths = []
