@@ -1,18 +1,21 @@
-"""Which products of a forward pass belong in light: the cheapest split under a budget of loss.
+"""Which products of a training step belong in light: the cheapest split under a budget of loss.
 
-Every kind of product in every quarter of the depth may run on the GPU in one of its formats, or on the
-photonic cores beside it with the laser at one of several powers. Each choice has a time, an energy and a rise
-of the loss; the cheapest mixture under a budget is a linear programme, whose dual is the price of a nat.
+Every kind of forward product in every quarter of the depth, and every kind of gradient, may run on the GPU in
+one of its formats, or on the photonic cores beside it with the laser at one of several powers and with any of
+the core's rescues left out. Each choice has a time, an energy and a rise of the loss; the cheapest mixture
+under a budget is a linear programme, whose dual is the price of a nat.
 """
 
 from __future__ import annotations
 
 import csv
+import dataclasses
 import functools
+import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -25,6 +28,7 @@ from electronic.formats import FORMATS
 from experiments.hardware import Hardware, Workload
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.accuracy.law import Band, Passes, gradient_price
 from heliograph.accuracy.precision import Delivered, executions_of, of_core, of_format, together
 from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.simulation import lit, step_graph
@@ -33,6 +37,9 @@ from heliograph.systems import System
 from heliograph.systems.hybrid import InputShares, Kind, PhaseShares, kind_of
 from heliograph.systems.registry import model_named
 from heliograph.workload import plan_for, ranks_of
+from optical.cores.core import Core
+from optical.cores.number_formats import BlockFloatCore
+from optical.cores.rescues import JOINT, HybridCore, RotatedCore
 from optical.cores.sizing import LASER
 from optical.execution import AnalogSpec
 from simulator.errors import HeliographError, LinkError, ParameterError
@@ -86,7 +93,8 @@ class Choice:
     """One way of running one kind of product in one part of the depth."""
 
     group: str
-    """Kind of product, and after a point the layer of the measured model that stands for the depth."""
+    """Kind of product; after a point the layer of the measured model that stands for the depth of a forward
+    product, after a colon the phase of a gradient."""
     way: str
     """Number format of the GPU, or power of a laser."""
     light: bool
@@ -99,6 +107,16 @@ class Choice:
     """Rise of the loss by its noise, nats a byte."""
     laser_w: float = 0.0
     """Power of the laser; 0 on the GPU."""
+
+    @property
+    def kind(self) -> str:
+        """Kind of product."""
+        return self.group.partition(":")[0].partition(".")[0]
+
+    @property
+    def phase(self) -> Phase:
+        """Phase of it."""
+        return Phase(self.group.partition(":")[2] or Phase.FORWARD)
 
     def cost(self, objective: Objective) -> float:
         """Return what is kept least."""
@@ -124,6 +142,11 @@ class Split:
     def rise_nats(self) -> float:
         """Rise of the loss."""
         return math.fsum(one.rise_nats * share for one, share in self.taken)
+
+    @property
+    def gradient_nats(self) -> float:
+        """Part of it by noise in gradients."""
+        return math.fsum(one.rise_nats * x for one, x in self.taken if one.phase is not Phase.FORWARD)
 
     @property
     def whole(self) -> tuple[Choice, ...]:
@@ -159,6 +182,7 @@ def cheapest(choices: Sequence[Choice], budget_nats: float, objective: Objective
     ParameterError
         If no mixture stays within the budget.
     """
+    choices = _undominated(choices, objective)
     groups = list(dict.fromkeys(one.group for one in choices))
     one_each = np.array([[float(one.group == group) for one in choices] for group in groups])
     cost, rise = np.array([(one.cost(objective), one.rise_nats) for one in choices]).T
@@ -177,6 +201,16 @@ def cheapest(choices: Sequence[Choice], budget_nats: float, objective: Objective
     return Split(budget_nats=budget_nats, taken=taken, price=-float(found.ineqlin.marginals[0]) * scale)
 
 
+def _undominated(choices: Sequence[Choice], objective: Objective) -> list[Choice]:
+    """Return the choices of each group to which no other is at once as cheap and as precise."""
+    found, least = [], dict.fromkeys((one.group for one in choices), math.inf)
+    for one in sorted(choices, key=lambda one: (one.cost(objective), one.rise_nats)):
+        if one.rise_nats < least[one.group]:
+            least[one.group] = one.rise_nats
+            found.append(one)
+    return found
+
+
 @functools.cache
 def sensitivities(path: Path = TABLE) -> Mapping[str, float]:
     """Return nats a byte for each unit of noise over signal on a product of the model that ships."""
@@ -193,13 +227,12 @@ def _site(name: str) -> str:
     return _SITES[kind]
 
 
-def forward_products(system: System, config: Any, plan: Any) -> dict[MatMul, int]:  # noqa: ANN401
-    """Return the forward products of a step, and how often all accelerators run each."""
+def training_products(system: System, config: Any, plan: Any) -> dict[MatMul, int]:  # noqa: ANN401
+    """Return the products of a step, and how often all accelerators run each."""
     graph = step_graph(config, system.planned(plan))
     found: Counter[MatMul] = Counter()
     for product, count in executions_of(graph):
-        if product.phase is Phase.FORWARD:
-            found[product] += count * graph.layout.ranks_per_class
+        found[product] += count * graph.layout.ranks_per_class
     return found
 
 
@@ -211,17 +244,43 @@ class _Way:
     light: bool
     products: Mapping[MatMul, float]
     priced: Mapping[MatMul, Cost]
-    noise: Mapping[str, float]
-    """Noise over signal by measured product."""
+    noise: Mapping[tuple[str, Phase], float]
+    """Noise over signal by measured product and phase."""
     laser_w: float = 0.0
     """Power of the laser; 0 on the GPU."""
 
 
-def _noise_by_site(delivered: Delivered) -> dict[str, float]:
-    parts: dict[str, list[tuple[float, OperandPrecision]]] = defaultdict(list)
+def _noise_by_site(delivered: Delivered) -> dict[tuple[str, Phase], float]:
+    parts: dict[tuple[str, Phase], list[tuple[float, OperandPrecision]]] = defaultdict(list)
     for product, precision in delivered.parts:
-        parts[_site(product.name)].append((product.macs, precision))
+        parts[_site(product.name), product.phase].append((product.macs, precision))
     return {site: 10.0 ** (-average(some).snr_db / 10.0) for site, some in parts.items()}
+
+
+_RESCUES = {BlockFloatCore: "block", RotatedCore: "rotation", HybridCore: "hybrid"}
+"""Rescues that a product may go without: what they do to operands is done for each product anew."""
+
+
+def without_rescues(core: Core) -> dict[str, Core]:
+    """Return a core with all its rescues, without each one, and with none, by the names of those left out.
+
+    Parameters
+    ----------
+    core : Core
+        Any core, rescues outermost.
+    """
+    around: list[Any] = []
+    inner: Any = core
+    while type(inner) in _RESCUES:
+        around.insert(0, inner)
+        inner = inner.core
+    found = {}
+    for left_out in ((), *((one,) for one in around), tuple(around)):
+        built = inner
+        for rescue in around:
+            built = built if rescue in left_out else replace(rescue, core=built)
+        found[JOINT.join(_RESCUES[type(one)] for one in left_out)] = built
+    return found
 
 
 def ways_of(system: System, config: Any, plan: Any) -> tuple[list[_Way], dict[str, AnalogSpec]]:  # noqa: ANN401
@@ -239,7 +298,7 @@ def ways_of(system: System, config: Any, plan: Any) -> tuple[list[_Way], dict[st
     ways, specs = [], {}
     for precision in (Precision.BF16, Precision.FP8):
         own = replace(plan, precision=replace(plan.precision, kind=precision))
-        products = forward_products(
+        products = training_products(
             replace(system, photonic=None, lighting=None, precision=precision), config, own
         )
         ways.append(
@@ -251,16 +310,16 @@ def ways_of(system: System, config: Any, plan: Any) -> tuple[list[_Way], dict[st
                 noise=_noise_by_site(of_format(FORMATS[str(precision)], together(products.items()))),
             )
         )
-    products = forward_products(system, config, plan)
+    products = training_products(system, config, plan)
     kinds = together(products.items())
     power_w = float(get_at(unit.core, LASER))
-    for dimmer in DIMMER:
-        core = replace_at(unit.core, LASER, power_w * dimmer)
+    for (left_out, plain), dimmer in itertools.product(without_rescues(unit.core).items(), DIMMER):
+        core = replace_at(plain, LASER, power_w * dimmer)
         try:
             noise = _noise_by_site(of_core(core, kinds))
         except LinkError:
             continue
-        name = f"{format_si(power_w * dimmer, 'W')} laser"
+        name = f"{format_si(power_w * dimmer, 'W')} laser{f', no {left_out}' if left_out else ''}"
         specs[name] = core.analog(Phase.FORWARD)
         dimmed = replace(unit, core=core)
         ways.append(
@@ -274,6 +333,12 @@ def ways_of(system: System, config: Any, plan: Any) -> tuple[list[_Way], dict[st
             )
         )
     return ways, specs
+
+
+@functools.cache
+def gradient_prices() -> Mapping[Phase, Band]:
+    """Return nats a byte for each unit of noise over signal in all gradients of a phase, with its band."""
+    return {phase: gradient_price(Passes(phase)) for phase in (Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)}
 
 
 def _gpu_alone(system: System) -> Node:
@@ -292,34 +357,57 @@ def choices_of(ways: Iterable[_Way], *, static_w: float, accelerators: int) -> l
         Power that one accelerator draws whoever works.
     accelerators : int
         How many there are.
+
+    Notes
+    -----
+    Noise in gradients is charged the upper end of the band of `gradient_prices`, shared over the kinds by
+    their multiply-accumulates: only all kinds of a phase together were measured.
     """
     layers = 1 + max(int(site.partition(".")[2] or 0) for site in sensitivities())
     found = []
     for way in ways:
-        energy: dict[str, float] = defaultdict(float)
-        time: dict[str, float] = defaultdict(float)
+        energy: dict[tuple[str, Phase], float] = defaultdict(float)
+        time: dict[tuple[str, Phase], float] = defaultdict(float)
+        noise: dict[tuple[str, Phase], float] = defaultdict(float)
+        macs: Counter[Phase] = Counter()
         for product, count in way.products.items():
             kind = _site(product.name)
-            group = _TOGETHER.get(kind, kind)
+            group = _TOGETHER.get(kind, kind), product.phase
             cost = way.priced[product]
             time[group] += count * cost.time_s
             energy[group] += count * (math.fsum(cost.energy_j.values()) + cost.time_s * static_w)
-        for group, energy_j in energy.items():
-            depth = [""] if group == "head" else [f".{layer}" for layer in range(layers)]
-            kinds = [kind for kind in way.noise if _TOGETHER.get(kind, kind) == group]
-            found += [
-                Choice(
-                    group=f"{group}{at}",
-                    way=way.name,
-                    light=way.light,
-                    laser_w=way.laser_w,
-                    energy_j=energy_j / len(depth),
-                    time_s=time[group] / len(depth) / accelerators,
-                    rise_nats=math.fsum(sensitivities()[f"{kind}{at}"] * way.noise[kind] for kind in kinds),
+            noise[group] += count * product.macs * way.noise[kind, product.phase]
+            macs[product.phase] += count * product.macs
+        for (group, phase), energy_j in energy.items():
+            for place, rise_nats in (
+                _forward_rises(way, group, layers)
+                if phase is Phase.FORWARD
+                else {f":{phase}": gradient_prices()[phase].high * noise[group, phase] / macs[phase]}
+            ).items():
+                parts = layers if place.startswith(".") else 1
+                found.append(
+                    Choice(
+                        group=f"{group}{place}",
+                        way=way.name,
+                        light=way.light,
+                        laser_w=way.laser_w,
+                        energy_j=energy_j / parts,
+                        time_s=time[group, phase] / parts / accelerators,
+                        rise_nats=rise_nats,
+                    )
                 )
-                for at in depth
-            ]
     return found
+
+
+def _forward_rises(way: _Way, group: str, layers: int) -> dict[str, float]:
+    """Return the rise of the loss by a kind of forward product, by its place in the depth."""
+    kinds = [
+        kind for kind, phase in way.noise if phase is Phase.FORWARD and _TOGETHER.get(kind, kind) == group
+    ]
+    return {
+        place: math.fsum(sensitivities()[f"{kind}{place}"] * way.noise[kind, Phase.FORWARD] for kind in kinds)
+        for place in ([""] if group == "head" else [f".{layer}" for layer in range(layers)])
+    }
 
 
 def machines(system: System, ways: Sequence[_Way]) -> dict[str, list[Choice]]:
@@ -344,7 +432,7 @@ def machines(system: System, ways: Sequence[_Way]) -> dict[str, list[Choice]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Splits(Result):
-    """Cheapest split of a model's forward products between a GPU and light."""
+    """Cheapest split of a model's products between a GPU and light."""
 
     system: System
     """The photonic system; its GPU stands beside the cores."""
@@ -373,22 +461,20 @@ class Splits(Result):
     def report(self) -> list[Block]:
         """Return the split, what it saves, and the price of precision."""
         ways = list(dict.fromkeys(one.way for one in self.choices))
-        shares: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        shares: dict[tuple[str, Phase], dict[str, float]] = defaultdict(lambda: defaultdict(float))
         for one, share in self.best.taken:
-            shares[one.group.partition(".")[0]][one.way] += share
+            shares[one.kind, one.phase][one.way] += share
         used = [way for way in ways if any(counted[way] > SLACK for counted in shares.values())]
         rows = [
             ReportRow(
-                label=kind,
-                values=tuple(f"{shares[kind][way] / math.fsum(shares[kind].values()):.0%}" for way in used),
+                label=kind if phase is Phase.FORWARD else f"  {phase}",
+                values=tuple(f"{counted[way] / math.fsum(counted.values()):.0%}" for way in used),
             )
-            for kind in _SHOWN
-            if kind in shares
+            for kind, phase in itertools.product(_SHOWN, Phase)
+            if (counted := shares.get((kind, phase)))
         ]
         of = "joules a token" if self.objective is Objective.ENERGY else "seconds a step"
-        table = ReportTable(
-            f"Forward products of {self.model} on {self.system.name} with its GPU", used, rows
-        )
+        table = ReportTable(f"Products of {self.model} on {self.system.name} with its GPU", used, rows)
         asked = (
             f"Cheapest in {of} under a budget of {self.best.budget_nats:g} nats a byte; shares of the depth."
         )
@@ -425,14 +511,28 @@ class Splits(Result):
             else "The budget does not bind: precision is free here."
         )
         rise = f"The split costs the GPT that ships {self.best.rise_nats:.2g} nats a byte."
+        gradients = self._gradients_told()
         gpu_w, light_w = self.system.gpu.chip.tdp_w, self.system.accelerator_peak_w()
         both = f"Its accelerators hold both, {gpu_w:.0f} W of GPU and {light_w:.0f} W of light, in turns."
-        told = [f"{answer} Split: {self._unit(best)}; {others}.", f"{binds} {rise}", both]
+        told = [f"{answer} Split: {self._unit(best)}; {others}.", f"{binds} {rise}", gradients, both]
         settings = " ".join(f"--set {one}" for one in self.settings())
         return (
             [*told, f"As a step: heliograph step --system {self.system.name} {settings}"]
             if settings
             else told
+        )
+
+    def _gradients_told(self) -> str:
+        """Return how noise in gradients is charged, and whether its price is told from chance."""
+        prices = [
+            f"{band.middle:.2g} ({band.low:.2g} to {band.high:.2g}) in {phase}"
+            for phase, band in gradient_prices().items()
+        ]
+        chance = [str(phase) for phase, band in gradient_prices().items() if band.low <= 0.0]
+        told = f" Not told from chance: {', '.join(chance)}." if chance else ""
+        return (
+            f"Of that {self.best.gradient_nats:.2g} by noise in gradients, charged the upper ends of what "
+            f"trainings of small models tell, nats a unit of noise over signal: {', '.join(prices)}.{told}"
         )
 
     def _checked(self) -> list[Block]:
@@ -448,11 +548,22 @@ class Splits(Result):
             )
             for one in self.executed
         ]
-        return [ReportTable("Executed on the model that ships, nats a byte", ("predicted", "executed"), rows)]
+        return [
+            ReportTable(
+                "Forward products executed on the model that ships, nats a byte",
+                ("predicted", "executed"),
+                rows,
+            )
+        ]
 
     def policy(self) -> dict[str, Any]:
-        """Return the split as `optical.conversion.Policy` takes it, one way for each kind and layer."""
-        electronic = [one for one in self.best.whole if not one.light]
+        """Return the split as `optical.conversion.Policy` takes it, one way for each kind and layer.
+
+        Notes
+        -----
+        A policy tells forward products apart; gradients in light stand under ``laser`` beside them.
+        """
+        electronic = [one for one in _forward(self.best.whole) if not one.light]
         return {
             "electronic": sorted(pattern for one in electronic for pattern in _patterns(one.group)),
             "laser": {one.group: one.way for one in self.best.whole if one.light},
@@ -465,21 +576,20 @@ class Splits(Result):
         Notes
         -----
         Shares of the depth are kept. A system has one laser: that of the brightest choice, so that no
-        product is noisier than it was split for. Backward products run on the GPU.
+        product is noisier than it was split for, and its core keeps all rescues.
         """
         lit = [one for one, _ in self.best.taken if one.light]
         if not lit:
             return ()
-        shares: dict[str, dict[bool, float]] = defaultdict(lambda: defaultdict(float))
+        shares: dict[tuple[str, Phase], dict[bool, float]] = defaultdict(lambda: defaultdict(float))
         for one, share in self.best.taken:
-            shares[one.group.partition(".")[0]][one.light] += share
+            shares[one.kind, one.phase][one.light] += share
         found = [f"{LASER}={max(one.laser_w for one in lit):.6g}"]
         for kind in Kind:
-            counted = shares[_SPLIT_AS.get(kind, str(kind))]
-            whole = counted[True] + counted[False]
-            found.append(f"light.{kind}.forward={counted[True] / whole if whole else 0.0:.6g}")
-            backward = fields(PhaseShares if kind is not Kind.ATTENTION else InputShares)
-            found += [f"light.{kind}.{one.name}=0" for one in backward if one.name != str(Phase.FORWARD)]
+            for one in dataclasses.fields(PhaseShares if kind is not Kind.ATTENTION else InputShares):
+                counted = shares[_SPLIT_AS.get(kind, str(kind)), Phase(one.name)]
+                whole = counted[True] + counted[False]
+                found.append(f"light.{kind}.{one.name}={counted[True] / whole if whole else 0.0:.6g}")
         return tuple(found)
 
     def record(self) -> dict[str, Any]:
@@ -491,6 +601,7 @@ class Splits(Result):
             "tokens": self.tokens,
             "budget_nats": self.best.budget_nats,
             "rise_nats": self.best.rise_nats,
+            "gradient_nats": self.best.gradient_nats,
             "cost": self.best.total(self.objective),
             "price_per_nat": self.best.price,
             "light_share": self.best.light_share,
@@ -552,6 +663,11 @@ class Splits(Result):
                 axes.set_xlabel("loss allowed (nats a byte)")
                 axes.axvline(self.best.budget_nats, color=REFERENCE, linewidth=0.8)
             return figure
+
+
+def _forward(some: Iterable[Choice]) -> tuple[Choice, ...]:
+    """Return the choices of forward products."""
+    return tuple(one for one in some if one.phase is Phase.FORWARD)
 
 
 def _patterns(group: str) -> list[str]:
@@ -632,9 +748,11 @@ WINDOWS, DRAWS = 24, 3
 """Windows of text and draws of the noise on which a split is judged; choices."""
 
 
-def neighbours(best: Split, choices: Sequence[Choice], objective: Objective) -> list[tuple[Choice, ...]]:
+def neighbours(
+    split: Iterable[Choice], choices: Iterable[Choice], objective: Objective
+) -> list[tuple[Choice, ...]]:
     """Return splits with one group run another way, the cheapest first."""
-    whole = {one.group: one for one in best.whole}
+    whole = {one.group: one for one in split}
     found = [tuple((whole | {one.group: one}).values()) for one in choices if whole[one.group].way != one.way]
     return sorted(found, key=lambda some: math.fsum(one.cost(objective) for one in some))
 
@@ -646,14 +764,15 @@ def _executed(
     progress: Progress,
     objective: Objective,
 ) -> tuple[Row, ...]:
-    """Return what the best split and its cheapest neighbours cost when they are executed."""
+    """Return what the best split and its cheapest neighbours cost, their forward products executed."""
     from experiments.accuracy.prediction import learnt_bench  # noqa: PLC0415 - torch, only to execute
 
     bench = learnt_bench(windows=WINDOWS)
     clean = bench.loss({}, 0)
-    tried = [("best", best.whole)]
-    for one in neighbours(best, choices, objective)[:NEIGHBOURS]:
-        moved = next(b for a, b in zip(best.whole, one, strict=True) if a != b)
+    whole = _forward(best.whole)
+    tried = [("best", whole)]
+    for one in neighbours(whole, _forward(choices), objective)[:NEIGHBOURS]:
+        moved = next(b for a, b in zip(whole, one, strict=True) if a != b)
         tried.append((f"{moved.group} on {moved.way}", one))
     rows = []
     for done, (name, split) in enumerate(tried):

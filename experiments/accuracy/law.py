@@ -18,6 +18,7 @@ from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.accuracy.law import (
     COMPUTE_OPTIMAL,
     DECIBEL,
+    NOTHING_DB,
     RUNS,
     Band,
     FittedLaw,
@@ -113,6 +114,7 @@ def sweep_jobs(
                 for kind, level, where in kinds
             ]
             if place < SMALL:
+                jobs.append(replace(jobs[0], kind=Kind.WHITE, level=NOTHING_DB))
                 jobs += [
                     replace(jobs[0], kind=Kind.WHITE, level=level, passes=passes)
                     for level in GRADIENT_LEVELS_DB

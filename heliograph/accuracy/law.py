@@ -33,6 +33,8 @@ _DRAWS, _SEED = 400, 19
 """Draws of the bootstrap, and their seed; choices."""
 _LEAST_RISE = 0.002
 """Rise in nats below which chance decides, four times `heliograph.accuracy.small_gpt.CHAOS_NATS`."""
+NOTHING_DB = 60.0
+"""Signal to noise from which noise is none: what it does to a loss is chance."""
 _EXPONENTS = np.linspace(0.05, 1.0, 20)
 """Exponents that the exact loss is tried with."""
 
@@ -218,8 +220,27 @@ def rises(
             exactly_judged=exactly_judged,
         )
         for run in runs
-        if (run.kind, run.products, run.passes) == (kind, products, passes) and run.pair in exact
+        if (run.kind, run.products, run.passes) == (kind, products, passes)
+        and run.pair in exact
+        and run.level < NOTHING_DB
     )
+
+
+def chaos_nats(runs: Iterable[Run]) -> float:
+    """Return what noise of nothing does to a loss, root mean square over runs, nats per byte.
+
+    Raises
+    ------
+    ParameterError
+        If no run has noise of nothing beside an exact twin.
+    """
+    runs = tuple(runs)
+    exact = {run.pair: run.loss for run in runs if run.kind is Kind.EXACT}
+    found = [run.loss - exact[run.pair] for run in runs if run.level >= NOTHING_DB and run.pair in exact]
+    if not found:
+        msg = f"the table has no run with noise at {NOTHING_DB:g} dB, by which chance is told"
+        raise ParameterError(msg)
+    return math.sqrt(math.fsum(one**2 for one in found) / len(found))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -470,6 +491,48 @@ def fit_with_band(found: Sequence[Rise], form: Form, exact: ExactLoss) -> Fitted
         if np.linalg.matrix_rank(columns[chosen]) == columns.shape[1]:
             draws.append(_solved(columns[chosen], target[chosen], form, exact))
     return FittedLaw(law=law, draws=tuple(draws))
+
+
+def gradient_price(passes: Passes, runs: Sequence[Run] | None = None) -> Band:
+    """Return the rise of the loss by noise in gradients alone, nats per byte over noise to signal.
+
+    Parameters
+    ----------
+    passes : Passes
+        Gradients that err.
+    runs : sequence of Run, optional
+        Trainings; those that ship.
+
+    Raises
+    ------
+    ParameterError
+        If no training of the table errs in these alone.
+
+    Notes
+    -----
+    Mean over trainings of the rise over noise to signal, decayed rate, at the most tokens. The band is
+    Student's t over trainings with, under the root, the chance of each (`chaos_nats`). Trainings differ in
+    seed, size and level, so that their scatter holds what is not proportional, too.
+    """
+    from scipy.stats import t  # noqa: PLC0415 - takes its time
+
+    runs = read_runs() if runs is None else runs
+    last: dict[tuple[Any, ...], Rise] = {}
+    for one in rises(runs, passes=passes):
+        known = last.get(one.run.training)
+        if one.run.schedule is Schedule.DECAYED and (known is None or known.run.tokens < one.run.tokens):
+            last[one.run.training] = one
+    if not last:
+        msg = f"the table has no run with noise in {passes} alone; heliograph accuracy law --train adds some"
+        raise ParameterError(msg)
+    prices = np.array([one.nats / one.nsr for one in last.values()])
+    count, chance = len(prices), chaos_nats(runs)
+    variance = math.fsum((chance / one.nsr) ** 2 for one in last.values()) / count
+    if count > 1:
+        variance += float(prices.var(ddof=1))
+    half = float(t.ppf((1.0 + CONFIDENCE) / 2.0, max(1, count - 1))) * math.sqrt(variance / count)
+    middle = float(prices.mean())
+    return Band(low=middle - half, middle=middle, high=middle + half)
 
 
 WITHIN = 10.0

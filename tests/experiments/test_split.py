@@ -9,18 +9,28 @@ import pytest
 
 from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
-from experiments.split import LASER, Choice, Objective, cheapest, neighbours, sensitivities
+from experiments.split import (
+    LASER,
+    Choice,
+    Objective,
+    cheapest,
+    gradient_prices,
+    neighbours,
+    sensitivities,
+    without_rescues,
+)
 from heliograph.systems import build_system
+from heliograph.systems.registry import core_named
 from simulator.errors import ParameterError
 
 SMALL = ("--model", "llama-3-8b", "--plan", "tp=8,dp=2,global_batch=16,sequence_length=2048")
 
 
-def drawn(seed, groups=4, ways=3):
+def drawn(seed, groups=4, ways=3, gradients=2):
     rng = np.random.default_rng(seed)
     return [
         Choice(
-            group=f"g{group}",
+            group=f"g{group}" if group < groups - gradients else f"g{group}:grad_input",
             way=f"w{way}",
             light=way > 0,
             energy_j=float(rng.uniform(1.0, 2.0)) + (way == 0),
@@ -71,7 +81,7 @@ def test_its_dual_is_the_price_of_a_nat():
 def test_no_exchange_of_one_group_saves_anything_within_the_budget():
     choices = drawn(3, groups=5)
     best = cheapest(choices, 1.5, Objective.ENERGY)
-    for one in neighbours(best, choices, Objective.ENERGY):
+    for one in neighbours(best.whole, choices, Objective.ENERGY):
         cost, rise = math.fsum(x.energy_j for x in one), math.fsum(x.rise_nats for x in one)
         assert rise > 1.5 or cost >= best.total(Objective.ENERGY) - 1e-12
 
@@ -93,7 +103,7 @@ def test_a_split_costs_no_more_than_either_unit_would_with_both_powered(capsys, 
     asked = (
         "split",
         "--system",
-        "photonic_packet:crossbar+rotation+block",
+        "photonic_packet:crossbar",
         *SMALL,
         "--precision-target",
         "none",
@@ -109,7 +119,8 @@ def test_a_split_costs_no_more_than_either_unit_would_with_both_powered(capsys, 
     assert any(group.startswith("up") for group in groups)
     settings = dict(one.split("=") for one in record["policy"]["step"])
     assert float(settings["light.attention.forward"]) > 0.0
-    assert float(settings["light.up.grad_input"]) == 0.0
+    assert 0.0 <= float(settings["light.up.grad_input"]) <= 1.0
+    assert 0.0 < record["gradient_nats"] < record["rise_nats"]
     hybrid = build_system(record["system"], accelerators=16, assignments=record["policy"]["step"])
     assert hybrid.is_hybrid
     assert hybrid.laser_power_w == pytest.approx(float(settings[LASER]))
@@ -123,3 +134,18 @@ def test_a_split_costs_no_more_than_either_unit_would_with_both_powered(capsys, 
 def test_what_cannot_be_split_is_told(capsys, arguments, says):
     assert main(("split", *SMALL, *arguments)) == BAD_INPUT
     assert says in capsys.readouterr().err
+
+
+def test_rescues_are_left_out_one_by_one_and_altogether():
+    found = without_rescues(core_named("homodyne+hybrid+rotation+block"))
+    assert list(found) == ["", "hybrid", "rotation", "block", "hybrid+rotation+block"]
+    assert found[""] == core_named("homodyne+hybrid+rotation+block")
+    assert found["block"].transforms == found[""].core.transforms
+    assert found["hybrid+rotation+block"] == core_named("homodyne")
+
+
+@pytest.mark.parametrize("phase", list(gradient_prices()))
+def test_noise_in_gradients_has_a_price_with_a_band(phase):
+    band = gradient_prices()[phase]
+    assert band.low < band.middle < band.high
+    assert band.high > 0.0
