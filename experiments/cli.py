@@ -139,6 +139,10 @@ COMMANDS = MappingProxyType(
         "accuracy law": Command(
             "experiments.accuracy.law:FitLaw", "law of the loss that noise costs, over size, tokens and noise"
         ),
+        "accuracy energy": Command(
+            "experiments.accuracy.energy:ToEqualLoss",
+            "energy to the loss of exact arithmetic over laser power, by the law",
+        ),
         "accuracy learnt": Command(
             "experiments.accuracy.learnt:JudgeLearnt", "what the byte-level GPT that ships has learnt"
         ),

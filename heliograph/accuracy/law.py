@@ -7,8 +7,9 @@ Two forms are fitted on the rise of the loss over exact arithmetic: an additive 
 from __future__ import annotations
 
 import csv
+import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -27,12 +28,18 @@ DECIBEL = 10.0
 """Decibels in a power ratio of ten."""
 CONFIDENCE = 0.95
 """Confidence of bands."""
+_ENDS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
+"""Shares of draws below the ends of a band."""
 COMPUTE_OPTIMAL = 20.0
 """Tokens a parameter of a compute-optimal run (Hoffmann et al., arXiv:2203.15556, table 3)."""
 _DRAWS, _SEED = 400, 19
 """Draws of the bootstrap, and their seed; choices."""
 _LEAST_RISE = 0.002
 """Rise in nats below which chance decides, four times `heliograph.accuracy.small_gpt.CHAOS_NATS`."""
+MOST_TIMES = 100.0
+"""Tokens over those of exact arithmetic beyond which no run goes on; a choice."""
+_TRIED, _SETTLED = 60, 1e-6
+"""Numbers of tokens among which the first that does is sought, and how closely it is found."""
 NOTHING_DB = 60.0
 """Signal to noise from which noise is none: what it does to a loss is chance."""
 _EXPONENTS = np.linspace(0.05, 1.0, 20)
@@ -367,6 +374,45 @@ class Law:
         logarithm = (_strength(self.form, nats, self.exact, parameters) - strength) / self.noise_exponent
         return -DECIBEL * logarithm / math.log(10.0)
 
+    def more_tokens(self, nsr: float, parameters: float, ratio: float = COMPUTE_OPTIMAL) -> float:
+        """Return how many times the tokens a run with noise takes to the loss of the exact run.
+
+        Parameters
+        ----------
+        nsr : float
+            Noise to signal of products, dimensionless power ratio.
+        parameters : float
+            Parameters in products.
+        ratio : float
+            Tokens a parameter of the exact run.
+
+        Returns
+        -------
+        float
+            At least 1; infinite where `MOST_TIMES` do not do, as where a law has the noise cost more with
+            every token than it teaches.
+        """
+        tokens, b = ratio * parameters, self.exact.data_exponent
+
+        def short(times: float) -> float:
+            """Return the loss minus that of the exact run."""
+            learnt = self.exact.data * tokens**-b * (1.0 - times**-b)
+            return self.rise(nsr, parameters, ratio * times) - learnt
+
+        tried = np.geomspace(1.0, MOST_TIMES, _TRIED).tolist()
+        for low, high in itertools.pairwise(tried):
+            if short(high) <= 0.0:
+                return _first(short, low, high)
+        return math.inf
+
+
+def _first(short: Callable[[float], float], low: float, high: float) -> float:
+    """Return where a function falls to zero between two factors."""
+    while high / low > 1.0 + _SETTLED:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if short(middle) <= 0.0 else (middle, high)
+    return high
+
 
 def _features(
     form: Form, nsr: float, parameters: float, ratio: float, schedule: Schedule
@@ -448,7 +494,7 @@ class Band:
     @classmethod
     def of(cls, middle: float, draws: Iterable[float]) -> Band:
         """Return a number with the band of its draws."""
-        low, high = np.quantile(np.array(list(draws)), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+        low, high = np.quantile(np.array(list(draws)), _ENDS)
         return cls(low=float(low), middle=middle, high=float(high))
 
 
@@ -471,6 +517,12 @@ class FittedLaw:
         """Return the signal to noise, dB, at which the loss rises by so many nats, with its band."""
         middle, *draws = [one.needed_db(nats, parameters, ratio) for one in (self.law, *self.draws)]
         return Band.of(middle, draws)
+
+    def more_tokens(self, nsr: float, parameters: float, ratio: float = COMPUTE_OPTIMAL) -> Band:
+        """Return the times the tokens to the exact run's loss, with the band; its ends may be infinite."""
+        middle, *draws = [one.more_tokens(nsr, parameters, ratio) for one in (self.law, *self.draws)]
+        low, high = np.quantile(draws, _ENDS, method="higher")
+        return Band(low=float(low), middle=middle, high=float(high))
 
 
 def fit_with_band(found: Sequence[Rise], form: Form, exact: ExactLoss) -> FittedLaw:

@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import numpy as np
@@ -9,13 +10,16 @@ from heliograph.accuracy.law import (
     Form,
     Kind,
     Law,
+    Passes,
     Rise,
     Run,
     Schedule,
     Where,
+    chaos_nats,
     fit,
     fit_exact,
     fit_with_band,
+    gradient_price,
     read_runs,
     rises,
     told_rises,
@@ -129,3 +133,45 @@ def test_bad_table_is_one_sentence(tmp_path):
 def test_band_is_of_its_draws():
     band = Band.of(1.0, np.linspace(0.0, 2.0, 401))
     assert (band.low, band.high) == pytest.approx((0.05, 1.95))
+
+
+def test_more_tokens_are_those_that_make_up_for_the_noise():
+    law = Law(form=Form.EFFECTIVE, coefficients=PLANTED[Form.EFFECTIVE], exact=EXACT)
+    parameters, tokens, nsr = 1e5, 2e6, 2e-4
+    # A/N'^a - A/N^a = B/D^b (1 - m^-b), solved for m
+    share = law.rise(nsr, parameters) / (EXACT.data * tokens**-EXACT.data_exponent)
+    expected = (1.0 - share) ** (-1.0 / EXACT.data_exponent)
+    assert 1.0 < expected < 2.0
+    assert law.more_tokens(nsr, parameters) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("form", Form)
+def test_more_noise_takes_more_tokens_until_none_do(form):
+    fitted = fit_with_band(rises(planted_runs(form, scatter=0.1)), form, EXACT)
+    bands = [fitted.more_tokens(10.0 ** (-decibels / 10.0), 1e5) for decibels in (60.0, 40.0, 3.0)]
+    assert 1.0 <= bands[0].middle < bands[1].middle < bands[2].middle == math.inf
+    assert all(band.low <= band.middle <= band.high for band in bands)
+
+
+def test_noise_of_nothing_is_chance_and_no_rise():
+    runs = planted_runs(Form.ADDITIVE)
+    exact = next(run for run in runs if run.kind is Kind.EXACT)
+    nothing = dataclasses.replace(exact, kind=Kind.WHITE, level=60.0, loss=exact.loss + 0.01)
+    assert len(rises([*runs, nothing])) == len(rises(runs))
+    assert chaos_nats([*runs, nothing]) == pytest.approx(0.01)
+    with pytest.raises(ParameterError, match="60 dB"):
+        chaos_nats(runs)
+
+
+def test_price_of_noise_in_gradients_is_that_of_its_trainings():
+    runs = planted_runs(Form.ADDITIVE)
+    exact = [run for run in runs if run.kind is Kind.EXACT]
+    nothing = [dataclasses.replace(run, kind=Kind.WHITE, level=60.0, loss=run.loss + 0.002) for run in exact]
+    err = {"kind": Kind.WHITE, "level": 10.0, "passes": Passes.GRAD_INPUT}
+    noisy = [dataclasses.replace(run, **err, loss=run.loss + 0.03) for run in exact]
+    band = gradient_price(Passes.GRAD_INPUT, [*exact, *nothing, *noisy])
+    assert band.middle == pytest.approx(0.3)
+    # six trainings without scatter: Student's t of five times chance over nsr over the root of six
+    assert band.high - band.middle == pytest.approx(2.5706 * 0.02 / math.sqrt(6.0), rel=1e-3)
+    with pytest.raises(ParameterError, match="grad_weight alone"):
+        gradient_price(Passes.GRAD_WEIGHT, [*exact, *nothing, *noisy])
