@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -257,7 +258,9 @@ def _noise_by_site(delivered: Delivered) -> dict[tuple[str, Phase], float]:
     return {site: 10.0 ** (-average(some).snr_db / 10.0) for site, some in parts.items()}
 
 
-_RESCUES = {BlockFloatCore: "block", RotatedCore: "rotation", HybridCore: "hybrid"}
+_RESCUES: Mapping[type, str] = MappingProxyType(
+    {BlockFloatCore: "block", RotatedCore: "rotation", HybridCore: "hybrid"}
+)
 """Rescues that a product may go without: what they do to operands is done for each product anew."""
 
 
@@ -369,44 +372,46 @@ def choices_of(ways: Iterable[_Way], *, static_w: float, accelerators: int) -> l
         energy: dict[tuple[str, Phase], float] = defaultdict(float)
         time: dict[tuple[str, Phase], float] = defaultdict(float)
         noise: dict[tuple[str, Phase], float] = defaultdict(float)
-        macs: Counter[Phase] = Counter()
+        macs: dict[Phase, float] = defaultdict(float)
         for product, count in way.products.items():
-            kind = _site(product.name)
-            group = _TOGETHER.get(kind, kind), product.phase
+            kind, phase = _site(product.name), product.phase
+            group = _TOGETHER.get(kind, kind), phase
             cost = way.priced[product]
             time[group] += count * cost.time_s
             energy[group] += count * (math.fsum(cost.energy_j.values()) + cost.time_s * static_w)
-            noise[group] += count * product.macs * way.noise[kind, product.phase]
-            macs[product.phase] += count * product.macs
-        for (group, phase), energy_j in energy.items():
-            for place, rise_nats in (
-                _forward_rises(way, group, layers)
-                if phase is Phase.FORWARD
-                else {f":{phase}": gradient_prices()[phase].high * noise[group, phase] / macs[phase]}
-            ).items():
-                parts = layers if place.startswith(".") else 1
-                found.append(
-                    Choice(
-                        group=f"{group}{place}",
-                        way=way.name,
-                        light=way.light,
-                        laser_w=way.laser_w,
-                        energy_j=energy_j / parts,
-                        time_s=time[group, phase] / parts / accelerators,
-                        rise_nats=rise_nats,
-                    )
+            noise[group] += count * product.macs * way.noise[kind, phase]
+            macs[phase] += count * product.macs
+        for (name, phase), energy_j in energy.items():
+            if phase is Phase.FORWARD:
+                rises = _forward_rises(way, name, layers)
+            else:
+                share = noise[name, phase] / macs[phase]
+                rises = {f"{name}:{phase}": gradient_prices()[phase].high * share}
+            found += [
+                Choice(
+                    group=group,
+                    way=way.name,
+                    light=way.light,
+                    laser_w=way.laser_w,
+                    energy_j=energy_j / len(rises),
+                    time_s=time[name, phase] / len(rises) / accelerators,
+                    rise_nats=rise_nats,
                 )
+                for group, rise_nats in rises.items()
+            ]
     return found
 
 
-def _forward_rises(way: _Way, group: str, layers: int) -> dict[str, float]:
-    """Return the rise of the loss by a kind of forward product, by its place in the depth."""
+def _forward_rises(way: _Way, name: str, layers: int) -> dict[str, float]:
+    """Return the rise of the loss by a kind of forward product, by group."""
     kinds = [
-        kind for kind, phase in way.noise if phase is Phase.FORWARD and _TOGETHER.get(kind, kind) == group
+        kind for kind, phase in way.noise if phase is Phase.FORWARD and _TOGETHER.get(kind, kind) == name
     ]
     return {
-        place: math.fsum(sensitivities()[f"{kind}{place}"] * way.noise[kind, Phase.FORWARD] for kind in kinds)
-        for place in ([""] if group == "head" else [f".{layer}" for layer in range(layers)])
+        f"{name}{place}": math.fsum(
+            sensitivities()[f"{kind}{place}"] * way.noise[kind, Phase.FORWARD] for kind in kinds
+        )
+        for place in ([""] if name == "head" else [f".{layer}" for layer in range(layers)])
     }
 
 
@@ -543,6 +548,7 @@ class Splits(Result):
                 label=str(one["split"]),
                 values=(
                     f"{one['predicted_nats']:.4f}",
+                    f"{one['by_own_noise_nats']:.4f}",
                     f"{one['executed_nats']:.4f} \u00b1 {one['standard_error_nats']:.4f}",
                 ),
             )
@@ -551,7 +557,7 @@ class Splits(Result):
         return [
             ReportTable(
                 "Forward products executed on the model that ships, nats a byte",
-                ("predicted", "executed"),
+                ("predicted", "by its own noise", "executed"),
                 rows,
             )
         ]
@@ -586,10 +592,10 @@ class Splits(Result):
             shares[one.kind, one.phase][one.light] += share
         found = [f"{LASER}={max(one.laser_w for one in lit):.6g}"]
         for kind in Kind:
-            for one in dataclasses.fields(PhaseShares if kind is not Kind.ATTENTION else InputShares):
-                counted = shares[_SPLIT_AS.get(kind, str(kind)), Phase(one.name)]
+            for phase in dataclasses.fields(PhaseShares if kind is not Kind.ATTENTION else InputShares):
+                counted = shares[_SPLIT_AS.get(kind, str(kind)), Phase(phase.name)]
                 whole = counted[True] + counted[False]
-                found.append(f"light.{kind}.{one.name}={counted[True] / whole if whole else 0.0:.6g}")
+                found.append(f"light.{kind}.{phase.name}={counted[True] / whole if whole else 0.0:.6g}")
         return tuple(found)
 
     def record(self) -> dict[str, Any]:
@@ -766,6 +772,7 @@ def _executed(
 ) -> tuple[Row, ...]:
     """Return what the best split and its cheapest neighbours cost, their forward products executed."""
     from experiments.accuracy.prediction import learnt_bench  # noqa: PLC0415 - torch, only to execute
+    from workloads.training.probes import MeasuredProducts, Meter  # noqa: PLC0415 - torch
 
     bench = learnt_bench(windows=WINDOWS)
     clean = bench.loss({}, 0)
@@ -777,11 +784,18 @@ def _executed(
     rows = []
     for done, (name, split) in enumerate(tried):
         progress(f"executing: {name}", done, len(tried))
-        rises = [bench.loss(_numerics(split, specs), draw) - clean for draw in range(DRAWS)]
+        meters: dict[str, Meter] = defaultdict(Meter)
+        rises = []
+        for draw in range(DRAWS):
+            numerics = _numerics(split, specs)
+            watched = {site: MeasuredProducts(one, meters[site]) for site, one in numerics.items()}
+            rises.append(bench.loss(dict(watched), draw) - clean)
+        own = [sensitivities()[site] * math.fsum(one.nsr.values()) for site, one in meters.items()]
         rows.append(
             {
                 "split": name,
                 "predicted_nats": math.fsum(one.rise_nats for one in split),
+                "by_own_noise_nats": math.fsum(own),
                 "executed_nats": math.fsum(rises) / DRAWS,
                 "standard_error_nats": float(np.std(rises, ddof=1)) / math.sqrt(DRAWS),
             }

@@ -212,8 +212,7 @@ class EnergyToLoss(Result):
             powers = [one.laser_w for one in some]
             ends = [one.between(parameters) for one in some]
             low, high = ([min(end[place], 2.0 * most) for end in ends] for place in (0, 1))
-            band = {"color": colour, "alpha": 0.2, "linewidth": 0.0, "label": _core(system)}
-            axes.fill_between(powers, low, high, **band)
+            axes.fill_between(powers, low, high, color=colour, alpha=0.2, linewidth=0.0, label=_core(system))
             for form, line in _LINES.items():
                 middle = [min(one.to_loss(parameters, form).middle, 2.0 * most) for one in some]
                 axes.plot(powers, middle, line, color=colour, linewidth=0.9)
