@@ -5,8 +5,10 @@ from dataclasses import replace
 import numpy as np
 
 from electronic.devices import load_scale_up
+from simulator.errors import HeliographError
 from simulator.node import Memory
-from simulator.operators import CollectiveKind
+from simulator.operators import Collective, CollectiveKind, Held, MatMul, Phase
+from simulator.parameter_tree import numeric_leaves, replace_at
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.choices import Attention, Recompute
 from workloads.plan.plan import Plan
@@ -47,6 +49,50 @@ class Idle:
 
     def accepts(self, work):
         return True
+
+
+def call(capsys, *words):
+    """Run a command in this process; return its exit code, output and errors."""
+    from experiments.__main__ import main
+
+    code = main(list(map(str, words)))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def product(m, k, n, held=Held.NONE, phase=Phase.FORWARD, *, batch=1):
+    return MatMul(name="product", layer="block", phase=phase, batch=batch, m=m, k=k, n=n, held=held)
+
+
+def collective(kind, size, payload_bytes, *, axis="dp", phase=Phase.FORWARD, name="collective", **more):
+    return Collective(
+        name=name,
+        layer="block",
+        phase=phase,
+        kind=kind,
+        axis=axis,
+        size=size,
+        payload_bytes=payload_bytes,
+        **more,
+    )
+
+
+def dead_numbers(thing, answers, *, factors=(2, 0.5, 0.01), idle=lambda path: False, refused=HeliographError):
+    """Return the paths of the numbers that move no answer by any factor, and are never refused."""
+    before = answers(thing)
+
+    def moves(path, value, factor):
+        new = max(1, round(value * factor)) if isinstance(value, int) else (value * factor or 1.0)
+        try:
+            return answers(replace_at(thing, path, new)) != before
+        except refused:
+            return True
+
+    return [
+        path
+        for path, value in numeric_leaves(thing).items()
+        if not idle(path) and not any(moves(path, value, factor) for factor in factors)
+    ]
 
 
 REDUCING = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER)

@@ -18,7 +18,7 @@ from simulator.errors import HeliographError
 from simulator.interfaces import Bound
 from simulator.operators import MatMul, Phase
 from simulator.parameter_tree import get_at, numeric_leaves, replace_at
-from tests.builders import HBM
+from tests.builders import HBM, product
 
 NODE_ONLY = {"memory.capacity_bytes", "memory.static_w", "memory.turnaround_efficiency"}
 """Numbers of the shared memory that the node or its vector lanes charge, not its matrix units."""
@@ -63,11 +63,6 @@ def unlike(unit):
     for path, value in (("mismatch", "calibrated"), ("laser_noise", "common"), ("encoding_noise", "common")):
         unit = replace_at(unit, f"chip.{path}", value)
     return unit
-
-
-def product(m, k, n, phase=Phase.FORWARD):
-    """Return a product of one member."""
-    return MatMul(name="product", layer="block", phase=phase, batch=1, m=m, k=k, n=n)
 
 
 def error_variance(spec):

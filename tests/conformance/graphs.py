@@ -10,7 +10,8 @@ from simulator.engine.fairshare import max_min_rates
 from simulator.engine.network import FlowGroup, Network
 from simulator.interfaces import Flows
 from simulator.layout import RankLayout
-from simulator.operators import Collective, CollectiveKind, Phase
+from simulator.operators import CollectiveKind
+from tests.builders import collective
 
 UNITS = 10**4
 """Whole units of capacity in a port, for flows in whole numbers."""
@@ -70,16 +71,7 @@ def plan(fabric, kind=CollectiveKind.ALL_REDUCE, payload=1e9, ranks=None, algori
     """Return how all endpoints, or the first ones, carry out a collective, and the network it runs on."""
     n = ranks or fabric.endpoints
     layout = RankLayout(dp=n)
-    operator = Collective(
-        name="test",
-        layer="test",
-        phase=Phase.FORWARD,
-        kind=kind,
-        axis="dp",
-        size=n,
-        payload_bytes=payload,
-        algorithm=algorithm,
-    )
+    operator = collective(kind, n, payload, name="test", algorithm=algorithm)
     env = simpy.Environment()
     network = Network(env, fabric, ())
     return Traffic(layout, fabric, network, {}).plan(operator, 0), network

@@ -18,13 +18,13 @@ from optical.fabrics.wafer import WaferFabric, load_wafer, wafer_names
 from simulator.collectives.traffic import Traffic
 from simulator.engine.fairshare import max_min_rates
 from simulator.engine.network import Network
-from simulator.errors import HeliographError, LinkError
+from simulator.errors import LinkError
 from simulator.fabric import CircuitPolicy, missing_members
 from simulator.interfaces import Flows
 from simulator.layout import RankLayout
-from simulator.operators import Collective, CollectiveKind, Phase
-from simulator.parameter_tree import numeric_leaves, replace_at
+from simulator.operators import CollectiveKind
 from simulator.results.metrics import collective_bound_s, in_network_bound_s
+from tests.builders import collective, dead_numbers
 from tests.conformance.registered import registered, with_circuits
 
 N = 32
@@ -141,9 +141,7 @@ def test_no_link_carries_more_than_it_can(fabric):
 
 
 def priced(fabric, kind, payload=1e9, ranks=N):
-    operator = Collective(
-        name="test", layer="t", phase=Phase.FORWARD, kind=kind, axis="dp", size=ranks, payload_bytes=payload
-    )
+    operator = collective(kind, ranks, payload)
     network = Network(simpy.Environment(), fabric, ())
     return Traffic(RankLayout(dp=ranks), fabric, network, {}).plan(operator, 0)
 
@@ -239,24 +237,13 @@ def outputs(fabric):
 
 @pytest.mark.parametrize("name", KNOBS)
 def test_no_number_of_a_fabric_is_a_dead_knob(name):
-    fabric, dead = KNOBS[name], []
-    before = outputs(fabric)
-    for path, value in numeric_leaves(fabric).items():
-        idle = path.rpartition(".")[2] in fabric.traits.idle_numbers
-        if idle or path.startswith((*EVERYWHERE, *SILENT[name])) or path.endswith("area_m2"):
-            continue
-        moved = False
-        for factor in (2, 0.5, 0.01, 1e4):
-            new = max(1, round(value * factor)) if isinstance(value, int) else (value * factor or 1.0)
-            try:
-                moved = outputs(replace_at(fabric, path, new)) != before
-            except HeliographError:
-                moved = True
-            if moved:
-                break
-        if not moved:
-            dead.append(path)
-    assert not dead
+    fabric = KNOBS[name]
+
+    def idle(path):
+        told = path.rpartition(".")[2] in fabric.traits.idle_numbers
+        return told or path.startswith((*EVERYWHERE, *SILENT[name])) or path.endswith("area_m2")
+
+    assert not dead_numbers(fabric, outputs, factors=(2, 0.5, 0.01, 1e4), idle=idle)
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,10 @@ from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
 from heliograph.systems.names import SYSTEMS
 from heliograph.tables import hardware_price, tokens_price
+from tests.builders import call
 
 ROOT = Path(__file__).parents[2]
 SMALL = ("--model", "llama-3-8b", "--plan", "tp=8,pp=2,dp=2,global_batch=16,sequence_length=2048")
-
-
-def call(capsys, *arguments):
-    code = main(arguments)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_help_answers_without_heavy_imports():

@@ -10,7 +10,6 @@ import re
 import pytest
 from matplotlib.image import imread
 
-from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
 from experiments.core import (
     OTHER,
@@ -32,6 +31,7 @@ from heliograph.style import DPI, WIDTH_IN
 from optical.cores import CORES
 from simulator.operands.statistics import OperandKind
 from simulator.parameter_tree import get_at, replace_at
+from tests import builders
 
 each_core = pytest.mark.parametrize("name", CORES)
 
@@ -43,9 +43,7 @@ def studied(name):
 
 
 def call(capsys, *arguments):
-    code = main(("core", *arguments))
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return builders.call(capsys, "core", *arguments)
 
 
 def table(path):

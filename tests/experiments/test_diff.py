@@ -4,6 +4,7 @@ import pytest
 
 from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
+from tests.builders import call
 
 STEP = ("step", "--system", "photonic_packet", "--model", "gpt2", "--plan", "dp=8,global_batch=8")
 
@@ -14,12 +15,6 @@ def runs(tmp_path_factory):
     assert main([*STEP, "--out", str(place / "a")]) == 0
     assert main([*STEP, "--set", "laser_power_w=20 mW", "--out", str(place / "b")]) == 0
     return place
-
-
-def call(capsys, *words):
-    code = main(list(map(str, words)))
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_what_differs_in_inputs_and_what_that_did(capsys, runs):

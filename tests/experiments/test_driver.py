@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from experiments.__main__ import main
 from experiments.cli import BAD_INPUT, COMMANDS, INTERRUPTED, RENAMED, SUBJECTS, Driven, drive
 from experiments.hardware import Hardware
 from experiments.options import Parser, add_options, option, options_of, study_from
@@ -25,6 +24,7 @@ from heliograph.comparison.plan_estimates import Objective
 from heliograph.records import SCHEMA
 from heliograph.report import ReportRow, in_encoding, table_text
 from simulator.errors import HeliographError, ParameterError
+from tests.builders import call
 
 ROOT = Path(__file__).parents[2]
 HEAD = ("schema", "version", "command", "model", "plan", "system", "settings", "seed", "options", "files")
@@ -74,12 +74,6 @@ def parsed(*words):
 
 def driven(**changes):
     return Driven(**({"json": False, "csv": False, "debug": False, "out": None} | changes))
-
-
-def call(capsys, *words):
-    code = main(list(map(str, words)))
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def program(*words, **environment):

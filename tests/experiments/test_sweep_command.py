@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
+from tests.builders import call
 
 STUDY = """
 model = "gpt2"
@@ -13,12 +13,6 @@ plan = "dp=8,global_batch=8"
 [sweep]
 laser_power_w = ["1 nW", "2 mW", "20 mW"]
 """
-
-
-def call(capsys, *arguments):
-    code = main(list(map(str, arguments)))
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,10 @@ ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
 
 
-@pytest.mark.parametrize("gap_s", [0.0, 0.5])
-def test_a_second_interrupt_ends_the_jobs_at_once(tmp_path, gap_s):
-    jobs = [tmp_path / "a", tmp_path / "b", tmp_path / "c"]
+@contextmanager
+def interrupted(directory):
+    """Long jobs in a process of their own, which got one interrupt as soon as a job had begun."""
+    jobs = [directory / "a", directory / "b", directory / "c"]
     command = subprocess.Popen(
         [sys.executable, str(Path(__file__).with_name("long_jobs.py")), *map(str, jobs)],
         cwd=ROOT,
@@ -31,39 +33,28 @@ def test_a_second_interrupt_ends_the_jobs_at_once(tmp_path, gap_s):
             assert time.monotonic() < deadline, "no job began"
             time.sleep(0.05)
         os.killpg(command.pid, signal.SIGINT)
+        yield command
+    finally:
+        if command.poll() is None:
+            os.killpg(command.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("gap_s", [0.0, 0.5])
+def test_a_second_interrupt_ends_the_jobs_at_once(tmp_path, gap_s):
+    with interrupted(tmp_path) as command:
         assert "Ctrl-C again" in command.stderr.readline()
         time.sleep(gap_s)
         os.killpg(command.pid, signal.SIGINT)
         _, error = command.communicate(timeout=PATIENCE_S)
-    finally:
-        if command.poll() is None:
-            os.killpg(command.pid, signal.SIGKILL)
     assert command.returncode == 130
     assert "stopped" in error.splitlines()  # Python's tracker of semaphores may add what it found unlinked
 
 
 def test_the_first_interrupt_ends_long_jobs_within_five_seconds(tmp_path):
-    jobs = [tmp_path / "a", tmp_path / "b", tmp_path / "c"]
-    command = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("long_jobs.py")), *map(str, jobs)],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        deadline = time.monotonic() + PATIENCE_S
-        while not any(job.exists() for job in jobs):
-            assert time.monotonic() < deadline, "no job began"
-            time.sleep(0.05)
-        os.killpg(command.pid, signal.SIGINT)
+    with interrupted(tmp_path) as command:
         began = time.monotonic()
         command.communicate(timeout=PATIENCE_S)
         took_s = time.monotonic() - began
-    finally:
-        if command.poll() is None:
-            os.killpg(command.pid, signal.SIGKILL)
     assert command.returncode == 130
     assert GRACE_S / 2.0 < took_s < 5.0 + 5.0  # five seconds, and as many more on a busy machine
 

@@ -22,9 +22,9 @@ from simulator.estimate.collectives import collective_lines
 from simulator.fabric import Fabric
 from simulator.layout import RankLayout
 from simulator.node import Node
-from simulator.operators import Collective, CollectiveKind, Phase, StepGraph, Task
+from simulator.operators import Collective, CollectiveKind, StepGraph, Task
 from simulator.topology.scale_up import ScaleUp, load_nic
-from tests.builders import REDUCING, Idle
+from tests.builders import REDUCING, Idle, collective
 
 HALVES = REDUCING[1:]
 GIB = 2.0**30
@@ -44,9 +44,7 @@ def rails(endpoints: int, scale_up: ScaleUp, network: tuple[str, str, str] = NDR
 def work(kind: CollectiveKind, n: int, nbytes: float) -> Collective:
     """Return a collective of so many bytes as nccl-tests counts them."""
     payload = nbytes / n if kind is CollectiveKind.ALL_GATHER else nbytes
-    return Collective(
-        name="c", layer="b", phase=Phase.FORWARD, kind=kind, axis="dp", size=n, payload_bytes=payload
-    )
+    return collective(kind, n, payload)
 
 
 def traffic_on(fabric: Fabric) -> Traffic:

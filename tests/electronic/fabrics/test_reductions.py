@@ -17,9 +17,9 @@ from simulator.engine.simulation import Simulation
 from simulator.errors import ParameterError, WorkloadError
 from simulator.layout import RankLayout
 from simulator.node import Node
-from simulator.operators import Collective, CollectiveKind, Phase, StepGraph, Task
+from simulator.operators import CollectiveKind, StepGraph, Task
 from simulator.results.metrics import collective_bound_s, in_network_bound_s
-from tests.builders import REDUCING, Idle
+from tests.builders import REDUCING, Idle, collective
 
 MIB = 2**20
 
@@ -93,9 +93,7 @@ def plan_on(fabric, kind, n, payload):
 
 
 def operator(kind, n, payload, axis="dp"):
-    return Collective(
-        name="c", layer="block", phase=Phase.FORWARD, kind=kind, axis=axis, size=n, payload_bytes=payload
-    )
+    return collective(kind, n, payload, axis=axis)
 
 
 def test_one_send_takes_what_nccl_was_measured_at():

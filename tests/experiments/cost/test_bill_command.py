@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from electronic.devices import Transceiver, load_transceiver
-from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
 from experiments.cost.bill import BillOf, Priced, bill_of
 from experiments.study import Progress
 from heliograph.systems import build_system
 from heliograph.systems.fabrics import FABRICS, build_fabric, network_parts
 from simulator.topology.scale_up import BillItem, bill_power_w, bill_price_usd, load_cables
+from tests import builders
 
 N = 256
 CABLES = ("fibre (m)", "patch panel place")
@@ -24,9 +24,7 @@ def one(**keys):
 
 
 def call(capsys, *arguments):
-    code = main(["cost", "bill", *map(str, arguments)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return builders.call(capsys, "cost", "bill", *arguments)
 
 
 @pytest.mark.parametrize("name", FABRICS)

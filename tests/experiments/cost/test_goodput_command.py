@@ -5,17 +5,15 @@ import json
 
 import pytest
 
-from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
 from experiments.cost.goodput import GoodputOf, Splicing, goodput, placed_share
 from simulator.parameter_tree import numeric_leaves
 from simulator.reliability.goodput import load_hosts
+from tests import builders
 
 
 def call(capsys, *arguments):
-    code = main(["cost", "goodput", *map(str, arguments)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return builders.call(capsys, "cost", "goodput", *arguments)
 
 
 def last(fabric="rails", *assignments, machine=1024):

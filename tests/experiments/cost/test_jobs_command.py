@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
 from experiments.cost.jobs import run_jobs
 from simulator.results.trace import Stream
+from tests import builders
 
 TOP = 'system = "gpu_ocs"\naccelerators = 32\n'
 JOB = '[[job]]\nname = "{name}"\nmodel = "gpt2"\nplan = "tp=4,dp=4,global_batch=16"\n'
@@ -17,9 +17,7 @@ TWO = TOP + JOB.format(name="a") + JOB.replace("dp=4", "dp=2").format(name="b")
 def call(capsys, tmp_path, text, *options):
     file = tmp_path / "jobs.toml"
     file.write_text(text, encoding="utf-8")
-    code = main(("cost", "jobs", str(file), *options))
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return builders.call(capsys, "cost", "jobs", file, *options)
 
 
 def record(capsys, tmp_path, text):

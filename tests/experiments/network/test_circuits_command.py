@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
 from experiments.network.circuits import DemandCircuits, read_demand
 from experiments.network.ocs_banks import OPTICS, SWITCH
@@ -16,6 +15,7 @@ from heliograph.style import DPI, WIDTH_IN
 from optical.fabrics.switches import load_optics, load_switch
 from optical.scheduling import DARK, SchedulePolicy
 from simulator.errors import ParameterError
+from tests import builders
 
 BARE = "0,8e6,1e6\n2e6,0,9e6\n5e6,1e6,0\n"
 NAMED = "bytes,to a,to b,to c\na,0,8e6,1e6\nb,2e6,0,9e6\nc,5e6,1e6,0\n"
@@ -32,9 +32,7 @@ def file_of(tmp_path, text, name="demand.csv"):
 
 
 def call(capsys, *arguments):
-    code = main(["network", "circuits", *map(str, arguments)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return builders.call(capsys, "network", "circuits", *arguments)
 
 
 @pytest.mark.parametrize("text", [BARE, NAMED, "x,y,z\n" + BARE, BARE.replace(",", " , ") + "\n\n"])

@@ -6,7 +6,6 @@ import pytest
 from matplotlib.image import imread
 
 from electronic.devices import SCALE_UP, load_scale_up
-from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
 from experiments.network.collective import CollectiveCircuits
 from experiments.network.phases import study_phases
@@ -14,6 +13,7 @@ from heliograph.simulation import run_step
 from heliograph.style import DPI, WIDTH_IN
 from heliograph.systems import build_system
 from simulator.errors import ParameterError
+from tests import builders
 from workloads.models.config import load_model
 from workloads.plan.parallelism import parse_plan
 
@@ -21,9 +21,7 @@ STEP = ("--model", "llama-3-8b", "--plan", "tp=8,pp=2,dp=2,global_batch=4,sequen
 
 
 def call(capsys, *arguments):
-    code = main(["network", "circuits", *map(str, arguments)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return builders.call(capsys, "network", "circuits", *arguments)
 
 
 def planned(**changes):

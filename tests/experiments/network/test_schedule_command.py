@@ -10,15 +10,14 @@ from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
 from experiments.network.schedule import schedule_names
 from heliograph.style import DPI, WIDTH_IN
+from tests import builders
 from workloads.pipeline.schedule import SCHEDULES
 
 PLAN = "tp=8,pp=2,dp=2,global_batch=16,sequence_length=2048"
 
 
 def call(capsys, *arguments):
-    code = main(("network", "schedule", *arguments))
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return builders.call(capsys, "network", "schedule", *arguments)
 
 
 def drawn(capsys, tmp_path, *arguments):

@@ -3,18 +3,16 @@ from pathlib import Path
 
 import pytest
 
-from experiments.__main__ import main
 from experiments.validation import Outcome, Validation, report, validate, write
 from experiments.validation.driver import family, scatter
 from simulator.errors import HeliographError
+from tests import builders
 
 HEADER = "id,source,system,n_accelerators,hidden,iteration_time_s\n"
 
 
 def run(capsys, *arguments):
-    code = main(["validate", *arguments])
-    out, err = capsys.readouterr()
-    return code, out, err
+    return builders.call(capsys, "validate", *arguments)
 
 
 def data(tmp_path, text):

@@ -9,14 +9,11 @@ import pytest
 from optical.cores import default_mesh
 from optical.devices import static_w
 from simulator.errors import LinkError, ParameterError
-from simulator.operators import Held, MatMul, Phase
+from simulator.operators import Held, Phase
 from simulator.parameter_tree import replace_at
+from tests.builders import product
 
 CORE = default_mesh()
-
-
-def product(m, k, n, held=Held.NONE, phase=Phase.FORWARD):
-    return MatMul(name="product", layer="block", phase=phase, batch=1, m=m, k=k, n=n, held=held)
 
 
 def test_spread_matrices_have_the_norm_that_the_budget_scales_by():

@@ -12,16 +12,13 @@ from optical.devices import Waveguide, static_w
 from optical.devices.named_parts import named_parts
 from optical.devices.programmable import PcmCell, programmable_table
 from simulator.errors import LinkError, ParameterError
-from simulator.operators import Held, MatMul, Phase
+from simulator.operators import Held, Phase
 from simulator.parameter_tree import replace_at
+from tests.builders import product
 
 DARK = Waveguide(name="without loss", loss_db_per_m=0.0)
 CORE = default_pcm_crossbar()
 OFFSET = dataclasses.replace(CORE, signed_input=SignedInput.OFFSET)
-
-
-def product(m, k, n, held=Held.NONE, phase=Phase.FORWARD):
-    return MatMul(name="product", layer="block", phase=phase, batch=1, m=m, k=k, n=n, held=held)
 
 
 def test_light_is_shared_by_the_columns_and_joined_without_knowing_wavelengths():

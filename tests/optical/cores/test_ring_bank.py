@@ -8,14 +8,11 @@ from optical.cores import default_ring_bank
 from optical.devices import full_load_w, static_w
 from optical.devices.rings import least_drop, weight_crosstalk
 from simulator.errors import LinkError, ParameterError
-from simulator.operators import Held, MatMul, Phase
+from simulator.operators import Held, Phase
 from simulator.parameter_tree import replace_at
+from tests.builders import product
 
 CORE = default_ring_bank()
-
-
-def product(m=512, k=512, n=512, phase=Phase.FORWARD, held=Held.NONE):
-    return MatMul(name="product", layer="block", phase=phase, batch=1, m=m, k=k, n=n, held=held)
 
 
 def simulated_weights(channels, spacing, draws, rng):
@@ -200,8 +197,8 @@ def test_the_three_products_of_training_load_what_they_need():
     """Forward and grad_input load W and its transpose, grad_weight the activations."""
     tokens, wide, narrow = 4096, 2048, 512
     forward = CORE.work(product(tokens, narrow, wide, held=Held.B), 8)
-    grad_input = CORE.work(product(tokens, wide, narrow, Phase.GRAD_INPUT, Held.B), 8)
-    grad_weight = CORE.work(product(narrow, tokens, wide, Phase.GRAD_WEIGHT), 8)
+    grad_input = CORE.work(product(tokens, wide, narrow, Held.B, Phase.GRAD_INPUT), 8)
+    grad_weight = CORE.work(product(narrow, tokens, wide, phase=Phase.GRAD_WEIGHT), 8)
     weight_load = wide * narrow * CORE.tuning_dac.conversion_j
     assert forward.energy_j["reload"] == pytest.approx(weight_load, rel=1e-12)
     assert grad_input.energy_j["reload"] == pytest.approx(weight_load, rel=1e-12)

@@ -25,7 +25,8 @@ from simulator.errors import ParameterError, RouteError, WorkloadError
 from simulator.fabric import CircuitPolicy
 from simulator.interfaces import Flows
 from simulator.layout import RankLayout
-from simulator.operators import Collective, CollectiveKind, Phase
+from simulator.operators import CollectiveKind
+from tests.builders import collective
 
 ONE = replace(load_scale_up("nvlink4"), size=1, protocols=(), adders=())
 """Nodes of one accelerator, and no library: latency and bandwidth alone."""
@@ -40,9 +41,7 @@ def ring(count, axis="dp", size=1e9):
 def plan(fabric, kind=KIND, payload=1e9, demand=None, axis="dp"):
     n = fabric.endpoints
     layout = RankLayout(dp=n, ep=n if axis == "ep" else 1)
-    operator = Collective(
-        name="test", layer="t", phase=Phase.FORWARD, kind=kind, axis=axis, size=n, payload_bytes=payload
-    )
+    operator = collective(kind, n, payload, axis=axis)
     network = Network(simpy.Environment(), fabric, (ring(n, axis),) if demand is None else demand)
     return Traffic(layout, fabric, network, {}).plan(operator, 0)
 

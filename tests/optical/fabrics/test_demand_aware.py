@@ -17,8 +17,9 @@ from simulator.engine.network import Network
 from simulator.fabric import CircuitPolicy
 from simulator.interfaces import Flows
 from simulator.layout import RankLayout
-from simulator.operators import Collective, CollectiveKind, Phase, Skew, geometric_loads
+from simulator.operators import CollectiveKind, Skew, geometric_loads
 from simulator.topology.scale_up import load_nic
+from tests.builders import collective
 
 ONE = replace(load_scale_up("nvlink4"), size=1, protocols=(), adders=())
 NODE = replace(load_scale_up("nvlink4"), protocols=(), adders=())
@@ -51,16 +52,7 @@ def exchange_s(fabric, skew, *, often=1000):
     demand = {("ep", 0, 0): flows}
     network = Network(simpy.Environment(), fabric, tuple(demand.values()))
     traffic = Traffic(layout, fabric, network, demand)
-    operator = Collective(
-        name="tokens",
-        layer="block",
-        phase=Phase.FORWARD,
-        kind=CollectiveKind.ALL_TO_ALL,
-        axis="ep",
-        size=8,
-        payload_bytes=PAYLOAD,
-        skew=skew,
-    )
+    operator = collective(CollectiveKind.ALL_TO_ALL, 8, PAYLOAD, axis="ep", skew=skew)
     back = operator if skew is None else replace(operator, skew=skew.turned())
     found = [traffic.plan(one, 0) for one in (operator, back)]
     return sum(one.alone_s for one in found)

@@ -13,9 +13,10 @@ from simulator.errors import LinkError, ParameterError, RouteError
 from simulator.fabric import CircuitPolicy, missing_members
 from simulator.interfaces import Flows
 from simulator.layout import RankLayout
-from simulator.operators import Collective, CollectiveKind, Phase
+from simulator.operators import CollectiveKind
 from simulator.results.metrics import collective_bound_s
 from simulator.topology.scale_up import Nic, ScaleUp
+from tests.builders import collective
 
 SCALE_UP = ScaleUp(
     size=4,
@@ -139,15 +140,7 @@ def test_an_exchange_of_more_than_fits_goes_in_turns(lanes):
     """Birkhoff-von Neumann: seven permutations, as many a round as there are lanes, dark between rounds."""
     every_port_alike = dataclasses.replace(load_switch("palomar-mems"), switch_tail=1.0)
     fabric, payload = rails(32, lanes=lanes, switch=every_port_alike), 8e8
-    exchange = Collective(
-        name="exchange",
-        layer="experts",
-        phase=Phase.FORWARD,
-        kind=CollectiveKind.ALL_TO_ALL,
-        axis="ep",
-        size=8,
-        payload_bytes=payload,
-    )
+    exchange = collective(CollectiveKind.ALL_TO_ALL, 8, payload, axis="ep", name="exchange")
     env = simpy.Environment()
     network = Network(env, fabric, ())
     ways = Traffic(RankLayout(tp=4, dp=8, ep=8), fabric, network, {}).options(exchange, 0)

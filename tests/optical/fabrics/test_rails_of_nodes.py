@@ -21,8 +21,8 @@ from simulator.estimate.collectives import LinePrices, collective_lines
 from simulator.fabric import CircuitPolicy
 from simulator.layout import RankLayout
 from simulator.node import Node
-from simulator.operators import Collective, CollectiveKind, Phase, StepGraph, Task
-from tests.builders import REDUCING, Idle
+from simulator.operators import CollectiveKind, StepGraph, Task
+from tests.builders import REDUCING, Idle, collective
 
 FABRIC = OcsRails(endpoints=32, scale_up=load_scale_up("nvlink4"))
 """Four nodes of eight cards, with four lanes each."""
@@ -40,16 +40,7 @@ NODE = Node(
 
 def work(kind, n=32, **options):
     payload = SIZE_BYTES / n if kind is CollectiveKind.ALL_GATHER else SIZE_BYTES
-    return Collective(
-        name="c",
-        layer="b",
-        phase=Phase.FORWARD,
-        kind=kind,
-        axis="dp",
-        size=n,
-        payload_bytes=payload,
-        **options,
-    )
+    return collective(kind, n, payload, name="c", **options)
 
 
 def step_of(one, layout):

@@ -13,8 +13,8 @@ from simulator.errors import LinkError, ParameterError, RouteError
 from simulator.fabric import missing_members
 from simulator.interfaces import Flows
 from simulator.operators import CollectiveKind
-from simulator.parameter_tree import numeric_leaves, replace_at
 from simulator.results.metrics import collective_bound_s
+from tests.builders import dead_numbers
 from tests.conformance.graphs import collective_s
 
 RING = TransceiverRing(endpoints=64)
@@ -130,19 +130,7 @@ def test_every_number_moves_an_answer():
             fabric.transfer_energy_j(far),
         )
 
-    before, dead = answers(base), []
-    for path, value in numeric_leaves(base).items():
-        if path in SILENT:
-            continue
-        moved = False
-        for factor in (2, 0.5, 0.01, 8):
-            new = max(1, round(value * factor)) if isinstance(value, int) else (value * factor or 1.0)
-            try:
-                moved = answers(replace_at(base, path, new)) != before
-            except (ParameterError, LinkError, IndexError):
-                moved = True
-            if moved:
-                break
-        if not moved:
-            dead.append(path)
-    assert not dead
+    refused = (ParameterError, LinkError, IndexError)
+    assert not dead_numbers(
+        base, answers, factors=(2, 0.5, 0.01, 8), idle=lambda path: path in SILENT, refused=refused
+    )

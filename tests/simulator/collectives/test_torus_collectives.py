@@ -11,9 +11,10 @@ from simulator.collectives.traffic import Traffic
 from simulator.engine.network import Network
 from simulator.errors import WorkloadError
 from simulator.layout import RankLayout
-from simulator.operators import Collective, CollectiveKind, Phase
+from simulator.operators import CollectiveKind, Phase
 from simulator.results.metrics import collective_bound_s
 from simulator.topology.torus import TorusPaths, regular, twisted
+from tests.builders import collective
 
 BOXES = [(4,), (2, 2), (3, 4), (2, 3, 4), (4, 4, 4)]
 CUBES = [(8,), (4, 4), (4, 4, 4), (16, 16, 16)]
@@ -115,15 +116,7 @@ def test_boxes_with_like_axes_need_no_segments():
 
 @pytest.mark.parametrize(("payload", "name"), [(1e3, "bucket"), (1e10, "bucket_16")])
 def test_long_vectors_take_segments_and_short_ones_the_fewest_steps(payload, name):
-    operator = Collective(
-        name="gradients",
-        layer="gradients",
-        phase=Phase.GRAD_WEIGHT,
-        kind=CollectiveKind.ALL_REDUCE,
-        axis="dp",
-        size=128,
-        payload_bytes=payload,
-    )
+    operator = collective(CollectiveKind.ALL_REDUCE, 128, payload, phase=Phase.GRAD_WEIGHT, name="gradients")
     fabric = TorusFabric(endpoints=128, x=4, y=4)
     traffic = Traffic(RankLayout(dp=128), fabric, Network(simpy.Environment(), fabric, ()), {})
     found = {one.algorithm: one.alone_s for one in traffic.options(operator, 0)}

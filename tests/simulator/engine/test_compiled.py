@@ -18,7 +18,6 @@ from simulator.fabric import PortTiming
 from simulator.interfaces import Bound
 from simulator.layout import RankLayout
 from simulator.operators import (
-    Collective,
     CollectiveKind,
     Elementwise,
     HostWork,
@@ -33,6 +32,7 @@ from simulator.operators import (
     communications,
 )
 from simulator.topology.scale_up import ScaleUp, load_nic
+from tests import builders
 from tests.simulator.engine.test_engine import NODE, Circuit, Star, Unit, pipeline
 from tests.workloads.ideal import EVEN, PLAN
 from tests.workloads.step.test_offload import INFINITY, OFFLOAD, a_host
@@ -93,15 +93,7 @@ class Drawn:
         axis = axis or self.random.choice(["tp", "dp"])
         kind = self.random.choice([CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER])
         payload = float(self.random.choice([0.0, 0.25e9, 0.5e9, 1e9]))
-        return Collective(
-            name="c",
-            layer="l",
-            phase=Phase.FORWARD,
-            kind=CollectiveKind(kind),
-            axis=str(axis),
-            size=2,
-            payload_bytes=payload,
-        )
+        return builders.collective(CollectiveKind(kind), 2, payload, axis=str(axis))
 
     def send(self, stage):
         others = [other - stage for other in range(self.stages) if other != stage]

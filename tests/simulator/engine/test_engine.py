@@ -11,7 +11,6 @@ from simulator.interfaces import Bound, Cost, LinkGraph, Reconfiguration
 from simulator.layout import RankLayout
 from simulator.node import Memory, Node
 from simulator.operators import (
-    Collective,
     CollectiveKind,
     Elementwise,
     MatMul,
@@ -30,6 +29,7 @@ from simulator.results.metrics import (
     summarise,
 )
 from simulator.results.trace import Stream
+from tests import builders
 
 PORT = 1e9
 
@@ -124,16 +124,7 @@ def work(seconds, name="work", microbatch=0, items=()):
 
 
 def collective(kind, axis, size, payload, shift=0):
-    return Collective(
-        name="c",
-        layer="l",
-        phase=Phase.FORWARD,
-        kind=kind,
-        axis=axis,
-        size=size,
-        payload_bytes=payload,
-        shift=shift,
-    )
+    return builders.collective(kind, size, payload, axis=axis, shift=shift)
 
 
 def pipeline(stages, microbatches, seconds=1.0, payload=0.0, ranks=2):

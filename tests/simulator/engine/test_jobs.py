@@ -10,8 +10,9 @@ from simulator.engine.simulation import Simulation
 from simulator.errors import ParameterError, RouteError, WorkloadError
 from simulator.interfaces import LinkGraph
 from simulator.layout import RankLayout, placed
-from simulator.operators import Collective, CollectiveKind, Phase, StepGraph, Task
+from simulator.operators import CollectiveKind, Phase, StepGraph, Task
 from simulator.reliability.failures import Failure, endpoint_links
+from tests.builders import collective
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star
 from workloads.step.step import build_step
 
@@ -46,15 +47,7 @@ class TwoTrunks(Halves):
 
 
 def graph(payload_bytes=PORT):
-    reduce = Collective(
-        name="gradients",
-        layer="",
-        phase=Phase.GRAD_WEIGHT,
-        kind=CollectiveKind.ALL_REDUCE,
-        axis="dp",
-        size=2,
-        payload_bytes=payload_bytes,
-    )
+    reduce = collective(CollectiveKind.ALL_REDUCE, 2, payload_bytes, phase=Phase.GRAD_WEIGHT)
     task = Task(id=0, rank_class=0, operator=reduce, after=())
     return StepGraph(tasks=(task,), layout=RankLayout(dp=2), tokens=1)
 

@@ -10,8 +10,9 @@ from electronic.fabrics.packets import RailFabric
 from simulator.estimate.collectives import collective_lines, traffic_alone
 from simulator.estimate.step import Order, StepArrays, estimate, exposed_s
 from simulator.layout import RankLayout
-from simulator.operators import Collective, CollectiveKind, Phase
+from simulator.operators import CollectiveKind, Phase
 from simulator.results.metrics import outside_bytes
+from tests.builders import collective
 
 
 def _arrays(order: Order, *, stages: int = 4, microbatches: int = 8, chunks: int = 1) -> StepArrays:
@@ -92,9 +93,7 @@ def test_lines_are_the_engines_prices_at_any_payload(kind: CollectiveKind) -> No
     """Every way costs latency + payload x slope (Hockney 1994), so lines know all payloads."""
     layout = RankLayout(tp=4, dp=16, pp=1)
     fabric = RailFabric(endpoints=64, scale_up=load_scale_up("nvlink4"))
-    operator = Collective(
-        name="g", layer="g", phase=Phase.UPDATE, kind=kind, axis="dp", size=16, payload_bytes=1.0
-    )
+    operator = collective(kind, 16, 1.0, phase=Phase.UPDATE, name="g")
     traffic = traffic_alone(layout, fabric, {})
     lines = collective_lines(operator, traffic, 0)
     for payload in (1e3, 3e5, 7e7, 2e10):

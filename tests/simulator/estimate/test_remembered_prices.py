@@ -7,7 +7,8 @@ import pytest
 from heliograph.systems import build_system
 from simulator.estimate.collectives import LinePrices
 from simulator.layout import RankLayout, placed
-from simulator.operators import Collective, CollectiveKind, Phase
+from simulator.operators import CollectiveKind
+from tests import builders
 
 ENDPOINTS = 16
 STRAIGHT = RankLayout(tp=2, dp=8)
@@ -26,9 +27,7 @@ FABRICS = ("gpu_packet", "gpu_packet@torus", "gpu_packet@fat_tree", "gpu_packet@
 
 
 def collective(axis, size, kind=CollectiveKind.ALL_GATHER):
-    return Collective(
-        name="c", layer="l", phase=Phase.FORWARD, kind=kind, axis=axis, size=size, payload_bytes=1e6
-    )
+    return builders.collective(kind, size, 1e6, axis=axis)
 
 
 def asked(prices, layout):

@@ -21,6 +21,7 @@ from simulator.operators import (
     Task,
     total_flops,
 )
+from tests.builders import collective
 from tests.workloads.ideal import EVEN, NODE, PLAN, RATE, Star, run, sent, sequences
 from workloads.pipeline import schedules
 from workloads.plan.choices import Recompute
@@ -38,16 +39,7 @@ PAYLOAD = 1e6
 
 
 def gathered(pieces, alone):
-    whole = Collective(
-        name="c",
-        layer="block",
-        phase=Phase.FORWARD,
-        kind=CollectiveKind.ALL_GATHER,
-        axis="tp",
-        size=RANKS,
-        payload_bytes=PAYLOAD,
-        algorithm="ring",
-    )
+    whole = collective(CollectiveKind.ALL_GATHER, RANKS, PAYLOAD, axis="tp", algorithm="ring")
     return Overlapped(product=PIECE, pieces=pieces, alone=alone, collective=whole)
 
 
@@ -83,14 +75,12 @@ def test_shared_links_slow_the_ring_and_the_product_waits():
     """Another collective on the same ports halves the ring's rate: max-min fair sharing, not a factor."""
     port = (RANKS - 1) * PAYLOAD / (3 * PIECE_S)
     alone_s = took(gathered(4, 1), port, repeat=1)
-    other = Collective(
-        name="other",
-        layer="gradients",
+    other = collective(
+        CollectiveKind.ALL_GATHER,
+        RANKS,
+        100 * PAYLOAD,
         phase=Phase.GRAD_WEIGHT,
-        kind=CollectiveKind.ALL_GATHER,
-        axis="dp",
-        size=RANKS,
-        payload_bytes=100 * PAYLOAD,
+        name="other",
         algorithm="ring",
     )
     tasks = (
