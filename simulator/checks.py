@@ -93,10 +93,25 @@ def check_choices(owner: Any) -> None:  # noqa: ANN401 - any dataclass
         value = getattr(owner, name)
         if not isinstance(value, allowed):
             kind = next(kind for kind in allowed if issubclass(kind, Enum))
-            members = ", ".join(str(member) for member in kind)
-            what = f"{type(owner).__name__} '{getattr(owner, 'name', '')}': {name}".replace(" ''", "")
-            msg = f"{what} must be a {kind.__name__} ({members}), no text or number; got {value!r}"
-            raise ParameterError(msg)
+            check_member(
+                f"{type(owner).__name__} '{getattr(owner, 'name', '')}': {name}".replace(" ''", ""),
+                value,
+                kind,
+            )
+
+
+def check_member(name: str, value: object, kind: type[Enum]) -> None:
+    """Check that an argument is a member of an enumeration, not its text.
+
+    Raises
+    ------
+    ParameterError
+        Naming the argument, its value and the members.
+    """
+    if not isinstance(value, kind):
+        members = ", ".join(str(member) for member in kind)
+        msg = f"{name} must be a {kind.__name__} ({members}), no text or number; got {value!r}"
+        raise ParameterError(msg)
 
 
 @cache

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from electronic.devices import SCALE_UP, load_scale_up
-from electronic.fabrics.reductions import all_reduce_time_s, collective_plans
-from electronic.kernels import Caller, load_caller
+from electronic.fabrics.collectives import Caller, Cards, collective_plan, collective_plans, load_caller
 from experiments.validation.machines import accelerator_name
 from experiments.validation.rows import (
     HIGH_QUANTILE,
@@ -30,7 +29,7 @@ from experiments.validation.rows import (
 )
 from heliograph.report import ReportRow, format_si, table_text
 from simulator.collectives.algorithms import Algorithm
-from simulator.errors import HeliographError
+from simulator.errors import HeliographError, ParameterError, nearest
 from simulator.operators import CollectiveKind
 from simulator.units import to_si
 
@@ -121,8 +120,8 @@ def gpus_per_process(record: Record, caller: Caller, gpus: int) -> int:
     return gpus
 
 
-def forced_algorithm(record: Record) -> str:
-    """Return the algorithm that a row's setting names, or nothing if it names none or several.
+def forced_algorithm(record: Record) -> Algorithm | None:
+    """Return the algorithm that a row's setting names; None if it names none or several.
 
     Notes
     -----
@@ -130,7 +129,22 @@ def forced_algorithm(record: Record) -> str:
     for which size.
     """
     named = {name for name in _FORCED if re.search(rf"\b{name}\b", record.text("config"))}
-    return str(_FORCED[named.pop()]) if len(named) == 1 else ""
+    return _FORCED[named.pop()] if len(named) == 1 else None
+
+
+def cards_of(record: Record) -> Cards | None:
+    """Return what a row says joins nodes; None where it says nothing.
+
+    Raises
+    ------
+    ParameterError
+        If it names no such network.
+    """
+    named = record.text("cards")
+    if named and named not in set(Cards):
+        msg = f"no cards are called '{named}'; {nearest(named, set(Cards), noun='network')}"
+        raise ParameterError(msg)
+    return Cards(named) if named else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,8 +234,9 @@ def _outcome(record: Record) -> Outcome:
         blank = dataclasses.replace(blank, measured=_measured_s(record, kind, ranks, size_bytes))
         caller = caller_of(record)
         driven = gpus_per_process(record, caller, ranks)
-        cards = record.text("cards")
-        alone_s = collective_s(gpu_name, ranks, size_bytes, kind, forced_algorithm(record), cards=cards)
+        cards = cards_of(record)
+        forced = forced_algorithm(record)
+        alone_s = collective_plan(gpu_name, ranks, size_bytes, kind, algorithm=forced, cards=cards).alone_s
         predicted = caller.measured_s(alone_s, driven)
     except (HeliographError, ValueError) as error:
         return skipped(blank, record, error)
@@ -241,10 +256,10 @@ def _outcome(record: Record) -> Outcome:
     )
 
 
-def _ways(row: Outcome, gpu_name: str, ranks: int, kind: CollectiveKind, cards: str) -> str:
+def _ways(row: Outcome, gpu_name: str, ranks: int, kind: CollectiveKind, cards: Cards | None) -> str:
     """Return what each way of the library takes, and what others measured of the same, for a row far off."""
     size_bytes = int(row.beside["size_bytes"])
-    options = collective_plans(gpu_name, ranks, size_bytes, kind.value, cards=cards)
+    options = collective_plans(gpu_name, ranks, size_bytes, kind, cards=cards)
     plans = sorted(options, key=lambda one: one.alone_s)
     text = ", ".join(f"{one.algorithm} {format_si(one.alone_s, 's')}" for one in plans)
     if kind is CollectiveKind.ALL_REDUCE:
@@ -289,32 +304,3 @@ def _measured_s(record: Record, kind: CollectiveKind, ranks: int, size_bytes: in
             return bus_bytes(kind, ranks, size_bytes) / to_si("rate_bytes_per_s", value, "GB/s")
     msg = "neither a time nor a bus bandwidth is given"
     raise SkipError(msg)
-
-
-def collective_s(
-    gpu_name: str,
-    ranks: int,
-    size_bytes: int,
-    kind: CollectiveKind,
-    algorithm: str = "",
-    *,
-    cards: str = "",
-) -> float:
-    """Return the predicted time of one collective; the only seam to the model of collectives.
-
-    Parameters
-    ----------
-    gpu_name : str
-        Accelerator of the table.
-    ranks : int
-        Accelerators that take part.
-    size_bytes : int
-        As NCCL's tests count: what every rank holds in an all-reduce; in other collectives all ranks' parts.
-    kind : CollectiveKind
-        What they do.
-    algorithm : str
-        The only one that the library was allowed; any if empty.
-    cards : str
-        What joins nodes, as `electronic.fabrics.reductions.NETWORKS` has it; what came with them if empty.
-    """
-    return all_reduce_time_s(gpu_name, ranks, size_bytes, kind=kind.value, algorithm=algorithm, cards=cards)

@@ -1,16 +1,18 @@
-"""Published times of single kernels against what is predicted."""
+"""Published times of single kernels against what is predicted, by name and shape."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
-from electronic.gpu import load_gpu
-from electronic.kernels import kernel_time_s
+from electronic.gpu import gpu_of, load_gpu
 from experiments.validation.machines import accelerator_name
 from experiments.validation.rows import Outcome, Record, SkipError, begun, check_provenance, skipped
-from simulator.errors import HeliographError
+from simulator.errors import HeliographError, ParameterError, nearest
+from simulator.operators import Elementwise, Held, MatMul, Phase
 from simulator.units import to_si
 
 NEEDS = (("gpu",), ("op",), ("time_ms", "tflops", "efficiency_vs_peak"))
@@ -19,8 +21,94 @@ CONSTANT_SHARE = 0.5
 """Share of the peak that the trivial constant assumes; dimensionless."""
 PRODUCTS = frozenset({"matmul", "group_matmul"})
 """Kernels that are matrix products."""
-ATTENTION_PASSES = {"sdp_fwd": 2, "sdp_bwd": 5}
+ATTENTION_FORWARD, ATTENTION_BACKWARD = "sdp_fwd", "sdp_bwd"
+"""Names of fused causal attention kernels."""
+ATTENTION_PASSES = {ATTENTION_FORWARD: 2, ATTENTION_BACKWARD: 5}
 """Fused attention kernels and the s x s products by which operations are counted; backward repeats one."""
+
+
+HOST_TIMED_S = to_si("time_s", 22.0, "us")
+"""What a clock on the host adds to one kernel that it waits for: fitted on the smallest even-numbered
+products of LLMCompass figure 5 (A100), which all take about 30 us."""
+DTYPE_BYTES = MappingProxyType({"fp8": 1, "bf16": 2, "fp16": 2, "": 2, "tf32": 4, "fp32": 4})
+"""Bytes of an operand's element by name; an empty name is bf16."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElementwiseKind:
+    """Operation of an element-wise kernel on each of its m n elements."""
+
+    flops: float
+    """Operations."""
+    reads: float
+    """Elements read."""
+    writes: float
+    """Elements written."""
+
+
+ELEMENTWISE = MappingProxyType(
+    {
+        "copy": ElementwiseKind(flops=0, reads=1, writes=1),
+        "add": ElementwiseKind(flops=1, reads=2, writes=1),
+        "gelu": ElementwiseKind(flops=8, reads=1, writes=1),
+        "swiglu": ElementwiseKind(flops=6, reads=2, writes=1),
+        "softmax": ElementwiseKind(flops=5, reads=1, writes=1),
+        "layernorm": ElementwiseKind(flops=7, reads=1, writes=1),
+        "rmsnorm": ElementwiseKind(flops=4, reads=1, writes=1),
+        # Gradient in bf16; weight and two moments in single precision read and written; a bf16 copy written.
+        "adam": ElementwiseKind(flops=12, reads=7, writes=7),
+    }
+)
+"""Kernels without a product; m rows of n elements."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionShape:
+    """A causal attention kernel."""
+
+    batch: int
+    """Sequences."""
+    sequence: int
+    """Tokens of a sequence."""
+    heads: int
+    """Query heads."""
+    query_dim: int
+    """Size of a query and key head."""
+    value_dim: int
+    """Size of a value head."""
+
+    @property
+    def square_flops(self) -> int:
+        """Multiply-accumulates of both products over all s x s pairs, the mask not counted."""
+        return self.batch * self.heads * self.sequence**2 * (self.query_dim + self.value_dim)
+
+    def products(self, *, backward: bool) -> tuple[MatMul, ...]:
+        """Return the products of the kernel, half of each hidden by the causal mask."""
+        keys = (self.sequence + 1) // 2
+        sizes = (self.query_dim, keys, self.value_dim)
+        scores = self._product(Phase.FORWARD, sizes[0], sizes[1], "c")
+        if not backward:
+            return scores, self._product(Phase.FORWARD, sizes[1], sizes[2], "a")
+        grad = Phase.GRAD_INPUT
+        return (
+            scores,
+            self._product(grad, sizes[2], sizes[1], "c"),
+            self._product(grad, sizes[1], sizes[2], "a"),
+            self._product(grad, sizes[1], sizes[0], "a"),
+            self._product(grad, sizes[1], sizes[0], "a"),
+        )
+
+    def _product(self, phase: Phase, k: int, n: int, on_chip: str) -> MatMul:
+        return MatMul(
+            name="attention",
+            layer="block",
+            phase=phase,
+            batch=self.batch * self.heads,
+            m=self.sequence,
+            k=k,
+            n=n,
+            on_chip=on_chip,
+        )
 
 
 def validate_kernels(records: Sequence[Record]) -> tuple[Outcome, ...]:
@@ -121,16 +209,118 @@ def to_terascale(rate_flop_per_s: float) -> float:
 
 
 def kernel_s(gpu_name: str, record: Record) -> float:
-    """Return the predicted time of a row's kernel; as the model of kernels has it.
-
-    Raises
-    ------
-    SkipError
-        If there is no model of such a kernel.
-    """
+    """Return the predicted time of a row's kernel."""
     operation = record.text("op").lower()
     m, n, k, batch = _sizes(record) if operation in PRODUCTS else (1, 1, 1, 1)
     return kernel_time_s(
         *(gpu_name, operation, m, n, k, batch, record.text("dtype"), record.text("layout_or_note")),
         host_timed=_timed_from_host(record),
+    )
+
+
+def kernel_time_s(  # noqa: PLR0917 - the columns of a table of kernel measurements
+    gpu_name: str,
+    op: str,
+    m: int,
+    n: int,
+    k: int,
+    batch: int = 1,
+    dtype: str = "bf16",
+    note: str = "",
+    *,
+    host_timed: bool = False,
+) -> float:
+    """Return how long one kernel takes on a GPU.
+
+    Parameters
+    ----------
+    gpu_name : str
+        GPU, as `gpu_of` reads it.
+    op : str
+        ``matmul``, ``group_matmul`` (`batch` experts), ``sdp_fwd``, ``sdp_bwd`` or one of `ELEMENTWISE`.
+    m, n, k : int
+        C is m x n, the inner dimension k. For attention: sequence, heads and head size. Element-wise: m x n.
+    batch : int
+        Products, experts or sequences.
+    dtype : str
+        Operands: one of `DTYPE_BYTES`. A product that sums into single precision has bf16 operands.
+    note : str
+        ``key=value`` pairs that say more: ``accumulate``, ``out_dtype``, ``main_grad_dtype``, ``stage``;
+        for attention ``batch, seq_len, head_num, qk_head_dim, v_head_dim``.
+    host_timed : bool
+        Whether the time is that of a clock on the host that waits for the one kernel.
+
+    Raises
+    ------
+    ParameterError
+        If GPU, operation or type is unknown.
+    """
+    gpu = replace(load_gpu(gpu_of(gpu_name)), alone=True)
+    fields = dict(re.findall(r"(\w+)=(\w+)", note))
+    if op in ELEMENTWISE:
+        one = gpu.cost(_elementwise(op, m * n * batch, _element_bytes(dtype)))
+        return max(one.time_s, gpu.chip.host_launch_s)
+    if op in {ATTENTION_FORWARD, ATTENTION_BACKWARD}:
+        products = _attention(fields, m, n, k, batch).products(backward=op == ATTENTION_BACKWARD)
+    elif op in {"matmul", "group_matmul"}:
+        products = (_product(fields, m, n, k, batch=batch, dtype=dtype),)
+    else:
+        known = ("matmul", "group_matmul", ATTENTION_FORWARD, ATTENTION_BACKWARD, *ELEMENTWISE)
+        msg = f"no kernel is called '{op}'; {nearest(op, known, noun='kernel')}"
+        raise ParameterError(msg)
+    calls = batch if op == "group_matmul" else 1
+    run_s = max(sum(gpu.cost(one).time_s for one in products), gpu.chip.host_launch_s * calls)
+    return run_s + (HOST_TIMED_S if host_timed else 0.0)
+
+
+def _element_bytes(dtype: str) -> int:
+    if dtype not in DTYPE_BYTES:
+        msg = f"no type is called '{dtype}'; {nearest(dtype, tuple(DTYPE_BYTES), noun='type')}"
+        raise ParameterError(msg)
+    return DTYPE_BYTES[dtype]
+
+
+def _product(fields: Mapping[str, str], m: int, n: int, k: int, *, batch: int, dtype: str) -> MatMul:
+    """Return the product of a row; `dtype` fp32 with a note is that of a sum with bf16 operands."""
+    stage = fields.get("stage", "")
+    if stage == "bwd_grad_w":
+        m, k = k, m
+    elif stage == "bwd_grad_act":
+        n, k = k, n
+    sums = fields.get("out_dtype") == "fp32" or (
+        fields.get("main_grad_dtype") == "fp32" and stage == "bwd_grad_w"
+    )
+    sums = sums and fields.get("accumulate") == "True"
+    return MatMul(
+        name="product",
+        layer="block",
+        phase=Phase.GRAD_WEIGHT if sums else Phase.FORWARD,
+        batch=batch,
+        m=m,
+        k=k,
+        n=n,
+        held=Held.NONE if sums else Held.B,
+        element_bytes=2 if sums else _element_bytes(dtype),
+    )
+
+
+def _attention(fields: Mapping[str, str], m: int, n: int, k: int, batch: int) -> AttentionShape:
+    return AttentionShape(
+        batch=int(fields.get("batch", batch)),
+        sequence=int(fields.get("seq_len", m)),
+        heads=int(fields.get("head_num", n)),
+        query_dim=int(fields.get("qk_head_dim", k)),
+        value_dim=int(fields.get("v_head_dim", k)),
+    )
+
+
+def _elementwise(op: str, elements: int, element_bytes: int) -> Elementwise:
+    kind = ELEMENTWISE[op]
+    return Elementwise(
+        name=op,
+        layer="block",
+        phase=Phase.FORWARD,
+        flops=kind.flops * elements,
+        read_bytes=kind.reads * elements * element_bytes,
+        written_bytes=kind.writes * elements * element_bytes,
     )

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from electronic.devices import load_packet_switch, load_scale_up, load_transceiver
+from electronic.fabrics.collectives import collective_plan
 from electronic.fabrics.fat_tree import FatTree
-from electronic.fabrics.reductions import all_reduce_time_s
 from electronic.gpu import load_gpu
 from experiments.validation.collectives import NEEDS as COLLECTIVE_COLUMNS
 from experiments.validation.collectives import bus_bytes, validate_collectives
@@ -381,7 +381,7 @@ def collectives_record() -> list[dict[str, Any]]:
 def _ring_alone(one: Ring) -> dict[str, Any]:
     nbytes = float(one.size_bytes)
     moved = bus_bytes(CollectiveKind.ALL_REDUCE, one.ranks, nbytes) / GIGABYTE
-    predicted = moved / all_reduce_time_s(one.gpu, one.ranks, nbytes, in_network=False)
+    predicted = moved / collective_plan(one.gpu, one.ranks, nbytes, in_network=False).alone_s
     return {
         "source": one.source,
         "series": f"{one.ranks} {one.gpu.upper()}, Ring, NVLS off",

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from electronic.devices import load_packet_switch, load_scale_up, load_transceiver
+from electronic.fabrics.collectives import HDR, NDR
 from electronic.fabrics.fat_tree import FatTree
 from electronic.fabrics.packets import RailFabric, Reduction
-from electronic.fabrics.reductions import HDR, NDR
 from electronic.gpu import load_gpu
 from optical.fabrics.direct_connect import DirectConnect
 from simulator.collectives.flow_groups import PricedCollective

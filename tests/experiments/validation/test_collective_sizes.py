@@ -2,7 +2,7 @@
 
 import pytest
 
-from electronic.kernels import load_caller
+from electronic.fabrics.collectives import load_caller
 from experiments.validation import validate
 from experiments.validation.collectives import (
     ALL,
@@ -16,6 +16,7 @@ from experiments.validation.collectives import (
     validate_collectives,
 )
 from experiments.validation.rows import Record
+from simulator.collectives.algorithms import Algorithm
 from simulator.errors import ParameterError
 
 
@@ -32,15 +33,15 @@ def predicted_s(**cells):
 @pytest.mark.parametrize(
     ("config", "algorithm"),
     [
-        ("NVLS, in-place, NCCL 2.18.5", "in_network"),
-        ("size 1K; Ring, NCCL 2.25.1", "ring"),
-        ("Ring/LL <=1MiB, NVLS/Simple >=2MiB", ""),
-        ("in-place", ""),
-        ("", ""),
+        ("NVLS, in-place, NCCL 2.18.5", Algorithm.IN_NETWORK),
+        ("size 1K; Ring, NCCL 2.25.1", Algorithm.RING),
+        ("Ring/LL <=1MiB, NVLS/Simple >=2MiB", None),
+        ("in-place", None),
+        ("", None),
     ],
 )
 def test_a_setting_forces_the_one_algorithm_that_it_names(config, algorithm):
-    assert forced_algorithm(record(config=config)) == algorithm
+    assert forced_algorithm(record(config=config)) is algorithm
 
 
 def test_the_source_says_who_measured_unless_a_column_does():

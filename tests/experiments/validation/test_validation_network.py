@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from electronic.fabrics.reductions import all_reduce_time_s
+from electronic.fabrics.collectives import Cards, collective_plan
 from experiments.__main__ import main
 from experiments.validation import driver as command
 from experiments.validation import report, validate
@@ -236,8 +236,8 @@ def test_claims_of_long_messages_between_nodes_are_judged_with_their_cards(tmp_p
     """A3 Mega has cards of 200 Gb/s, so that 2 x 8 H100 take twice what those that came with them would."""
     line = "NCCL AR 2x8 H100 (GCP A3 Mega),all-reduce time,24361,us,size 4294967296 B,s,read,"
     (claim,) = rows_of(tmp_path, CLAIM + line)
-    assert claim.predicted == all_reduce_time_s("h100", 16, 2.0**32, cards="200g")
-    assert claim.predicted > 1.4 * all_reduce_time_s("h100", 16, 2.0**32)
+    assert claim.predicted == collective_plan("h100", 16, 2.0**32, cards=Cards.HDR).alone_s
+    assert claim.predicted > 1.4 * collective_plan("h100", 16, 2.0**32).alone_s
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from electronic.devices import SCALE_UP, load_scale_up, scale_up_name
+from electronic.fabrics.collectives import Cards, collective_plan, load_caller
 from electronic.fabrics.packets import RailFabric
-from electronic.fabrics.reductions import all_reduce_time_s, collective_plan
 from electronic.gpu import gpu_names, load_gpu
-from electronic.kernels import load_caller
+from simulator.collectives.algorithms import Algorithm
 from simulator.collectives.traffic import Traffic
 from simulator.engine.network import Network
 from simulator.engine.simulation import Simulation
-from simulator.errors import ParameterError, WorkloadError
+from simulator.errors import ParameterError
 from simulator.layout import RankLayout
 from simulator.node import Node
 from simulator.operators import CollectiveKind, StepGraph, Task
@@ -25,7 +25,7 @@ MIB = 2**20
 
 
 def bus_gb_per_s(gpu, n, nbytes):
-    return 2 * (n - 1) / n * nbytes / all_reduce_time_s(gpu, n, nbytes) / 1e9
+    return 2 * (n - 1) / n * nbytes / collective_plan(gpu, n, nbytes).alone_s / 1e9
 
 
 # Published bus bandwidths of all-reduce, GB/s: Azure ND A100 v4 and ND H100 v5 (NCCL 2.18.5), 8xH200 without
@@ -74,7 +74,7 @@ def test_eight_gpus_reduce_at_published_bus_bandwidths(gpu):
     driven = 1 if gpu == "h200" else 8
     wrong = []
     for mib, rate in PUBLISHED[gpu].items():
-        taken_s = caller.measured_s(all_reduce_time_s(gpu, 8, mib * MIB), driven)
+        taken_s = caller.measured_s(collective_plan(gpu, 8, mib * MIB).alone_s, driven)
         wrong.append(abs(1.75 * mib * MIB / taken_s / 1e9 / rate - 1))
     assert np.exp(np.log1p(wrong).mean()) - 1 < 0.06
 
@@ -98,7 +98,9 @@ def operator(kind, n, payload, axis="dp"):
 
 def test_one_send_takes_what_nccl_was_measured_at():
     # li-plus, cuda/nccl.md: sendrecv of 1 GiB between two A100 at 195.1 GB/s.
-    assert 2**30 / all_reduce_time_s("a100", 2, 2.0**30, "send") / 1e9 == pytest.approx(195.1, rel=0.03)
+    assert 2**30 / collective_plan("a100", 2, 2.0**30, CollectiveKind.SEND).alone_s / 1e9 == pytest.approx(
+        195.1, rel=0.03
+    )
 
 
 def test_longer_messages_take_thriftier_protocols():
@@ -114,13 +116,15 @@ def test_inside_a_node_a_library_sums_on_rings():
     hop_s = load_scale_up("nvlink3").latency_s
     start_s = min(one.start_s for one in load_scale_up("nvlink3").protocols)
     for n in (2, 4, 8):
-        assert all_reduce_time_s("a100", n, 1.0) == pytest.approx(start_s + 2 * (n - 1) * hop_s, rel=1e-4)
+        assert collective_plan("a100", n, 1.0).alone_s == pytest.approx(
+            start_s + 2 * (n - 1) * hop_s, rel=1e-4
+        )
 
 
 def test_an_algorithm_that_is_forced_is_taken_where_there_is_one():
-    assert collective_plan("h100", 8, 1e3, algorithm="in_network").algorithm.startswith("in_network")
-    assert collective_plan("h100", 8, 1e9, algorithm="ring").algorithm == "ring simple"
-    assert collective_plan("a100", 8, 1e3, algorithm="in_network").algorithm == "ring ll"
+    assert collective_plan("h100", 8, 1e3, algorithm=Algorithm.IN_NETWORK).algorithm.startswith("in_network")
+    assert collective_plan("h100", 8, 1e9, algorithm=Algorithm.RING).algorithm == "ring simple"
+    assert collective_plan("a100", 8, 1e3, algorithm=Algorithm.IN_NETWORK).algorithm == "ring ll"
 
 
 def test_two_ranks_gain_nothing_from_adders():
@@ -139,13 +143,15 @@ def test_nothing_is_faster_than_its_ports(gpu, n, nbytes, kind):
     payload = nbytes / n if kind is CollectiveKind.ALL_GATHER else nbytes
     bound = in_network_bound_s if scale_up.adders else collective_bound_s
     least_s = bound(kind, n, payload, scale_up.bandwidth_bytes_per_s)
-    assert all_reduce_time_s(gpu, n, nbytes, kind.value) >= least_s
+    assert collective_plan(gpu, n, nbytes, kind).alone_s >= least_s
 
 
 @settings(max_examples=40, deadline=None)
 @given(gpu=st.sampled_from(["a100", "h100"]), nbytes=st.floats(1.0, 1e10), more=st.floats(1.0, 10.0))
 def test_more_bytes_never_take_less_time(gpu, nbytes, more):
-    assert all_reduce_time_s(gpu, 8, nbytes * more) >= all_reduce_time_s(gpu, 8, nbytes) * (1 - 1e-12)
+    assert collective_plan(gpu, 8, nbytes * more).alone_s >= collective_plan(gpu, 8, nbytes).alone_s * (
+        1 - 1e-12
+    )
 
 
 @pytest.mark.parametrize("nbytes", [1e4, 3e6, 1e9])
@@ -215,16 +221,16 @@ def test_bad_protocols_and_kinds_are_refused():
         replace(protocol, efficiency=1.5)
     with pytest.raises(ParameterError, match="start_s"):
         replace(protocol, start_s=-1.0)
-    with pytest.raises(WorkloadError, match="all_reduce"):
-        all_reduce_time_s("a100", 8, 1e6, "all_reduced")
-    with pytest.raises(WorkloadError, match="200g"):
-        all_reduce_time_s("a100", 16, 1e6, cards="200")
+    for name, kind in (("kind", CollectiveKind), ("algorithm", Algorithm), ("cards", Cards)):
+        text = str(next(iter(kind)))
+        with pytest.raises(ParameterError, match=f"{name} must be a {kind.__name__}.*{text}"):
+            collective_plan("a100", 16, 1e6, **{name: text})
 
 
-@pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter"])
+@pytest.mark.parametrize("kind", [CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER])
 def test_gathers_over_nodes_take_every_hop_of_their_ring(kind):
     """NCCL gathers on rings through all n ranks: n - 1 hops, one of g between nodes (src/graph/tuning.cc)."""
-    times = {n: all_reduce_time_s("a100", n, 1e3 * n, kind) for n in (64, 512)}
+    times = {n: collective_plan("a100", n, 1e3 * n, kind).alone_s for n in (64, 512)}
     least = min(one.hop_s for one in load_scale_up("nvlink3").protocols)
     assert (times[512] - times[64]) > (512 - 64) * 7 / 8 * least
     assert times[512] / times[64] == pytest.approx(8, rel=0.25)
@@ -235,4 +241,4 @@ def test_long_gathers_use_every_card_of_a_node():
     nbytes = 64e9
     fast, card = load_scale_up("nvlink3").bandwidth_bytes_per_s, 25e9
     two_levels = nbytes * 7 / 8 / fast + nbytes * 7 / 8 / 8 / card
-    assert all_reduce_time_s("a100", 64, nbytes, "all_gather") < 1.1 * two_levels
+    assert collective_plan("a100", 64, nbytes, CollectiveKind.ALL_GATHER).alone_s < 1.1 * two_levels

@@ -2,22 +2,16 @@ import time
 
 import pytest
 
-from electronic.gpu import load_gpu
-from electronic.kernels import (
-    ELEMENTWISE,
-    HOST_TIMED_S,
-    gpu_of,
-    kernel_time_s,
-    measured_s,
-    predicted_s,
-)
+from electronic.gpu import gpu_of, load_gpu
+from experiments.validation.kernels import ELEMENTWISE, HOST_TIMED_S, kernel_time_s, validate_kernels
+from experiments.validation.rows import Record
 from simulator.errors import ParameterError
 
 SHAPE = "batch=1, seq_len=4096, head_num=32, kv_head_num=8, qk_head_dim=128, v_head_dim=128"
 
 
-def row(**changes):
-    return {
+def outcome(**changes):
+    cells = {
         "gpu": "A100",
         "op": "matmul",
         "m": "8192",
@@ -28,7 +22,11 @@ def row(**changes):
         "layout_or_note": "",
         "time_ms": "",
         "efficiency_vs_peak": "0.5",
-    } | changes
+        "source": "a page",
+        "url": "https://example.org",
+    }
+    (found,) = validate_kernels([Record("row 1", cells | changes)])
+    return found
 
 
 # LLMCompass (ISCA 2024) figure 5: fp16 products on an A100, milliseconds.
@@ -65,14 +63,14 @@ def test_attention_takes_longer_backward_and_grows_with_the_square_of_the_sequen
 
 def test_shares_of_peak_become_times():
     peak = load_gpu("a100").peak_flop_per_s
-    assert measured_s(row()) == pytest.approx(2 * 8192**3 / (0.5 * peak))
-    assert measured_s(row(time_ms="2.5")) == pytest.approx(2.5e-3)
-    fused = measured_s(row(op="sdp_bwd", layout_or_note=SHAPE))
+    assert outcome().measured == pytest.approx(2 * 8192**3 / (0.5 * peak))
+    assert outcome(time_ms="2.5").measured == pytest.approx(2.5e-3)
+    fused = outcome(op="sdp_bwd", layout_or_note=SHAPE).measured
     assert fused == pytest.approx(5 * 32 * 4096**2 * 256 / (0.5 * peak))
 
 
 def test_a_clock_on_the_host_sees_the_wait():
-    assert predicted_s(row(time_ms="3")) - predicted_s(row()) == pytest.approx(HOST_TIMED_S)
+    assert outcome(time_ms="3").predicted - outcome().predicted == pytest.approx(HOST_TIMED_S)
 
 
 @pytest.mark.parametrize("op", list(ELEMENTWISE))

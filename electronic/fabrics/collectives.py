@@ -1,0 +1,186 @@
+"""Times of single collectives on a GPU cluster, alone and as benchmarks print them.
+
+They hold the network model to published bus bandwidths.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import lru_cache
+from types import MappingProxyType
+
+import simpy
+
+from electronic.devices import load_packet_switch, load_scale_up, load_transceiver, scale_up_name, table
+from electronic.fabrics.packets import RailFabric
+from electronic.gpu import gpu_of
+from simulator.checks import check_member, check_range
+from simulator.collectives.algorithms import Algorithm
+from simulator.collectives.flow_groups import PricedCollective
+from simulator.collectives.traffic import Traffic
+from simulator.engine.network import Network
+from simulator.layout import RankLayout
+from simulator.operators import Collective, CollectiveKind, Phase
+from simulator.topology.scale_up import load_nic
+
+
+class Cards(StrEnum):
+    """Network that joins nodes, by the rate of a GPU's card."""
+
+    HDR = "200g"
+    """200 Gb/s."""
+    NDR = "400g"
+    """400 Gb/s."""
+
+
+NETWORKS = MappingProxyType(
+    {
+        Cards.HDR: ("connectx-6", "switch-200g", "dr4-200g"),
+        Cards.NDR: ("connectx-7", "switch-400g", "dr4-400g"),
+    }
+)
+"""Card, switch and module of each."""
+SLOWER = frozenset(
+    {
+        *("v100", "a100", "a100-40gb", "a100-pcie", "mi210"),
+        *("tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e"),
+    }
+)
+"""Accelerators that came with 200 Gb/s or less; the later ones with 400."""
+
+
+@lru_cache(maxsize=4096)
+def collective_plan(
+    gpu_name: str,
+    n_gpus: int,
+    nbytes: float,
+    kind: CollectiveKind = CollectiveKind.ALL_REDUCE,
+    *,
+    in_network: bool = True,
+    algorithm: Algorithm | None = None,
+    cards: Cards | None = None,
+) -> PricedCollective:
+    """Return how a communication library carries out a collective on GPUs that do nothing else.
+
+    Parameters
+    ----------
+    gpu_name : str
+        GPU, as `electronic.gpu.gpu_of` reads it; decides the domain inside a node and the network.
+    n_gpus : int
+        GPUs that take part: up to a node's, or whole nodes.
+    nbytes : float
+        Bytes as nccl-tests counts them: the whole vector, for an all-gather what each rank ends with.
+    kind : CollectiveKind
+        What they do.
+    in_network : bool
+        Whether the switches may add, where they can (NCCL's NVLS).
+    algorithm : Algorithm, optional
+        The only one that the library may take (NCCL_ALGO); any if left out, or if the GPUs lack it.
+    cards : Cards, optional
+        What joins nodes; what came with the GPU if left out.
+
+    Raises
+    ------
+    ParameterError
+        If the GPU is unknown or a node incomplete, or where a text stands for an enumeration.
+    """
+    if algorithm is not None:
+        check_member("algorithm", algorithm, Algorithm)
+    options = collective_plans(gpu_name, n_gpus, nbytes, kind, in_network=in_network, cards=cards)
+    asked = [plan for plan in options if plan.algorithm.split()[0] == algorithm]
+    return min(asked or options, key=lambda plan: plan.alone_s)
+
+
+def collective_plans(
+    gpu_name: str,
+    n_gpus: int,
+    nbytes: float,
+    kind: CollectiveKind = CollectiveKind.ALL_REDUCE,
+    *,
+    in_network: bool = True,
+    cards: Cards | None = None,
+) -> tuple[PricedCollective, ...]:
+    """Return all ways in which a library could carry out a collective: algorithms and protocols."""
+    check_member("kind", kind, CollectiveKind)
+    if cards is not None:
+        check_member("cards", cards, Cards)
+    sends = kind is CollectiveKind.SEND
+    traffic = _traffic(gpu_of(gpu_name), max(2, n_gpus) if sends else n_gpus, kind, in_network, cards)
+    shared = n_gpus if kind is CollectiveKind.ALL_GATHER else 1
+    operator = Collective(
+        name="measured",
+        layer="block",
+        phase=Phase.FORWARD,
+        kind=kind,
+        axis="pp" if sends else "dp",
+        size=2 if sends else n_gpus,
+        payload_bytes=nbytes / shared,
+        shift=int(sends),
+    )
+    return traffic.options(operator, 0)
+
+
+@lru_cache(maxsize=256)
+def _traffic(
+    gpu_name: str, n_gpus: int, kind: CollectiveKind, in_network: bool, cards: Cards | None
+) -> Traffic:
+    scale_up = load_scale_up(scale_up_name(gpu_name, n_gpus))
+    if not in_network:
+        scale_up = replace(scale_up, adders=())
+    if n_gpus < scale_up.size:
+        scale_up = replace(scale_up, size=n_gpus)
+    nic, switch, module = NETWORKS[cards or (Cards.HDR if gpu_name in SLOWER else Cards.NDR)]
+    fabric = RailFabric(
+        endpoints=n_gpus,
+        scale_up=scale_up,
+        nic=load_nic(nic),
+        switch=load_packet_switch(switch),
+        transceiver=load_transceiver(module),
+    )
+    sends = kind is CollectiveKind.SEND
+    layout = RankLayout(pp=n_gpus) if sends else RankLayout(dp=n_gpus)
+    return Traffic(layout, fabric, Network(simpy.Environment(), fabric, ()), {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caller:
+    """A program that times collectives from the host.
+
+    Notes
+    -----
+    A process issues the kernels of its GPUs one after the other, and calls in a row overlap with what the
+    GPUs still do: short collectives last as long as their issue, however few hops they take. Between events
+    on an idle GPU, the host's way to the first kernel counts in full.
+
+    References
+    ----------
+    nccl-tests, doc/PERFORMANCE.md (time over calls in a row) and issue 123 (one process with 2 to 8 A100).
+    """
+
+    name: str = "caller"
+    """Name shown in tables."""
+    issue_s: float
+    """Time in which a process issues a collective to one of its GPUs."""
+    exposed_s: float
+    """Part of the measured time in which the GPUs wait for the host, once a call."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "issue_s", "exposed_s")
+
+    def measured_s(self, alone_s: float, gpus_per_process: int) -> float:
+        """Return the time that the program prints for a collective.
+
+        Parameters
+        ----------
+        alone_s : float
+            Duration on the GPUs once all have begun.
+        gpus_per_process : int
+            GPUs that one process drives.
+        """
+        return self.exposed_s + max(alone_s, gpus_per_process * self.issue_s)
+
+
+def load_caller(name: str) -> Caller:
+    """Return a benchmark from the network table, e.g. ``"nccl-tests"``."""
+    return table("network").build(Caller, name)
