@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from electronic.devices import host_names, load_host
 from electronic.gpu import gpu_names, load_gpu
-from electronic.hosts import host_names, load_host
 from electronic.vector import load_vector, vector_names
 from heliograph.parameters import Parameter, parameters_of, tables
 from heliograph.results import Tabular

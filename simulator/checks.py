@@ -109,7 +109,7 @@ def check_member(name: str, value: object, kind: type[Enum]) -> None:
         Naming the argument, its value and the members.
     """
     if not isinstance(value, kind):
-        members = ", ".join(str(member) for member in kind)
+        members = ", ".join(member if isinstance(member, str) else str(member.name) for member in kind)
         msg = f"{name} must be a {kind.__name__} ({members}), no text or number; got {value!r}"
         raise ParameterError(msg)
 
@@ -134,4 +134,5 @@ def _choices(owner: type) -> dict[str, tuple[type, ...]]:
 def _kinds(hint: object) -> tuple[type, ...]:
     """Return the types of an annotation, those of a union one by one; none for what is not a type."""
     members = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    return tuple(member for member in members if isinstance(member, type))
+    plain = (typing.get_origin(member) or member for member in members)
+    return tuple(member for member in plain if isinstance(member, type))

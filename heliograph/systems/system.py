@@ -10,8 +10,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from electronic.devices import host_of
 from electronic.gpu import Gpu, load_gpu
-from electronic.hosts import host_of
 from electronic.vector import VectorUnit, load_vector
 from heliograph.report import format_quantity, format_si
 from heliograph.results import Summary

@@ -91,6 +91,8 @@ class Round:
     """Transfers of all groups; `size_bytes` is that of one repetition."""
     count: int
     """Repetitions."""
+    in_turns: bool = False
+    """Whether it is one of the turns of an exchange, for which circuits move."""
 
 
 def _always(chunks: np.ndarray) -> Callable[[int], np.ndarray]:

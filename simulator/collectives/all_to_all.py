@@ -129,7 +129,7 @@ def _turns(part: Round, place: dict[int, int], nodes: int, peers: int) -> Iterat
     size = most if flows.weights is not None else -(-len(asked) // turns)
     for turn in range(turns):
         chosen = asked[turn * size : (turn + 1) * size] + ([0] if turn == 0 else [])
-        yield Round(flows=flows.part(np.isin(distance, chosen)), count=part.count)
+        yield Round(flows=flows.part(np.isin(distance, chosen)), count=part.count, in_turns=True)
 
 
 def forwarded_rounds(

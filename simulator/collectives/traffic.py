@@ -646,10 +646,7 @@ class Traffic:
             ready = [name for name in options if name == first or self._connected(flow_groups[name], later)]
         if FORWARDED in options and FORWARDED not in ready:  # the fabric is asked for circuits of its own
             ready.append(FORWARDED)
-        ways = [
-            self._way(flow_groups[name], name, options[name], in_turns=name.endswith(IN_TURNS))
-            for name in ready
-        ]
+        ways = [self._way(flow_groups[name], name, options[name]) for name in ready]
         whole = tuple(
             self._priced(way, operator, protocol)
             for way in ways
@@ -792,8 +789,6 @@ class Traffic:
         flow_groups: tuple[tuple[FlowGroup, float, int], ...],
         name: str,
         parts: tuple[Round, ...],
-        *,
-        in_turns: bool,
     ) -> _Way:
         """Return what all protocols of an algorithm have in common."""
         return _Way(
@@ -805,7 +800,7 @@ class Traffic:
             alone=tuple(self._network.alone(flow_group) for flow_group, _, _ in flow_groups),
             wire_bytes=math.fsum(_carried_bytes(one.flows) * one.count for one in parts),
             energy_j=math.fsum(self._energy_j(one.flows) * one.count for one in parts),
-            in_turns=in_turns,
+            in_turns=any(one.in_turns for one in parts),
         )
 
     def _priced(self, way: _Way, operator: Collective, protocol: Protocol) -> PricedCollective:

@@ -39,7 +39,6 @@ def every():
     return [
         pytest.param(one, item.name, id=f"{kind.__name__}.{item.name}")
         for kind, one in found.items()
-        if not kind.__module__.startswith("workloads.pipeline")  # built by registered functions alone
         for item in dataclasses.fields(one)
         if isinstance(getattr(one, item.name, None), Enum)
     ]
@@ -47,6 +46,7 @@ def every():
 
 @pytest.mark.parametrize(("owner", "name"), every())
 def test_a_text_is_no_member_of_an_enumeration(owner, name):
-    text = str(getattr(owner, name).value)
+    value = getattr(owner, name).value
+    text = value if isinstance(value, int) else str(value)
     with pytest.raises(HeliographError, match=name if name not in {"kind", "basis"} else None):
         dataclasses.replace(owner, **{name: text})

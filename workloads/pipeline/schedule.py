@@ -1,4 +1,4 @@
-"""Pipeline schedules: what one must state, and the list of those known, which others may add to."""
+"""Pipeline schedules: what one must state, the list of those known, and the blocks that stages hold."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from functools import cached_property, lru_cache
 from types import MappingProxyType
 
 from simulator.amounts import Amount
+from simulator.checks import check_choices, check_member
 from simulator.errors import WorkloadError, nearest
 from simulator.estimate.step import Order as ClosedForm
 
@@ -132,6 +133,11 @@ class Schedule:
     """Whether it gives up time for memory: a search runs it only where the one before it could not be."""
     name: str = field(default="", kw_only=True)
     """Name under which it is registered."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        for one in self.woven or ():
+            check_member("woven", one, Pass)
 
     def __str__(self) -> str:
         return self.name
@@ -296,3 +302,52 @@ def schedule_named(name: str) -> Schedule:
         msg = f"no schedule '{name}'; {nearest(name, _KNOWN, noun='schedule')}"
         raise WorkloadError(msg)
     return _KNOWN[name]
+
+
+def stage_layers(layers: int, pp: int) -> tuple[int, ...]:
+    """Return how many blocks each pipeline stage holds.
+
+    Parameters
+    ----------
+    layers : int
+        Blocks of the model, at least `pp`.
+    pp : int
+        Stages.
+
+    Returns
+    -------
+    tuple of int
+        One count a stage. When they cannot be equal, the first and the last stage have fewer, for they also
+        hold the embedding and the head; among the inner stages the later ones, which keep fewer microbatches,
+        have more.
+
+    Raises
+    ------
+    WorkloadError
+        If there are more stages than blocks.
+
+    References
+    ----------
+    The Llama 3 herd of models, arXiv:2407.21783, section 3.3.2 (one block fewer on the first and last stage).
+    """
+    if not 1 <= pp <= layers:
+        msg = f"pipeline ({pp}) must be from 1 to layers ({layers}); try {layers} or fewer"
+        raise WorkloadError(msg)
+    least, extra = divmod(layers, pp)
+    favoured = [*range(pp - 2, 0, -1), 0]
+    more = set(favoured[:extra])
+    return tuple(least + (stage in more) for stage in range(pp))
+
+
+def balanced_layers(layers: int, pp: int) -> tuple[int, ...]:
+    """Return how many blocks each stage holds if embedding and head count as a block each.
+
+    Notes
+    -----
+    Blocks, embedding and head together are shared as `stage_layers` shares blocks. BLOOM's 70 blocks stand on
+    12 stages as 5, 6, ... 6, 5 (bigscience, chronicles of 176B: embeddings as two more layers).
+    """
+    if pp == 1:
+        return (layers,)
+    first, *inner, last = stage_layers(layers + 2, pp)
+    return (first - 1, *inner, last - 1)

@@ -24,9 +24,8 @@ import numpy as np
 from simulator.amounts import Flag, choose
 from simulator.errors import WorkloadError
 from workloads.models.architecture import TransformerConfig
-from workloads.pipeline.schedule import SCHEDULES, Schedule
+from workloads.pipeline.schedule import SCHEDULES, Schedule, balanced_layers, stage_layers
 from workloads.pipeline.schedules import ONE_FORWARD_ONE_BACKWARD
-from workloads.pipeline.stages import balanced_layers, stage_layers
 from workloads.plan.choices import (
     Attention,
     ContextExchange,

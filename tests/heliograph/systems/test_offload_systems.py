@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from electronic.hosts import HOSTS, host_of, load_host
+from electronic.devices import HOSTS, host_of, load_host
 from experiments.__main__ import main
 from heliograph.catalogue import description
 from heliograph.simulation import run_step

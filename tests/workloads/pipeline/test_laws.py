@@ -10,7 +10,7 @@ from tests.workloads.ideal import EVEN, PLAN, ideal_s, product_flops, run, sent,
 from workloads.models.config import load_model
 from workloads.pipeline import schedules
 from workloads.pipeline.pipeline import PassTimes, Pipeline, play
-from workloads.pipeline.stages import balanced_layers
+from workloads.pipeline.schedule import balanced_layers
 from workloads.plan.parallelism import parse_plan
 from workloads.plan.plan import Plan
 from workloads.plan.rules import check

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from simulator.errors import WorkloadError
 from workloads.models.config import load_model
-from workloads.pipeline.schedule import SCHEDULES
-from workloads.pipeline.stages import stage_layers
+from workloads.pipeline.schedule import SCHEDULES, stage_layers
 from workloads.plan.choices import Attention, Place, Precision, Recompute
 from workloads.plan.parallelism import accelerators_of, default_sequence_length, parse_plan, plan_text
 from workloads.plan.plan import KEYS, PARTS, Plan
