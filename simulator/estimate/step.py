@@ -7,7 +7,7 @@ and sums move. Links that axes share are the caller's to count in the pieces (`w
 References
 ----------
 Narayanan et al., arXiv:2104.04473, section 2.2: bubbles of flushed and interleaved schedules. Qi et al.,
-arXiv:2401.10241, section 2: ZB-H1. Baccelli et al., "Synchronization and linearity" (1992), theorem 3.28: the
+arXiv:2401.10241, sections 2 and 6: ZB-H1, ZB-V. DeepSeek-V3, arXiv:2412.19437, table 2: DualPipe. Baccelli et al., "Synchronization and linearity" (1992), theorem 3.28: the
 period of a cyclic schedule is its greatest cycle mean.
 """
 
@@ -28,6 +28,10 @@ class Order(IntEnum):
     """All forward passes, then all backward passes."""
     SPLIT_BACKWARD = 2
     """One forward, one backward, weight gradients in the gaps (ZB-H1)."""
+    FOLDED = 3
+    """The same on a pipeline folded into a V, two chunks a stage (ZB-V)."""
+    BOTH_WAYS = 4
+    """Half of the microbatches from either end, every block on two stages (DualPipe)."""
 
 
 FIRST, INNER, LAST = range(3)
@@ -82,6 +86,11 @@ class StepArrays:
     """Changes of circuits of a stage per microbatch, shape [P]."""
     changes_once: np.ndarray
     """Changes of circuits of a stage per step beside those, shape [P]."""
+
+    @property
+    def moved_share(self) -> np.ndarray:
+        """Share of a stage's parameters through which one microbatch passes, shape [P]."""
+        return np.where(self.order == Order.BOTH_WAYS, 0.5, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,9 +152,11 @@ def estimate(arrays: StepArrays) -> StepEstimate:
     gathered = exposed_s(arrays.gather_s[:, FIRST] / chunk, forward_s[:, FIRST] / chunk, arrays.pieces)
     # Stages end one after the other, the first one last: what later ones sum longer may hide behind that.
     lead_s = np.zeros_like(summed)
+    together = (arrays.order == Order.FOLDED) | (arrays.order == Order.BOTH_WAYS)
     for place in (INNER, LAST):
         later = exposed_s(arrays.sum_s[:, place] / chunk, backward_s[:, place] / chunk, arrays.pieces)
         earlier_s = np.where(place == LAST, arrays.stages - 1, 1) * backward_s[:, INNER] / chunk
+        earlier_s = np.where(together, 0.0, earlier_s)
         end_s = later + arrays.update_s[:, place] - earlier_s
         lead_s = np.maximum(lead_s, end_s - summed - arrays.update_s[:, FIRST])
     dark_s = arrays.reconfiguration_s * (arrays.changes_once + arrays.changes_each * arrays.microbatches)
@@ -168,11 +179,12 @@ def _busy(arrays: StepArrays) -> tuple[np.ndarray, np.ndarray]:
     pass; and while the first and the last block, which travel alone, have time to spare, nothing else moves.
     """
     gathers = arrays.gathers[:, None]
-    ahead_s = np.where(gathers > 0, arrays.gather_s, 0.0)
-    behind_s = np.where(gathers > 1, arrays.gather_s, 0.0)
+    share = arrays.moved_share[:, None]
+    ahead_s = np.where(gathers > 0, arrays.gather_s, 0.0) * share
+    behind_s = np.where(gathers > 1, arrays.gather_s, 0.0) * share
     forward_s = np.maximum(arrays.forward_s, ahead_s)
     work_s = arrays.inputs_s + arrays.weights_s
-    summed_s = np.where(arrays.sums_each[:, None], arrays.sum_s, 0.0)
+    summed_s = np.where(arrays.sums_each[:, None], arrays.sum_s, 0.0) * share
     moved_s = behind_s + summed_s
     spare_s = np.maximum(0.0, arrays.ends_s - moved_s * arrays.ends_share)
     paced_s = np.where(gathers > 1, moved_s + spare_s, ahead_s + summed_s - forward_s)
@@ -198,9 +210,61 @@ def _pipeline_s(arrays: StepArrays, forward_s: np.ndarray, backward_s: np.ndarra
     idle_s = whole_s - busiest_s - 2 * (arrays.whole_weights_s - weights_s)
     split = m * busiest_s + np.maximum(idle_s, 0.0) + hops_s
     flushed = np.where(v > 1, interleaved, alternating)
-    piped = np.select(
-        [arrays.order == Order.FORWARD_FIRST, arrays.order == Order.SPLIT_BACKWARD],
-        [forward_first, split],
-        flushed,
-    )
+    forms = {
+        Order.FORWARD_FIRST: forward_first,
+        Order.SPLIT_BACKWARD: split,
+        Order.FOLDED: m * busiest_s + _folded_idle_s(arrays),
+        Order.BOTH_WAYS: m * busiest_s + _both_ways_idle_s(arrays),
+    }
+    piped = np.select([arrays.order == order for order in forms], list(forms.values()), flushed)
     return np.where(p == 1, m * busiest_s, piped)
+
+
+def _folded_idle_s(arrays: StepArrays) -> np.ndarray:
+    """Return what a stage of ZB-V idles, shape [P].
+
+    Notes
+    -----
+    The longest of the ways from the first pass to the last (max-plus) that bind where passes of a chunk are
+    within a factor of three of each other: forms in n = p - 1 and the passes' times, the same from 4 to 10
+    stages, read off the gradient of a played order. With equal passes n F is left, the fill; with slow sends,
+    a round of a microbatch over the p that are under way.
+    """
+    n, send_s = arrays.stages - 1.0, arrays.send_s
+    forward_s, inputs_s, weights_s = (
+        column[:, INNER] / 2.0 for column in (arrays.forward_s, arrays.inputs_s, arrays.weights_s)
+    )
+    ways = (
+        n * inputs_s + (5 * n - 2) * send_s,
+        n * forward_s - weights_s + 5 * n * send_s,
+        2 * n * (inputs_s - weights_s) + (6 * n - 2) * send_s,
+        (2 * n - 1) * forward_s - (n - 1) * inputs_s + (3 * n - 2) * send_s,
+        inputs_s + (n - 1) * weights_s + 3 * n * send_s,
+        forward_s + (n - 1) * weights_s + (3 * n - 2) * send_s,
+    )
+    round_s = 4 * n * send_s / arrays.stages - 2 * weights_s
+    waits_s = np.maximum(0, arrays.microbatches - arrays.stages) * np.maximum(0.0, round_s)
+    return np.maximum(0.0, np.max(ways, axis=0)) + waits_s
+
+
+def _both_ways_idle_s(arrays: StepArrays) -> np.ndarray:
+    """Return what a stage of DualPipe idles, shape [P].
+
+    Notes
+    -----
+    As for ZB-V, in n = p / 2 - 1; the first form is that of table 2 of the reference, whose F & B passes of
+    either way take as long as one after the other.
+    """
+    p, send_s = arrays.stages, arrays.send_s
+    n = p / 2 - 1.0
+    forward_s, inputs_s, weights_s = (
+        column[:, INNER] for column in (arrays.forward_s, arrays.inputs_s, arrays.weights_s)
+    )
+    ways = (
+        n * (forward_s + inputs_s - weights_s) + (5 * n + 2) * send_s,
+        n * forward_s + 2 * (p - 1) * send_s,
+        n * (2 * inputs_s - weights_s) - forward_s + (3 * p - 4) * send_s,
+    )
+    round_s = 4 * (p - 1) * send_s / p - forward_s - inputs_s - weights_s
+    waits_s = np.maximum(0, arrays.microbatches - p) * np.maximum(0.0, round_s)
+    return np.maximum(0.0, np.max(ways, axis=0)) + waits_s

@@ -510,6 +510,7 @@ DUALPIPE = register_schedule(
         least_microbatches=LeastMicrobatches(2, 0),
         multiple=2,
         woven=(Pass.FORWARD, Pass.BACKWARD),
+        closed_form=ClosedForm.BOTH_WAYS,
     ),
 )
 """That of DeepSeek-V3 (arXiv:2412.19437), with every parameter on two stages."""
@@ -528,6 +529,7 @@ ZB_V = register_schedule(
         in_flight=InFlight.FROM_ORDER,
         chain=Chain.FOLDED,
         least_microbatches=LeastMicrobatches(2, -1),
+        closed_form=ClosedForm.FOLDED,
         saves_memory=True,
     ),
 )

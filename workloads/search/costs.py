@@ -31,12 +31,22 @@ from workloads.search.plans import (
     Priced,
     ShapeWork,
     Work,
+    chunks_of,
+    ends_of,
     endpoints_of,
     parameters,
     priced,
     stage_blocks,
+    two_copies,
 )
-from workloads.step.sharding import RankParameters, part_parameters, pieces_of, update_work, whole_stage
+from workloads.step.sharding import (
+    RankParameters,
+    optimizer_share,
+    part_parameters,
+    pieces_of,
+    update_work,
+    whole_stage,
+)
 
 AXES = ("tp", "cp", "ep")
 """Axes whose traffic lies within the passes."""
@@ -163,6 +173,7 @@ def beside_sums(arrays: StepArrays, traffic: PassTraffic) -> StepArrays:
     blocks = traffic.blocks[:, :, None]
     gathers = arrays.gathers[:, None]
     moved_s = gathers * arrays.gather_s + np.where(arrays.sums_each[:, None], arrays.sum_s, 0.0)
+    moved_s = moved_s * arrays.moved_share[:, None]
     waits = {axis: column[:, None, :] * blocks for axis, column in traffic.waited_s.items()}
     slowed_s = sum(waits[axis] * traffic.inside[axis][:, None, None] for axis in AXES)
     waited_s = sum(waits.values())
@@ -296,11 +307,25 @@ class PlanPricer:
             int(plans["zero"][row] > 0),
             int(plans.gradient_ranks[row]),
             int(plans["ep"][row]),
+            plans.plan(row).schedule.kind.two_copies,
         )
         if key not in self._updates:
             cost = self.node.cost(update_work(self.config, plans.plan(row), held))
             self._updates[key] = cost.time_s, sum(cost.energy_j.values())
         return self._updates[key]
+
+
+_SEND = Collective(
+    name="activations",
+    layer="pipeline",
+    phase=Phase.FORWARD,
+    kind=CollectiveKind.SEND,
+    axis="pp",
+    size=2,
+    payload_bytes=1.0,
+    shift=1,
+)
+"""A send from a stage to the next."""
 
 
 class _Pricing:
@@ -310,7 +335,9 @@ class _Pricing:
         self.pricer = pricer
         self.plans = plans
         self.prices = prices
-        self.blocks = stage_blocks(pricer.config, plans)
+        self.chunks = chunks_of(plans)
+        self.copies = np.where(two_copies(plans), 2, 1)
+        self.blocks = stage_blocks(pricer.config, plans) / self.copies[:, None]
         self.layout_rows, self.layout_of = self._sites()
         self.layouts = [self._layout(int(row)) for row in self.layout_rows]
         self.inside: dict[tuple[int, str], Collective] = {}
@@ -335,6 +362,7 @@ class _Pricing:
             )
         moved = self._gradients()
         update_s, update_j = self._update()
+        update_s = update_s + self._twins()
         pp_s, pp_j, pp_bytes = self._sends()
         m = plans.microbatches
         compute_j = sum(
@@ -359,7 +387,7 @@ class _Pricing:
                 order=np.array([one.closed_form for one in SCHEDULES])[plans["schedule"]],
                 stages=plans["pp"],
                 microbatches=m,
-                chunks=plans["vpp"],
+                chunks=self.chunks,
                 forward_s=times[Pass.FORWARD],
                 inputs_s=times[Pass.BACKWARD] - weights_s,
                 weights_s=weights_s,
@@ -402,13 +430,12 @@ class _Pricing:
 
     def _stage_s(self, columns: dict[str, np.ndarray], place: int) -> np.ndarray:
         """Return a pass through one of the three stages: work and traffic, or the launches if longer."""
-        alone = self.plans["pp"] == 1
         time_s = self.blocks[:, place] * columns["block.time_s"]
         host_s = self.blocks[:, place] * columns["block.host_s"]
-        for part, where in (("embedding", place == 0), ("head", place == 2)):
-            here = where | alone
-            time_s = time_s + np.where(here, columns[f"{part}.time_s"], 0.0)
-            host_s = host_s + np.where(here, columns[f"{part}.host_s"], 0.0)
+        for part, held in zip(("embedding", "head"), ends_of(self.plans), strict=True):
+            share = held[:, place] / self.copies
+            time_s = time_s + share * columns[f"{part}.time_s"]
+            host_s = host_s + share * columns[f"{part}.host_s"]
         return np.maximum(time_s, host_s)
 
     def _sites(self) -> tuple[np.ndarray, np.ndarray]:
@@ -473,8 +500,8 @@ class _Pricing:
 
     def _pieces(self) -> np.ndarray:
         """Return in how many pieces a chunk's gradients and parameters travel, shape [P]."""
-        plans, v = self.plans, self.plans["vpp"]
-        return np.asarray(pieces_of(plans.whole, np.maximum(1, self.blocks[:, 0] / v), v))
+        held = self.blocks[:, 0] * self.copies / self.chunks
+        return np.asarray(pieces_of(self.plans.whole, np.maximum(1, held), self.chunks))
 
     def _gradients(self) -> dict[str, np.ndarray]:
         """Return times of gathers and sums of the three stages [P, 3], bytes of a rank and energy [P]."""
@@ -482,8 +509,8 @@ class _Pricing:
         dense, expert = parameters(self.pricer.config, plans)
         apart = (plans["ep"] > 1)[:, None]
         alike = np.where(apart, dense, dense + expert)
-        blocks = np.maximum(1, self.blocks[:, 0])
-        units = (np.where(plans["zero"] == 3, blocks, self._pieces() * plans["vpp"]))[:, None]
+        blocks = np.maximum(1, self.blocks[:, 0] * self.copies)
+        units = (np.where(plans["zero"] == 3, blocks, self._pieces() * self.chunks))[:, None]
         stages = np.stack([np.ones(len(plans)), plans["pp"] - 2, np.ones(len(plans))], axis=1)
         stages = np.where((plans["pp"] == 1)[:, None], [1.0, 0.0, 0.0], np.maximum(stages, 0.0))
         found = {
@@ -530,10 +557,9 @@ class _Pricing:
                 continue
             mine = np.flatnonzero(self.layout_of == number)
             shards = zero[mine] > 0
-            gathers = np.where(zero[mine] == 3, 2.0, 1.0) * np.where(
-                zero[mine] == 3, plans.microbatches[mine], 1
-            )
-            sums = np.where(zero[mine] >= 2, plans.microbatches[mine], 1)
+            passed = plans.microbatches[mine] / self.copies[mine]
+            gathers = np.where(zero[mine] == 3, 2.0 * passed, 1.0)
+            sums = np.where(zero[mine] >= 2, passed, 1)
             pieces = units[mine]
             for kind, rows, payload, key, times in (
                 (CollectiveKind.ALL_GATHER, shards, count[mine] * stored / size, "gather_s", gathers),
@@ -571,6 +597,22 @@ class _Pricing:
                 least = outside_bytes(kind, size, self._local(str(axes[row]), number), 1.0)
                 found["bytes"][which] += (payload[:, 0] * times * least)[rows]
 
+    def _twins(self) -> np.ndarray:
+        """Return the time in which two copies of the parameters exchange gradients, then parameters, [P, 3]."""
+        plans, found = self.plans, np.zeros((len(self.plans), 3))
+        formats = plans.base.precision
+        dense, expert = parameters(self.pricer.config, plans)
+        for number, row in enumerate(self.layout_rows):
+            mine = np.flatnonzero((self.layout_of == number) & (self.copies > 1))
+            if not len(mine):
+                continue
+            lines = self._lines(_SEND, number)
+            held: Any = RankParameters(dense=dense[mine], expert=expert[mine])  # type: ignore[arg-type]
+            share = optimizer_share(plans.taken(mine).by_stage, held)
+            for each in (formats.grad_bytes, formats.element_bytes):
+                found[mine] += lines.time_s(share * each)
+        return found
+
     def _sends(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return time, energy of a class and bytes of a rank of one send between stages, shape [P]."""
         plans = self.plans
@@ -578,31 +620,22 @@ class _Pricing:
         # As a float, for 32 bits are too few for long sequences.
         elements = share.tokens * float(self.pricer.config.hidden)
         payload = elements / plans["tp"] * share.precision.element_bytes
+        ways = self.chunks / self.copies
         time_s, energy_j = np.zeros(len(plans)), np.zeros(len(plans))
         for number, row in enumerate(self.layout_rows):
             if plans["pp"][row] == 1:
                 continue
             mine = np.flatnonzero(self.layout_of == number)
-            operator = Collective(
-                name="activations",
-                layer="pipeline",
-                phase=Phase.FORWARD,
-                kind=CollectiveKind.SEND,
-                axis="pp",
-                size=2,
-                payload_bytes=1.0,
-                shift=1,
-            )
-            lines = self._lines(operator, number)
+            lines = self._lines(_SEND, number)
             time_s[mine] = lines.time_s(payload[mine])
-            energy_j[mine] = lines.energy_j(payload[mine]) * plans["vpp"][mine]
-        return time_s, energy_j, payload * np.minimum(2, plans["pp"] - 1) * plans["vpp"]
+            energy_j[mine] = lines.energy_j(payload[mine]) * ways[mine]
+        return time_s, energy_j, payload * np.minimum(2, plans["pp"] - 1) * ways
 
     def _update(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the optimizer's time on the three stages [P, 3], and its energy on all ranks [P]."""
         plans = self.plans
         dense, expert = parameters(self.pricer.config, plans)
-        first, place = plans.distinct(("tp", "cp", "dp", "ep", "pp", "vpp", "zero"))
+        first, place = plans.distinct(("tp", "cp", "dp", "ep", "pp", "vpp", "zero", "schedule"))
         time_s, energy_j = np.zeros((len(first), 3)), np.zeros(len(first))
         for number, row in enumerate(first):
             inner = max(0, int(plans["pp"][row]) - 2)
@@ -664,6 +697,9 @@ class _Bare(_Pricing):
             "energy_j": np.zeros(many),
             "bytes": np.zeros(many),
         }
+
+    def _twins(self) -> np.ndarray:
+        return np.zeros((len(self.plans), 3))
 
     def _sends(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         none = np.zeros(len(self.plans))

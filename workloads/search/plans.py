@@ -21,7 +21,7 @@ from simulator.operators import Collective, Overlapped
 from workloads.layers.transformer import Item
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import SCHEDULES as KNOWN
-from workloads.pipeline.schedule import Pass
+from workloads.pipeline.schedule import Chain, Pass, Schedule
 from workloads.pipeline.schedules import ONE_FORWARD_ONE_BACKWARD
 from workloads.plan.choices import Kept, Recompute
 from workloads.plan.parts import Axes, ChoiceColumn, trait
@@ -233,7 +233,7 @@ COLUMNS = (
 CHOICES: Mapping[str, tuple[int, ...]] = {
     "micro_batch": (1, 2, 4, 8),
     "vpp": (1, 2, 3, 4, 6),
-    "schedule": (0, 1, 2),
+    "schedule": (0, 1, 2, 3, 4),
     "recompute": (0, 2),
     "zero": (0, 1, 2, 3),
     "placement": (0, 1, 2),
@@ -447,13 +447,41 @@ def endpoints_of(axes: Axes, order: str) -> tuple[int, ...]:
     return tuple(np.asarray(found).ravel().tolist())
 
 
+def chunks_of(plans: PlanArrays) -> np.ndarray:
+    """Return the chunks of a stage, shape [P]."""
+    lines = trait(plans.whole.schedule.kind, lambda one: one.chain is Chain.LINE)
+    return np.where(lines, plans["vpp"], 2)
+
+
+def two_copies(plans: PlanArrays) -> np.ndarray:
+    """Return whether every parameter stands on two stages, each of which runs half of the microbatches, [P]."""
+    return np.asarray(trait(plans.whole.schedule.kind, lambda one: one.two_copies))
+
+
+def ends_of(plans: PlanArrays) -> tuple[np.ndarray, np.ndarray]:
+    """Return whether the first, an inner and the last stage hold the embedding, and the head, [P, 3] each."""
+    alone = (plans["pp"] == 1)[:, None]
+    folded = np.asarray(trait(plans.whole.schedule.kind, lambda one: one.folded))[:, None]
+    first, last = np.array([True, False, False]), np.array([False, False, True])
+    both = two_copies(plans)[:, None] & (first | last)
+    return alone | first | both, alone | np.where(folded, first, last) | both
+
+
 def stage_blocks(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
     """Return the blocks of the first, the fullest inner and the last stage, shape [P, 3]."""
-    first, place = plans.distinct(("pp", "vpp"))
+    first, place = plans.distinct(("pp", "vpp", "schedule"))
     found = np.zeros((len(first), 3))
     for number, row in enumerate(first):
         pp, vpp = int(plans["pp"][row]), int(plans["vpp"][row])
-        layers = np.array(plans.base.schedule.blocks(config.layers, pp * vpp)).reshape(vpp, pp).sum(axis=0)
+        chain = SCHEDULES[int(plans["schedule"][row])].chain
+        if chain is Chain.FOLDED:
+            vpp = 2
+        layers = np.array(plans.base.schedule.blocks(config.layers, pp * vpp)).reshape(vpp, pp)
+        if chain is Chain.FOLDED:
+            layers[1] = layers[1, ::-1]
+        layers = layers.sum(axis=0)
+        if chain is Chain.BOTH_WAYS:
+            layers = layers + layers[::-1]
         inner = layers[1:-1] if pp > 2 else layers
         found[number] = layers[0], inner.max(), layers[-1]
     return found[place]
@@ -461,7 +489,7 @@ def stage_blocks(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
 
 def parameters(config: TransformerConfig, plans: PlanArrays) -> tuple[np.ndarray, np.ndarray]:
     """Return the parameters of a rank of the three stages: dense ones and experts', each of shape [P, 3]."""
-    first, place = plans.distinct(("tp", "ep", "pp"))
+    first, place = plans.distinct(("tp", "ep", "pp", "schedule"))
     each = np.zeros((len(first), 4))
     for number, row in enumerate(first):
         plan = plans.plan(int(row))
@@ -481,12 +509,8 @@ def parameters(config: TransformerConfig, plans: PlanArrays) -> tuple[np.ndarray
         )
     blocks = stage_blocks(config, plans)
     each = each[place]
-    dense_P3 = blocks * each[:, :1]
-    alone = plans["pp"] == 1
-    dense_P3[:, 0] += each[:, 2]
-    dense_P3[:, 2] += each[:, 3] + np.where(alone, each[:, 2], 0.0)
-    dense_P3[:, 0] += np.where(alone, each[:, 3], 0.0)
-    return dense_P3, blocks * each[:, 1:2]
+    embedding, head = ends_of(plans)
+    return blocks * each[:, :1] + embedding * each[:, 2:3] + head * each[:, 3:4], blocks * each[:, 1:2]
 
 
 def kept_blocks(plans: PlanArrays, blocks_P3: np.ndarray) -> np.ndarray:
@@ -496,7 +520,7 @@ def kept_blocks(plans: PlanArrays, blocks_P3: np.ndarray) -> np.ndarray:
     -----
     What a schedule states (`Schedule.in_flight`); interleaved ones run 2 (p - 1 - i) + (v - 1) n passes
     ahead with a first group of n (`workloads.pipeline.schedules.interleaved`), each through a chunk, here of
-    mean size.
+    mean size. Every stage of ZB-V keeps p microbatches, and every one of DualPipe p + 1 passes through a chunk.
     """
     plan: Any = plans.by_stage
     p, m, v = plan.axes.pp, plan.microbatches, plan.schedule.vpp
@@ -505,8 +529,21 @@ def kept_blocks(plans: PlanArrays, blocks_P3: np.ndarray) -> np.ndarray:
     group = -(-m // np.maximum(1, m // p))
     chunked = np.minimum(2 * (p - 1 - stage) + (v - 1) * group + 1 + woven, m * v) * blocks_P3 / v
     chunked = np.minimum(chunked, m * blocks_P3)
-    kept = trait(plan.schedule.kind, lambda one: one.in_flight(p, m, stage))
-    return np.where(v > 1, chunked, smaller(kept + woven, m) * blocks_P3)
+    kept = trait(plan.schedule.kind, lambda one: _in_flight(one, p, m, stage))
+    kept = kept + np.where(two_copies(plans)[:, None], 0, woven)
+    return np.where(v > 1, chunked, smaller(kept, m) * blocks_P3)
+
+
+def _in_flight(schedule: Schedule, stages: Any, microbatches: Any, stage: Any) -> np.ndarray:  # noqa: ANN401
+    """Return the microbatches that stages keep, each through all of a stage's chunks."""
+    match schedule.chain:
+        case Chain.FOLDED:
+            kept = stages
+        case Chain.BOTH_WAYS:
+            kept = (stages + 1) / 2
+        case _:
+            kept = schedule.in_flight(stages, microbatches, stage)  # type: ignore[operator]
+    return np.broadcast_to(kept, stage.shape)
 
 
 def memory_bytes(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
