@@ -92,19 +92,19 @@ def _shared(costs: PlanCosts, plans: PlanArrays, lanes: int) -> StepArrays:
         share = np.where(axis == "pp", mine / np.maximum(peers[axis], 1.0), mine)
         full = lanes / np.where(axis == "pp", np.maximum(peers[axis], 1.0), 1.0)
         slower[axis] = np.where(peers[axis] > 0, full / np.maximum(share, 1e-300), 1.0)
-    arrays = costs.arrays
-    inner = np.max([np.where(moved[axis] > 0, slower[axis], 1.0) for axis in INNER], axis=0)
-    later_s = costs.waited_s * (inner - 1.0)
-    later_s = np.where(np.isfinite(costs.waited_s), later_s, 0.0)  # no way at all is infinite already
-    share = later_s / np.maximum(
-        arrays.forward_s[:, 1] + arrays.inputs_s[:, 1] + arrays.weights_s[:, 1], 1e-300
-    )
+    arrays, inside = costs.arrays, costs.beside
+    slow = {axis: np.where(moved[axis] > 0, slower[axis], 1.0)[:, None] for axis in INNER}
+    # Of a block, forward and backward: what its passes wait longer, and what of the ring its work hides less.
+    later_s = sum(inside.waited_s[axis] * (slow[axis] - 1.0) for axis in INNER)
+    later_s = later_s + np.maximum(0.0, inside.ring_s * slow["cp"] - inside.hiding_s)
+    later_s = later_s - np.maximum(0.0, inside.ring_s - inside.hiding_s)
+    later_s = np.where(np.isfinite(costs.waited_s)[:, None], later_s, 0.0)  # no way is infinite already
     crowded = np.where(needed > lanes, np.inf, 1.0)
     return replace(
         arrays,
-        forward_s=arrays.forward_s * (1 + share)[:, None] * crowded[:, None],
-        inputs_s=arrays.inputs_s * (1 + share)[:, None] * crowded[:, None],
-        whole_s=arrays.whole_s * (1 + share) * crowded,
+        forward_s=(arrays.forward_s + inside.blocks * later_s[:, :1]) * crowded[:, None],
+        inputs_s=(arrays.inputs_s + inside.blocks * later_s[:, 1:]) * crowded[:, None],
+        whole_s=(arrays.whole_s + inside.layers * later_s.sum(axis=1)) * crowded,
         send_s=arrays.send_s * slower["pp"],
         gather_s=arrays.gather_s * slower["dpcp"][:, None],
         sum_s=arrays.sum_s * slower["dpcp"][:, None],

@@ -324,7 +324,7 @@ class Effort:
 
 
 USUAL = Effort(
-    choices={"placement": (0,), "micro_batch": (1, 2, 4), "schedule": (0, 2), "zero": (0, 1, 3)},
+    choices={"placement": (0,), "micro_batch": (1, 2, 4), "schedule": (0, 2, 3, 4, 5), "zero": (0, 1, 3)},
     runs=5,
     most_tasks=65_536,
 )
@@ -356,9 +356,6 @@ CLOSE_WAYS = 0.03
 GAIN = 0.005
 """Share by which a plan must promise to be faster than what the engine has reached, if the engine has run one
 of its kind already; a choice, and thus the gap that a search leaves knowingly."""
-SIBLING_DOUBT = 0.1
-"""Share by which another system's best plan may be estimated longer than what is reached and still be run:
-above the estimate's errors on circuits, a choice."""
 EACH_KIND = 12
 """Plans of a kind of pipeline that may be run; they differ by more than `ALIKE`."""
 ALIKE = 0.002
@@ -383,9 +380,10 @@ class BestPlan:
     """Plans that were ranked."""
 
     def handed_on(self, effort: Effort) -> tuple[Candidate, ...]:
-        """Return the plans that other systems try, too: the best one, with `THOROUGH` whatever was run."""
-        more = self.others if effort is THOROUGH else ()
-        return tuple(dataclasses.replace(one, result=None) for one in (self.winner, *more))
+        """Return the plans that other systems try, too: all that came near the best, or ran with `THOROUGH`."""
+        most_s = math.inf if effort is THOROUGH else self.step_time_s * (1.0 + DOUBT)
+        near = (one for one, time_s in zip(self.others, self.others_s, strict=True) if time_s <= most_s)
+        return tuple(dataclasses.replace(one, result=None) for one in (self.winner, *near))
 
     def alone(self) -> BestPlan:
         """Return the same without the trace and the tasks of its step."""
@@ -465,6 +463,8 @@ class _Trials:
         The model.
     say : callable
         Told what is done.
+    before : BestPlan, optional
+        What was run before.
 
     Notes
     -----
@@ -472,16 +472,24 @@ class _Trials:
     that what one of them took longer or shorter than estimated is expected of the others.
     """
 
-    def __init__(self, config: TransformerConfig, say: Say) -> None:
+    def __init__(self, config: TransformerConfig, say: Say, before: BestPlan | None = None) -> None:
         self.found: list[Candidate] = []
         self._config = config
         self._say = say
         self._errors: dict[tuple[object, ...], float] = {}
+        self._before_s, self._tasks = math.inf, 0
+        if before is not None:
+            self._before_s, self._tasks = before.step_time_s, FEW_TASKS
+            ran = zip((before.winner, *before.others), (before.step_time_s, *before.others_s), strict=True)
+            self._errors = {
+                _kind(one): time_s / one.estimate[Objective.TIME] for one, time_s in ran if time_s < math.inf
+            }
 
     @property
     def best_s(self) -> float:
         """Shortest step so far."""
-        return min((one.value(Objective.TIME) for one in self.found if one.result), default=math.inf)
+        ran = (one.value(Objective.TIME) for one in self.found if one.result)
+        return min((self._before_s, *ran))
 
     def run(self, one: Candidate) -> None:
         """Run a plan."""
@@ -496,7 +504,7 @@ class _Trials:
     def run_best(self, candidates: Sequence[Candidate], runs: int) -> None:
         """Run at most so many plans, as long as one promises to be faster than the best so far."""
         waiting = list(candidates)
-        tasks = 0
+        tasks = self._tasks
         while waiting and (runs > 0 or tasks < FEW_TASKS):
             one = min(waiting, key=self._promise)
             waiting.remove(one)
@@ -602,7 +610,7 @@ def with_siblings(
     Notes
     -----
     Another fabric's or format's best plan may be one that the estimate ranks wrongly here. Run are those that
-    are estimated at most `SIBLING_DOUBT` longer than what is reached.
+    promise to be faster than what is reached, as among the system's own.
     """
     tried = {_shape(one.plan) for one in (best.winner, *best.others)}
     shapes = {_shape(one.plan): one for one in winners if _shape(one.plan) not in tried}
@@ -630,9 +638,9 @@ def with_siblings(
             close=CLOSE_WAYS,
             by_kind=True,
         )
-    most_s = best.step_time_s * (1.0 + SIBLING_DOUBT)
-    close = sorted((one for one in known if one.estimate[Objective.TIME] <= most_s), key=_estimated_s)
-    ran = [run_candidate(one, config, Objective.TIME, say, at_target) for one in close[: effort.siblings]]
+    trials = _Trials(config, say, best)
+    trials.run_best(known, effort.siblings)
+    ran = trials.found
     fastest = min(ran, key=lambda one: one.value(Objective.TIME) if one.result else math.inf, default=None)
     if fastest is None or fastest.result is None or fastest.value(Objective.TIME) >= best.step_time_s:
         more = tuple(dataclasses.replace(one, result=None) for one in ran)
@@ -644,10 +652,6 @@ def with_siblings(
         others=(*found.others, dataclasses.replace(best.winner, result=None), *best.others),
         others_s=(*found.others_s, best.step_time_s, *best.others_s),
     )
-
-
-def _estimated_s(one: Candidate) -> float:
-    return one.estimate[Objective.TIME]
 
 
 def _shape(plan: Plan) -> tuple[tuple[str, int], ...]:

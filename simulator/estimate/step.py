@@ -32,6 +32,8 @@ class Order(IntEnum):
     """The same on a pipeline folded into a V, two chunks a stage (ZB-V)."""
     BOTH_WAYS = 4
     """Half of the microbatches from either end, every block on two stages (DualPipe)."""
+    SPLIT_AHEAD = 5
+    """As `SPLIT_BACKWARD`, with twice as many microbatches ahead (ZB-H2)."""
 
 
 FIRST, INNER, LAST = range(3)
@@ -215,9 +217,29 @@ def _pipeline_s(arrays: StepArrays, forward_s: np.ndarray, backward_s: np.ndarra
         Order.SPLIT_BACKWARD: split,
         Order.FOLDED: m * busiest_s + _folded_idle_s(arrays),
         Order.BOTH_WAYS: m * busiest_s + _both_ways_idle_s(arrays),
+        Order.SPLIT_AHEAD: m * busiest_s + _ahead_idle_s(arrays),
     }
     piped = np.select([arrays.order == order for order in forms], list(forms.values()), flushed)
     return np.where(p == 1, m * busiest_s, piped)
+
+
+def _ahead_idle_s(arrays: StepArrays) -> np.ndarray:
+    """Return what a stage of ZB-H2 idles, shape [P]; forms as those of `_folded_idle_s`.
+
+    Notes
+    -----
+    The fill is left, and n (F + B - 2 W) of table 2 of the reference where that is longer.
+    """
+    n, send_s = arrays.stages - 1.0, arrays.send_s
+    forward_s, inputs_s, weights_s = (
+        column[:, INNER] for column in (arrays.forward_s, arrays.inputs_s, arrays.weights_s)
+    )
+    ways = (
+        forward_s + send_s,
+        forward_s + inputs_s - 2 * weights_s + 2 * send_s,
+        inputs_s - forward_s + 2 * send_s,
+    )
+    return n * np.max(ways, axis=0)
 
 
 def _folded_idle_s(arrays: StepArrays) -> np.ndarray:

@@ -519,6 +519,7 @@ ZB_H2 = register_schedule(
     Schedule(
         order=partial(zero_bubble, depth=2),
         in_flight=lambda stages, microbatches, stage: smaller(microbatches, 2 * stages - 1),
+        closed_form=ClosedForm.SPLIT_AHEAD,
     ),
 )
 """ZB-H2 (arXiv:2401.10241), of twice the memory."""

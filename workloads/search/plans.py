@@ -233,7 +233,7 @@ COLUMNS = (
 CHOICES: Mapping[str, tuple[int, ...]] = {
     "micro_batch": (1, 2, 4, 8),
     "vpp": (1, 2, 3, 4, 6),
-    "schedule": (0, 1, 2, 3, 4),
+    "schedule": tuple(range(len(SCHEDULES))),
     "recompute": (0, 2),
     "zero": (0, 1, 2, 3),
     "placement": (0, 1, 2),
@@ -589,13 +589,18 @@ def _buffers(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
     staged = plans["pp"] > 1
     columns = dict(plans.columns) | {
         "staged": staged.astype(np.int32),
+        "ends": ends_of(plans)[1] @ (1, 2, 4),  # stages that hold a head
         "moves": (plans.gradient_ranks > 1).astype(np.int32),
     }
     shares = ("dp",) if plans.base.traffic.uses_servers else ()
-    first, place = replace(plans, columns=columns).distinct((*SHAPE, "zero", "staged", "moves", *shares))
+    first, place = replace(plans, columns=columns).distinct(
+        (*SHAPE, "zero", "staged", "ends", "moves", *shares)
+    )
     found = np.zeros((len(first), 3))
     for number, row in enumerate(first):
         stages = 3 if staged[row] and config.layers > 2 else 1 + int(staged[row])
-        plan = plans.plan(int(row), pp=stages, vpp=1, schedule=ONE_FORWARD_ONE_BACKWARD)
+        kind = SCHEDULES[int(plans["schedule"][row])]
+        kind = ONE_FORWARD_ONE_BACKWARD if kind.chain is Chain.LINE else kind
+        plan = plans.plan(int(row), pp=stages, vpp=1, schedule=kind)
         found[number] = [buffer_bytes(config, plan, min(stage, stages - 1)) for stage in range(3)]
     return found[place]
