@@ -152,23 +152,28 @@ def rescheduled(
 ) -> Candidate:
     """Return a candidate with the schedule that the engine finds best, those without a closed form too.
 
-    Tried are all registered ones that flush. Plans that a rule or the memory forbids (an odd pipeline
-    folded, two copies that do not fit) are left out, and of those that save memory, each with a longer
-    bubble than the one before it (Qi et al., arXiv:2405.15362), all but the first that runs.
+    Tried are all registered ones that flush and are not ranked. Plans that a rule or the memory forbids are
+    left out, and of those that save memory, each with a longer bubble than the one before it (Qi et al.,
+    arXiv:2405.15362), all after the first that fits, ranked (ZB-V) or not.
     """
     if one.result is None:
         return one
     if one.plan.axes.pp == 1:
         return _all_forward_first(one, config, objective, say, run)
     ran = [one]
+    saved = False
     for schedule in SCHEDULES.values():
-        if schedule.closed_form is not None or schedule.flows:
+        tried = schedule.closed_form is None and not schedule.flows
+        if (schedule.saves_memory and saved) or not (tried or schedule.saves_memory):
             continue
-        if schedule.saves_memory and ran[-1].plan.schedule.kind.saves_memory:
-            continue
-        say(f"the same with {schedule}")
         try:
-            plan = one.plan.with_(schedule=schedule, vpp=1)
+            plan = one.system.planned(one.plan.with_(schedule=schedule, vpp=1))
+            check(config, plan, accelerators=one.system.accelerators)
+            check_fits(config, plan, one.system.node().memory.capacity_bytes)
+            saved = saved or schedule.saves_memory
+            if not tried:
+                continue
+            say(f"the same with {schedule}")
             result = run(one.system, config, plan, one.placement)
         except HeliographError:
             continue
@@ -380,7 +385,7 @@ class BestPlan:
     """Plans that were ranked."""
 
     def handed_on(self, effort: Effort) -> tuple[Candidate, ...]:
-        """Return the plans that other systems try, too: all that came near the best, or ran with `THOROUGH`."""
+        """Return the plans that other systems try, too: those near the best, with `THOROUGH` all that ran."""
         most_s = math.inf if effort is THOROUGH else self.step_time_s * (1.0 + DOUBT)
         near = (one for one, time_s in zip(self.others, self.others_s, strict=True) if time_s <= most_s)
         return tuple(dataclasses.replace(one, result=None) for one in (self.winner, *near))

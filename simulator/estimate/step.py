@@ -7,8 +7,9 @@ and sums move. Links that axes share are the caller's to count in the pieces (`w
 References
 ----------
 Narayanan et al., arXiv:2104.04473, section 2.2: bubbles of flushed and interleaved schedules. Qi et al.,
-arXiv:2401.10241, sections 2 and 6: ZB-H1, ZB-V. DeepSeek-V3, arXiv:2412.19437, table 2: DualPipe. Baccelli et al., "Synchronization and linearity" (1992), theorem 3.28: the
-period of a cyclic schedule is its greatest cycle mean.
+arXiv:2401.10241, sections 2 and 6: ZB-H1, ZB-V. DeepSeek-V3, arXiv:2412.19437, table 2: DualPipe. Baccelli
+et al., "Synchronization and linearity" (1992), theorem 3.28: the period of a cyclic schedule is its
+greatest cycle mean.
 """
 
 from __future__ import annotations
@@ -148,7 +149,9 @@ def estimate(arrays: StepArrays) -> StepEstimate:
     work_s = (forward_s + backward_s).max(axis=1) * arrays.microbatches
     chunk = arrays.chunks
     summed = exposed_s(arrays.sum_s[:, FIRST] / chunk, backward_s[:, FIRST] / chunk, arrays.pieces)
-    room_s = arrays.stages * backward_s[:, FIRST] / chunk * (chunk - 1)
+    # Chunks of a line or a V end a pipeline apart, those of DualPipe at once.
+    apart = np.where(arrays.order == Order.BOTH_WAYS, 1, arrays.stages)
+    room_s = apart * backward_s[:, FIRST] / chunk * (chunk - 1)
     backlog_s = np.maximum(0.0, arrays.sum_s[:, FIRST] * (chunk - 1) / chunk - room_s)
     backlog_s = np.where(arrays.sums_each, 0.0, backlog_s)
     gathered = exposed_s(arrays.gather_s[:, FIRST] / chunk, forward_s[:, FIRST] / chunk, arrays.pieces)
@@ -210,7 +213,12 @@ def _pipeline_s(arrays: StepArrays, forward_s: np.ndarray, backward_s: np.ndarra
     forward_first = whole_s + hops_s + (m - 1) * np.maximum(first_s, 2 * arrays.send_s)
     weights_s = arrays.weights_s.max(axis=1)
     idle_s = whole_s - busiest_s - 2 * (arrays.whole_weights_s - weights_s)
-    split = m * busiest_s + np.maximum(idle_s, 0.0) + hops_s
+    # Fewer microbatches than stages leave fewer passes of weights for the gaps.
+    idle_s = idle_s + np.maximum(0, p - m) * weights_s
+    fill_s = (p - 1) * arrays.forward_s[:, INNER] + 1.5 * hops_s
+    drain_s = (p - 1) * arrays.inputs_s[:, INNER] + hops_s
+    idle_s = idle_s + np.where(m < p, 1, 2) * hops_s
+    split = m * busiest_s + np.maximum(idle_s, np.maximum(fill_s, drain_s))
     flushed = np.where(v > 1, interleaved, alternating)
     forms = {
         Order.FORWARD_FIRST: forward_first,
@@ -228,18 +236,19 @@ def _ahead_idle_s(arrays: StepArrays) -> np.ndarray:
 
     Notes
     -----
-    The fill is left, and n (F + B - 2 W) of table 2 of the reference where that is longer.
+    The fill is left, and n (F + B - 2 W) of table 2 of the reference where that is longer; of m microbatches
+    the weights' passes of m - 1 at most fill gaps.
     """
     n, send_s = arrays.stages - 1.0, arrays.send_s
     forward_s, inputs_s, weights_s = (
         column[:, INNER] for column in (arrays.forward_s, arrays.inputs_s, arrays.weights_s)
     )
     ways = (
-        forward_s + send_s,
-        forward_s + inputs_s - 2 * weights_s + 2 * send_s,
-        inputs_s - forward_s + 2 * send_s,
+        n * (forward_s + send_s),
+        n * (forward_s + inputs_s + 2 * send_s) - np.minimum(arrays.microbatches - 1, 2 * n) * weights_s,
+        n * (inputs_s - forward_s + 2 * send_s),
     )
-    return n * np.max(ways, axis=0)
+    return np.max(ways, axis=0)
 
 
 def _folded_idle_s(arrays: StepArrays) -> np.ndarray:

@@ -32,8 +32,8 @@ from workloads.search.plans import (
     ShapeWork,
     Work,
     chunks_of,
-    ends_of,
     endpoints_of,
+    ends_of,
     parameters,
     priced,
     stage_blocks,
@@ -598,7 +598,7 @@ class _Pricing:
                 found["bytes"][which] += (payload[:, 0] * times * least)[rows]
 
     def _twins(self) -> np.ndarray:
-        """Return the time in which two copies of the parameters exchange gradients, then parameters, [P, 3]."""
+        """Return the time in which twin stages exchange gradients, then parameters, shape [P, 3]."""
         plans, found = self.plans, np.zeros((len(self.plans), 3))
         formats = plans.base.precision
         dense, expert = parameters(self.pricer.config, plans)
@@ -606,7 +606,9 @@ class _Pricing:
             mine = np.flatnonzero((self.layout_of == number) & (self.copies > 1))
             if not len(mine):
                 continue
-            lines = self._lines(_SEND, number)
+            stages = int(plans["pp"][row])  # twins stand half the pipeline apart on average
+            far = replace(_SEND, shift=-(stages // 2)) if stages > 2 else _SEND
+            lines = self._lines(far, number)
             held: Any = RankParameters(dense=dense[mine], expert=expert[mine])  # type: ignore[arg-type]
             share = optimizer_share(plans.taken(mine).by_stage, held)
             for each in (formats.grad_bytes, formats.element_bytes):

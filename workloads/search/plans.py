@@ -454,7 +454,7 @@ def chunks_of(plans: PlanArrays) -> np.ndarray:
 
 
 def two_copies(plans: PlanArrays) -> np.ndarray:
-    """Return whether every parameter stands on two stages, each of which runs half of the microbatches, [P]."""
+    """Return whether every parameter stands on two stages, which share the microbatches, shape [P]."""
     return np.asarray(trait(plans.whole.schedule.kind, lambda one: one.two_copies))
 
 
@@ -520,7 +520,7 @@ def kept_blocks(plans: PlanArrays, blocks_P3: np.ndarray) -> np.ndarray:
     -----
     What a schedule states (`Schedule.in_flight`); interleaved ones run 2 (p - 1 - i) + (v - 1) n passes
     ahead with a first group of n (`workloads.pipeline.schedules.interleaved`), each through a chunk, here of
-    mean size. Every stage of ZB-V keeps p microbatches, and every one of DualPipe p + 1 passes through a chunk.
+    mean size. Stages of ZB-V keep p microbatches, those of DualPipe p + 1, each through one of two chunks.
     """
     plan: Any = plans.by_stage
     p, m, v = plan.axes.pp, plan.microbatches, plan.schedule.vpp

@@ -1,10 +1,16 @@
 """Arrays of plans against the functions of one plan: rules, memory, placements."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 from simulator.errors import WorkloadError
+from simulator.estimate.step import StepArrays, estimate
 from workloads.models.config import load_model
+from workloads.pipeline.pipeline import PassTimes, Pipeline, play
+from workloads.pipeline.schedule import Chain, Schedule
+from workloads.pipeline.schedules import DUALPIPE, ZB_H2, ZB_V, ZERO_BUBBLE
 from workloads.plan.parallelism import parse_plan
 from workloads.plan.plan import Plan
 from workloads.plan.rules import check
@@ -85,3 +91,47 @@ def test_nearest_axis_has_neighbours() -> None:
     for order in PLACEMENTS:
         assert sorted(endpoints_of(plan.axes, order)) == list(range(32))
     assert endpoints_of(plan.axes, PLACEMENTS[0]) == tuple(range(32))
+
+
+def equal_stages(kind: Schedule, stages: int, microbatches: int, times_s: tuple[float, ...]) -> StepArrays:
+    """Return one plan's pieces: stages alike, nothing sent or summed."""
+    forward_s, inputs_s, weights_s = (np.full((1, 3), one) for one in times_s)
+    none, nothing = np.zeros(1), np.zeros((1, 3))
+    return StepArrays(
+        order=np.array([kind.closed_form]),
+        stages=np.array([stages]),
+        microbatches=np.array([microbatches]),
+        chunks=np.array([1 if kind.chain is Chain.LINE else 2]),
+        forward_s=forward_s,
+        inputs_s=inputs_s,
+        weights_s=weights_s,
+        whole_s=np.array([stages * sum(times_s)]),
+        whole_weights_s=np.array([stages * times_s[2]]),
+        period_s=none,
+        send_s=none,
+        gather_s=nothing,
+        sum_s=nothing,
+        ends_s=nothing,
+        ends_share=nothing,
+        gathers=none,
+        sums_each=np.zeros(1, dtype=bool),
+        pieces=np.ones(1),
+        update_s=nothing,
+        reconfiguration_s=none,
+        changes_each=none,
+        changes_once=none,
+    )
+
+
+@pytest.mark.parametrize("kind", [ZERO_BUBBLE, DUALPIPE, ZB_H2, ZB_V], ids=str)
+def test_a_played_order_takes_what_its_closed_form_says(kind: Schedule) -> None:
+    """Equal stages without sends, passes within a factor of two of each other, seed 5: to 1e-9."""
+    draws = np.random.default_rng(5)
+    for stages, more in itertools.product((4, 6, 10), (0, 2, 20)):
+        microbatches = 2 * stages + more
+        for forward_s, inputs_s, weights_s in draws.uniform(0.7, 1.4, (4, 3)):
+            pipeline = Pipeline(schedule=kind, stages=stages, microbatches=microbatches)
+            times = PassTimes(forward=forward_s, inputs=inputs_s, weights=weights_s)
+            arrays = equal_stages(kind, stages, microbatches, (forward_s, inputs_s, weights_s))
+            played_s = max(one.end for one in play(pipeline, times))
+            assert estimate(arrays).pipeline_s[0] == pytest.approx(played_s, rel=1e-9)
