@@ -75,10 +75,7 @@ class Point:
 
     def to_loss(self, parameters: float, form: Form) -> Band:
         """Return the energy to the loss of exact arithmetic, over the tokens of that: joules a token."""
-        band = self.tokens[parameters, form]
-        return Band(
-            low=self.energy_j * band.low, middle=self.energy_j * band.middle, high=self.energy_j * band.high
-        )
+        return self.tokens[parameters, form].scaled(self.energy_j)
 
     def between(self, parameters: float) -> tuple[float, float]:
         """Return the ends of the bands of all forms together, joules a token."""

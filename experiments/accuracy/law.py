@@ -264,6 +264,10 @@ MLPERF = Path(__file__).parents[1] / "validation" / "reference" / "mlperf_format
 """Extra samples that number formats took in MLPerf Training."""
 CARRIED_TO: Mapping[str, float] = MappingProxyType({"8B": 8.03e9, "405B": 4.05e11})
 """Parameters of the models that the law is carried to."""
+UNTOLD = 10.0
+"""Width of a band over its middle beyond which no number is told; a choice."""
+BIT_DB = 20.0 * math.log10(2.0)
+"""Decibels of a bit."""
 _FORMAT_LENGTH = 4096
 """Length of the sum at which a format's noise is taken, that of the 8B model; a choice."""
 
@@ -326,6 +330,24 @@ class Held:
         return sum(abs(self.predicted(one) - one.nats) for one in some) / sum(one.nats for one in some)
 
     @property
+    def light_exponent(self) -> Band:
+        """Exponent of light a multiplication over width at an equal rise, over the sizes that were trained.
+
+        Notes
+        -----
+        Light a sum goes as signal over noise, that of a multiplication as one over the width besides, and
+        parameters as the width squared. At noise that any width tolerates alike it is -1 (Anderson et al.,
+        arXiv:2302.10360).
+        """
+        small, large = (one(rise.run.parameters for rise in self.rises) for one in (min, max))
+        per_db = 2.0 / (DECIBEL * math.log10(large / small))
+        middle, *draws = [
+            per_db * (law.needed_db(HELD_NATS, large) - law.needed_db(HELD_NATS, small)) - 1.0
+            for law in (self.fitted.law, *self.fitted.draws)
+        ]
+        return Band.of(middle, draws)
+
+    @property
     def largest_size(self) -> tuple[Rise, ...]:
         """Rises of the held-out size, the loudest noise apart."""
         return tuple(one for one in self.rises if one.run.width == self.width and one.run.level > self.level)
@@ -339,24 +361,31 @@ class Held:
         """Return coefficients and errors as a row."""
         strength, noise, constant, *others = self.fitted.law.coefficients
         size, data = others or (math.nan, math.nan)
-        return {
-            "products": str(self.series.products),
-            "exactly_judged": self.series.exactly_judged,
-            "form": str(self.form),
-            "strength": math.exp(strength),
-            "noise_exponent": noise,
-            "size_exponent": size,
-            "tokens_per_parameter_exponent": data,
-            "constant_rate_factor": math.exp(constant),
-            "rises_fitted": len(self.fitted_to),
-            "error_fitted": self.error(self.fitted_to),
-            "error_largest_size": self.error(self.largest_size),
-            "error_loudest_noise": self.error(self.loudest),
-        } | {
-            f"needed_db_{name}_{end}": getattr(self.fitted.needed_db(HELD_NATS, parameters), end)
-            for name, parameters in CARRIED_TO.items()
-            for end in ("low", "middle", "high")
-        }
+        return (
+            {
+                "products": str(self.series.products),
+                "exactly_judged": self.series.exactly_judged,
+                "form": str(self.form),
+                "strength": math.exp(strength),
+                "noise_exponent": noise,
+                "size_exponent": size,
+                "tokens_per_parameter_exponent": data,
+                "constant_rate_factor": math.exp(constant),
+                "rises_fitted": len(self.fitted_to),
+                "error_fitted": self.error(self.fitted_to),
+                "error_largest_size": self.error(self.largest_size),
+                "error_loudest_noise": self.error(self.loudest),
+            }
+            | {
+                f"needed_db_{name}_{end}": getattr(self.fitted.needed_db(HELD_NATS, parameters), end)
+                for name, parameters in CARRIED_TO.items()
+                for end in ("low", "middle", "high")
+            }
+            | {
+                f"light_exponent_{end}": getattr(self.light_exponent, end)
+                for end in ("low", "middle", "high")
+            }
+        )
 
 
 def held_law(runs: Sequence[Run], series: Series, form: Form) -> Held:
@@ -386,6 +415,20 @@ def held_law(runs: Sequence[Run], series: Series, form: Form) -> Held:
         width=width,
         level=loudest,
     )
+
+
+def seed_scatter(found: Iterable[Rise]) -> float:
+    """Return the standard deviation over seeds of a rise's logarithm, pooled; not a number of one seed."""
+    groups: dict[tuple[Any, ...], list[float]] = {}
+    for one in found:
+        run = one.run
+        place = (run.width, run.level, run.tokens_per_parameter, run.schedule)
+        groups.setdefault(place, []).append(math.log(one.nats))
+    several = [some for some in groups.values() if len(some) > 1]
+    if not several:
+        return math.nan
+    squares = math.fsum(float(np.var(some)) * len(some) for some in several)
+    return math.sqrt(squares / sum(len(some) - 1 for some in several))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -472,6 +515,9 @@ class LawFound(Result):
             f"{trainings} trainings of {sizes[0] / 1e6:.2g} to {sizes[-1] / 1e6:.2g} million parameters; "
             f"held out: {sizes[-1] / 1e6:.2g} million, and {loudest:g} dB."
         ]
+        scatter = seed_scatter(one for one in self.laws[0].rises if one.nats > 0.0)
+        if math.isfinite(scatter):
+            blocks.append(f"Another seed moves a rise by {scatter:.0%}, one standard deviation.")
         blocks.append(_coefficients(self.laws))
         blocks.append(_carried(self.laws))
         checks = self.checks
@@ -548,22 +594,23 @@ def _coefficients(laws: Sequence[Held]) -> ReportTable:
     return ReportTable("Laws, and their mean errors as shares of the rise", heads, rows)
 
 
-def _ends(band: Band) -> str:
-    return f"{band.middle:.0f} ({band.low:.0f} to {band.high:.0f})"
+def _ends(band: Band, digits: int = 0) -> str:
+    if band.high - band.low > UNTOLD * abs(band.middle):
+        return "not resolved"
+    return f"{band.middle:.{digits}f} ({band.low:.{digits}f} to {band.high:.{digits}f})"
 
 
 def _carried(laws: Sequence[Held]) -> ReportTable:
-    """Return the signal to noise that large models need by each law."""
-    rows = [
-        ReportRow(
-            label=f"{law.series.name}: {law.form}",
-            values=tuple(_ends(law.fitted.needed_db(HELD_NATS, one)) for one in CARRIED_TO.values()),
-            note="",
-        )
-        for law in laws
-    ]
+    """Return the signal to noise that large models need by each law, its bits, and light over width."""
+    rows = []
+    for law in laws:
+        needed = [law.fitted.needed_db(HELD_NATS, one) for one in CARRIED_TO.values()]
+        bits, light = (_ends(one, digits=1) for one in (needed[-1].scaled(1.0 / BIT_DB), law.light_exponent))
+        values = (*map(_ends, needed), bits, light)
+        rows.append(ReportRow(label=f"{law.series.name}: {law.form}", values=values, note=""))
     title = f"dB for a rise of {HELD_NATS:g} nats at {COMPUTE_OPTIMAL:g} tokens a parameter: an extrapolation"
-    return ReportTable(title, list(CARRIED_TO), rows)
+    heads = [*CARRIED_TO, f"bits, {list(CARRIED_TO)[-1]}", "light a MAC, width^"]
+    return ReportTable(title, heads, rows)
 
 
 def _formats(checks: Sequence[FormatCheck]) -> ReportTable:
@@ -660,10 +707,15 @@ def draw(found: LawFound) -> Figure:
         left.legend()
         sizes = sorted({run.parameters for run in found.runs})
         grid = np.geomspace(sizes[0], max(CARRIED_TO.values()), 40)
-        for index, one in enumerate(one for one in found.laws if one.form is Form.ADDITIVE):
+        for index, one in enumerate(one for one in found.laws if one.series == SERIES[0]):
             bands = [one.fitted.needed_db(HELD_NATS, size) for size in grid]
-            text = one.series.name
-            right.plot(grid, [band.middle for band in bands], color=PALETTE[index], linewidth=0.9, label=text)
+            right.plot(
+                grid,
+                [band.middle for band in bands],
+                color=PALETTE[index],
+                linewidth=0.9,
+                label=str(one.form),
+            )
             right.fill_between(
                 grid,
                 [band.low for band in bands],
@@ -675,8 +727,8 @@ def draw(found: LawFound) -> Figure:
         right.axvspan(sizes[0], sizes[-1], color=REFERENCE, alpha=0.2, linewidth=0.0, label="sizes trained")
         right.set(xscale="log", xlabel="parameters", ylabel="signal to noise (dB)")
         right.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0e}".replace("e+", "e")))
-        right.set_title(f"Additive term: needed for {HELD_NATS:g} nats")
-        right.set_ylim(0.0, 90.0)
+        right.set_title(f"Needed for {HELD_NATS:g} nats: the forms part")
+        right.set_ylim(0.0, 110.0)
         right.legend(fontsize="x-small")
         return figure
 

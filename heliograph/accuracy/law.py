@@ -35,7 +35,8 @@ COMPUTE_OPTIMAL = 20.0
 _DRAWS, _SEED = 400, 19
 """Draws of the bootstrap, and their seed; choices."""
 _LEAST_RISE = 0.002
-"""Rise in nats below which chance decides, four times `heliograph.accuracy.small_gpt.CHAOS_NATS`."""
+"""Rise in nats below which a logarithm says nothing. Chance is more (`chaos_nats`), but to leave out all that
+it may have made would leave out the smaller half of some, which biases the fit."""
 MOST_TIMES = 100.0
 """Tokens over those of exact arithmetic beyond which no run goes on; a choice."""
 _TRIED, _SETTLED = 60, 1e-6
@@ -496,6 +497,10 @@ class Band:
         """Return a number with the band of its draws."""
         low, high = np.quantile(np.array(list(draws)), _ENDS)
         return cls(low=float(low), middle=middle, high=float(high))
+
+    def scaled(self, factor: float) -> Band:
+        """Return it times a factor above zero."""
+        return Band(low=factor * self.low, middle=factor * self.middle, high=factor * self.high)
 
 
 @dataclass(frozen=True, kw_only=True)
