@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from heliograph.report import print_table, report_row
+from heliograph.report import ReportRow, print_table
 from heliograph.simulation import run_step, step_graph
 from heliograph.systems import System, build_system
 from simulator.engine.compiled.loop import compiled_play
@@ -128,10 +128,10 @@ def turned(model: str, text: str) -> tuple[str, ...]:
 def main() -> None:
     """Print the table."""
     compiled_play()
-    rows = [report_row(f"{model}, {text}", measured(model, text), "this machine") for model, text in PLANS]
+    rows = [ReportRow(f"{model}, {text}", measured(model, text), "this machine") for model, text in PLANS]
     heads = ["tasks", "events", "whole step", "another laser", "another bandwidth", "difference"]
     print_table(f"Steps in arrays on {SYSTEM}, and how many times as long the reference takes", heads, rows)
-    rows = [report_row(f"{model}, {text}", turned(model, text), "this machine") for model, text in TURNS]
+    rows = [ReportRow(f"{model}, {text}", turned(model, text), "this machine") for model, text in TURNS]
     heads = ["tasks", "changes", "prices and events", "difference"]
     print_table(f"Circuits that turn on {TURNING}", heads, rows)
 

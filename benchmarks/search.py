@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 from heliograph.comparison.plan_estimates import Objective, estimates, feasible
-from heliograph.report import print_table, report_row
+from heliograph.report import ReportRow, print_table
 from heliograph.simulation import run_step
 from heliograph.systems import build_system
 from simulator.errors import HeliographError
@@ -63,7 +63,7 @@ def main() -> None:
             f"{np.mean(errors):.1%}",
             f"{np.max(errors):.1%}",
         )
-        rows.append(report_row(name, values, "this machine"))
+        rows.append(ReportRow(name, values, "this machine"))
     heads = ["plans", "estimated in", "engine, per s", "ratio of rates", "mean error", "worst"]
     print_table(
         f"Plans of {config.name}, {config.layers} blocks, on {ACCELERATORS} accelerators", heads, rows

@@ -22,7 +22,7 @@ from heliograph.comparison.comparison import (
     write,
 )
 from heliograph.records import new_run_directory
-from heliograph.report import ReportTable, format_si, report_row
+from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.simulation import wear_warnings
 from heliograph.systems.registry import model_named
 from heliograph.systems.sanity_checks import limits_told, worst_limits
@@ -106,7 +106,7 @@ def plans_told(comparison: Comparison) -> list[Block]:
     if not comparison.fixed:
         ranked = sum(one.ranked for one in comparison.best.values())
         title = f"Plans: the best of {ranked:,}, each system's own; batch and sequences are the same"
-        rows = [report_row(name, (plan_words(one.winner.plan),)) for name, one in comparison.best.items()]
+        rows = [ReportRow(name, (plan_words(one.winner.plan),)) for name, one in comparison.best.items()]
         return ["", ReportTable(title, ["plan"], rows, dense=True)]
     told: list[Block] = [f"Plan of all: {plan_text(comparison.plan)}"]
     steps = {one.system.name: one.step_time_s for one in comparison.results}
@@ -114,7 +114,7 @@ def plans_told(comparison: Comparison) -> list[Block]:
     for name, one in comparison.best.items():
         share = f", {one.step_time_s / steps[name] - 1.0:+.0%}" if name in steps else ""
         shown = f"{format_si(one.step_time_s, 's')}{share}: {plan_words(one.winner.plan)}"
-        rows.append(report_row(name, (shown,)))
+        rows.append(ReportRow(name, (shown,)))
     return [*told, "", ReportTable("At its own best plan each would take", ["step"], rows, dense=True)]
 
 

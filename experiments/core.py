@@ -763,12 +763,9 @@ def light_rows(found: CoreResult) -> list[ReportRow]:
     ]
     if link.mixing > 0.0:
         told.append(("other lines, over the product", f"{db_from_ratio(link.mixing):.1f} dB"))
-    rows = [
-        ReportRow(label=name, values=(value,), note="link budget") for name, value in (*found_db, divided)
-    ]
+    rows = [ReportRow(name, (value,), "link budget") for name, value in (*found_db, divided)]
     return rows + [
-        ReportRow(label=name, values=(value,), note="link budget", section=not at)
-        for at, (name, value) in enumerate(told)
+        ReportRow(name, (value,), "link budget", section=not at) for at, (name, value) in enumerate(told)
     ]
 
 
@@ -778,58 +775,45 @@ def study_rows(found: CoreResult) -> list[ReportRow]:
     present = {stage for one in energies for stage in one.j_per_mac_by_stage}
     rows = [
         ReportRow(
-            label="energy per multiply-accumulate",
-            values=tuple(format_si(one.j_per_mac, "J") for one in energies),
-            note="derived, of the numbers below",
+            "energy per multiply-accumulate",
+            tuple(format_si(one.j_per_mac, "J") for one in energies),
+            "derived, of the numbers below",
         )
     ]
     rows += [
         ReportRow(
-            label=f"  {stage}",
-            values=tuple(format_si(one.j_per_mac_by_stage.get(stage, 0.0), "J") for one in energies),
-            note="derived",
+            f"  {stage}",
+            tuple(format_si(one.j_per_mac_by_stage.get(stage, 0.0), "J") for one in energies),
+            "derived",
         )
         for stage in (*STAGES, OTHER)
         if stage in present
     ]
     rows += [
         ReportRow(
-            label=f"{found.bench.gpu.name}, the same products",
-            values=tuple(format_si(found.gpu_j_per_mac, "J") for _ in energies),
-            note="mean of the three",
+            f"{found.bench.gpu.name}, the same products",
+            tuple(format_si(found.gpu_j_per_mac, "J") for _ in energies),
+            "mean of the three",
+        ),
+        ReportRow("time", tuple(format_si(one.time_s, "s") for one in energies), "derived", section=True),
+        ReportRow(
+            "die area of all cores and buffer",
+            tuple(format_quantity(found.bench.unit.area_m2, "m^2") for _ in energies),
+            "derived",
         ),
         ReportRow(
-            label="time",
-            values=tuple(format_si(one.time_s, "s") for one in energies),
-            note="derived",
-            section=True,
-        ),
-        ReportRow(
-            label="die area of all cores and buffer",
-            values=tuple(format_quantity(found.bench.unit.area_m2, "m^2") for _ in energies),
-            note="derived",
-        ),
-        ReportRow(
-            label=f"signal over noise, {found.curve.operands} operands",
-            values=(f"{found.present.snr_db:.1f} dB", "", ""),
-            note="derived: all three",
+            f"signal over noise, {found.curve.operands} operands",
+            (f"{found.present.snr_db:.1f} dB", "", ""),
+            "derived: all three",
         ),
     ]
     noise = found.curve.present.noise
     rows += [
-        ReportRow(
-            label=f"  {cause} alone",
-            values=(f"{-db_from_ratio(noise[cause]):.1f} dB", "", ""),
-            note="derived",
-        )
+        ReportRow(f"  {cause} alone", (f"{-db_from_ratio(noise[cause]):.1f} dB", "", ""), "derived")
         for cause in sorted(noise, key=lambda cause: -noise[cause])
     ]
     bits = found.bench.unit.core.effective_bits
-    rows.append(
-        ReportRow(
-            label="effective bits of a full-scale sample", values=(f"{bits:.2f}", "", ""), note="link budget"
-        )
-    )
+    rows.append(ReportRow("effective bits of a full-scale sample", (f"{bits:.2f}", "", ""), "link budget"))
     return rows
 
 
@@ -843,7 +827,7 @@ def precision_rows(found: CoreResult) -> list[ReportRow]:
     for one in found.table:
         values = tuple(f"{number:.1f}" for number in (one.core_db, *one.formats_db.values()))
         name = f"{one.operands}, " + ("own K" if one.length is None else f"K = {one.length:,}")
-        rows.append(ReportRow(label=name, values=values, section=last not in (None, one.operands)))
+        rows.append(ReportRow(name, values, section=last not in (None, one.operands)))
         last = one.operands
     return rows
 
@@ -856,7 +840,7 @@ def parameter_rows(found: CoreResult) -> list[ReportRow]:
             "\u2013" if end is None else format_quantity(end, one.unit) for end in (one.low, one.high)
         )
         value = one.value if isinstance(one.value, str) else format_quantity(one.value, one.unit)
-        rows.append(ReportRow(label=one.path, values=(value, *ends), note=one.status))
+        rows.append(ReportRow(one.path, (value, *ends), one.status))
     return rows
 
 

@@ -162,7 +162,7 @@ def _line(one: PartRow) -> ReportRow:
             f"{one.cores}",
             f"{one.area_m2 / SQUARE_MM:.0f}",
         )
-    return ReportRow(label=one.part, values=cells)
+    return ReportRow(one.part, cells)
 
 
 @dataclass(frozen=True, kw_only=True)

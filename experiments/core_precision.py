@@ -189,9 +189,9 @@ class PrecisionHeld(Result):
         """Return the table, and the largest difference."""
         rows = [
             ReportRow(
-                label=f"{one.machine}, {one.operands}, "
+                f"{one.machine}, {one.operands}, "
                 + ("own K" if one.length is None else f"K = {one.length:,}"),
-                values=(
+                (
                     f"{one.predicted_db:.1f}",
                     f"{one.executed_db:.1f}",
                     f"{one.difference_db:+.2f}",

@@ -408,8 +408,8 @@ def study_rows(found: CoresResult) -> list[ReportRow]:
         cap, cause = found.caps[name]
         rows.append(
             ReportRow(
-                label=name,
-                values=(
+                name,
+                (
                     f"{now.target_db:g} dB",
                     f"{cap:.1f} dB",
                     cause,
@@ -422,8 +422,8 @@ def study_rows(found: CoresResult) -> list[ReportRow]:
     for place, price in enumerate(shown_gpus(found)):
         rows.append(
             ReportRow(
-                label=price.name,
-                values=(
+                price.name,
+                (
                     f"{price.snr_db:.1f} dB",
                     f"{price.snr_db:.1f} dB",
                     "format",

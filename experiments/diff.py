@@ -154,9 +154,7 @@ class Differences(Result):
                 "Inputs that differ",
                 heads,
                 [
-                    ReportRow(
-                        label=one.name, values=(_told(one.name, one.first), _told(one.name, one.second))
-                    )
+                    ReportRow(one.name, (_told(one.name, one.first), _told(one.name, one.second)))
                     for one in inputs
                 ],
             )
@@ -167,8 +165,7 @@ class Differences(Result):
             return [*blocks, "No output differs: these inputs move nothing that the runs tell."]
         lines = [
             ReportRow(
-                label=one.name,
-                values=(_told(one.name, one.first), _told(one.name, one.second), _percent(one.relative)),
+                one.name, (_told(one.name, one.first), _told(one.name, one.second), _percent(one.relative))
             )
             for one in outputs[:MOST_SHOWN]
         ]

@@ -255,8 +255,8 @@ class Ranking(Result):
         bare = next(one for one in self.rescues if one.rescue == "none")
         rows = [
             ReportRow(
-                label=one.rescue,
-                values=(
+                one.rescue,
+                (
                     f"{one.captured_db:.1f}",
                     f"{one.executed_db['outliers']:.1f}",
                     f"{one.executed_db['gaussian']:.1f}",

@@ -22,7 +22,7 @@ from heliograph.comparison.plan_search import (
     rescheduled,
     run_candidate,
 )
-from heliograph.report import ReportRow, ReportTable, format_si, report_row
+from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.systems import SYSTEMS, System
 from heliograph.systems.fabrics import CIRCUITS, check_fabric
 from heliograph.systems.registry import model_named
@@ -270,14 +270,14 @@ def next_rows(found: Search) -> list[ReportRow]:
     if pair is None:
         return []
     time_s = pair[0].value(Objective.TIME)
-    rows = [report_row("next plan", (_short(pair[1]),), pair[1].topology)]
+    rows = [ReportRow("next plan", (_short(pair[1]),), pair[1].topology)]
     rows += [
-        report_row(part, (_signed(change_s, "s"),), f"{change_s / time_s:+.1%}")
+        ReportRow(part, (_signed(change_s, "s"),), f"{change_s / time_s:+.1%}")
         for part, change_s in next_by_part(found).items()
         if abs(change_s) >= LEAST_TOLD * time_s
     ]
     held = [sum(one.result.memory_bytes.values()) for one in pair if one.result is not None]
-    return [*rows, report_row("memory", (_signed(held[1] - held[0], "B"),), "fullest")]
+    return [*rows, ReportRow("memory", (_signed(held[1] - held[0], "B"),), "fullest")]
 
 
 def _signed(change: float, unit: str) -> str:
@@ -346,26 +346,26 @@ def winner_rows(found: Search) -> list[ReportRow]:
     time_s = winner.value(Objective.TIME)
     error = winner.estimate[Objective.TIME] / time_s - 1.0
     return [
-        report_row("plan", (plan_text(winner.plan),), f"least {found.objective}"),
-        report_row("placement", (winner.placement,), "nearest first"),
-        report_row("topology", (topology_text(winner),), "laid out for this plan"),
-        report_row("schedule", (str(winner.plan.schedule.kind),), "of the pipeline"),
-        report_row("circuits", (str(winner.mode or "do not move"),), "the best"),
-        report_row("step time", (_told(winner, Objective.TIME),), "simulated", section=True),
-        report_row("  estimate", (f"{100 * error:+.1f} %",), "of that"),
-        report_row("energy of a step", (_told(winner, Objective.ENERGY),), "simulated"),
-        report_row("cost of a step", (_told(winner, Objective.COST),), "assumed"),
-        report_row("bound", (format_si(bound.step_time_s, "s"),), bound.what, section=True),
-        report_row("  compute, any plan", (format_si(bound.compute_s, "s"),), "at the peak"),
-        report_row("  memory, this plan", (format_si(bound.memory_s, "s"),), "the optimizer"),
-        report_row("  port, this plan", (format_si(bound.port_s, "s"),), "line rate"),
-        report_row("most time", (binding(winner),), "as it ran"),
-        report_row(
+        ReportRow("plan", (plan_text(winner.plan),), f"least {found.objective}"),
+        ReportRow("placement", (winner.placement,), "nearest first"),
+        ReportRow("topology", (topology_text(winner),), "laid out for this plan"),
+        ReportRow("schedule", (str(winner.plan.schedule.kind),), "of the pipeline"),
+        ReportRow("circuits", (str(winner.mode or "do not move"),), "the best"),
+        ReportRow("step time", (_told(winner, Objective.TIME),), "simulated", section=True),
+        ReportRow("  estimate", (f"{100 * error:+.1f} %",), "of that"),
+        ReportRow("energy of a step", (_told(winner, Objective.ENERGY),), "simulated"),
+        ReportRow("cost of a step", (_told(winner, Objective.COST),), "assumed"),
+        ReportRow("bound", (format_si(bound.step_time_s, "s"),), bound.what, section=True),
+        ReportRow("  compute, any plan", (format_si(bound.compute_s, "s"),), "at the peak"),
+        ReportRow("  memory, this plan", (format_si(bound.memory_s, "s"),), "the optimizer"),
+        ReportRow("  port, this plan", (format_si(bound.port_s, "s"),), "line rate"),
+        ReportRow("most time", (binding(winner),), "as it ran"),
+        ReportRow(
             "run again",
             ("too long for it" if found.checked is None else f"{found.checked - 1.0:+.1e}",),
             "reference engine",
         ),
-        report_row("step over bound", (f"{time_s / bound.step_time_s:.2f}",), "ratio"),
+        ReportRow("step over bound", (f"{time_s / bound.step_time_s:.2f}",), "ratio"),
     ]
 
 
@@ -376,7 +376,7 @@ def fabric_rows(found: Search) -> dict[str, list[ReportRow]]:
         shown = _told(one, found.objective) if one.result else "not run"
         note = one.placement if one.result else one.refusal
         label = _short(one)
-        tables.setdefault(one.topology, []).append(report_row(label, (shown,), note))
+        tables.setdefault(one.topology, []).append(ReportRow(label, (shown,), note))
     return tables
 
 

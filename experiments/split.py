@@ -472,8 +472,8 @@ class Splits(Result):
         used = [way for way in ways if any(counted[way] > SLACK for counted in shares.values())]
         rows = [
             ReportRow(
-                label=kind if phase is Phase.FORWARD else f"  {phase}",
-                values=tuple(f"{counted[way] / math.fsum(counted.values()):.0%}" for way in used),
+                kind if phase is Phase.FORWARD else f"  {phase}",
+                tuple(f"{counted[way] / math.fsum(counted.values()):.0%}" for way in used),
             )
             for kind, phase in itertools.product(_SHOWN, Phase)
             if (counted := shares.get((kind, phase)))
@@ -545,8 +545,8 @@ class Splits(Result):
             return []
         rows = [
             ReportRow(
-                label=str(one["split"]),
-                values=(
+                str(one["split"]),
+                (
                     f"{one['predicted_nats']:.4f}",
                     f"{one['by_own_noise_nats']:.4f}",
                     f"{one['executed_nats']:.4f} \u00b1 {one['standard_error_nats']:.4f}",

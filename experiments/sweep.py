@@ -65,9 +65,9 @@ class Swept(Result):
             shown = {name: name for name in _numbers(rows) if name not in axes}
         lines = [
             ReportRow(
-                label=", ".join(_told(name, row[name]) for name in axes),
-                values=tuple("" if row.get("error") else _told(name, row.get(name)) for name in shown),
-                note=row.get("error") or "",
+                ", ".join(_told(name, row[name]) for name in axes),
+                tuple("" if row.get("error") else _told(name, row.get(name)) for name in shown),
+                row.get("error") or "",
             )
             for row in rows[:MOST_LINES]
         ]
@@ -117,8 +117,8 @@ class BestFound(Swept):
         rows, names, columns = self.front.rows(), list(self.grid.axes), list(self.front.columns)
         lines = [
             ReportRow(
-                label=", ".join(_told(name, row[name]) for name in names),
-                values=tuple(_told(name, row[name]) for name in columns),
+                ", ".join(_told(name, row[name]) for name in names),
+                tuple(_told(name, row[name]) for name in columns),
             )
             for row in rows[:MOST_LINES]
         ]
@@ -145,8 +145,8 @@ class States(Result):
         """Return a line for each sweep."""
         lines = [
             ReportRow(
-                label=one.name,
-                values=(
+                one.name,
+                (
                     f"{one.points:,}",
                     *(f"{one.counts.get(status, 0):,}" for status in Status),
                     f"{one.left:,}",

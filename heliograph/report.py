@@ -10,7 +10,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TextIO
 
 from rich import box
@@ -67,7 +67,7 @@ SMALL_AREA_M2 = 1e-8
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ReportRow:
     """One line of the table."""
 
@@ -77,13 +77,8 @@ class ReportRow:
     """One text per system."""
     note: str = ""
     """Where the number comes from."""
-    section: bool = False
+    section: bool = field(default=False, kw_only=True)
     """Whether a rule stands above the line."""
-
-
-def report_row(label: str, values: tuple[str, ...], note: str = "", *, section: bool = False) -> ReportRow:
-    """Return a line of the table."""
-    return ReportRow(label=label, values=values, note=note, section=section)
 
 
 def prefix_of(value: float) -> tuple[str, float]:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from heliograph.parameters import CHOICE, SET
-from heliograph.report import ReportRow, ReportTable, format_si, prefix_of, report_row
+from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
 from simulator.results.metrics import BUBBLE, DARK, EXPOSED, HOST
 from simulator.results.trace import ISSUE, LOADING_BOUND, MEMORY_BOUND, OTHER_WORK, PRODUCTS
 from simulator.tables import Status
@@ -256,9 +256,9 @@ def deciding_table(title: str, records: Sequence[Record], refused: Mapping[str, 
     rows = []
     for index, record in enumerate(records):
         cells = [format_si(column[index] / scale) for column, scale in zip(columns, scales, strict=True)]
-        rows.append(report_row(record["system"], (*cells, f"{record['snr_db']:.1f}", binding(record))))
+        rows.append(ReportRow(record["system"], (*cells, f"{record['snr_db']:.1f}", binding(record))))
     none = ("\u2013",) * len(heads)
-    rows += [report_row(name, none) for name in refused]
+    rows += [ReportRow(name, none) for name in refused]
     return ReportTable(title, heads, rows, dense=True)
 
 
@@ -304,7 +304,7 @@ def _block(
     rows = []
     for index, (label, note, cell) in enumerate(lines):
         values = tuple(cell(record) for record in records)
-        rows.append(ReportRow(label=label, values=values, note=note, section=index == 0))
+        rows.append(ReportRow(label, values, note, section=index == 0))
     return rows
 
 
@@ -313,14 +313,14 @@ def _energy(records: Sequence[Record], rest_note: str) -> list[ReportRow]:
     weight = {name: max(one.get(name, 0.0) for one in parts) for part in parts for name in part}
     shown = sorted(weight, key=lambda name: -weight[name])[:COMPONENTS_SHOWN]
     total = tuple(format_si(record["energy_per_token_j"], "J/token") for record in records)
-    rows = [ReportRow(label="energy per token", values=total, note="derived", section=True)]
+    rows = [ReportRow("energy per token", total, "derived", section=True)]
     for name in shown:
         values = tuple(format_si(one.get(name, 0.0), "J") for one in parts)
-        rows.append(ReportRow(label=f"  {name}", values=values, note=""))
+        rows.append(ReportRow(f"  {name}", values, ""))
     rest = tuple(
         format_si(sum(joules for name, joules in one.items() if name not in shown), "J") for one in parts
     )
-    rows.append(ReportRow(label="  all other parts", values=rest, note=rest_note))
+    rows.append(ReportRow("  all other parts", rest, rest_note))
     return rows
 
 
@@ -357,9 +357,9 @@ def _inputs(records: Sequence[Record]) -> list[ReportRow]:
     counted = [name for name in names if any(record["inputs_by_status"].get(name) for record in records)]
     return [
         ReportRow(
-            label=f"inputs {name}",
-            values=tuple(str(record["inputs_by_status"].get(name, 0)) for record in records),
-            note="see show" if index == 0 else "",
+            f"inputs {name}",
+            tuple(str(record["inputs_by_status"].get(name, 0)) for record in records),
+            "see show" if index == 0 else "",
             section=index == 0,
         )
         for index, name in enumerate(counted)

@@ -296,8 +296,8 @@ class CapturedTable(Result):
             groups[one.model, one.kind].append(one)
         rows = [
             ReportRow(
-                label=f"{model}, {kind}",
-                values=(
+                f"{model}, {kind}",
+                (
                     str(max(one.k for one in found)),
                     *(f"{max(getattr(one, x).outlier_size for one in found):.1f}" for x in ("a", "b")),
                     *(f"{max(getattr(one, x).crest for one in found):.1f}" for x in ("a", "b")),

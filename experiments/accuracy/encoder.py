@@ -65,11 +65,11 @@ class JudgedEncoder(Result):
 
     def report(self) -> list[Block]:
         """Return a line for each system."""
-        rows = [ReportRow(label="exact", values=("1", f"{self.exact:.0%}"))]
+        rows = [ReportRow("exact", ("1", f"{self.exact:.0%}"))]
         rows += [
             ReportRow(
-                label=f"{one.system}: {one.core}",
-                values=(f"{_mean(one.cosines):.3f}", f"{_mean(one.found):.0%}{_spread(one.found)}"),
+                f"{one.system}: {one.core}",
+                (f"{_mean(one.cosines):.3f}", f"{_mean(one.found):.0%}{_spread(one.found)}"),
             )
             for one in self.judged
         ]

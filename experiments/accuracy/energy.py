@@ -115,9 +115,9 @@ class EnergyToLoss(Result):
         for name, parameters in self.sizes.items():
             rows = [
                 ReportRow(
-                    label=system,
-                    values=(*(self._told(system, parameters, form) for form in Form),),
-                    note=self._verdict(system, parameters),
+                    system,
+                    (*(self._told(system, parameters, form) for form in Form),),
+                    self._verdict(system, parameters),
                 )
                 for system in self.systems
             ]

@@ -398,8 +398,8 @@ def report(front: Front) -> list[Block]:
     """Return the table, and what could not be built."""
     rows = [
         ReportRow(
-            label=one.knob if math.isnan(one.value) else f"{one.knob} {one.value:g}",
-            values=(
+            one.knob if math.isnan(one.value) else f"{one.knob} {one.value:g}",
+            (
                 format_si(one.energy_j, "J") if math.isfinite(one.energy_j) else _NO_ENGINE,
                 format_si(one.time_s, "s") if math.isfinite(one.time_s) else _NO_ENGINE,
                 f"{one.snr_db:.1f} dB" if math.isfinite(one.snr_db) else "",

@@ -590,7 +590,7 @@ def _coefficients(laws: Sequence[Held]) -> ReportTable:
         size, data = (f"{one:+.2f}" for one in others) if others else ("", "")
         errors = (law.error(law.fitted_to), law.error(law.largest_size), law.error(law.loudest))
         values = (f"{noise:.2f}", size, data, *map(_share, errors))
-        rows.append(ReportRow(label=f"{law.series.name}: {law.form}", values=values, note=""))
+        rows.append(ReportRow(f"{law.series.name}: {law.form}", values, ""))
     return ReportTable("Laws, and their mean errors as shares of the rise", heads, rows)
 
 
@@ -607,7 +607,7 @@ def _carried(laws: Sequence[Held]) -> ReportTable:
         needed = [law.fitted.needed_db(HELD_NATS, one) for one in CARRIED_TO.values()]
         bits, light = (_ends(one, digits=1) for one in (needed[-1].scaled(1.0 / BIT_DB), law.light_exponent))
         values = (*map(_ends, needed), bits, light)
-        rows.append(ReportRow(label=f"{law.series.name}: {law.form}", values=values, note=""))
+        rows.append(ReportRow(f"{law.series.name}: {law.form}", values, ""))
     title = f"dB for a rise of {HELD_NATS:g} nats at {COMPUTE_OPTIMAL:g} tokens a parameter: an extrapolation"
     heads = [*CARRIED_TO, f"bits, {list(CARRIED_TO)[-1]}", "light a MAC, width^"]
     return ReportTable(title, heads, rows)
@@ -624,9 +624,7 @@ def _formats(checks: Sequence[FormatCheck]) -> ReportTable:
             cells.append(
                 f"{_percent(band.low)} to {_percent(band.high)}{'' if one.contains(form) else ': missed'}"
             )
-        rows.append(
-            ReportRow(label=f"{one.model} {one.format}", values=tuple(cells), note=f"{one.snr_db:.1f} dB")
-        )
+        rows.append(ReportRow(f"{one.model} {one.format}", tuple(cells), f"{one.snr_db:.1f} dB"))
     return ReportTable("Extra samples of MLPerf's formats", ["measured", *map(str, forms)], rows)
 
 
@@ -649,9 +647,9 @@ def _kinds(runs: Sequence[Run]) -> list[Block]:
             nats = [one.nats for one in some if one.run.tokens == most]
             rows.append(
                 ReportRow(
-                    label=f"{_kind_named(kind, level, passes)} on {where}, width {width}",
-                    values=(f"{np.mean(nats):+.3f}", ", ".join(f"{one:+.3f}" for one in nats)),
-                    note="",
+                    f"{_kind_named(kind, level, passes)} on {where}, width {width}",
+                    (f"{np.mean(nats):+.3f}", ", ".join(f"{one:+.3f}" for one in nats)),
+                    "",
                 )
             )
     title = "Rise by other kinds of error, nats per byte"

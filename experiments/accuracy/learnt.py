@@ -73,9 +73,9 @@ class Learnt(Result):
             title="Loss on held-out files, nats per byte",
             heads=("loss",),
             rows=[
-                ReportRow(label="table of byte pairs", values=(f"{self.pairs:.3f}",)),
-                ReportRow(label="table of byte triples", values=(f"{self.triples:.3f}",)),
-                ReportRow(label="the model", values=(f"{self.loss:.3f}",)),
+                ReportRow("table of byte pairs", (f"{self.pairs:.3f}",)),
+                ReportRow("table of byte triples", (f"{self.triples:.3f}",)),
+                ReportRow("the model", (f"{self.loss:.3f}",)),
             ],
         )
         operands = ReportTable(
@@ -83,8 +83,8 @@ class Learnt(Result):
             heads=("K", "kurtosis", "loudest/median", "outliers"),
             rows=[
                 ReportRow(
-                    label=f"{one.layer} {one.product}",
-                    values=(
+                    f"{one.layer} {one.product}",
+                    (
                         str(one.channels),
                         f"{one.kurtosis:.1f}",
                         f"{one.loudest:.1f}",

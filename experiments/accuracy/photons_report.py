@@ -61,13 +61,13 @@ def _accuracy_table(title: str, points: Sequence[Point]) -> ReportTable:
     curves = _curves(points)
     grid = [point.photons_per_mac for point in next(iter(curves.values()))]
     rows = [
-        ReportRow(label=f"{photons:g}", values=tuple(_percent(curve[i]) for curve in curves.values()))
+        ReportRow(f"{photons:g}", tuple(_percent(curve[i]) for curve in curves.values()))
         for i, photons in enumerate(grid)
     ]
     rows.append(
         ReportRow(
-            label=f"photons for {TARGET:.0%}",
-            values=tuple(_photons(photons_at(TARGET, curve), curve) for curve in curves.values()),
+            f"photons for {TARGET:.0%}",
+            tuple(_photons(photons_at(TARGET, curve), curve) for curve in curves.values()),
             section=True,
         )
     )
@@ -77,13 +77,10 @@ def _accuracy_table(title: str, points: Sequence[Point]) -> ReportTable:
 def _length_table(result: PhotonResult) -> list[Block]:
     needed = result.needed()
     lengths = [
-        ReportRow(label="exact accuracy", values=tuple(f"{result.law_digital[n]:.1%}" for n in needed)),
+        ReportRow("exact accuracy", tuple(f"{result.law_digital[n]:.1%}" for n in needed)),
+        ReportRow("photons per multiplication", tuple(_photons(found) for found in needed.values())),
         ReportRow(
-            label="photons per multiplication", values=tuple(_photons(found) for found in needed.values())
-        ),
-        ReportRow(
-            label="photons per dot product",
-            values=tuple(_photons(found * length) for length, found in needed.items()),
+            "photons per dot product", tuple(_photons(found * length) for length, found in needed.items())
         ),
     ]
     table = ReportTable(

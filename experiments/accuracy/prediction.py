@@ -886,9 +886,9 @@ class Training:
         noisy = tuple(difference_text(one.differences, floor) for one in known)
         exact = tuple(difference_text(one.exact_differences, floor) for one in known)
         rows = [
-            ReportRow(label="loss with its own noise", values=noisy),
-            ReportRow(label="  read out exactly", values=exact),
-            ReportRow(label="steps to loss, relative", values=tuple(told(one) for one in found.values())),
+            ReportRow("loss with its own noise", noisy),
+            ReportRow("  read out exactly", exact),
+            ReportRow("steps to loss, relative", tuple(told(one) for one in found.values())),
         ]
         title = f"Training, mode {self.mode}, minus exact training of the same seeds"
         chance = f"Noise of nothing moves the loss of a seed by up to {floor:.2g} nats/byte."

@@ -113,11 +113,11 @@ def _lines(found: Prediction) -> list[ReportRow]:
         c = statistics.fmean(found.coefficients(name))
         cells = tuple(_level(execution.product_nsr(name)) for execution in found.executions)
         text = f"{name}, {c:.3g} nats per NSR"
-        lines.append(ReportRow(label=text, values=cells, note="SNR", section=index == 0))
+        lines.append(ReportRow(text, cells, "SNR", section=index == 0))
 
     def line(label: str, cell: Callable[[Execution], str], note: str, *, section: bool = False) -> None:
         cells = tuple(cell(execution) for execution in found.executions)
-        lines.append(ReportRow(label=label, values=cells, note=note, section=section))
+        lines.append(ReportRow(label, cells, note, section=section))
 
     line(
         "rise by variance, predicted",

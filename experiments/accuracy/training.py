@@ -228,7 +228,7 @@ def report(found: Variants) -> list[Block]:
                 difference_text(one.exact_differences, found.floor),
                 told(steps[label]),
             )
-        rows.append(ReportRow(label=label, values=cells))
+        rows.append(ReportRow(label, cells))
     count = len(found.accuracies[EXACT].final)
     title = f"Training through {found.system}, {count} seeds, nats/byte"
     heads = ("final loss", "minus exact", "read out exactly", "steps to loss")

@@ -351,14 +351,12 @@ def line_rows(bill: Bill, what: str) -> list[ReportRow]:
         each = span.value / line.count if line.count else 0.0
         cells = (f"{line.count:,}", format_si(each, unit), *_cells(span, unit), f"{share[line.item]:.1%}")
         per_accelerator = format_si(span.value / bill.accelerators, unit)
-        rows.append(
-            ReportRow(label=line.item, values=(*cells, per_accelerator), note=line.status(names) or "exact")
-        )
+        rows.append(ReportRow(line.item, (*cells, per_accelerator), line.status(names) or "exact"))
     total = bill.total(what)
     one = _over(total, bill.accelerators)
     sums = ("", "", *_cells(total, unit), "100.0%", format_si(one.value, unit))
-    rows.append(ReportRow(label="all", values=sums, section=True))
-    rows.append(ReportRow(label="per accelerator", values=("", "", *_cells(one, unit), "", "")))
+    rows.append(ReportRow("all", sums, section=True))
+    rows.append(ReportRow("per accelerator", ("", "", *_cells(one, unit), "", "")))
     return rows
 
 
@@ -368,7 +366,7 @@ def compared_rows(bills: Sequence[Bill]) -> list[ReportRow]:
     for bill in bills:
         power_w, price_usd = (_over(bill.total(what), bill.accelerators) for what in UNITS)
         cells = (*_cells(power_w, "W"), *_cells(price_usd, "USD"))
-        rows.append(ReportRow(label=bill.name, values=cells, note=_greatest(bill)))
+        rows.append(ReportRow(bill.name, cells, _greatest(bill)))
     return rows
 
 

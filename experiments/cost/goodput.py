@@ -250,8 +250,8 @@ def point_rows(study: Goodput, fabric: str) -> list[ReportRow]:
     """Return a row for each size of job on a fabric."""
     return [
         ReportRow(
-            label=f"{point.accelerators:,}",
-            values=(
+            f"{point.accelerators:,}",
+            (
                 f"{point.mtbf_s / SECONDS_PER_HOUR:,.1f} h",
                 format_si(point.interval_s, "s"),
                 f"{point.effective:.1%}",

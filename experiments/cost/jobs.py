@@ -253,7 +253,7 @@ def job_rows(study: SharedRuns) -> list[ReportRow]:
         ("slow-down", [f"{run.slowdown:.3f}x" for run in runs]),
         ("circuit changes", [str(run.trace.reconfigurations) for run in runs]),
     )
-    return [ReportRow(label=label, values=tuple(values)) for label, values in lines]
+    return [ReportRow(label, tuple(values)) for label, values in lines]
 
 
 @dataclass(frozen=True, kw_only=True)

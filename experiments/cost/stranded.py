@@ -209,10 +209,7 @@ def stranded_rows(found: Mapping[str, float]) -> list[ReportRow]:
     """Return the lines of the report: waste, and how many times that of the best ring."""
     best = min(found.values())
     return [
-        ReportRow(
-            label=name,
-            values=(f"{100 * share:.3f} %", f"{share / best:.1f}" if best > 0.0 else "-"),
-        )
+        ReportRow(name, (f"{100 * share:.3f} %", f"{share / best:.1f}" if best > 0.0 else "-"))
         for name, share in found.items()
     ]
 

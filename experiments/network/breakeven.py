@@ -15,7 +15,7 @@ import numpy as np
 from experiments.hardware import Hardware
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
-from heliograph.report import ReportRow, ReportTable, format_si, report_row
+from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.simulation import run_at_target
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, signed_ticks, styled
 from heliograph.systems import System
@@ -365,22 +365,22 @@ def table_rows(swept: Lines) -> list[ReportRow]:
 
     lines, reconfiguration_s = swept.lines, swept.reconfiguration_s
     rows = [
-        report_row("packet switches", tuple(format_si(one.packet_s, "s") for one in lines), "simulated"),
-        report_row("circuits never move", tuple(format_si(one.static_s, "s") for one in lines), "simulated"),
+        ReportRow("packet switches", tuple(format_si(one.packet_s, "s") for one in lines), "simulated"),
+        ReportRow("circuits never move", tuple(format_si(one.static_s, "s") for one in lines), "simulated"),
     ]
     for place in (0, -1):
         shown = tuple(format_si(float(one.moving_s[place]), "s") for one in lines)
         rows.append(
-            report_row(
+            ReportRow(
                 f"circuits move in {format_si(float(reconfiguration_s[place]), 's')}", shown, "simulated"
             )
         )
     packet = tuple(even(one.breakeven_s(reconfiguration_s, one.packet_s)) for one in lines)
     static = tuple(even(one.breakeven_s(reconfiguration_s, one.static_s)) for one in lines)
-    rows.append(report_row("as fast as packets up to", packet, "break-even", section=True))
-    rows.append(report_row("as fast as circuits at rest up to", static, "break-even"))
+    rows.append(ReportRow("as fast as packets up to", packet, "break-even", section=True))
+    rows.append(ReportRow("as fast as circuits at rest up to", static, "break-even"))
     for name, seconds in sorted(swept.switches.items(), key=lambda item: item[1]):
-        rows.append(report_row(f"  {name}", tuple(format_si(seconds, "s") for _ in lines), "technology"))
+        rows.append(ReportRow(f"  {name}", tuple(format_si(seconds, "s") for _ in lines), "technology"))
     return rows
 
 

@@ -246,8 +246,8 @@ def report(study: DemandSchedules) -> list[Block]:
     plant, best = study.plant, study.best
     rows = [
         ReportRow(
-            label=one.policy,
-            values=(
+            one.policy,
+            (
                 str(one.configurations),
                 format_si(one.makespan_s, "s"),
                 f"{100 * one.duty:.1f} %",

@@ -267,8 +267,8 @@ def collective_report(study: CollectivePlans) -> list[Block]:
     plant = study.plant
     rows = [
         ReportRow(
-            label=one.algorithm,
-            values=(
+            one.algorithm,
+            (
                 str(len(one.steps)),
                 str(one.changes),
                 format_si(one.together_s, "s"),
@@ -276,7 +276,7 @@ def collective_report(study: CollectivePlans) -> list[Block]:
                 f"{100 * (1.0 - one.plan.makespan_s / one.together_s):.1f} %",
                 f"{one.plan.over_bound:.3f}",
             ),
-            note="no plan is faster" if one.plan.is_optimal else "best found",
+            "no plan is faster" if one.plan.is_optimal else "best found",
         )
         for one in study.found
     ]

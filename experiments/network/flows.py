@@ -310,7 +310,7 @@ class FlowResult(Result):
             ("mean completion", format_si(record["mean_completion_s"], "s"), "from its earliest start"),
             ("busiest link", f"{100 * record['busiest_share']:.1f} %", f"link {link}{where}"),
         ]
-        rows = [ReportRow(label=label, values=(value,), note=note) for label, value, note in lines]
+        rows = [ReportRow(label, (value,), note) for label, value, note in lines]
         title = f"{self.name} on {self.fabric.name}, {self.fabric.endpoints} accelerators"
         return [ReportTable(title, ("",), rows)]
 

@@ -14,7 +14,7 @@ import numpy as np
 from experiments.hardware import SYSTEM, Hardware, Workload, one_step
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study, file_name
-from heliograph.report import ReportTable, format_si, report_row
+from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.simulation import StepResult
 from heliograph.style import PALETTE, label, new_figure, styled
 from simulator.collectives.traffic import play
@@ -375,13 +375,13 @@ class StepLoads(Result):
         """Return the table of the busiest and the median link."""
         record = self.loads.record()
         rows = [
-            report_row("step", (format_si(record["makespan_s"], "s"),), "simulated"),
-            report_row("links that carry bytes", (f"{record['links_used']:,}",), "of the fabric"),
-            report_row("busiest link", (f"{100 * record['busiest_link']:.1f} %",), "mean over the step"),
-            report_row("median link", (f"{100 * record['median_link']:.1f} %",), "mean over the step"),
-            report_row("bytes inside nodes", (format_si(record["inside_bytes"], "B"),), "on the wire"),
-            report_row("bytes between nodes", (format_si(record["outside_bytes"], "B"),), "on the wire"),
-            report_row("dark", (f"{100 * record['dark_share']:.3f} %",), "of endpoints' time"),
+            ReportRow("step", (format_si(record["makespan_s"], "s"),), "simulated"),
+            ReportRow("links that carry bytes", (f"{record['links_used']:,}",), "of the fabric"),
+            ReportRow("busiest link", (f"{100 * record['busiest_link']:.1f} %",), "mean over the step"),
+            ReportRow("median link", (f"{100 * record['median_link']:.1f} %",), "mean over the step"),
+            ReportRow("bytes inside nodes", (format_si(record["inside_bytes"], "B"),), "on the wire"),
+            ReportRow("bytes between nodes", (format_si(record["outside_bytes"], "B"),), "on the wire"),
+            ReportRow("dark", (f"{100 * record['dark_share']:.3f} %",), "of endpoints' time"),
         ]
         return [ReportTable(self.title, [self.result.system.name], rows)]
 

@@ -282,8 +282,8 @@ def _dark_s(plan: PhasePlan) -> float:
 
 def _row(label: str, plan: PhasePlan, reconfiguration_s: float) -> ReportRow:
     return ReportRow(
-        label=label,
-        values=(
+        label,
+        (
             format_si(reconfiguration_s, "s"),
             str(sum(plan.moves) + sum(plan.turns)),
             format_si(_dark_s(plan), "s"),

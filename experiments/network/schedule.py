@@ -283,25 +283,23 @@ def timeline_rows(timeline: Timeline) -> list[ReportRow]:
 
     note = "of the engine" if timeline.unit else "in the passes' unit"
     late = [
-        ReportRow(label="step, steady state", values=(time(timeline.step_time),), note=note),
-        ReportRow(label="  bubble", values=(f"{100 * timeline.steady_bubble_share:.1f} %",), note="of that"),
+        ReportRow("step, steady state", (time(timeline.step_time),), note),
+        ReportRow("  bubble", (f"{100 * timeline.steady_bubble_share:.1f} %",), "of that"),
     ]
     return [
-        ReportRow(label="stages", values=(str(timeline.stages),)),
-        ReportRow(label="chunks a stage", values=(str(timeline.chunks),)),
-        ReportRow(label="microbatches a step", values=(str(timeline.microbatches),)),
-        ReportRow(label="first to last pass", values=(time(timeline.length),), note=note, section=True),
-        ReportRow(label="  bubble", values=(f"{100 * timeline.bubble_share:.1f} %",), note="of that"),
+        ReportRow("stages", (str(timeline.stages),)),
+        ReportRow("chunks a stage", (str(timeline.chunks),)),
+        ReportRow("microbatches a step", (str(timeline.microbatches),)),
+        ReportRow("first to last pass", (time(timeline.length),), note, section=True),
+        ReportRow("  bubble", (f"{100 * timeline.bubble_share:.1f} %",), "of that"),
         *(late if timeline.steps > 1 else ()),
         ReportRow(
-            label="activation peak, microbatches",
-            values=(per_stage(timeline.peak_microbatches),),
-            note="by stage",
+            "activation peak, microbatches",
+            (per_stage(timeline.peak_microbatches),),
+            "by stage",
             section=True,
         ),
-        ReportRow(
-            label="versions of the weights", values=(per_stage(timeline.weight_versions),), note="by stage"
-        ),
+        ReportRow("versions of the weights", (per_stage(timeline.weight_versions),), "by stage"),
     ]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from experiments.hardware import SYSTEM, Hardware
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
-from heliograph.report import ReportTable, format_si, report_row
+from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.simulation import run_at_target
 from heliograph.style import PALETTE, REFERENCE, new_figure, styled
 from heliograph.systems import System
@@ -105,7 +105,7 @@ class SpreadSteps(Result):
     def report(self) -> list[Block]:
         """Return the table, and the verdict as a range."""
         lines = [
-            report_row(
+            ReportRow(
                 row["spreading"],
                 (
                     format_si(row["step_time_s"], "s"),

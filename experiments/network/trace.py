@@ -132,7 +132,7 @@ def rows_of(record: dict[str, Any]) -> list[ReportRow]:
         for kind, moved in record["network_bytes"].items()
     ]
     rows.append(("energy, without recorded compute", format_si(record["energy_j"], "J"), "derived"))
-    return [ReportRow(label=label, values=(value,), note=note) for label, value, note in rows]
+    return [ReportRow(label, (value,), note) for label, value, note in rows]
 
 
 @dataclass(frozen=True, kw_only=True)

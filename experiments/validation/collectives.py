@@ -202,10 +202,7 @@ def sizes_text(outcomes: Iterable[Outcome]) -> str:
     cells: dict[str, dict[str, str]] = {}
     for one in size_errors(outcomes):
         cells.setdefault(one.series, {})[one.sizes] = f"{one.median:.0%} {one.p90:.0%}"
-    rows = [
-        ReportRow(label=series, values=tuple(row.get(name, "-") for name in RANGES))
-        for series, row in cells.items()
-    ]
+    rows = [ReportRow(series, tuple(row.get(name, "-") for name in RANGES)) for series, row in cells.items()]
     title = "By size of the message: median error and ninth decile"
     return table_text(title, RANGES, rows, width=130)
 

@@ -299,11 +299,11 @@ def report(validation: Validation) -> str:
     columns = ("rows", "mean", "median", "p90", "max", "bias", "constant", "skipped")
     skipped = Counter(one.source for one in validation.skipped)
     rows = [
-        ReportRow(label=_shortened(source), values=(*_cells(found), str(skipped[source] or "")))
+        ReportRow(_shortened(source), (*_cells(found), str(skipped[source] or "")))
         for source, found in validation.by_source().items()
     ]
     overall = (*_cells(validation.overall()), str(len(validation.skipped) or ""))
-    rows.append(ReportRow(label="all", values=overall, section=True))
+    rows.append(ReportRow("all", overall, section=True))
     title = f"Predicted against published: {validation.kind} (relative error of each row)"
     parts = [table_text(title, columns, rows, width=_TABLE_WIDTH), *_misses(validation)]
     kind = KINDS.get(validation.kind)

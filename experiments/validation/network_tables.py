@@ -112,7 +112,7 @@ def differences_text() -> str:
     rows, before = [], ""
     for one in differences():
         label = one.change if one.claim == before else f"{one.claim} ({one.published}): {one.change}"
-        rows.append(ReportRow(label=label if one.claim != before else f"    {label}", values=(one.text,)))
+        rows.append(ReportRow(label if one.claim != before else f"    {label}", (one.text,)))
         before = one.claim
     title = "What explains the difference: our bills with one assumption changed at a time"
     return table_text(title, ("ours",), rows, width=140)
@@ -284,7 +284,7 @@ def slices_text() -> str:
         cells = found.setdefault(one["chips"], [])
         cells += [f"{one['with_circuits']:.1%}", f"{one['without_circuits']:.1%}"]
     columns = tuple(f"{up:.1%} {how}" for up in AVAILABILITIES for how in ("OCS", "fixed"))
-    rows = [ReportRow(label=f"{chips} chips", values=tuple(cells)) for chips, cells in found.items()]
+    rows = [ReportRow(f"{chips} chips", tuple(cells)) for chips, cells in found.items()]
     title = "Goodput of TPU v4's slices by hosts' availability: circuits (OCS), fixed slices"
     return table_text(title, columns, rows, width=120)
 
@@ -334,10 +334,7 @@ def claims_record() -> list[dict[str, Any]]:
 def claims_text() -> str:
     """Return the same as a table, and below it what is assumed and why ours differs."""
     rows = [
-        ReportRow(
-            label=one.id,
-            values=(_short(one.measured), _short(one.predicted), f"{one.relative_error or 0.0:+.0%}"),
-        )
+        ReportRow(one.id, (_short(one.measured), _short(one.predicted), f"{one.relative_error or 0.0:+.0%}"))
         for one in _claims()
     ]
     title = "Cost, power and failures: published, and from our bills of materials"
@@ -396,14 +393,14 @@ def collectives_text() -> str:
     """Return the same as a table."""
     rows = [
         ReportRow(
-            label=one["series"],
-            values=(
+            one["series"],
+            (
                 str(one["rows"]),
                 f"{one['measured_gb_per_s']:.1f}",
                 f"{one['predicted_gb_per_s']:.1f}",
                 f"{one['mean_abs_error']:.1%}",
             ),
-            note=one["source"],
+            one["source"],
         )
         for one in collectives_record()
     ]

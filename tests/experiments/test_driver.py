@@ -265,8 +265,8 @@ def test_tables_keep_numbers_and_words_whole_at_any_width(columns):
 
 def test_several_systems_stand_in_blocks_where_they_do_not_fit():
     rows = [
-        ReportRow(label="step time", values=("1,281,198 mJ/token",) * 4, note="simulated"),
-        ReportRow(label="plan", values=("tp=8,pp=4,global_batch=1,024,seed=3",) * 4, note=""),
+        ReportRow("step time", ("1,281,198 mJ/token",) * 4, "simulated"),
+        ReportRow("plan", ("tp=8,pp=4,global_batch=1,024,seed=3",) * 4, ""),
     ]
     heads = ("gpu_packet", "gpu_ocs", "photonic_packet:mzi_mesh", "photonic_ocs@rails")
     text = table_text("Title", heads, rows, width=80)

@@ -43,8 +43,8 @@ def test_a_prefixed_number_lies_between_one_and_a_thousand(value):
 
 def rows(note="published"):
     return [
-        ReportRow(label="Step time", values=("22.8 s", "22.3 s", "23.3 s", "22.5 s"), note=note),
-        ReportRow(label="  exposed communication", values=("1.00 s",) * 4, note="derived", section=True),
+        ReportRow("Step time", ("22.8 s", "22.3 s", "23.3 s", "22.5 s"), note),
+        ReportRow("  exposed communication", ("1.00 s",) * 4, "derived", section=True),
     ]
 
 
@@ -59,10 +59,10 @@ def test_a_narrow_table_breaks_neither_title_nor_names():
     title = (
         "llama-3-8b on 64 accelerators, tp=2,pp=1,dp=32,micro_batch=1,global_batch=32,sequence_length=8192"
     )
-    one = [ReportRow(label="step time", values=("1 s",))]
+    one = [ReportRow("step time", ("1 s",))]
     assert title in table_text(title, ("photonic_packet",), one).splitlines()
     heads = [f"photonic_packet:{core}@dragonfly_plus" for core in ("pcm_crossbar", "mzi_mesh", "homodyne")]
-    text = table_text("t", heads, [ReportRow(label="step time", values=("1 s",) * 3)])
+    text = table_text("t", heads, [ReportRow("step time", ("1 s",) * 3)])
     for words in (["photonic_packet"] * 3, [":pcm_crossbar", ":mzi_mesh", ":homodyne"]):
         assert words in [line.split() for line in text.splitlines()]
     assert heads[0] in table_text("t", heads[:1], one)
@@ -101,11 +101,11 @@ def test_a_stream_without_these_letters_gets_question_marks():
     "name", ["[bold]x[/bold]", "[/nothing]", "\x1b[31mred\x1b[0m", "\x1b]0;t\x07x", "a\nb\rc"]
 )
 def test_markup_and_escapes_in_names_are_shown_as_text(name):
-    text = table_text(name, (name,), [ReportRow(label=name, values=(name,), note=name)])
+    text = table_text(name, (name,), [ReportRow(name, (name,), name)])
     assert "\x1b" not in text
     assert plain_text(name) in text
 
 
 def test_a_row_of_another_length_is_a_mistake_of_the_program():
     with pytest.raises(ValueError, match="2 values for 4 systems"):
-        table_text("t", SYSTEMS, [ReportRow(label="x", values=("1", "2"))])
+        table_text("t", SYSTEMS, [ReportRow("x", ("1", "2"))])

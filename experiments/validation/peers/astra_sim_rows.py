@@ -156,7 +156,7 @@ def runs_text(outcomes: Iterable[Outcome]) -> str:
         ratios = [one["simulated_s"] / one["wires_s"] for one in runs]
         early = sum(one["simulator_beats_ports"] for one in runs)
         cells = (f"{len(runs)}", f"{min(ratios):.3f}", f"{max(ratios):.3f}", f"{early}")
-        rows.append(ReportRow(label=name, values=cells))
+        rows.append(ReportRow(name, cells))
     if not rows:
         return ""
     title = "ASTRA-sim's times over what the same wires allow, and how many are sooner than ports can carry"

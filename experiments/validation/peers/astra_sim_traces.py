@@ -484,8 +484,8 @@ def traces_text() -> str:
     columns = ("simulated_s", "groups_beside_each_other_s", "and_sums_at_once_s", "shared_wires_s")
     rows = [
         ReportRow(
-            label="{trace} {topology} {gigabytes_per_s:g} GB/s / {splits}".format_map(one),
-            values=tuple(f"{one[name] * MS_PER_S:.2f}" for name in columns),
+            "{trace} {topology} {gigabytes_per_s:g} GB/s / {splits}".format_map(one),
+            tuple(f"{one[name] * MS_PER_S:.2f}" for name in columns),
         )
         for one in traces_record()
     ]

@@ -114,8 +114,8 @@ def corrections_text() -> str:
     columns = [f"{what} {bits}b" for bits in BITS for what in ("power", "energy", "latency")]
     rows = [
         ReportRow(
-            label=pair[0].correction,
-            values=tuple(_signed(value) for one in pair for value in (one.power, one.energy, one.time)),
+            pair[0].correction,
+            tuple(_signed(value) for one in pair for value in (one.power, one.energy, one.time)),
             section=pair[0].correction == TOGETHER,
         )
         for pair in zip(*by_bits, strict=True)
@@ -211,8 +211,8 @@ def _table(effects: Sequence[BaselineEffect]) -> str:
     columns = ["area", *(f"{what} {bits}b" for bits in BITS for what in ("energy", "latency"))]
     rows = [
         ReportRow(
-            label=pair[0].correction,
-            values=(
+            pair[0].correction,
+            (
                 f"{pair[0].area_m2 * _MM2_PER_M2:.2f} mm2",
                 *(text for one in pair for text in _baseline_figures(one)),
             ),
