@@ -6,7 +6,6 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from experiments.hardware import Replaced, changes
 from experiments.options import option
-from experiments.study import Block, Progress, Result, Row, Study, file_name
+from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.accuracy.precision import ROWS, PrecisionRow, model_products, precision_table
 from heliograph.parameters import Parameter, parameters_of
 from heliograph.report import ReportRow, ReportTable, format_quantity, format_si, prefix_of
@@ -917,6 +916,8 @@ _ANSWERS = tuple(item.name for item in dataclasses.fields(Answers))
 class OneCore(Study):
     """Energy and precision of one photonic core, by where they go."""
 
+    directory = "core_{name}"
+
     name: str = option(..., "core by name (heliograph list cores)", positional=True)
     tokens: int = option(TOKENS, "vectors that pass a layer: reuse of a weight", metavar="N")
     operands: OperandKind = option(
@@ -924,10 +925,6 @@ class OneCore(Study):
     )
     replaced: Replaced = field(default_factory=Replaced)
     settings: tuple[str, ...] = changes()
-
-    def default_out(self) -> Path:
-        """Return a directory of the core's name."""
-        return Path("results") / f"core_{file_name(self.name)}"
 
     def run(self, progress: Progress) -> CoreResult:
         """Return energy, precision and sensitivities of the core."""

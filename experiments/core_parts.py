@@ -13,13 +13,12 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from electronic.formats import format_named
 from experiments.hardware import Replaced, changes
 from experiments.options import option
-from experiments.study import Block, Progress, Result, Row, Study, file_name
+from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.report import ReportRow, ReportTable
 from heliograph.style import PALETTE, REFERENCE, new_figure, styled
 from heliograph.systems import build_system
@@ -169,6 +168,8 @@ def _line(one: PartRow) -> ReportRow:
 class RankParts(Study):
     """Ranking of the parts that may stand in a place of a core, by energy at equal precision."""
 
+    directory = "parts_{core}"
+
     core: str = option(DEFAULT_CORE, "core by name (heliograph list cores)", positional=True)
     places: tuple[str, ...] = option(
         ("modulator", "feed", "crossing", SIZE),
@@ -180,10 +181,6 @@ class RankParts(Study):
     operands: OperandKind = option(OperandKind.GAUSSIAN, "operands of the products")
     replaced: Replaced = field(default_factory=Replaced)
     settings: tuple[str, ...] = changes()
-
-    def default_out(self) -> Path:
-        """Return a directory of the core's name."""
-        return Path("results") / f"parts_{file_name(self.core)}"
 
     def run(self, progress: Progress) -> PartRanking:
         """Return the ranking."""

@@ -6,7 +6,6 @@ import functools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -238,13 +237,11 @@ class PrecisionHeld(Result):
 class PredictedPrecision(Study):
     """Predicted signal over noise of products, held to execution."""
 
+    directory = "precision"
+
     machines: str = option("", "cores and number formats, separated by commas; default: all", metavar="NAMES")
     draws: int = option(6, "draws of operands with outliers and of gradients, at least", metavar="N")
     layers: int = option(2, "layers of each captured model, 0 for none", metavar="N")
-
-    def default_out(self) -> Path:
-        """Return the usual directory."""
-        return Path("results") / "precision"
 
     def run(self, progress: Progress) -> PrecisionHeld:
         """Return every machine on every kind of operands and length, and on captured products."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -583,14 +582,12 @@ class CoresCompared(Result):
 class AllCores(Study):
     """All photonic cores by size, reuse and precision."""
 
+    directory = "cores"
+
     precision: str = option("10:36", "signal over noise of the map, dB", metavar="LOW:HIGH")
     operands: OperandKind = option(PLAIN_OPERANDS, "statistics of the operands on which it is told")
     reuse: str = option("1:1048576", "vectors that pass a load", metavar="LOW:HIGH")
     replaced: Replaced = field(default_factory=Replaced)
-
-    def default_out(self) -> Path:
-        """Return the usual directory."""
-        return Path("results") / "cores"
 
     def run(self, progress: Progress) -> CoresCompared:
         """Return all cores over size, reuse and target precision."""

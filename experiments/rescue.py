@@ -11,7 +11,6 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +18,7 @@ import numpy as np
 from electronic.formats import format_named
 from experiments.core import bench
 from experiments.options import option
-from experiments.study import Block, Progress, Result, Row, Study, file_name
+from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.accuracy.precision import ModelProduct, products_of
 from heliograph.report import ReportRow, ReportTable
 from heliograph.simulation import step_graph
@@ -325,6 +324,8 @@ class Ranking(Result):
 class RankRescues(Study):
     """Ranking of what rescues the precision of a core."""
 
+    directory = "rescue_{core}"
+
     core: str = option("crossbar", "core by name (heliograph list cores)")
     model: str = option("llama-3-8b", "model whose products set lengths and weights")
     source: str = option("minilm-l6", "model whose captured operands are used: minilm-l6 or small-gpt")
@@ -332,10 +333,6 @@ class RankRescues(Study):
     target: str = option("fp8", "signal over noise that lasers are sized for: a number format, or decibels")
     seed: int = option(0, "seed of the operands")
     quick: bool = option(False, "try the single rescues and the best known combination only")
-
-    def default_out(self) -> Path:
-        """Return a directory of the core's name."""
-        return Path("results") / f"rescue_{file_name(self.core)}"
 
     def run(self, progress: Progress) -> Ranking:
         """Return the ranking."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from experiments.options import options_of
 from heliograph import __version__
@@ -117,6 +117,9 @@ class Result(Protocol):
 class Study(Protocol):
     """A frozen dataclass of options that can be run."""
 
+    directory: ClassVar[str] = ""
+    """Directory below ``results`` where files go if nobody says, options in braces; empty for none."""
+
     def run(self, progress: Progress) -> Result:
         """Return what is found.
 
@@ -129,7 +132,10 @@ class Study(Protocol):
 
     def default_out(self) -> Path | None:
         """Return where files go if nobody says; None writes none."""
-        return None
+        if not self.directory:
+            return None
+        given = {name: file_name(str(value)) for name, value in options_of(self).items()}
+        return Path("results") / self.directory.format(**given)
 
 
 def draw(result: Result, path: Path) -> list[Path]:

@@ -11,7 +11,6 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -559,6 +558,8 @@ def _range(points: list[FrontPoint]) -> str:
 class KnobFront(Study):
     """Loss against energy per token over the knobs of a core."""
 
+    directory = "accuracy_front"
+
     system: str = option("photonic_packet:crossbar", SYSTEM)
     workload: str = option("llama-3.1-405b", "model whose step is priced")
     accelerators: int = option(DEFAULT_ACCELERATORS, "how many", metavar="N")
@@ -568,10 +569,6 @@ class KnobFront(Study):
     training: bool = option(True, "train the tiny GPT on the outermost settings too")
     quick: bool = option(False, "outermost settings alone, shorter training, fewer draws and seeds")
     hardware: Hardware = field(default_factory=Hardware)
-
-    def default_out(self) -> Path:
-        """Return the usual directory."""
-        return Path("results") / "accuracy_front"
 
     def run(self, progress: Progress) -> Front:
         """Return every setting with its price and its loss."""

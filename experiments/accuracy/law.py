@@ -735,16 +735,14 @@ def draw(found: LawFound) -> Figure:
 class FitLaw(Study):
     """Law of loss over size, tokens and noise, fitted on a table of trainings."""
 
+    directory = "accuracy_law"
+
     runs: Path | None = option(None, "table of trainings; the one that ships", metavar="FILE")
     train: bool = option(False, "train what FILE lacks of the sweep first, and add it there")
     widths: tuple[int, ...] = option(WIDTHS, "widths of models to train", commas=True)
     levels: tuple[float, ...] = option(LEVELS_DB, "signal to noise of white noise, dB", commas=True)
     ratios: tuple[float, ...] = option(RATIOS, "tokens a parameter", commas=True)
     seeds: int = option(2, "trainings of each kind")
-
-    def default_out(self) -> Path:
-        """Return the usual directory."""
-        return Path("results") / "accuracy_law"
 
     def run(self, progress: Progress) -> LawFound:
         """Return the law, after the trainings that are asked for."""

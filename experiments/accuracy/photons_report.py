@@ -6,7 +6,6 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.accuracy.photons import (
@@ -260,6 +259,8 @@ class PhotonAccuracy(Result):
 class ByPhotons(Study):
     """Accuracy by photons per multiplication."""
 
+    directory = "photons"
+
     model: tuple[Model, ...] = option(
         (), "perceptron or vision transformer; may be given twice; default both", metavar="mlp|vit"
     )
@@ -268,10 +269,6 @@ class ByPhotons(Study):
     )
     quick: bool = option(False, "fewer images, seeds and vector lengths")
     seed: int = option(0, "first seed of the networks")
-
-    def default_out(self) -> Path:
-        """Return the usual directory."""
-        return Path("results") / "photons"
 
     def run(self, progress: Progress) -> PhotonAccuracy:
         """Return all curves."""

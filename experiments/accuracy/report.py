@@ -7,7 +7,6 @@ import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.accuracy.prediction import (
@@ -304,6 +303,8 @@ class Predicted(Result):
 class Predict(Study):
     """Loss that a core's noise costs, predicted and executed."""
 
+    directory = "accuracy"
+
     system: tuple[str, ...] = option(
         ("photonic_packet:crossbar",),
         "systems by name (photonic_packet:ring_bank), or TOML files, separated by commas",
@@ -333,10 +334,6 @@ class Predict(Study):
     seed: int = option(0, "first seed")
     quick: bool = option(False, "shorter training, fewer draws and seeds")
     hardware: Hardware = field(default_factory=Hardware)
-
-    def default_out(self) -> Path:
-        """Return the usual directory."""
-        return Path("results") / "accuracy"
 
     def run(self, progress: Progress) -> Predicted:
         """Return the prediction, its execution, and training in the mode that is asked for."""

@@ -7,7 +7,6 @@ import math
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.accuracy.prediction import told
@@ -283,6 +282,8 @@ def draw(found: Variants) -> Figure:
 class TrainVariants(Study):
     """Fragile products in training through a core, and their rescues."""
 
+    directory = "accuracy_training"
+
     system: str = option("photonic_packet:crossbar", SYSTEM)
     model: str = option("tiny", "small, deep, tiny, narrow or wide")
     steps: int | None = option(None, "updates of every training run", metavar="N")
@@ -291,10 +292,6 @@ class TrainVariants(Study):
     residues: bool = option(False, "residue numbers on a crossbar too (products two to five times as slow)")
     quick: bool = option(False, "fewer steps, and no rescues")
     hardware: Hardware = field(default_factory=Hardware)
-
-    def default_out(self) -> Path:
-        """Return the usual directory."""
-        return Path("results") / "accuracy_training"
 
     def run(self, progress: Progress) -> Variants:
         """Return what training with each variant came to."""

@@ -12,7 +12,6 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -318,13 +317,11 @@ def draw(found: NoiseByWidth) -> Figure:
 class ByWidth(Study):
     """Noise that a transformer tolerates, by its width."""
 
+    directory = "accuracy_width"
+
     steps: int | None = option(None, "updates of the clean training", metavar="N")
     seeds: int | None = option(None, "models of each width", metavar="K")
     quick: bool = option(False, "shorter training, fewer draws and seeds")
-
-    def default_out(self) -> Path:
-        """Return the usual directory."""
-        return Path("results") / "accuracy_width"
 
     def run(self, progress: Progress) -> NoiseByWidth:
         """Return tolerated noise of models of several widths."""

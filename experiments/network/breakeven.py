@@ -6,7 +6,6 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -388,16 +387,14 @@ def table_rows(swept: Lines) -> list[ReportRow]:
 class Breakeven(Study):
     """Up to which reconfiguration time circuits that move within a step pay."""
 
+    directory = "breakeven"
+
     system: str = option("photonic_ocs", "system with optical circuits")
     model: tuple[str, ...] = option(("llama-3-70b",), "model by name; may be repeated", metavar="NAME")
     plan: tuple[str, ...] = option((), "plan of every model; may be repeated, a line each", metavar="PLAN")
     accelerators: int = option(256, "how many", metavar="N")
     points: int = option(POINTS, "times from 1 ns to 100 ms", metavar="P")
     hardware: Hardware = field(default_factory=Hardware)
-
-    def default_out(self) -> Path:
-        """Return the usual directory."""
-        return Path("results") / "breakeven"
 
     def systems(self) -> tuple[System, System]:
         """Return the system with circuits, and the same accelerators on packet switches."""

@@ -319,6 +319,8 @@ class FlowResult(Result):
 class FlowsOnFabric(Study):
     """Flows or a traffic matrix on any fabric."""
 
+    directory = "flows"
+
     file: Path = option(
         ..., "CSV: source,destination,bytes[,start_s][,after], or a square matrix of bytes", positional=True
     )
@@ -330,10 +332,6 @@ class FlowsOnFabric(Study):
     def __post_init__(self) -> None:
         check_range(self, "intervals", low=1)
         check_whole(self, "intervals")
-
-    def default_out(self) -> Path:
-        """Return the usual directory."""
-        return Path("results") / "flows"
 
     def run(self, progress: Progress) -> FlowResult:
         """Return the times of all flows, and the loads of links."""

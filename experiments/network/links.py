@@ -6,14 +6,13 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from experiments.hardware import SYSTEM, Hardware, Workload, one_step
 from experiments.options import option
-from experiments.study import Block, Progress, Result, Row, Study, file_name
+from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.simulation import StepResult
 from heliograph.style import PALETTE, label, new_figure, styled
@@ -411,15 +410,13 @@ class StepLoads(Result):
 class Links(Study):
     """Load of every link over a step."""
 
+    directory = "links_{system}"
+
     system: str = option(..., SYSTEM, positional=True)
     workload: Workload = field(default_factory=Workload)
     accelerators: int | None = option(None, "default: what the plan uses", metavar="N")
     bins: int = option(BINS, "intervals of time", metavar="T")
     hardware: Hardware = field(default_factory=Hardware)
-
-    def default_out(self) -> Path:
-        """Return a directory of the system's name."""
-        return Path("results") / f"links_{file_name(self.system)}"
 
     def run(self, progress: Progress) -> StepLoads:
         """Return the loads of the step."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from experiments.hardware import Hardware, Workload, one_step
 from experiments.options import option
-from experiments.study import Block, Progress, Result, Row, Study, file_name
+from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
 from heliograph.simulation import StepResult
 from heliograph.style import PALETTE, REFERENCE, WIDTH_IN, label, new_figure, styled
@@ -473,6 +472,8 @@ DEFAULT_SYSTEM = "gpu_packet"
 class PipelineSchedule(Study):
     """Time line of a pipeline schedule, or of a model's step."""
 
+    directory = "schedule_{name}"
+
     name: str = option(
         ..., "schedule (1f1b, gpipe, interleaved, zb_v, ...), or with --plan a model", positional=True
     )
@@ -486,10 +487,6 @@ class PipelineSchedule(Study):
     system: str | None = option(None, f"what runs that step; default {DEFAULT_SYSTEM}")
     accelerators: int | None = option(None, "default: what the plan uses", metavar="N")
     hardware: Hardware = field(default_factory=Hardware)
-
-    def default_out(self) -> Path:
-        """Return a directory of the schedule's name."""
-        return Path("results") / f"schedule_{file_name(self.name)}"
 
     def run(self, progress: Progress) -> Timeline:
         """Return the time line."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -151,6 +150,8 @@ class SpreadSteps(Result):
 class BySpreading(Study):
     """Step time by the spreading of packets, beside optical circuits."""
 
+    directory = "spreading"
+
     system: str = option("gpu_packet", SYSTEM)
     circuits: str = option("gpu_ocs", "the same accelerators on optical circuits")
     model: str = option("llama-3.1-405b", "model by name, or a config.json")
@@ -167,10 +168,6 @@ class BySpreading(Study):
                 msg = f"queue_pairs ({pairs}) must be whole numbers from 1, such as 1,4,16"
                 raise ParameterError(msg)
         check_whole(self, "seeds")
-
-    def default_out(self) -> Path:
-        """Return the usual directory."""
-        return Path("results") / "spreading"
 
     def run(self, progress: Progress) -> SpreadSteps:
         """Return step times of every spreading, and on circuits."""
