@@ -30,7 +30,7 @@ from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.accuracy.precision import PLAIN_OPERANDS
 from heliograph.report import ReportRow, ReportTable, prefix_of
-from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
+from heliograph.style import PALETTE, REFERENCE, label, new_figure, plain_ticks, styled
 from optical.cores import CORES, load_core
 from simulator.amounts import Reals
 from simulator.operands.statistics import OperandKind
@@ -131,7 +131,7 @@ def _size_curve(axes: Axes, found: CoresResult, name: str, place: int, colour: s
 
 def _size_axes(axes: Axes, variants: Sequence[Variant]) -> None:
     """Name the axes of a core's panel; sizes that do not work are marked at its top."""
-    from matplotlib.ticker import FuncFormatter, NullLocator  # noqa: PLC0415 - only to draw
+    from matplotlib.ticker import NullLocator  # noqa: PLC0415 - only to draw
 
     for outcome, mark in _FAILURES.items():
         dead = [one.side for one in variants if one.outcome is outcome]
@@ -143,7 +143,7 @@ def _size_axes(axes: Axes, variants: Sequence[Variant]) -> None:
     axes.set_xlim(sides[0] / 1.3, sides[-1] * 1.3)
     axes.set_xticks(sides[::2], [str(side) for side in sides[::2]])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
+    plain_ticks(axes.yaxis, "{:,.12g}".format)
     axes.set_xlabel(" = ".join(variants[0].sides), labelpad=1.0)
     axes.set_title(f"{label(variants[0].core)}, {variants[0].target_db:g} dB", loc="left", fontsize=8.5)
     axes.grid(visible=True)
@@ -218,8 +218,6 @@ def energy_by_reuse(found: CoresResult) -> Figure:
     found : CoresResult
         What was found.
     """
-    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - only to draw
-
     with styled():
         figure = new_figure(4.4)
         axes = figure.add_subplot()
@@ -250,7 +248,7 @@ def energy_by_reuse(found: CoresResult) -> Figure:
         axes.set_ylim(*SHOWN_PJ)
         axes.set_xlim(found.reuse[0] * 0.9, found.reuse[-1] * 1.1)
         for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
+            plain_ticks(axis, "{:,.12g}".format)
         axes.set_title(
             f"As large as today; signal over noise on {found.operands} operands", loc="left", fontsize=9.0
         )

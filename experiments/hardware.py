@@ -10,7 +10,7 @@ from heliograph.simulation import StepResult, run_at_target
 from heliograph.systems import System, build_system
 from heliograph.systems.names import DEFAULT_CORE
 from heliograph.systems.registry import model_named
-from heliograph.workload import plan_for, ranks_of
+from heliograph.workload import plan_on, ranks_of
 from simulator.penalties import Penalties
 
 DEFAULT_ACCELERATORS = 1024
@@ -127,6 +127,4 @@ def one_step(system: str, workload: Workload, hardware: Hardware, *, accelerator
     config = model_named(workload.model)
     usual = ranks_of(workload.plan) or DEFAULT_ACCELERATORS
     built = hardware.system(system, accelerators=accelerators, usual_accelerators=usual)
-    memory_bytes = built.node().memory.capacity_bytes
-    plan = plan_for(config, workload.plan, accelerators=built.accelerators, memory_bytes=memory_bytes)
-    return run_at_target(built, config, plan)
+    return run_at_target(built, config, plan_on(built, config, workload.plan))

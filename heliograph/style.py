@@ -6,7 +6,7 @@ import math
 import tempfile
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from heliograph.records import write_atomically
 
 if TYPE_CHECKING:
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 WIDTH_IN = 7.0
@@ -141,6 +142,15 @@ def signed_ticks(least: float, most: float, linear: float) -> list[float]:
         steps += [one for one in (most, least) if one]
         return sorted({float(f"{one:.2g}") for one in steps})
     return sorted(set(steps))
+
+
+def plain_ticks(axis: Axis, text: Callable[[float], str] = "{:g}".format, *, minor: bool = True) -> None:
+    """Label an axis with plain numbers in place of powers; without `minor` its small ticks have no label."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter  # noqa: PLC0415 - takes its time
+
+    axis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
+    if not minor:
+        axis.set_minor_formatter(NullFormatter())
 
 
 @contextmanager

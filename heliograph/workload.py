@@ -93,8 +93,7 @@ def plan(
         if system is None:
             msg = "a plan needs text such as 'tp=8,dp=8,global_batch=64', or a system to be chosen for"
             raise ParameterError(msg)
-        memory_bytes = system.node().memory.capacity_bytes
-        return plan_for(config, "", accelerators=system.accelerators, memory_bytes=memory_bytes)
+        return plan_on(system, config)
     found = _read(source, config)
     check(config, found, accelerators=accelerators if system is None else system.accelerators)
     if system is not None:
@@ -120,6 +119,12 @@ def _parsed(source: str | Mapping[str, Any], base: Plan | None = None) -> Plan:
         if key.strip() == "schedule":
             know_schedule(value.strip())
     return parse_plan(source, base=base)
+
+
+def plan_on(system: System, config: TransformerConfig, text: str = "") -> Plan:
+    """Return the plan that a text names, or the default one of a system; see `plan_for`."""
+    memory_bytes = system.node().memory.capacity_bytes
+    return plan_for(config, text, accelerators=system.accelerators, memory_bytes=memory_bytes)
 
 
 def plan_for(config: TransformerConfig, text: str, *, accelerators: int, memory_bytes: float) -> Plan:

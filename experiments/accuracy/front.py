@@ -30,10 +30,10 @@ from heliograph.accuracy.small_gpt import (
 from heliograph.records import TrainingCache, plain
 from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.simulation import run_step
-from heliograph.style import PALETTE, REFERENCE, new_figure, styled
+from heliograph.style import PALETTE, REFERENCE, new_figure, plain_ticks, styled
 from heliograph.systems import System, build_system
 from heliograph.systems.registry import model_named
-from heliograph.workload import plan_for
+from heliograph.workload import plan_on
 from optical.devices import Converter
 from simulator.errors import LinkError, ParameterError
 from simulator.parameter_tree import get_at
@@ -305,8 +305,7 @@ def accuracy_front(
         )
     losses = _Losses(executed=executed, trained=trained)
     config, present = model_named(workload), built[0][1]
-    memory_bytes = present.node().memory.capacity_bytes
-    plan = plan_for(config, "", accelerators=present.accelerators, memory_bytes=memory_bytes)
+    plan = plan_on(present, config)
     points = []
     for index, (one, system) in enumerate(built):
         points.append(losses.point(one, run_step(system, config, plan).record()))
@@ -438,8 +437,6 @@ def draw(front: Front) -> Figure:
     front : Front
         What to draw.
     """
-    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - only to draw
-
     rows = 1 + any(math.isfinite(one.trained) for one in front.points)
     with styled():
         figure = new_figure(1.6 + 2.6 * rows)
@@ -447,7 +444,7 @@ def draw(front: Front) -> Figure:
         for column, x_name in enumerate(("energy_j", "time_s")):
             _draw_panel(panels[0, column], front, x_name, "rise")
             panels[0, column].set_yscale("log")
-            panels[0, column].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            plain_ticks(panels[0, column].yaxis)
             if rows > 1:
                 _draw_panel(panels[1, column], front, x_name, "trained")
                 panels[1, column].axhspan(
@@ -460,7 +457,7 @@ def draw(front: Front) -> Figure:
                 )
                 panels[1, column].plot([], [], "o", **_hollow(REFERENCE), label="not told from chance")
                 panels[1, column].set_yscale("symlog", linthresh=max(2.0 * front.floor, LEAST_TRAINED))
-                panels[1, column].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+                plain_ticks(panels[1, column].yaxis)
             _tick(panels[-1, column], [getattr(one, x_name) for one in (*front.points, *front.marks)])
         panels[-1, 0].set_xlabel(f"energy per token, {front.workload} (J)")
         panels[-1, 1].set_xlabel("step time (s)")
@@ -535,16 +532,13 @@ def _hollow(colour: str) -> dict[str, Any]:
 
 def _tick(axes: Axes, values: list[float]) -> None:
     """Put ticks at leading digits of the powers of ten where values are, few enough to be read."""
-    from matplotlib.ticker import FuncFormatter, NullFormatter  # noqa: PLC0415 - only to draw
-
     shown = [value for value in values if math.isfinite(value)]
     low, high = min(shown) / 1.2, max(shown) * 1.2
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     wide = high / low > _WIDE
     ticks = [lead * 10.0**power for power in powers for lead in ((1, 2, 5) if wide else (1, 1.5, 2, 3, 5, 7))]
     axes.set_xticks([tick for tick in ticks if low <= tick <= high])
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    plain_ticks(axes.xaxis, minor=False)
     axes.set_xlim(low, high)
 
 

@@ -24,7 +24,7 @@ from experiments.accuracy.photons import (
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.report import ReportRow, ReportTable, format_si
-from heliograph.style import PALETTE, REFERENCE, new_figure, styled
+from heliograph.style import PALETTE, REFERENCE, new_figure, plain_ticks, styled
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -166,8 +166,6 @@ def _draw_curves(
     axes: Axes, curves: dict[str, list[Point]], *, per_dot_product: bool, offset: int = 0
 ) -> None:
     """Draw curves with bands of one standard deviation over seeds."""
-    from matplotlib.ticker import FuncFormatter, NullFormatter  # noqa: PLC0415 - only to draw
-
     axes.axhline(_FULL_PERCENT * CHANCE, color=PALETTE[7], linewidth=0.8, linestyle=":")
     for index, (name, points) in enumerate(curves.items()):
         shown = [point for point in points if math.isfinite(point.mean)]
@@ -182,8 +180,7 @@ def _draw_curves(
             x, mean, "-", marker=_MARKERS[index % len(_MARKERS)], markersize=3.5, color=colour, label=name
         )
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    plain_ticks(axes.xaxis, minor=False)
     axes.set_ylim(0.0, 1.04 * _FULL_PERCENT)
     axes.set_ylabel("accuracy, %")
     axes.grid(visible=True)

@@ -31,7 +31,7 @@ from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.accuracy.small_gpt import system_arithmetic
 from heliograph.report import ReportRow, ReportTable
-from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
+from heliograph.style import PALETTE, REFERENCE, label, new_figure, plain_ticks, styled
 from simulator.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -185,8 +185,6 @@ def draw(found: Prediction) -> Figure:
 
 
 def _draw_law(axes: Axes, found: Prediction) -> None:
-    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - only to draw
-
     levels = sorted(found.calibrations[0].together)
     curves = [[statistics.fmean(one.together[db]) for db in levels] for one in found.calibrations]
     mean = [statistics.fmean(values) for values in zip(*curves, strict=True)]
@@ -197,7 +195,7 @@ def _draw_law(axes: Axes, found: Prediction) -> None:
     law = [c * 10.0 ** (-db / DECIBEL) for db in levels]
     axes.plot(levels, law, "--", color=REFERENCE, linewidth=0.9, label="sum of single products")
     axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    plain_ticks(axes.yaxis)
     axes.set_xlabel("signal to noise of every product (dB)")
     axes.set_ylabel("rise of the loss (nats/byte)")
     axes.set_title("The loss goes with the noise's power")
@@ -206,8 +204,6 @@ def _draw_law(axes: Axes, found: Prediction) -> None:
 
 
 def _draw_products(axes: Axes, found: Prediction) -> None:
-    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - only to draw
-
     names = found.products
     largest = max(statistics.fmean(found.coefficients(name)) for name in names)
     for index, name in enumerate(names):
@@ -222,14 +218,12 @@ def _draw_products(axes: Axes, found: Prediction) -> None:
     axes.invert_yaxis()
     axes.set_xscale("log")
     axes.set_xlim(largest / SHOWN_RANGE, 2.0 * largest)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    plain_ticks(axes.xaxis)
     axes.set_xlabel("rise (nats/byte) per unit of noise to signal")
     axes.set_title("What each product's noise costs")
 
 
 def _draw_residual(axes: Axes, found: Prediction) -> None:
-    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - only to draw
-
     points = [value for one in found.executions for value in (*found.expected_even(one), *one.even)]
     for index, execution in enumerate(found.executions):
         y = execution.even
@@ -249,7 +243,7 @@ def _draw_residual(axes: Axes, found: Prediction) -> None:
     if wide:
         for scale, axis in ((axes.set_xscale, axes.xaxis), (axes.set_yscale, axes.yaxis)):
             scale("log")
-            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            plain_ticks(axis)
     axes.plot(ends, ends, color=REFERENCE, linewidth=0.9, linestyle="--")
     low, high = ([bound * (1.0 + sign * GOAL) for bound in ends] for sign in (-1, 1))
     axes.fill_between(ends, low, high, color=PALETTE[9], alpha=0.3, linewidth=0.0)

@@ -22,7 +22,7 @@ from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.accuracy.small_gpt import MODELS
 from heliograph.records import TrainingCache
-from heliograph.style import PALETTE, REFERENCE, new_figure, styled
+from heliograph.style import PALETTE, REFERENCE, new_figure, plain_ticks, styled
 from workloads.models.config import load_model
 from workloads.training.probes import ErrorClass
 
@@ -271,7 +271,7 @@ def draw(found: NoiseByWidth) -> Figure:
     found : NoiseByWidth
         What to draw.
     """
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator  # noqa: PLC0415 - only to draw
+    from matplotlib.ticker import FixedLocator, NullLocator  # noqa: PLC0415 - only to draw
 
     with styled():
         figure = new_figure(3.8)
@@ -305,7 +305,7 @@ def draw(found: NoiseByWidth) -> Figure:
         axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xlim(found.widths[0] * 0.85, end * 1.25)
         for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            plain_ticks(axis)
         axes.set_xlabel(f"width (the last is that of {CARRIED_TO})")
         axes.set_ylabel("tolerated noise to signal")
         axes.set_title(f"Noise that raises the loss by {TOLERATED_NATS:g} nats/byte")

@@ -16,10 +16,10 @@ from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.simulation import run_at_target
-from heliograph.style import PALETTE, REFERENCE, label, new_figure, signed_ticks, styled
+from heliograph.style import PALETTE, REFERENCE, label, new_figure, plain_ticks, signed_ticks, styled
 from heliograph.systems import System
 from heliograph.systems.registry import model_named
-from heliograph.workload import plan_for
+from heliograph.workload import plan_on
 from optical.fabrics.switches import load_switch, switch_names
 from simulator.errors import ParameterError, RouteError
 from simulator.fabric import CircuitPolicy, Fabric
@@ -273,7 +273,6 @@ def draw_breakeven(swept: Lines) -> Figure:
 
 def _panel(panel: Axes, line: Line, reconfiguration_s: np.ndarray) -> None:
     """Draw the step times of a plan relative to packets: linear within a per cent, logarithmic beyond."""
-    from matplotlib.ticker import FuncFormatter, NullFormatter  # noqa: PLC0415 - only to draw
 
     def change(step_s: np.ndarray) -> np.ndarray:
         return 100.0 * (step_s / line.packet_s - 1.0)
@@ -308,8 +307,7 @@ def _panel(panel: Axes, line: Line, reconfiguration_s: np.ndarray) -> None:
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
             )
     panel.set_xscale("log")
-    panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_si(value, "s")))
-    panel.xaxis.set_minor_formatter(NullFormatter())
+    plain_ticks(panel.xaxis, lambda value: format_si(value, "s"), minor=False)
     _relative_axis(panel, [*moving, *([static] if np.isfinite(static) else []), 0.0])
     name, _, plan = line.name.partition(" ")
     title = f"{label(name)}: {plan.replace(',', ', ')}; {format_si(line.packet_s, 's')} on packets"
@@ -408,11 +406,6 @@ class Breakeven(Study):
     def run(self, progress: Progress) -> Lines:
         """Return a line for each model and plan."""
         optical, packet = self.systems()
-        memory_bytes = optical.node().memory.capacity_bytes
-        work = []
-        for model in self.model:
-            config = model_named(model)
-            for text in self.plan or ("",):
-                plan = plan_for(config, text, accelerators=self.accelerators, memory_bytes=memory_bytes)
-                work.append((config, plan))
+        models = [model_named(name) for name in self.model]
+        work = [(one, plan_on(optical, one, text)) for one in models for text in self.plan or ("",)]
         return sweep(optical, packet, work, points=self.points, progress=progress)

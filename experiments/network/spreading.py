@@ -17,7 +17,7 @@ from heliograph.simulation import run_at_target
 from heliograph.style import PALETTE, REFERENCE, new_figure, styled
 from heliograph.systems import System
 from heliograph.systems.registry import model_named
-from heliograph.workload import plan_for, ranks_of
+from heliograph.workload import plan_on, ranks_of
 from simulator.checks import check_range, check_whole
 from simulator.errors import ParameterError
 from simulator.topology.clos import Spreading
@@ -177,12 +177,7 @@ class BySpreading(Study):
         others = tuple(one for one in self.hardware.settings if not one.startswith("fabric."))
         beside = dataclasses.replace(self.hardware, settings=others, fabric=None)
         optical = beside.system(self.circuits, accelerators=packets.accelerators)
-        plan = plan_for(
-            config,
-            self.plan,
-            accelerators=packets.accelerators,
-            memory_bytes=packets.node().memory.capacity_bytes,
-        )
+        plan = plan_on(packets, config, self.plan)
         kinds = [(Spreading.SPRAYED, 0), (Spreading.ADAPTIVE, 0)]
         kinds += [(Spreading.HASHED, pairs) for pairs in sorted(set(self.queue_pairs))]
         steps = []

@@ -9,8 +9,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from matplotlib.ticker import FuncFormatter, NullFormatter
-
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
 from experiments.validation.collectives import NEEDS as COLLECTIVE_COLUMNS
@@ -55,7 +53,7 @@ from experiments.validation.training import NEEDS as TRAINING_COLUMNS
 from experiments.validation.training import validate_training
 from heliograph.records import canonical_json, whole, write_atomically
 from heliograph.report import ReportRow, plain_text, prefix_of, table_text
-from heliograph.style import PALETTE, new_figure, save, styled
+from heliograph.style import PALETTE, new_figure, plain_ticks, save, styled
 from simulator.errors import HeliographError, ParameterError, nearest
 
 BANDS = ((0.10, "--"), (0.20, ":"))
@@ -123,8 +121,7 @@ def scatter(validation: Validation, path: Path) -> tuple[Path, Path]:
             )
         axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal")
         for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-            axis.set_minor_formatter(NullFormatter())
+            plain_ticks(axis, "{:,g}".format, minor=False)
         axes.set_xlabel(f"measured ({prefix}{unit})" if unit != "1" else "measured")
         axes.set_ylabel(f"predicted ({prefix}{unit})" if unit != "1" else "predicted")
         found = statistics(rows)
