@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,6 +114,7 @@ FORMATS = (
 """Narrowest first; TF32 is stored in 32 bits."""
 
 
+@cache
 def layer_product(operands: OperandKind) -> Product:
     """Return the product on which precision is told."""
     return Product(operands=operands_of(operands), length=INPUTS, phase=phase_of(operands))
@@ -335,13 +337,13 @@ def study(
             target_db=steady_db(load_core(name), product),
             reuse=uses,
             factor=factor,
-            product=product,
+            operands=operands,
         )
         for name, system in systems.items()
         for factor in FACTORS
     ]
     maps = [
-        variant(system, name, target_db=target, reuse=uses, product=product)
+        variant(system, name, target_db=target, reuse=uses, operands=operands)
         for name, system in systems.items()
         for target in targets
     ]
@@ -438,7 +440,7 @@ def variant(
     *,
     target_db: float,
     reuse: Sequence[int],
-    product: Product,
+    operands: OperandKind,
     factor: float = 1.0,
 ) -> Variant:
     """Return a core in another size and with other light, priced at each reuse.
@@ -453,12 +455,12 @@ def variant(
         Executed signal-to-noise ratio that its laser is sized for.
     reuse : sequence of int
         Vectors that pass a loaded tile.
-    product : Product
-        Operands and length on which it is told.
+    operands : OperandKind
+        Statistics of the operands on which it is told, and for which the format of storage suffices.
     factor : float
         Sides of its array over those of today; rounded to whole numbers, at least 1.
     """
-    present = load_core(name)
+    present, product = load_core(name), layer_product(operands)
     sides = {path: max(1, round(factor * get_at(present, path))) for path in CORES[name].sides}
     nothing = np.full(len(reuse), math.nan)
     failed = Variant(
@@ -480,7 +482,7 @@ def variant(
         unit, fits = accelerator(system, powered)
     except LinkError as error:
         return dataclasses.replace(failed, reason=str(error))
-    products = square_products(reuse, storage_bytes(target_db))
+    products = square_products(reuse, storage_bytes(target_db, operands))
     costs = unit.costs(products)
     macs = macs_of(products)
     static_w = unit.static_w + unit.memory.static_w

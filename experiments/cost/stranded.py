@@ -169,8 +169,12 @@ def read_faults(path: Path, cluster: Cluster) -> Faults:
     return Faults(works=np.stack(works), shares=lengths / lengths.sum())
 
 
-def random_faults(share: float, cluster: Cluster, draws: int = 200) -> Faults:
-    """Return nodes that have failed independently, in several draws.
+DRAWS = 200
+"""Draws of failed nodes."""
+
+
+def random_faults(share: float, cluster: Cluster) -> Faults:
+    """Return nodes that have failed independently, in `DRAWS` draws.
 
     Raises
     ------
@@ -180,8 +184,8 @@ def random_faults(share: float, cluster: Cluster, draws: int = 200) -> Faults:
     if not 0.0 <= share <= 1.0:
         msg = f"the share of failed nodes must be from 0 to 1; got {share:g}"
         raise ParameterError(msg)
-    works = np.random.default_rng(cluster.seed).random((draws, cluster.nodes)) >= share
-    return Faults(works=works, shares=np.full(draws, 1.0 / draws))
+    works = np.random.default_rng(cluster.seed).random((DRAWS, cluster.nodes)) >= share
+    return Faults(works=works, shares=np.full(DRAWS, 1.0 / DRAWS))
 
 
 def wasted(faults: Faults, cluster: Cluster) -> dict[str, float]:

@@ -17,17 +17,18 @@ import scipy
 from optical.devices.limits import bits_from_snr
 from optical.execution import Residues
 from optical.noise import Element, NoiseRatio, Receiver, loss_db
+from simulator.amounts import Reals
 from simulator.checks import check_positive, check_range
 from simulator.units import ratio_from_db
 
 
-def phase_misreading(snr: float, modulus: int) -> float:
+def phase_misreading(noise: Reals, modulus: int) -> Reals:
     """Return how likely one of `modulus` phases is read as another, 0 to 1.
 
     Parameters
     ----------
-    snr : float
-        Squared amplitude of the quadratures over the noise variance of each, dimensionless.
+    noise : numpy.ndarray
+        Noise variance of each quadrature over their squared amplitude, dimensionless.
     modulus : int
         Phases, evenly spread.
 
@@ -41,13 +42,9 @@ def phase_misreading(snr: float, modulus: int) -> float:
     J. G. Proakis, "Digital Communications", section on M-ary phase-shift keying: symbol error with
     gamma_s = SNR / 2.
     """
-    across = float(scipy.special.erfc(math.sqrt(0.5 * snr) * math.sin(math.pi / modulus)))
-    return min(1.0 - 1.0 / modulus, across)
-
-
-def snr_for_misreading(chance: float, modulus: int) -> float:
-    """Return the power ratio at which so many phases are told apart as surely; the inverse of the above."""
-    return 2.0 * (float(scipy.special.erfcinv(chance)) / math.sin(math.pi / modulus)) ** 2
+    across = scipy.special.erfc(math.sin(math.pi / modulus) / np.sqrt(2.0 * noise))
+    chances: Reals = np.minimum(1.0 - 1.0 / modulus, across)
+    return chances
 
 
 def sigma_of_misreading(chance: float) -> float:
@@ -192,8 +189,7 @@ class PhaseChannel:
         ones = np.arange(self.digits + 1)
         excess_db = (ones - 0.5 * self.digits) * (self.one_loss_db - self.zero_loss_db)
         noise = added * 10.0 ** (excess_db / 10.0) + turned
-        across = scipy.special.erfc(math.sin(math.pi / self.modulus) / np.sqrt(2.0 * noise))
-        chances = np.minimum(1.0 - 1.0 / self.modulus, across)
+        chances = phase_misreading(np.asarray(noise, dtype=float), self.modulus)
         gammaln = scipy.special.gammaln
         ways = gammaln(self.digits + 1) - gammaln(ones + 1) - gammaln(self.digits - ones + 1)
         return float(np.sum(np.exp(ways - self.digits * math.log(2.0)) * chances))

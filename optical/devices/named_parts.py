@@ -230,35 +230,3 @@ def names_of(role: Role) -> tuple[str, ...]:
     """Return the names of the parts of the table that have a role."""
     table = named_parts_table().names
     return tuple(name for name, part in named_parts().items() if part.role is role and name in table)
-
-
-def adc_names() -> tuple[str, ...]:
-    """Return the names of the ADCs."""
-    return names_of(Role.ADC)
-
-
-def laser_names() -> tuple[str, ...]:
-    """Return the names of the lasers whose light is always on."""
-    return tuple(name for name in names_of(Role.LASER) if named_parts()[name].kind is Laser)
-
-
-def load_adc(name: str) -> Converter:
-    """Return an ADC by name.
-
-    Raises
-    ------
-    ParameterError
-        If there is none of this name.
-    """
-    return named_parts_table().build(Converter, name)
-
-
-def load_laser(name: str) -> Laser:
-    """Return a laser by name.
-
-    Raises
-    ------
-    ParameterError
-        If there is none of this name.
-    """
-    return named_parts_table().build(Laser, name)

@@ -29,8 +29,6 @@ _SPREAD = 2.0 / math.sqrt(12.0)
 _STEP_SQUARE = 2.0 / 3.0
 """Mean square of the difference of two such phases in units of pi."""
 _NEPER_PER_DB = math.log(10.0) / 20.0
-_M_PER_CM = 0.01
-_PER_CM3 = _M_PER_CM**3
 
 
 @cache
@@ -226,31 +224,6 @@ class CarrierShifter(HeldPhase):
     def hold_w(self, phase_rad: float) -> float:
         """Return what holding a phase takes."""
         return self.half_wave_w * (phase_rad / math.pi)
-
-
-def soref_bennett_absorption_db(carriers_per_m3: float, wavelength_m: float) -> float:
-    """Return the loss that carriers of a phase of pi add in silicon, light wholly within them.
-
-    Parameters
-    ----------
-    carriers_per_m3 : float
-        Density of electrons, and as many holes.
-    wavelength_m : float
-        Near 1.55 um, where the coefficients hold.
-
-    Notes
-    -----
-    dn = -(8.8e-22 N + 8.5e-18 N^0.8), da = (8.5e-18 + 6.0e-18) N per cm, N per cubic centimetre; a phase of
-    pi takes the length wavelength / (2 |dn|).
-
-    References
-    ----------
-    Soref and Bennett, IEEE J. Quantum Electron. 23 (1987) 123, the fits quoted in every text since.
-    """
-    density = carriers_per_m3 * _PER_CM3
-    index = 8.8e-22 * density + 8.5e-18 * density**0.8
-    absorption_per_m = (8.5e-18 + 6.0e-18) * density / _M_PER_CM
-    return 10.0 * math.log10(math.e) * absorption_per_m * wavelength_m / (2.0 * index)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -316,8 +316,3 @@ def switch_names() -> tuple[str, ...]:
 def load_optics(name: str) -> LaneOptics:
     """Return the optics of a lane from the table, e.g. ``"lane-100g"``."""
     return optics_table().build(LaneOptics, name)
-
-
-def optics_names() -> tuple[str, ...]:
-    """Return the lanes of the table."""
-    return optics_table().names

@@ -165,11 +165,6 @@ def load_wafer(name: str) -> Wafer:
     return wafer_table().build(Wafer, name)
 
 
-def wafer_names() -> tuple[str, ...]:
-    """Return the wafers of the table."""
-    return wafer_table().names
-
-
 @dataclass(frozen=True, kw_only=True)
 class WaferFabric(NodeFabric):
     """Wafers whose chips are joined by optical circuits, laid out for the step or for the axis that asks.

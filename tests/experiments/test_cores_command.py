@@ -139,9 +139,8 @@ def test_more_precision_never_costs_less_and_no_core_exceeds_its_cap(found, name
 def test_a_core_as_it_is_costs_what_its_accelerator_says(name):
     system = build_system("photonic_packet", core=name, accelerators=1, basis="count")
     unit = bench(name, basis="count").unit
-    product = layer_product(OperandKind.GAUSSIAN)
-    target_db = core_precision(unit.core, (product,)).snr_db
-    again = variant(system, name, target_db=target_db, reuse=(64, 8192), product=product)
+    target_db = core_precision(unit.core, (layer_product(OperandKind.GAUSSIAN),)).snr_db
+    again = variant(system, name, target_db=target_db, reuse=(64, 8192), operands=OperandKind.GAUSSIAN)
     assert again.outcome is Outcome.WORKS
     assert again.cores == unit.cores
     for place, uses in enumerate((64, 8192)):
@@ -223,6 +222,7 @@ def test_narrow_operands_have_a_price_only_where_units_for_them_exist(found):
     rival = dict(zip(found.targets_db, found.rivals, strict=True))
     assert rival[28.0].name == "h100 8 bit"
     assert rival[29.0].name == "h100 16 bit"
+    assert storage_bytes(51.0, OperandKind.UNIFORM) < storage_bytes(51.0)  # bf16 has 51.5 and 50.8 dB
     assert [storage_bytes(target) for target in (10.0, 28.0, 29.0, 50.0, 60.0, 90.0)] == [1, 1, 2, 2, 4, 4]
     delivered = [one.snr_db(OperandKind.GAUSSIAN) for one in FORMATS]
     assert delivered == pytest.approx([28.5, 50.8, 70.6], abs=0.3)

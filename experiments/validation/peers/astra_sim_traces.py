@@ -93,7 +93,7 @@ class Settings:
         return MEMORY_PASSES * math.floor(size_bytes / self.memory_bytes_per_ns)
 
 
-def finishing_ns(prefix: Path, settings: Settings, *, groups: Path | None = None) -> tuple[int, ...]:
+def finishing_ns(prefix: Path, settings: Settings) -> tuple[int, ...]:
     """Return when each rank of the traces ``PREFIX.<rank>.et`` is done, in whole nanoseconds.
 
     Parameters
@@ -102,8 +102,6 @@ def finishing_ns(prefix: Path, settings: Settings, *, groups: Path | None = None
         As `workloads.traces.chakra.import_trace`.
     settings : Settings
         The network and the system.
-    groups : pathlib.Path, optional
-        As `workloads.traces.chakra.import_trace`.
 
     Raises
     ------
@@ -114,7 +112,7 @@ def finishing_ns(prefix: Path, settings: Settings, *, groups: Path | None = None
         ever, which happens when two enter collectives of several groups in different orders.
     """
     nodes = [list(read_trace(path)) for path in rank_files(prefix)]
-    known = process_groups(prefix, groups, ranks=len(nodes))
+    known = process_groups(prefix, None, ranks=len(nodes))
     for node in (one for of_rank in nodes for one in of_rank if one.type is NodeType.METADATA):
         known = recorded_groups(node, ranks=len(nodes)) | known
     return _Simulator(nodes, known, settings).run()

@@ -6,10 +6,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.special import erfcinv
 
 from optical.cores import default_phase_residue
 from optical.cores.core import tiled_loads
-from optical.cores.phase_readout import phase_misreading, sigma_of_misreading, snr_for_misreading
+from optical.cores.phase_readout import phase_misreading, sigma_of_misreading
 from optical.cores.phase_residue import solve_phase_power
 from optical.devices import Waveguide
 from optical.execution.numerics import AnalogNumerics
@@ -77,17 +78,21 @@ def test_phases_are_misread_as_often_as_phase_shift_keying_says(modulus, snr_db)
     noise = draw.standard_normal((2, count)) / math.sqrt(snr)
     angle = 2 * math.pi * sent / modulus
     wrong = np.mean(read_phase(np.cos(angle) + noise[0], np.sin(angle) + noise[1], modulus) != sent)
-    expected = phase_misreading(snr, modulus)
+    expected = phase_misreading(1.0 / snr, modulus)
     assert 1e-3 < expected < 0.1
     assert wrong == pytest.approx(expected, abs=5 * math.sqrt(expected / count) + 0.01 * expected)
 
 
+def snr_for_misreading(chance, modulus):
+    return 2.0 * (erfcinv(chance) / math.sin(math.pi / modulus)) ** 2
+
+
 def test_misreading_and_the_ratio_that_it_needs_are_inverses():
     for chance in (1e-2, 1e-6, 1e-12):
-        assert phase_misreading(snr_for_misreading(chance, 17), 17) == pytest.approx(chance, rel=1e-6)
+        assert phase_misreading(1.0 / snr_for_misreading(chance, 17), 17) == pytest.approx(chance, rel=1e-6)
         assert misreading(sigma_of_misreading(chance)) == pytest.approx(chance, rel=1e-9)
     assert sigma_of_misreading(0.0) == 0.0
-    assert phase_misreading(1e-9, 17) == 1.0 - 1.0 / 17
+    assert phase_misreading(1e9, 17) == 1.0 - 1.0 / 17
 
 
 def test_twice_as_many_phases_need_four_times_the_ratio():
@@ -112,7 +117,7 @@ def test_a_row_errs_as_often_as_its_fields_do():
     quadrature = amplitude * np.sin(angle) + sigma * draw.standard_normal(count)
     wrong = np.mean(read_phase(in_phase, quadrature, channel.modulus) != sent)
     expected = channel.misreading
-    at_mean_loss = phase_misreading(1.0 / channel.noise_ratio.total, channel.modulus)
+    at_mean_loss = phase_misreading(channel.noise_ratio.total, channel.modulus)
     assert wrong == pytest.approx(expected, abs=5 * math.sqrt(expected / count) + 0.01 * expected)
     assert expected > 1.2 * at_mean_loss  # the spread of the loss counts
 

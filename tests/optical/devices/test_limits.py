@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from optical.cores.crossbar import default_crossbar
-from optical.devices import Converter, device_table, full_load_w, static_w
+from optical.devices import Converter, Laser, device_table, full_load_w, static_w
 from optical.devices.limits import (
     bits_from_snr,
     ideal_responsivity_a_per_w,
@@ -22,9 +22,10 @@ from optical.devices.limits import (
     standard_quantum_limit,
     walden_j,
 )
-from optical.devices.named_parts import adc_names, laser_names, load_adc, load_laser
+from optical.devices.named_parts import Role, named_parts, names_of
 from simulator.errors import ParameterError
 
+PARTS = named_parts()
 PICOJOULE, FEMTOJOULE, ZEPTOJOULE = 1e-12, 1e-15, 1e-21
 
 
@@ -164,10 +165,10 @@ def test_a_converter_at_the_floor_has_192_decibels_whatever_its_bits():
         assert schreier_db(sampling_floor_j(bits) * rate_hz, rate_hz, bits) == pytest.approx(191.8, abs=0.1)
 
 
-@pytest.mark.parametrize("name", adc_names())
+@pytest.mark.parametrize("name", names_of(Role.ADC))
 def test_a_named_adc_lies_above_the_floor_and_the_best_of_the_survey(name):
     """ADC survey rev 20250609: the best at 5 GS/s and above are 16.5 fJ per step and 167.8 dB."""
-    adc = load_adc(name)
+    adc = PARTS[name].build()
     assert adc.conversion_j > sampling_floor_j(adc.enob_bits)
     assert walden_j(adc.power_w, adc.rate_hz, adc.enob_bits) == pytest.approx(adc.walden_j)
     assert adc.walden_j >= 16.4 * FEMTOJOULE
@@ -176,14 +177,14 @@ def test_a_named_adc_lies_above_the_floor_and_the_best_of_the_survey(name):
 
 def test_the_survey_s_own_figures_are_met():
     """ISSCC 2022 10.1 in the survey: 16.5 fJ per step and 156.1 dB at 5 GS/s."""
-    adc = load_adc("adc_isscc2022_10_1")
+    adc = PARTS["adc_isscc2022_10_1"].build()
     assert adc.walden_j == pytest.approx(16.5 * FEMTOJOULE, rel=0.01)
     assert schreier_db(adc.power_w, adc.rate_hz, adc.enob_bits) == pytest.approx(156.1, abs=0.1)
     assert adc == dataclasses.replace(device_table().build(Converter, "adc"), name=adc.name)
 
 
 def test_a_survey_class_asks_for_more_the_more_bits_it_has():
-    classes = [load_adc(f"adc_survey_{bits}b") for bits in (6, 7, 8, 9)]
+    classes = [PARTS[f"adc_survey_{bits}b"].build() for bits in (6, 7, 8, 9)]
     energies = [one.conversion_j for one in classes]
     assert energies == sorted(energies)
     assert energies[2] == pytest.approx(36.6 * PICOJOULE)
@@ -191,7 +192,7 @@ def test_a_survey_class_asks_for_more_the_more_bits_it_has():
 
 def test_a_named_adc_changes_bits_and_energy_of_a_core():
     core = default_crossbar()
-    better = dataclasses.replace(core, adc=load_adc("adc_survey_8b"))
+    better = dataclasses.replace(core, adc=PARTS["adc_survey_8b"].build())
     assert better.effective_bits > core.effective_bits
     assert (
         full_load_w(better.parts(), better.full_load)["adc"]
@@ -199,9 +200,9 @@ def test_a_named_adc_changes_bits_and_energy_of_a_core():
     )
 
 
-@pytest.mark.parametrize("name", laser_names())
+@pytest.mark.parametrize("name", [name for name in names_of(Role.LASER) if PARTS[name].kind is Laser])
 def test_a_named_laser_can_light_a_core(name):
-    core = dataclasses.replace(default_crossbar(), laser=load_laser(name))
+    core = dataclasses.replace(default_crossbar(), laser=PARTS[name].build())
     assert core.budget.effective_bits > 4.0
     assert static_w(core.parts())["laser"] > 0.0
 
@@ -211,7 +212,7 @@ def test_intensity_noise_of_the_quantum_dot_comb_caps_the_bits_of_one_line():
     core = dataclasses.replace(
         quiet(default_crossbar()), wavelengths=1, temporal_accumulation=1, broadcast=1, summed=1
     )
-    core = dataclasses.replace(core, laser=load_laser("laser_qd_comb_2024"))
+    core = dataclasses.replace(core, laser=PARTS["laser_qd_comb_2024"].build())
     assert bits_from_snr(1.0 / core.link.receiver.rin_ratio) == pytest.approx(6.5, abs=0.1)
     bright = core.link.noise_ratio.bright
     assert max(bright, key=lambda cause: bright[cause]) == "laser intensity noise"
