@@ -118,11 +118,6 @@ def watts_from_dbm(level_dbm: float) -> float:
     return 1e-3 * ratio_from_db(level_dbm)
 
 
-def dbm_from_watts(power_w: float) -> float:
-    """Return the level in dBm of a positive power in watts."""
-    return db_from_ratio(power_w / 1e-3)
-
-
 @cache
 def dimension_of(name: str) -> tuple[str, str] | None:
     """Return ``(dimension, SI unit)`` of a quantity's name, or None for a dimensionless one."""

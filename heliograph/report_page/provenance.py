@@ -33,8 +33,6 @@ class _Law:
 
 _TOKENS = "tokens of a step = global_batch \u00d7 sequence_length of the plan"
 _METRICS = "simulator/results/metrics.py"
-_COMPUTE = ("gpu.*", "photonic.*", "vector.*", "penalties")
-_PRICES = ("*price*", "economics.*")
 
 LAWS: Mapping[str, _Law] = MappingProxyType(
     {

@@ -491,32 +491,6 @@ def server_rounds(
     return (Round(flows=flows, count=1),)
 
 
-def server_bound_s(workers: int, servers: int, payload_bytes: float, port_bytes_per_s: float) -> float:
-    """Return the least time of a push and a pull when every rank has one port each way.
-
-    Parameters
-    ----------
-    workers, servers : int
-        Workers of a group, and how many of them hold a share.
-    payload_bytes : float
-        Bytes of the vector, P.
-    port_bytes_per_s : float
-        Bandwidth of a port one way, b.
-
-    Notes
-    -----
-    T >= max(2 P / b of a worker that is no server, 2 P (W - 1) / (S b) of a server, which receives and sends
-    the shares of all workers but its own). S = W gives 2 P (W - 1) / (W b), as a ring does. A server on a
-    machine of its own would take 2 P W / (S b) (Li et al., "Scaling distributed machine learning with the
-    parameter server", OSDI 2014).
-    """
-    if workers == 1:
-        return 0.0
-    alone = payload_bytes if servers < workers else payload_bytes * (servers - 1) / servers
-    incast = payload_bytes * (workers - 1) / servers
-    return 2.0 * max(alone, incast) / port_bytes_per_s
-
-
 RING_KINDS = frozenset({CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER})
 """Collectives that go around rings of any order."""
 

@@ -360,32 +360,6 @@ def outage(
     return tuple(changes)
 
 
-def cut_bound_s(flows: FlowSet, graph: LinkGraph) -> float:
-    """Return a time that no schedule on these routes can beat.
-
-    Notes
-    -----
-    No link passes its bytes faster than its capacity, counted from the first start among its flows, and no
-    flow its own faster than its narrowest link lets it.
-    """
-    crossed = flows.routes >= 0
-    if not crossed.any():
-        return 0.0
-    usage = np.ones(flows.routes.shape) if flows.usage is None else flows.usage
-    start = np.zeros(flows.size_bytes.size) if flows.start_s is None else flows.start_s
-    flow, hop = np.nonzero(crossed)
-    link = flows.routes[flow, hop]
-    capacity = graph.capacity_bytes_per_s
-    total = np.bincount(link, usage[flow, hop] * flows.size_bytes[flow], capacity.size)
-    first = np.full(capacity.size, np.inf)
-    np.minimum.at(first, link, start[flow])
-    used = total > 0.0
-    by_link = first[used] + total[used] / capacity[used]
-    latency = np.bincount(flow, graph.latency_s[link], flows.size_bytes.size)
-    by_flow = (start + latency)[flow] + flows.size_bytes[flow] * usage[flow, hop] / capacity[link]
-    return float(max(by_link.max(initial=0.0), by_flow.max()))
-
-
 def direction_links(torus: Torus, link_bytes_per_s: float, latency_s: float = 0.0) -> LinkGraph:
     """Return one link for each direction: 2 axis forwards, 2 axis + 1 backwards.
 
@@ -404,15 +378,10 @@ def direction_links(torus: Torus, link_bytes_per_s: float, latency_s: float = 0.
     )
 
 
-def all_links(torus: Torus, link_bytes_per_s: float, latency_s: float = 0.0) -> LinkGraph:
-    """Return every link: the one from node n in direction k is number 2 axes n + k.
-
-    Parameters as in `direction_links`.
-    """
+def all_links(torus: Torus, link_bytes_per_s: float) -> LinkGraph:
+    """Return every link, without latency: the one from node n in direction k is number 2 axes n + k."""
     count = 2 * torus.axes * torus.nodes
-    return LinkGraph(
-        capacity_bytes_per_s=np.full(count, link_bytes_per_s), latency_s=np.full(count, latency_s)
-    )
+    return LinkGraph(capacity_bytes_per_s=np.full(count, link_bytes_per_s), latency_s=np.zeros(count))
 
 
 def dimension_ordered_routes(torus: Torus, sources: np.ndarray, steps: np.ndarray) -> np.ndarray:
@@ -527,14 +496,6 @@ def all_reduce_orbits(torus: Torus, payload_bytes: float) -> FlowSet:
         after=np.array(after, dtype=np.int64).reshape(-1, 2),
         usage=np.ones((len(routes), 1)),
     )
-
-
-def all_reduce_bound_s(torus: Torus, payload_bytes: float, link_bytes_per_s: float) -> float:
-    """Return the least time of an all-reduce that a node's ports allow: 2 (N - 1)/N m over their rate."""
-    ports = 2 * sum(size > 1 for size in torus.box)
-    if not ports:
-        return 0.0
-    return 2.0 * (torus.nodes - 1) / torus.nodes * payload_bytes / (ports * link_bytes_per_s)
 
 
 _TOGETHER = 1e-12
@@ -969,13 +930,7 @@ def chunk_hops(flows: FlowSet, chunk_bytes: float) -> ChunkHops:
     return ChunkHops(flows=hopped, first=first, last=last)
 
 
-def store_and_forward(
-    flows: FlowSet,
-    graph: LinkGraph,
-    chunk_bytes: float,
-    *,
-    changes: tuple[CapacityChange, ...] = (),
-) -> FlowTimes:
+def store_and_forward(flows: FlowSet, graph: LinkGraph, chunk_bytes: float) -> FlowTimes:
     """Return when each flow starts and arrives if every hop stores a whole chunk before it passes it on.
 
     Parameters
@@ -986,8 +941,6 @@ def store_and_forward(
         The links.
     chunk_bytes : float
         Bytes of a chunk.
-    changes : tuple of CapacityChange
-        Failures and repairs; chunks wait for the repair.
 
     Notes
     -----
@@ -996,7 +949,7 @@ def store_and_forward(
     which this is the message-switched case); as chunks shrink it becomes a fluid.
     """
     cut = chunk_hops(flows, chunk_bytes)
-    times = simulate(cut.flows, graph, changes=changes)
+    times = simulate(cut.flows, graph)
     return FlowTimes(
         start_s=times.start_s[cut.first],
         finish_s=times.finish_s[cut.last],

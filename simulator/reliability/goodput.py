@@ -225,16 +225,6 @@ MOST_SPARES = 1.0
 """Most spares that are tried, as a share of the job; dimensionless."""
 
 
-def young_interval_s(write_s: float, mtbf_s: float) -> float:
-    """Return Young's interval of computing between checkpoints, ``sqrt(2 w M)``.
-
-    References
-    ----------
-    Young, "A first order approximation to the optimum checkpoint interval", CACM 17 (1974).
-    """
-    return math.sqrt(2.0 * write_s * mtbf_s)
-
-
 def best_interval_s(write_s: float, mtbf_s: float) -> float:
     """Return the interval of computing between checkpoints at which `effective_share` is greatest.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -19,7 +18,7 @@ from simulator.checks import check_positive, check_range
 from simulator.collectives.algorithms import vector_bytes
 from simulator.fabric import Fabric
 from simulator.node import Node
-from simulator.operators import BESIDE, CollectiveKind, Skew, StepGraph, Task, topological_order
+from simulator.operators import CollectiveKind, Skew, StepGraph
 from simulator.results.trace import (
     COMMUNICATION,
     ISSUE,
@@ -33,31 +32,6 @@ from simulator.results.trace import (
     Trace,
 )
 from simulator.tables import Table, read_table
-
-
-def critical_path_s(graph: StepGraph, duration_s: Callable[[Task], float]) -> float:
-    """Return the longest chain of dependent tasks, or the busiest class if that is longer.
-
-    Parameters
-    ----------
-    graph : StepGraph
-        The step.
-    duration_s : callable
-        Duration of a task that has everything to itself.
-    """
-    ends: dict[int, float] = {}
-    busy: defaultdict[int, float] = defaultdict(float)
-    for task in topological_order(graph.tasks):
-        duration = duration_s(task)
-        ends[task.id] = max((ends[other] for other in task.after), default=0.0) + duration
-        if not isinstance(task.operator, BESIDE) and not task.beside:
-            busy[task.rank_class] += duration
-    return max([*ends.values(), *busy.values()], default=0.0)
-
-
-def serial_sum_s(graph: StepGraph, duration_s: Callable[[Task], float]) -> float:
-    """Return the time of all tasks one after the other: no sensible run is slower, reconfiguration apart."""
-    return math.fsum(duration_s(task) for task in graph.tasks)
 
 
 def collective_bound_s(kind: CollectiveKind, n: int, payload_bytes: float, port_bytes_per_s: float) -> float:
@@ -88,25 +62,6 @@ def collective_bound_s(kind: CollectiveKind, n: int, payload_bytes: float, port_
             return share * vector / port_bytes_per_s
         case _:
             return (payload_bytes if n > 1 else 0.0) / port_bytes_per_s
-
-
-def in_network_bound_s(kind: CollectiveKind, n: int, payload_bytes: float, port_bytes_per_s: float) -> float:
-    """Return the least time of a collective in which every rank has one port and switches add and copy.
-
-    Parameters
-    ----------
-    kind, n, payload_bytes, port_bytes_per_s
-        As in `collective_bound_s`.
-
-    Notes
-    -----
-    Into an all-reduce each rank must send its whole vector but the chunk that it adds itself, and that
-    chunk's sum: the vector once. Reduce-scatter, all-gather and all-to-all still need (n-1)/n of it.
-    """
-    vector = vector_bytes(kind, payload_bytes, n)
-    if kind is CollectiveKind.ALL_REDUCE:
-        return (vector if n > 1 else 0.0) / port_bytes_per_s
-    return collective_bound_s(kind, n, payload_bytes, port_bytes_per_s)
 
 
 def outside_bytes(

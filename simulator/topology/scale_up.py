@@ -71,42 +71,37 @@ class OpticalHop:
         check_range(self, "allowed_loss_db", "connectors", "connector_loss_db")
         check_range(self, "fibre_loss_db_per_m", "margin_db")
 
-    def budget(self, fibre_m: float, *, elements: tuple[tuple[str, float], ...] = ()) -> HopBudget:
+    def budget(self, fibre_m: float) -> HopBudget:
         """Return the loss budget of a link.
 
         Parameters
         ----------
         fibre_m : float
             Length of its fibre.
-        elements : tuple of (str, float)
-            Anything else on its way, such as a circuit switch, with its loss in dB.
         """
         losses = (
-            *elements,
             ("connectors", self.connectors * self.connector_loss_db),
             ("fibre", fibre_m * self.fibre_loss_db_per_m),
             ("margin", self.margin_db),
         )
         return HopBudget(losses_db=losses, allowed_loss_db=self.allowed_loss_db)
 
-    def closed(
-        self, between: str, fibre_m: float, *, elements: tuple[tuple[str, float], ...] = ()
-    ) -> HopBudget:
+    def closed(self, between: str, fibre_m: float) -> HopBudget:
         """Return the loss budget of a link that closes.
 
         Parameters
         ----------
         between : str
             What it joins, for the message.
-        fibre_m, elements
-            As in `budget`.
+        fibre_m : float
+            Length of its fibre.
 
         Raises
         ------
         LinkError
             If more light is lost than may be; names the element that loses most.
         """
-        found = self.budget(fibre_m, elements=elements)
+        found = self.budget(fibre_m)
         if found.spare_db < 0.0:
             what, greatest_db = max(found.losses_db, key=lambda one: one[1])
             msg = (

@@ -339,34 +339,6 @@ class Torus:
         """
         return self.max_link_load * pair_bytes / link_bytes_per_s
 
-    @cached_property
-    def bisection_at_most(self) -> float:
-        """Links (both ways one) that the best cut of the box into equal slabs severs; inf if no axis is even.
-
-        Notes
-        -----
-        2 N / d of a regular torus with an even longest axis d, which is its bisection.
-        """
-        places = np.stack(np.unravel_index(np.arange(self.nodes), self.box), axis=-1)
-        cuts = [math.inf]
-        for axis, size in enumerate(self.box):
-            if size % 2 == 0:
-                inside = places[:, axis] < size // 2
-                ends = (self.node(places + step) for step in np.eye(self.axes, dtype=np.int64))
-                cuts.append(float(sum(np.count_nonzero(inside != inside[end]) for end in ends)))
-        return min(cuts)
-
-    @property
-    def bisection_at_least(self) -> float:
-        """Links (both ways one) that any cut into two halves severs, at least.
-
-        Notes
-        -----
-        Of a uniform all-to-all floor(N^2 / 4) units cross each way, over links that carry no more than the
-        maximum load (Leighton, "Introduction to Parallel Algorithms and Architectures", 1992).
-        """
-        return self.nodes**2 // 4 / self.max_link_load if self.nodes > 1 else 0.0
-
 
 def regular(shape: Sequence[int]) -> Torus:
     """Return the torus whose axes close on themselves.

@@ -524,15 +524,17 @@ _SIZES = (
 )
 
 
-def divisors(whole: int, *, most: int = 64) -> str:
+MOST_NAMED = 64
+"""Largest divisor worth naming in a message; dimensionless."""
+
+
+def divisors(whole: int) -> str:
     """Return the divisors of a number as a phrase for a message: ``1, 2 or 4``.
 
     Parameters
     ----------
     whole : int
         The number, at least 1.
-    most : int
-        Largest divisor worth naming.
     """
-    found = [str(part) for part in range(1, min(whole, most) + 1) if whole % part == 0]
+    found = [str(part) for part in range(1, min(whole, MOST_NAMED) + 1) if whole % part == 0]
     return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} or {found[-1]}"

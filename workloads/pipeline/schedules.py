@@ -563,20 +563,3 @@ PIPEDREAM_2BW = register_schedule(
     ),
 )
 """PipeDream with double-buffered weights (arXiv:2006.09503)."""
-
-
-def optimal_in_flight(workers: int, input_replicas: int) -> int:
-    """Return the microbatches under way that keep a pipeline busy (PipeDream's NOAM), per input replica.
-
-    Parameters
-    ----------
-    workers : int
-        Accelerators of all stages.
-    input_replicas : int
-        Accelerators of the first stage.
-
-    References
-    ----------
-    Narayanan et al., arXiv:1806.03377, section 3.2.
-    """
-    return -(-workers // input_replicas)

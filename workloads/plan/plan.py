@@ -194,23 +194,6 @@ class Plan:
             case _:
                 return 1 if self.traffic.waits_for_pulls else 2
 
-    def staleness(self, stage: int) -> int:
-        """Return how many updates a gradient is behind the weights it is applied to.
-
-        Notes
-        -----
-        w(t+1) = w(t) - r grad f(w_0(t-p+1), ..., w_(p-1)(t)) with weight stashing, hence p - 1 - i updates on
-        stage *i* (arXiv:1806.03377, section 3.3); one with double-buffered weights (arXiv:2006.09503, section
-        3.1); the delay with parameter servers (Li et al., OSDI 2014, section 3.5).
-        """
-        match self.schedule.kind.updates:
-            case Updates.EACH_MICROBATCH:
-                return self.axes.pp - 1 - stage
-            case Updates.DOUBLE_BUFFERED:
-                return 1
-            case _:
-                return self.traffic.delay
-
 
 def _changed(whole: Plan | Share, values: Mapping[str, object]) -> dict[str, Any]:
     """Return the parts of a plan, or of a share, that other values of some keys change."""

@@ -520,7 +520,6 @@ def default_plan(
     accelerators: int,
     memory_bytes: float,
     global_batch: int,
-    sequence_length: int | None = None,
 ) -> Plan:
     """Return a plan that fits, deterministic for its arguments.
 
@@ -533,9 +532,7 @@ def default_plan(
     memory_bytes : float
         Memory of each.
     global_batch : int
-        Sequences in a step.
-    sequence_length : int, optional
-        Tokens in a sequence; by default `workloads.plan.parallelism.default_sequence_length`.
+        Sequences in a step, of `workloads.plan.parallelism.default_sequence_length` tokens.
 
     Returns
     -------
@@ -553,7 +550,7 @@ def default_plan(
     if accelerators < 1 or not memory_bytes > 0:
         msg = f"a plan needs accelerators ({accelerators}) and memory ({memory_bytes} bytes) above zero"
         raise WorkloadError(msg)
-    sequence = sequence_length or default_sequence_length(config)
+    sequence = default_sequence_length(config)
     best: _Candidate | None = None
     least = float("inf")
     tried = 0

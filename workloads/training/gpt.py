@@ -19,9 +19,8 @@ from torch.nn import functional
 
 from simulator.checks import check_range
 from simulator.errors import WorkloadError, nearest
-from simulator.interfaces import ComputeUnit, Numerics
+from simulator.interfaces import Numerics
 from simulator.keys import mix_key
-from simulator.operators import Phase
 
 MLP_EXPANSION = 4
 """Width of the MLP in units of the model's width."""
@@ -112,15 +111,6 @@ class Products:
     def same(cls, numerics: Numerics) -> Products:
         """Return products that all come out of one numerics."""
         return cls(forward=numerics, grad_input=numerics, grad_weight=numerics)
-
-    @classmethod
-    def of_unit(cls, unit: ComputeUnit) -> Products:
-        """Return products as a compute unit delivers them in each phase."""
-        return cls(
-            forward=unit.numerics(Phase.FORWARD),
-            grad_input=unit.numerics(Phase.GRAD_INPUT),
-            grad_weight=unit.numerics(Phase.GRAD_WEIGHT),
-        )
 
     def run(
         self, product: ProductName, a_BMK: torch.Tensor, b_BKN: torch.Tensor, *, key: int, weight: bool

@@ -10,13 +10,13 @@ import simpy
 from experiments.__main__ import main
 from optical.fabrics.cubes import Closing, CubeFabric
 from optical.fabrics.switches import load_optics, load_switch
-from simulator.engine.flow_simulation import all_reduce_bound_s
 from simulator.engine.network import FlowGroup, Network
 from simulator.errors import LinkError, ParameterError, RouteError
 from simulator.fabric import missing_members
 from simulator.interfaces import Flows
 from simulator.operators import CollectiveKind
 from simulator.topology.torus import TorusSpreading
+from tests.bounds import all_reduce_bound_s
 from tests.builders import dead_numbers
 from tests.conformance.graphs import collective_s
 

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from simulator.engine.flow_simulation import CapacityChange, FlowSet, cut_bound_s, outage, simulate
+from simulator.engine.flow_simulation import CapacityChange, FlowSet, outage, simulate
 from simulator.errors import ParameterError, RouteError, WorkloadError
 from simulator.interfaces import LinkGraph
+from tests.bounds import cut_bound_s
 
 EXACT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 

@@ -6,7 +6,6 @@ import pytest
 from simulator.engine.flow_simulation import (
     FlowSet,
     all_links,
-    all_reduce_bound_s,
     all_reduce_orbits,
     all_to_all_orbits,
     dimension_ordered_routes,
@@ -18,6 +17,7 @@ from simulator.engine.flow_simulation import (
 from simulator.errors import ParameterError, WorkloadError
 from simulator.interfaces import LinkGraph
 from simulator.topology.torus import regular, twisted
+from tests.bounds import all_reduce_bound_s
 
 RATE, PAIR = 50e9, 1e6
 

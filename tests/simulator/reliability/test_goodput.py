@@ -19,10 +19,10 @@ from simulator.reliability.goodput import (
     load_parts,
     spared_share,
     spliced_share,
-    young_interval_s,
 )
 from simulator.topology.scale_up import BillItem
 from simulator.topology.torus import TPU_V4
+from tests.bounds import young_interval_s
 
 HOUR, DAY = 3600.0, 86400.0
 

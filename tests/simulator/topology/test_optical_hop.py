@@ -26,5 +26,3 @@ def test_classes_of_longer_reach_may_lose_more():
 def test_an_open_link_names_the_element_that_loses_most():
     with pytest.raises(LinkError, match=r"leaf and spine.*fibre \(7\.00 dB"):
         load_hop("dr4").closed("leaf and spine", 20000.0)
-    with pytest.raises(LinkError, match=r"circuit switch \(2\.50 dB"):
-        load_hop("dr4").closed("two cubes", 50.0, elements=(("circuit switch", 2.5),))

@@ -9,8 +9,9 @@ from simulator.engine.simulation import Simulation
 from simulator.errors import WorkloadError
 from simulator.node import Host, HostLink, Memory, Processors, Storage
 from simulator.operators import HostWork, Lane, Phase, Sequence, StepGraph, Task, Transfer
-from simulator.results.metrics import HOST, critical_path_s, serial_sum_s, summarise
+from simulator.results.metrics import HOST, summarise
 from simulator.results.trace import Stream
+from tests.bounds import critical_path_s, serial_sum_s
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, ideal_s, product_flops
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.choices import Place, Recompute

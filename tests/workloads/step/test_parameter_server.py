@@ -5,11 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulator.collectives.algorithms import server_bound_s, server_places, server_rounds
+from simulator.collectives.algorithms import server_places, server_rounds
 from simulator.engine.simulation import Simulation
 from simulator.errors import WorkloadError
 from simulator.operators import Collective, CollectiveKind
 from simulator.results.metrics import steady, summarise
+from tests.bounds import server_bound_s
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, ideal_s, product_flops
 from workloads.plan.choices import Exchange
 from workloads.plan.parallelism import parse_plan

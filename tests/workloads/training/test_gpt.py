@@ -11,7 +11,6 @@ from electronic.numerics import BfloatNumerics, ExactNumerics
 from optical.execution import AnalogSpec
 from optical.execution.numerics import AnalogNumerics
 from simulator.errors import ParameterError, WorkloadError
-from simulator.operators import Phase
 from workloads.training.gpt import Gpt, GptConfig, ProductName, Products
 
 CONFIG = GptConfig(vocabulary=50, layers=2, width=24, heads=3, context=10)
@@ -103,19 +102,6 @@ def test_every_product_has_its_own_key():
         model(*batch(), key=key).backward()
     keys = [key for _, _, key in spy.calls]
     assert len(set(keys)) == len(keys)
-
-
-def test_products_of_a_unit_are_asked_by_phase():
-    class Unit:
-        def numerics(self, phase):
-            return phase
-
-    products = Products.of_unit(Unit())
-    assert (products.forward, products.grad_input, products.grad_weight) == (
-        Phase.FORWARD,
-        Phase.GRAD_INPUT,
-        Phase.GRAD_WEIGHT,
-    )
 
 
 def test_flops_are_counted_on_the_meta_device():

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from types import MappingProxyType
 from typing import IO, cast
 
 from simulator.errors import ParameterError, WorkloadError
 from workloads.traces.chakra.nodes import (
-    Attribute,
     Node,
     decode_metadata,
     decode_node,
@@ -136,13 +134,7 @@ def _prefixed(message: bytes) -> bytes:
     return bytes((*length, size)) + message
 
 
-def write_trace(
-    path: Path,
-    nodes: Iterable[Node],
-    *,
-    attributes: Mapping[str, Attribute] = MappingProxyType({}),
-    version: str = VERSION,
-) -> None:
+def write_trace(path: Path, nodes: Iterable[Node]) -> None:
     """Write one rank's file.
 
     Parameters
@@ -151,10 +143,6 @@ def write_trace(
         Where; gzip if it ends in ``.gz``.
     nodes : iterable of Node
         What; each is encoded as it comes.
-    attributes : mapping
-        What the file says of itself.
-    version : str
-        Version of the schema.
 
     Raises
     ------
@@ -163,7 +151,7 @@ def write_trace(
     HeliographError
         If the package protobuf is not installed.
     """
-    write_messages(path, encode_metadata(version, attributes), map(encode_node, nodes))
+    write_messages(path, encode_metadata(VERSION, {}), map(encode_node, nodes))
 
 
 def write_messages(path: Path, metadata: bytes, messages: Iterable[bytes]) -> None:

@@ -1,0 +1,175 @@
+"""Bounds and laws of the literature that results are held against."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable
+
+import numpy as np
+
+from simulator.collectives.algorithms import vector_bytes
+from simulator.engine.flow_simulation import FlowSet
+from simulator.interfaces import LinkGraph
+from simulator.operators import BESIDE, CollectiveKind, StepGraph, Task, topological_order
+from simulator.results.metrics import collective_bound_s
+from simulator.topology.torus import Torus
+
+
+def critical_path_s(graph: StepGraph, duration_s: Callable[[Task], float]) -> float:
+    """Return the longest chain of dependent tasks, or the busiest class if that is longer.
+
+    Parameters
+    ----------
+    graph : StepGraph
+        The step.
+    duration_s : callable
+        Duration of a task that has everything to itself.
+    """
+    ends: dict[int, float] = {}
+    busy: defaultdict[int, float] = defaultdict(float)
+    for task in topological_order(graph.tasks):
+        duration = duration_s(task)
+        ends[task.id] = max((ends[other] for other in task.after), default=0.0) + duration
+        if not isinstance(task.operator, BESIDE) and not task.beside:
+            busy[task.rank_class] += duration
+    return max([*ends.values(), *busy.values()], default=0.0)
+
+
+def serial_sum_s(graph: StepGraph, duration_s: Callable[[Task], float]) -> float:
+    """Return the time of all tasks one after the other: no sensible run is slower, reconfiguration apart."""
+    return math.fsum(duration_s(task) for task in graph.tasks)
+
+
+def in_network_bound_s(kind: CollectiveKind, n: int, payload_bytes: float, port_bytes_per_s: float) -> float:
+    """Return the least time of a collective in which every rank has one port and switches add and copy.
+
+    Parameters
+    ----------
+    kind, n, payload_bytes, port_bytes_per_s
+        As in `collective_bound_s`.
+
+    Notes
+    -----
+    Into an all-reduce each rank must send its whole vector but the chunk that it adds itself, and that
+    chunk's sum: the vector once. Reduce-scatter, all-gather and all-to-all still need (n-1)/n of it.
+    """
+    vector = vector_bytes(kind, payload_bytes, n)
+    if kind is CollectiveKind.ALL_REDUCE:
+        return (vector if n > 1 else 0.0) / port_bytes_per_s
+    return collective_bound_s(kind, n, payload_bytes, port_bytes_per_s)
+
+
+def server_bound_s(workers: int, servers: int, payload_bytes: float, port_bytes_per_s: float) -> float:
+    """Return the least time of a push and a pull when every rank has one port each way.
+
+    Parameters
+    ----------
+    workers, servers : int
+        Workers of a group, and how many of them hold a share.
+    payload_bytes : float
+        Bytes of the vector, P.
+    port_bytes_per_s : float
+        Bandwidth of a port one way, b.
+
+    Notes
+    -----
+    T >= max(2 P / b of a worker that is no server, 2 P (W - 1) / (S b) of a server, which receives and sends
+    the shares of all workers but its own). S = W gives 2 P (W - 1) / (W b), as a ring does. A server on a
+    machine of its own would take 2 P W / (S b) (Li et al., "Scaling distributed machine learning with the
+    parameter server", OSDI 2014).
+    """
+    if workers == 1:
+        return 0.0
+    alone = payload_bytes if servers < workers else payload_bytes * (servers - 1) / servers
+    incast = payload_bytes * (workers - 1) / servers
+    return 2.0 * max(alone, incast) / port_bytes_per_s
+
+
+def cut_bound_s(flows: FlowSet, graph: LinkGraph) -> float:
+    """Return a time that no schedule on these routes can beat.
+
+    Notes
+    -----
+    No link passes its bytes faster than its capacity, counted from the first start among its flows, and no
+    flow its own faster than its narrowest link lets it.
+    """
+    crossed = flows.routes >= 0
+    if not crossed.any():
+        return 0.0
+    usage = np.ones(flows.routes.shape) if flows.usage is None else flows.usage
+    start = np.zeros(flows.size_bytes.size) if flows.start_s is None else flows.start_s
+    flow, hop = np.nonzero(crossed)
+    link = flows.routes[flow, hop]
+    capacity = graph.capacity_bytes_per_s
+    total = np.bincount(link, usage[flow, hop] * flows.size_bytes[flow], capacity.size)
+    first = np.full(capacity.size, np.inf)
+    np.minimum.at(first, link, start[flow])
+    used = total > 0.0
+    by_link = first[used] + total[used] / capacity[used]
+    latency = np.bincount(flow, graph.latency_s[link], flows.size_bytes.size)
+    by_flow = (start + latency)[flow] + flows.size_bytes[flow] * usage[flow, hop] / capacity[link]
+    return float(max(by_link.max(initial=0.0), by_flow.max()))
+
+
+def all_reduce_bound_s(torus: Torus, payload_bytes: float, link_bytes_per_s: float) -> float:
+    """Return the least time of an all-reduce that a node's ports allow: 2 (N - 1)/N m over their rate."""
+    ports = 2 * sum(size > 1 for size in torus.box)
+    if not ports:
+        return 0.0
+    return 2.0 * (torus.nodes - 1) / torus.nodes * payload_bytes / (ports * link_bytes_per_s)
+
+
+def optimal_in_flight(workers: int, input_replicas: int) -> int:
+    """Return the microbatches under way that keep a pipeline busy (PipeDream's NOAM), per input replica.
+
+    Parameters
+    ----------
+    workers : int
+        Accelerators of all stages.
+    input_replicas : int
+        Accelerators of the first stage.
+
+    References
+    ----------
+    Narayanan et al., arXiv:1806.03377, section 3.2.
+    """
+    return -(-workers // input_replicas)
+
+
+def young_interval_s(write_s: float, mtbf_s: float) -> float:
+    """Return Young's interval of computing between checkpoints, ``sqrt(2 w M)``.
+
+    References
+    ----------
+    Young, "A first order approximation to the optimum checkpoint interval", CACM 17 (1974).
+    """
+    return math.sqrt(2.0 * write_s * mtbf_s)
+
+
+def bisection_at_most(torus: Torus) -> float:
+    """Return the links (both ways one) that the best cut into equal slabs severs; inf if no axis is even.
+
+    Notes
+    -----
+    2 N / d of a regular torus with an even longest axis d, which is its bisection.
+    """
+    places = np.stack(np.unravel_index(np.arange(torus.nodes), torus.box), axis=-1)
+    cuts = [math.inf]
+    for axis, size in enumerate(torus.box):
+        if size % 2 == 0:
+            inside = places[:, axis] < size // 2
+            ends = (torus.node(places + step) for step in np.eye(torus.axes, dtype=np.int64))
+            cuts.append(float(sum(np.count_nonzero(inside != inside[end]) for end in ends)))
+    return min(cuts)
+
+
+def bisection_at_least(torus: Torus) -> float:
+    """Return the links (both ways one) that any cut into two halves severs, at least.
+
+    Notes
+    -----
+    Of a uniform all-to-all floor(N^2 / 4) units cross each way, over links that carry no more than the
+    maximum load (Leighton, "Introduction to Parallel Algorithms and Architectures", 1992).
+    """
+    return torus.nodes**2 // 4 / torus.max_link_load if torus.nodes > 1 else 0.0
