@@ -135,6 +135,8 @@ class GpuChip:
     """Dense bf16 operations of one unit in one cycle, two per multiply-accumulate."""
     byte_flops_per_cycle: float
     """The same with 8-bit operands; the bf16 rate where a chip has no faster one."""
+    nibble_flops_per_cycle: float
+    """The same with 4-bit operands in blocks; 0 where a chip has no units for them."""
     single_flops_per_cycle: float
     """The same with 32-bit operands (tf32 where a chip has it)."""
     sparse_ratio: float = 1.0
@@ -146,7 +148,7 @@ class GpuChip:
     matmul_efficiency: float
     """Share of the peak that a unit sustains inside a large tile at the full clock, 0 to 1."""
     byte_efficiency: float
-    """Share of that which is left with 8-bit operands, 0 to 1."""
+    """Share of that which is left with operands of 8 bits or fewer, 0 to 1."""
     energy_j_per_flop: float
     """Energy of one bf16 operation of a product at the full clock."""
     halved_tile_efficiency: float
@@ -195,6 +197,7 @@ class GpuChip:
         check_range(self, "misaligned_efficiency", "misaligned_batch_efficiency", high=1.0, open_low=True)
         check_range(self, "attention_efficiency", "attention_backward_efficiency", high=1.0, open_low=True)
         check_range(self, "in_situ_efficiency", "byte_efficiency", high=1.0, open_low=True)
+        check_range(self, "nibble_flops_per_cycle")
         check_range(self, "store_overlap", high=1.0)
         check_range(self, "sparse_ratio", low=1.0)
         check_range(

@@ -67,6 +67,8 @@ PARTIAL_SUM_BYTES = 4
 """Partial sums of a split product are kept in single precision."""
 ACCUMULATED_BYTES = 8
 """Bytes per element of a weight gradient added to a single-precision sum: read and written (Megatron-LM)."""
+NIBBLE_BYTES = 0.5
+"""Bytes of an element of 4 bits."""
 ALIGNED_BYTES = 16
 """Widest load of a thread; rows that do not start on such a boundary are loaded in narrower pieces."""
 EXPERT_STREAMS = 4
@@ -109,7 +111,8 @@ def product_work(chip: GpuChip, memory: Memory, product: MatMul) -> Work:
     memory : Memory
         Its memory.
     product : MatMul
-        The product; operands of one byte run at the 8-bit rate, of four at the rate for single precision.
+        The product; operands of one byte run at the 8-bit rate, of less at the 4-bit rate, of four at
+        the rate for single precision.
     """
     if product.on_chip:
         return _fused(chip, memory, product)
@@ -133,7 +136,7 @@ def product_work(chip: GpuChip, memory: Memory, product: MatMul) -> Work:
     return best
 
 
-def output_bytes(product: MatMul) -> int:
+def output_bytes(product: MatMul) -> float:
     """Return the bytes that an element of C moves: weight gradients are summed in single precision."""
     return ACCUMULATED_BYTES if product.phase is Phase.GRAD_WEIGHT else product.element_bytes
 
@@ -147,7 +150,7 @@ def alignment_share(chip: GpuChip, product: MatMul) -> float:
     batched product of activations, for which libraries had no such kernel, `misaligned_batch_efficiency`.
     Rows of activations' products and weight gradients lie along m too, for one operand is read transposed.
     """
-    step = max(1, ALIGNED_BYTES // product.element_bytes)
+    step = max(1, int(ALIGNED_BYTES // packed_bytes(product.element_bytes)))
     along = (product.k, product.n, product.m) if product.held is Held.NONE else (product.k, product.n)
     if all(size % step == 0 for size in along):
         return 1.0
@@ -166,18 +169,26 @@ def unit_flop_per_s(chip: GpuChip, product: MatMul) -> float:
     return _flops_per_cycle(chip, product.element_bytes) * chip.clock_hz * faster
 
 
-def _flops_per_cycle(chip: GpuChip, element_bytes: int) -> float:
+def packed_bytes(element_bytes: float) -> float:
+    """Return the bytes of an element without its share of a block's scale."""
+    return NIBBLE_BYTES if element_bytes < 1 else element_bytes
+
+
+def _flops_per_cycle(chip: GpuChip, element_bytes: float) -> float:
     """Return the operations of one unit in a cycle on elements of so many bytes."""
-    rates = {1: chip.byte_flops_per_cycle, 2: chip.flops_per_cycle}
-    return rates.get(element_bytes, chip.single_flops_per_cycle)
+    if element_bytes < 1 and not chip.nibble_flops_per_cycle:
+        msg = f"{chip.name} has no units for operands of 4 bits (nvfp4); try precision=fp8, or b200 or b300"
+        raise ParameterError(msg)
+    rates = {NIBBLE_BYTES: chip.nibble_flops_per_cycle, 1: chip.byte_flops_per_cycle, 2: chip.flops_per_cycle}
+    return rates.get(packed_bytes(element_bytes), chip.single_flops_per_cycle)
 
 
 def _mainloop_s(chip: GpuChip, product: MatMul, split: int) -> float:
     """Return the time of the multiply-accumulates alone, with the best tile."""
-    step = max(1, chip.k_step * 2 // product.element_bytes)
+    step = max(1, int(chip.k_step * 2 // packed_bytes(product.element_bytes)))
     depth = math.ceil(math.ceil(product.k / split) / step) * step
     rate = unit_flop_per_s(chip, product) * chip.matmul_efficiency
-    rate *= chip.byte_efficiency if product.element_bytes == 1 else 1.0
+    rate *= chip.byte_efficiency if product.element_bytes <= 1 else 1.0
     best_s = math.inf
     for rows, columns, halvings in TILES:
         tiles = split * math.ceil(product.m / rows) * math.ceil(product.n / columns)
@@ -307,7 +318,7 @@ class Gpu:
         """Dense bf16 peak."""
         return self.peak_flop_per_s_of(element_bytes=2)
 
-    def peak_flop_per_s_of(self, element_bytes: int) -> float:
+    def peak_flop_per_s_of(self, element_bytes: float) -> float:
         """Return the dense peak of products whose operands have elements of so many bytes."""
         return self.chip.units * _flops_per_cycle(self.chip, element_bytes) * self.chip.clock_hz
 
@@ -410,6 +421,8 @@ def _matmul_cost(gpu: Gpu, product: MatMul) -> Cost:
     work = product_work(gpu.chip, gpu.memory, product)
     # An operation on half as wide operands takes half the energy, as half the peak power per rate shows.
     width = gpu.chip.flops_per_cycle * gpu.chip.clock_hz / unit_flop_per_s(gpu.chip, product)
+    if product.element_bytes < 1:  # units for such operands alone may be more than the width accounts for
+        width = max(width, packed_bytes(product.element_bytes) / 2)
     compute_j = product.flops * gpu.energy_j_per_flop * width
     compute_s = gpu.penalties.in_company_s(work.compute_s, product)
     return _cost(gpu, replace(work, compute_s=float(compute_s)), compute_j)

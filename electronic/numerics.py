@@ -80,6 +80,8 @@ class Float8Scale(StrEnum):
     """Each row of A and each column of B has its own, which the sum leaves apart."""
 
 
+INT8_LARGEST = 127.0
+"""Largest code of 8 bits whose range is even about zero."""
 LARGEST: Mapping[Float8, float] = MappingProxyType({Float8.E4M3: 448.0, Float8.E5M2: 57344.0})
 """Largest number of each format (Micikevicius et al. 2022, table 1)."""
 
@@ -130,6 +132,39 @@ def _float8(x: torch.Tensor, form: Float8, summed_dim: int | None) -> tuple[torc
     scale = (largest / LARGEST[form]).clamp_(min=torch.finfo(torch.float32).tiny)
     kind = torch.float8_e4m3fn if form is Float8.E4M3 else torch.float8_e5m2
     return (x / scale).to(kind).to(torch.float32), scale
+
+
+@dataclass(frozen=True)
+class Int8Numerics:
+    """Products of an 8-bit integer engine: each row of A and each column of B has a scale, sums are exact.
+
+    References
+    ----------
+    Accurate Quantized Training (AQT, Google), whose training rounds both operands of every pass so.
+    """
+
+    def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
+        """Return the product, shape [B, M, N], in the type of A; every value is a bfloat16 one.
+
+        Parameters
+        ----------
+        a_BMK, b_BKN : torch.Tensor
+            Operands, shapes [B, M, K] and [B, K, N].
+        key : int
+            Not used: rounding is to nearest.
+        """
+        del key
+        a, a_scale = _int8(a_BMK, summed_dim=2)
+        b, b_scale = _int8(b_BKN, summed_dim=1)
+        return torch.bmm(a, b).mul_(a_scale * b_scale).to(torch.bfloat16).to(a_BMK.dtype)
+
+
+def _int8(x: torch.Tensor, summed_dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a tensor's codes, -127 to 127, and the scale of each vector that is summed over."""
+    scale = (x.abs().amax(summed_dim, keepdim=True) / INT8_LARGEST).clamp_(
+        min=torch.finfo(torch.float32).tiny
+    )
+    return (x / scale).round_(), scale
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ CountT = TypeVar("CountT", int, Reals)
 
 
 def elements_off_chip(
-    sizes: tuple[CountT, CountT, CountT], *, element_bytes: int, on_chip: str, sparse: bool
+    sizes: tuple[CountT, CountT, CountT], *, element_bytes: float, on_chip: str, sparse: bool
 ) -> tuple[CountT, CountT, CountT]:
     """Return the elements of A, B and C that cross the memory's interface.
 
@@ -31,7 +31,7 @@ def elements_off_chip(
     ----------
     sizes : tuple
         Elements of A, B and C, dense.
-    element_bytes : int
+    element_bytes : float
         Bytes of one stored element.
     on_chip : str
         Which of ``a``, ``b`` and ``c`` never leave the chip.
@@ -40,7 +40,8 @@ def elements_off_chip(
     """
     a, b, c = sizes
     if sparse:
-        b = -(-b * (4 * element_bytes + 1) // (8 * element_bytes))
+        bits = int(8 * element_bytes)
+        b = -(-b * (bits + 2) // (2 * bits))
     return (
         0 * a if "a" in on_chip else a,
         0 * b if "b" in on_chip else b,

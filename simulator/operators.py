@@ -252,8 +252,8 @@ class MatMul:
     """Columns of B and C."""
     held: Held = Held.NONE
     """Operand that is a weight, hence may stay in the core; none for attention and weight gradients."""
-    element_bytes: int = 2
-    """Bytes of one stored element of A, B and C."""
+    element_bytes: float = 2
+    """Bytes of one stored element of A, B and C, with its share of a block's scale where it has one."""
     on_chip: str = ""
     """Which of ``a``, ``b`` and ``c`` never leave the chip: the score matrix of a fused attention kernel."""
     sparse: bool = False
@@ -263,10 +263,13 @@ class MatMul:
         if not set(self.on_chip) <= set("abc"):
             msg = f"MatMul '{self.name}': on_chip may hold a, b and c only; got '{self.on_chip}'"
             raise WorkloadError(msg)
-        for name in ("batch", "m", "k", "n", "element_bytes"):
+        for name in ("batch", "m", "k", "n"):
             if getattr(self, name) < 1:
                 msg = f"MatMul '{self.name}': {name} must be at least 1; got {getattr(self, name)}"
                 raise WorkloadError(msg)
+        if not self.element_bytes > 0:
+            msg = f"MatMul '{self.name}': element_bytes must be above 0; got {self.element_bytes}"
+            raise WorkloadError(msg)
 
     @property
     def macs(self) -> int:
@@ -279,7 +282,7 @@ class MatMul:
         return 2 * self.macs
 
     @property
-    def operand_bytes(self) -> int:
+    def operand_bytes(self) -> float:
         """Bytes read (A and B) and written (C) when each that leaves the chip is touched once."""
         return self.batch * sum(self.elements_off_chip) * self.element_bytes
 
@@ -609,8 +612,8 @@ class MatMuls:
     """Forward, or one of the two backward products."""
     held: Held = Held.NONE
     """Operand that is a weight."""
-    element_bytes: int = 2
-    """Bytes of one stored element of A, B and C."""
+    element_bytes: float = 2
+    """Bytes of one stored element of A, B and C, with its share of a block's scale where it has one."""
     on_chip: str = ""
     """Which of ``a``, ``b`` and ``c`` never leave the chip."""
     sparse: bool = False

@@ -10,16 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from electronic.fabrics.torus import TorusFabric
 from electronic.gpu import Gpu
-from experiments.validation.machines import accelerator_of, system_of
+from experiments.validation.machines import system_of
 from experiments.validation.plans import YES
 from experiments.validation.rows import Outcome, Record, SkipError, Told, begun, outcomes_of, skipped
 from experiments.validation.training import constant_s, forecast, peak_flop_per_s, recomputed_flops
 from heliograph.comparison.plan_estimates import Objective, estimates, feasible
 from heliograph.systems import System
 from simulator.errors import HeliographError
-from simulator.results.metrics import default_economics
 from simulator.units import to_si
 from workloads.layers.transformer import model_flops
 from workloads.models.architecture import Norm, Positions, TransformerConfig
@@ -138,14 +136,8 @@ def shape_text(record: Record) -> str:
 
 def famous_system(record: Record) -> System:
     """Return the cluster of a row: nodes on rails, or the torus that it names."""
-    torus = record.text("torus")
-    if not torus:
-        system = system_of(record)
-        return dataclasses.replace(system, gpu=_computing(record, system.gpu))
-    gpu: Gpu = accelerator_of(record)
-    x, y, z = (int(side) for side in torus.split("x"))
-    fabric = TorusFabric(endpoints=x * y * z, x=x, y=y)
-    return System(name="published", gpu=gpu, fabric=fabric, economics=default_economics())
+    system = system_of(record)
+    return dataclasses.replace(system, gpu=_computing(record, system.gpu))
 
 
 def _computing(record: Record, gpu: Gpu) -> Gpu:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
+from types import MappingProxyType
 
 from electronic.devices import SCALE_UP, load_packet_switch, load_scale_up, load_transceiver
 from electronic.fabrics.packets import RailFabric
+from electronic.fabrics.torus import TorusFabric
 from electronic.gpu import Gpu, gpu_names, load_gpu
 from experiments.validation.rows import Record, SkipError
 from heliograph.systems import System
 from simulator.results.metrics import default_economics
+from simulator.topology.clos import load_direct_link
 from simulator.topology.scale_up import Nic, ScaleUp, load_nic
+from simulator.topology.torus import cube_sides
 from simulator.units import to_si
 
 USUAL_NETWORK_GB_PER_S = {"v100": 12.5, "a100": 25.0, "h100": 50.0, "h200": 50.0, "b200": 50.0, "gb200": 50.0}
@@ -25,6 +30,10 @@ NETWORKS = (
 OMNI_PATH_SHARE = 0.2
 """Share of Omni-Path's line rate that NCCL reaches: 42 Gb/s of algorithm bandwidth at best in all-reduces of
 4 nodes of 8 A100, hence 82 Gb/s on a bus of 400 (bigscience, experiments/bandwidth, Jean Zay)."""
+TORUS_LINKS = MappingProxyType(
+    {"tpu-v4": "ici-v4", "tpu-v5e": "ici-v5e", "tpu-v5p": "ici-v5p", "tpu-v6e": "ici-v6e"}
+)
+"""Links of accelerators that stand on a torus and have no nodes."""
 VARIANTS = frozenset({"pcie", "nvl"})
 """Words of a name that make another accelerator of it: refused rather than taken for the usual one."""
 
@@ -42,6 +51,7 @@ abstract). Neither uses what the H100 added: FlashAttention-2 reaches 35 % of it
 arXiv:2407.08608, abstract), of which the first is taken to keep as much as on the A100.
 """
 
+_TORUS = re.compile(r"torus (\d+) ?x ?(\d+) ?x ?(\d+)")
 _OMNI_PATH = re.compile(r"omni-?path|jean zay", re.I)
 _POWER = re.compile(r"\b(\d{3,4})\s?W\b")
 _CAPACITY = re.compile(r"\b(\d{2,3})\s?GB\b")
@@ -140,6 +150,9 @@ def system_of(record: Record) -> System:
     """
     gpu = accelerator_of(record)
     ranks = record.needed("n_accelerators")
+    if gpu.name in TORUS_LINKS:
+        fabric = torus_of(record, gpu.name, ranks)
+        return System(name="published", gpu=gpu, fabric=fabric, economics=default_economics())
     scale_up = _scale_up(record, gpu.name, ranks)
     card_gb_per_s = _card_gb_per_s(record, gpu.name, crosses=ranks > scale_up.size)
     _, card, switch, module = next((one for one in NETWORKS if card_gb_per_s <= one[0]), NETWORKS[-1])
@@ -148,14 +161,38 @@ def system_of(record: Record) -> System:
         record.assume(f"Omni-Path at {OMNI_PATH_SHARE:g} of its line rate, as NCCL was measured on it")
         rate *= OMNI_PATH_SHARE
     nic: Nic = dataclasses.replace(load_nic(card), bandwidth_bytes_per_s=rate)
-    fabric = RailFabric(
+    rails = RailFabric(
         endpoints=ranks,
         scale_up=scale_up,
         nic=nic,
         switch=load_packet_switch(switch),
         transceiver=load_transceiver(module),
     )
-    return System(name="published", gpu=gpu, fabric=fabric, economics=default_economics())
+    return System(name="published", gpu=gpu, fabric=rails, economics=default_economics())
+
+
+def torus_of(record: Record, name: str, ranks: int) -> TorusFabric:
+    """Return the torus of a row: the sides that its column ``torus`` or its notes give, else the most even.
+
+    Raises
+    ------
+    SkipError
+        If the sides do not make the accelerators.
+    """
+    said = _TORUS.search(f"torus {record.text('torus')}") or _TORUS.search(record.text("notes"))
+    sides = tuple(int(side) for side in said.groups()) if said else cube_sides(ranks)
+    shape = " x ".join(map(str, sides))
+    if not said:
+        record.assume(f"a torus of {shape}")
+    if math.prod(sides) != ranks:
+        msg = f"a torus of {shape} has not {ranks} accelerators"
+        raise SkipError(msg)
+    tp = record.whole("tp")
+    if tp != sides[2] and tp in sides[:2]:  # neighbours in number stand along the last side
+        sides = (*sides[: sides.index(tp)], *sides[sides.index(tp) + 1 :], tp)
+        record.assume(f"tensor-parallel ranks along a side of {tp}")
+    link = load_direct_link(TORUS_LINKS[name])
+    return TorusFabric(endpoints=ranks, x=sides[0], y=sides[1], link=link)
 
 
 def _scale_up(record: Record, gpu_name: str, ranks: int) -> ScaleUp:

@@ -55,8 +55,10 @@ HOST_MEMORY_BYTES = MappingProxyType(
 )
 """Memory of the host that an accelerator reaches over a coherent link and may offload activations to (NVIDIA
 GB200 NVL72 datasheet: 17 TB of LPDDR5X for 72)."""
-UNKNOWN_PRECISIONS = ("nvfp4", "fp4", "int8", "tf32")
+UNKNOWN_PRECISIONS = ("mxfp4", "int4", "tf32")
 """Precisions that published runs have and plans do not."""
+NARROW_FIRST = (Precision.NVFP4, Precision.INT8, Precision.FP8)
+"""Formats of operands, which a row may name beside that of all else."""
 _ARXIV = re.compile(r"\b(\d{2})(0[1-9]|1[0-2])\.\d{4,5}\b")
 _YEAR = re.compile(r"\b(20[12]\d)\b")
 _OLD_CODE = re.compile(r"megatron-deepspeed|jean zay|bloom", re.I)
@@ -335,8 +337,7 @@ def plan_of(record: Record, ranks: int) -> Plan:
     precision = _precision(record)
     micro_batch = record.whole("micro_batch")
     if micro_batch is None:
-        micro_batch = 1
-        record.assume("micro_batch 1")
+        micro_batch = _usual_micro_batch(record, pp=pp, dp=dp)
     values: dict[str, Any] = {
         "tp": tp,
         "pp": pp,
@@ -371,6 +372,22 @@ def plan_of(record: Record, ranks: int) -> Plan:
         values["prefetch"] = False
         record.assume("gradients summed after the last backward pass, as the code of that time did")
     return Plan.of(**values)
+
+
+def _usual_micro_batch(record: Record, *, pp: int, dp: int) -> int:
+    """Return the micro-batch of a row without one: the whole batch at once where a program runs it so.
+
+    Notes
+    -----
+    A program compiled as a whole for TPUs takes the batch of a step in one piece unless it has a pipeline
+    (MaxText: ``per_device_batch_size``, with ``gradient_accumulation_steps`` 1).
+    """
+    if pp == 1 and re.search(r"\btpu\b", record.text("system"), re.I):
+        whole = max(1, record.needed("global_batch_sequences") // dp)
+        record.assume(f"micro_batch {whole}, the whole batch at once")
+        return whole
+    record.assume("micro_batch 1")
+    return 1
 
 
 def with_ends_counted(record: Record, plan: Plan, layers: int) -> Plan:
@@ -512,7 +529,7 @@ def _precision(record: Record) -> Precision:
     if not text:
         record.assume("bf16")
         return Precision.BF16
-    known = [kind for kind in (*UNKNOWN_PRECISIONS, *Precision) if str(kind) in text]
+    known = [kind for kind in (*UNKNOWN_PRECISIONS, *NARROW_FIRST, *Precision) if str(kind) in text]
     if not known or not isinstance(known[0], Precision):
         msg = f"precision '{text}' is not modelled"
         raise SkipError(msg)

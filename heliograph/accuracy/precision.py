@@ -56,7 +56,7 @@ class ModelProduct:
     """K."""
     columns: int
     """N."""
-    element_bytes: int
+    element_bytes: float
     """Bytes of an operand's element as the plan stores it."""
     macs: float
     """Multiply-accumulates of all of them."""

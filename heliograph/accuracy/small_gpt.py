@@ -22,7 +22,7 @@ from simulator.operators import Phase
 from workloads.plan.choices import Precision
 
 if TYPE_CHECKING:
-    from electronic.numerics import Float8Scale
+    from simulator.interfaces import Numerics
     from workloads.training.gpt import Products
 
 
@@ -42,8 +42,12 @@ DECIBEL = 10.0
 """Decibels in a power ratio of ten."""
 CONFIDENCE = 0.95
 """Confidence at which a difference counts as resolved."""
-_NOT_FLOAT8 = ("scores", "values", "head")
-"""Products that a GPU keeps in bf16 where others go down to fp8."""
+INT8 = "int8, scale per row"
+"""Label of a GPU's 8-bit integers, in the same products."""
+NVFP4 = "nvfp4"
+"""Label of its 4-bit numbers, in the same products; gradients are rounded stochastically."""
+_KEPT_WIDE = ("scores", "values", "head")
+"""Products that a GPU keeps in bf16 where others go down to 8 or 4 bits."""
 
 
 def standard_error(values: Sequence[float]) -> float:
@@ -216,7 +220,8 @@ def system_arithmetic(system: System) -> Arithmetic:
     """
     analog = system.analog()
     if analog is None or system.photonic is None:
-        return Arithmetic(label=FLOAT8 if system.precision is Precision.FP8 else BFLOAT16)
+        narrow = {Precision.FP8: FLOAT8, Precision.INT8: INT8, Precision.NVFP4: NVFP4}
+        return Arithmetic(label=narrow.get(system.precision or Precision.BF16, BFLOAT16))
     others = "" if system.name.partition("@")[0].partition(":")[0] in SYSTEMS else f" of {system.name}"
     return Arithmetic(label=f"{system.photonic.core.name}{others}", analog=analog)
 
@@ -245,7 +250,11 @@ def _electronic(arithmetic: Arithmetic) -> Products:
     from electronic.numerics import (  # noqa: PLC0415 - torch, only to execute
         BfloatNumerics,
         ExactNumerics,
+        Float8,
+        Float8Numerics,
         Float8Scale,
+        Int8Numerics,
+        Nvfp4Numerics,
     )
     from workloads.training.gpt import Products  # noqa: PLC0415 - torch, only to execute
     from workloads.training.probes import GaussianProducts  # noqa: PLC0415 - torch, only to execute
@@ -255,31 +264,35 @@ def _electronic(arithmetic: Arithmetic) -> Products:
     match arithmetic.label:
         case str(label) if label == EXACT:
             return Products.same(ExactNumerics())
-        case str(label) if label == FLOAT8:
-            return _float8(Float8Scale.TENSOR)
-        case str(label) if label == FLOAT8_ROWS:
-            return _float8(Float8Scale.ROW)
+        case str(label) if label in {FLOAT8, FLOAT8_ROWS}:
+            scale = Float8Scale.TENSOR if label == FLOAT8 else Float8Scale.ROW
+            return _narrow(
+                Float8Numerics(scale=scale),
+                Float8Numerics(a_format=Float8.E5M2, scale=scale),
+                Float8Numerics(b_format=Float8.E5M2, scale=scale),
+            )
+        case str(label) if label == INT8:
+            return _narrow(Int8Numerics(), Int8Numerics(), Int8Numerics())
+        case str(label) if label == NVFP4:
+            gradients = Nvfp4Numerics(stochastic=(True, False)), Nvfp4Numerics(stochastic=(False, True))
+            return _narrow(Nvfp4Numerics(), *gradients)
     return Products.same(BfloatNumerics())
 
 
-def _float8(scale: Float8Scale) -> Products:
-    """Return a GPU's fp8 products: blocks' with weights, gradients in E5M2; attention and head in bf16.
+def _narrow(forward: Numerics, grad_input: Numerics, grad_weight: Numerics) -> Products:
+    """Return a GPU's products in few bits: blocks' products with weights; attention and head in bf16.
 
-    These are the products to which `workloads.layers.parts` gives one byte an element in a plan of that
-    precision.
+    These are the products whose operands `workloads.layers.parts` gives `Precision.linear_bytes` in a plan of
+    that precision.
     """
-    from electronic.numerics import (  # noqa: PLC0415 - torch, only to execute
-        BfloatNumerics,
-        Float8,
-        Float8Numerics,
-    )
+    from electronic.numerics import BfloatNumerics  # noqa: PLC0415 - torch, only to execute
     from workloads.training.gpt import Products  # noqa: PLC0415 - torch, only to execute
 
     return Products(
-        forward=Float8Numerics(scale=scale),
-        grad_input=Float8Numerics(a_format=Float8.E5M2, scale=scale),
-        grad_weight=Float8Numerics(b_format=Float8.E5M2, scale=scale),
-        exceptions=dict.fromkeys(_NOT_FLOAT8, Products.same(BfloatNumerics())),
+        forward=forward,
+        grad_input=grad_input,
+        grad_weight=grad_weight,
+        exceptions=dict.fromkeys(_KEPT_WIDE, Products.same(BfloatNumerics())),
     )
 
 

@@ -410,7 +410,14 @@ class System(Summary):
 
 
 SIGNIFICAND_BITS: Mapping[Precision, int] = MappingProxyType(
-    {Precision.BF16: 8, Precision.FP16: 11, Precision.FP8: 4, Precision.FP32: 24}
+    {
+        Precision.BF16: 8,
+        Precision.FP16: 11,
+        Precision.FP8: 4,
+        Precision.INT8: 8,
+        Precision.NVFP4: 2,
+        Precision.FP32: 24,
+    }
 )
 """Significand of each format with its hidden bit; of fp8 that of E4M3, which weights and activations have."""
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from electronic.formats import FORMATS, element_format, format_named
-from electronic.numerics import BfloatNumerics, Float8Numerics, Float8Scale, Nvfp4Numerics
+from electronic.numerics import BfloatNumerics, Float8Numerics, Float8Scale, Int8Numerics, Nvfp4Numerics
 from simulator.errors import ParameterError
 from simulator.operands.statistics import OperandKind, operands_of, signal_to_noise_db
 
@@ -32,7 +32,11 @@ def test_smallest_floats_are_all_numbers_of_their_bits():
 
 @pytest.mark.parametrize(
     ("name", "numerics"),
-    [("bf16", BfloatNumerics()), ("fp8", Float8Numerics(scale=Float8Scale.TENSOR))],
+    [
+        ("bf16", BfloatNumerics()),
+        ("fp8", Float8Numerics(scale=Float8Scale.TENSOR)),
+        ("int8", Int8Numerics()),
+    ],
 )
 def test_products_are_those_that_models_train_in(name, numerics):
     a, b = (x.astype(np.float32) for x in GAUSSIAN.draw(np.random.default_rng(1), 64, 256, 64))

@@ -268,6 +268,7 @@ def outputs(gpu):
         product(1000, 1001, 1000),
         product(8, 64, 64, batch=32),
         product(4096, 4096, 4096, element_bytes=1),
+        *([product(4096, 4096, 4096, element_bytes=0.5625)] if gpu.chip.nibble_flops_per_cycle else []),
         product(4096, 4096, 4096, element_bytes=4),
         replace(product(4096, 4096, 4096), sparse=True),
         attention(64, "c"),
@@ -287,11 +288,28 @@ def outputs(gpu):
     + [("memory", item.name) for item in dataclasses.fields(Memory) if item.name != "name"],
 )
 def test_no_knob_is_dead(part, parameter):
-    device = getattr(load_gpu("a100"), part)
+    gpu = load_gpu("b200" if parameter == "nibble_flops_per_cycle" else "a100")
+    device = getattr(gpu, part)
     value = getattr(device, parameter)
     moved = value * 2 if isinstance(value, int) else value * 0.9 if value else 0.5
-    changed = replace(load_gpu("a100"), **{part: replace(device, **{parameter: moved})})
-    assert outputs(changed) != outputs(load_gpu("a100"))
+    changed = replace(gpu, **{part: replace(device, **{parameter: moved})})
+    assert outputs(changed) != outputs(gpu)
+
+
+def test_four_bits_need_units_of_their_own():
+    """NVIDIA: 9 PFLOP/s dense FP4 on HGX B200, 15 on GB300; Hopper has no such units."""
+    nibbles = replace(product(8192, 8192, 8192), element_bytes=0.5625)
+    for name, peak in (("b200", 9e15), ("gb200", 10e15), ("gb300", 15e15)):
+        assert load_gpu(name).peak_flop_per_s_of(0.5625) == pytest.approx(peak, rel=0.01)
+    b200 = load_gpu("b200")
+    assert b200.cost(nibbles).time_s < 0.7 * b200.cost(replace(nibbles, element_bytes=1)).time_s
+    assert sum(b200.cost(nibbles).energy_j.values()) < sum(
+        b200.cost(replace(nibbles, element_bytes=1)).energy_j.values()
+    )
+    with pytest.raises(
+        ParameterError, match=r"h100 has no units for operands of 4 bits .* try precision=fp8"
+    ):
+        load_gpu("h100").cost(nibbles)
 
 
 @pytest.mark.parametrize(

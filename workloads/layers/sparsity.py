@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from workloads.plan.choices import WEIGHT_BLOCK, Precision
+from workloads.plan.choices import WEIGHT_BLOCK
 from workloads.plan.parts import Formats
 
 BLOCK_VALUES = 4096
@@ -66,5 +66,5 @@ def compressed_bytes(formats: Formats) -> float:
 
 def extra_weight_bytes(formats: Formats) -> float:
     """Return what a pruned weight takes beyond a dense one, per element: below zero if it takes less."""
-    dense = FORMS if formats.kind is Precision.FP8 else 1
+    dense = FORMS if formats.kind.is_cast else 1
     return compressed_bytes(formats) - dense * formats.linear_bytes

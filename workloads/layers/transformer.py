@@ -21,7 +21,7 @@ from simulator.operators import (
 from workloads.layers.parts import Boundary, Exchange, Gather, Parts, Step
 from workloads.layers.retrieval import RetrievalParts
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.choices import Attention, ContextExchange, Kept, Recompute
+from workloads.plan.choices import Attention, ContextExchange, Kept, Precision, Recompute
 from workloads.plan.plan import Plan, Share
 
 Item = tuple[MatMul | Elementwise | Collective | Overlapped, int]
@@ -178,29 +178,43 @@ class _Walker:
         return ((cast, 1),)
 
     def _input_cast(self, product: MatMul) -> tuple[Item, ...]:
-        if product.name in CAST_WITH_INPUT:
+        if product.name in CAST_WITH_INPUT and not self._searches:
             return ()
         return self._cast(product, product.batch * product.m * product.k, Phase.FORWARD)
 
     def _gradient_cast(self, product: MatMul) -> tuple[Item, ...]:
-        if product.name in CAST_WITH_GRADIENT:
+        if product.name in CAST_WITH_GRADIENT and not self._searches:
             return ()
         return self._cast(product, product.batch * product.m * product.n, Phase.GRAD_INPUT)
 
     def _cast(self, product: MatMul, elements: int, phase: Phase) -> tuple[Item, ...]:
-        """Return the cast of an operand to fp8 and its transpose, with the search for its largest value."""
+        """Return the cast of an operand and its transpose, with the search for its largest value.
+
+        Notes
+        -----
+        fp8 scales by the largest value of steps before and casts in one pass. nvfp4 needs the largest value
+        of this tensor, which a kernel of its own finds before the one that casts reads it again, and rotates
+        the operands of weight gradients on the way (Transformer Engine's NVFP4 recipe; arXiv:2509.25149).
+        """
         stored = self.share.precision.element_bytes
         if product.held is not Held.B or product.element_bytes >= stored:
             return ()
+        passes = 2 if self._searches else 1
         cast = Elementwise(
             name=f"{product.name}.cast",
             layer=self.layer,
             phase=phase,
             flops=float(CAST_FLOPS * elements),
-            read_bytes=float(stored * elements),
+            read_bytes=float(passes * stored * elements),
             written_bytes=float(2 * product.element_bytes * elements),
+            issued=passes,
         )
         return ((cast, 1),)
+
+    @property
+    def _searches(self) -> bool:
+        """Whether a cast must know the largest value of the whole tensor, so that none casts as it writes."""
+        return self.share.precision.kind is Precision.NVFP4
 
 
 def gradients(product: MatMul) -> tuple[MatMul, MatMul]:

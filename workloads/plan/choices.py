@@ -6,6 +6,8 @@ from enum import Enum, StrEnum
 
 WEIGHT_BLOCK = 128
 """Rows and columns of a block of weights that is kept or left out whole: a kernel's tile."""
+NVFP4_BLOCK = 16
+"""Elements that share a scale of one byte (Transformer Engine's NVFP4 recipe)."""
 ATTENTION_BLOCK = 64
 """Queries, and keys, of a block of scores that is worked out or left out (BigBird, arXiv:2007.14062)."""
 
@@ -26,11 +28,13 @@ class Attention(StrEnum):
 
 
 class Precision(StrEnum):
-    """Stored form of weights and activations; with fp8 that of all but the operands of linear products."""
+    """Stored form of weights and activations; of fp8, int8 and nvfp4 that of linear products' operands."""
 
     BF16 = "bf16"
     FP16 = "fp16"
     FP8 = "fp8"
+    INT8 = "int8"
+    NVFP4 = "nvfp4"
     FP32 = "fp32"
 
     @property
@@ -39,9 +43,19 @@ class Precision(StrEnum):
         return 4 if self is Precision.FP32 else 2
 
     @property
-    def linear_bytes(self) -> int:
-        """Bytes of one operand's element in a block's products with weights."""
-        return 1 if self is Precision.FP8 else self.element_bytes
+    def linear_bytes(self) -> float:
+        """Bytes of one operand's element in a block's products with weights, with its share of a scale."""
+        match self:
+            case Precision.FP8 | Precision.INT8:
+                return 1
+            case Precision.NVFP4:
+                return 0.5 + 1 / NVFP4_BLOCK
+        return self.element_bytes
+
+    @property
+    def is_cast(self) -> bool:
+        """Whether operands of products with weights are cast to fewer bits than they are stored in."""
+        return self.linear_bytes < self.element_bytes
 
 
 class Kept(StrEnum):

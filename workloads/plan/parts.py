@@ -667,6 +667,10 @@ class Formats(_Part):
             "weight_sparsity=2:4 needs a master copy to prune from; use precision=bf16, fp16 or fp8",
         ),
         Rule(
+            lambda p: p.pruned and p.kind is Precision.NVFP4,
+            "weight_sparsity=2:4 of operands in nvfp4 is not modelled; use precision=fp8",
+        ),
+        Rule(
             lambda p: not 0.0 < p.weight_density <= 1.0,
             "weight_density ({p.weight_density}) must be above 0 and at most 1",
         ),
@@ -678,9 +682,14 @@ class Formats(_Part):
         return self.kind.element_bytes
 
     @property
-    def linear_bytes(self) -> int:
+    def linear_bytes(self) -> float:
         """Bytes of one operand's element in a block's products with weights."""
         return self.kind.linear_bytes
+
+    @property
+    def copies_bytes(self) -> float:
+        """Bytes of a weight's copies in the form of operands: as it is and transposed, for either pass."""
+        return 2 * self.linear_bytes if self.kind.is_cast else 0
 
     @property
     def keeps_master(self) -> bool:

@@ -22,7 +22,6 @@ from workloads.plan.choices import (
     ContextExchange,
     ExpertExchange,
     Kept,
-    Precision,
     TensorGrid,
 )
 from workloads.plan.parts import Rule, trait
@@ -542,9 +541,9 @@ SHARDING_RULES = (
         lambda p: f"optimizer_place={p.sharding.optimizer_place}",
     ),
     Rule(
-        lambda _, p: p.sharding.updates_on_host & (p.precision.kind is Precision.FP8),
+        lambda _, p: p.sharding.updates_on_host & p.precision.kind.is_cast,
         "optimizer_place={p.sharding.optimizer_place} needs parameters that come up as they are used, not "
-        "fp8; try precision=bf16",
+        "{p.precision.kind}; try precision=bf16",
     ),
 )
 """States that ranks share or place elsewhere go with the axes, the schedule and the precision."""

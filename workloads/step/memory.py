@@ -18,12 +18,11 @@ from workloads.layers.routing import visits
 from workloads.layers.sparsity import INT4_BYTES, INT8_BYTES, extra_weight_bytes
 from workloads.layers.transformer import FP8_BYTES
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.choices import Attention, ContextExchange, Kept, Place, Precision, Recompute
+from workloads.plan.choices import Attention, ContextExchange, Kept, Place, Recompute
 from workloads.plan.parallelism import default_sequence_length
 from workloads.plan.plan import Plan, Share
 from workloads.plan.rules import check, keeps_rules
 from workloads.step.sharding import (
-    FP8_COPIES_BYTES,
     RankParameters,
     StagePart,
     optimizer_bytes,
@@ -98,7 +97,7 @@ def _stream_share(share: Share) -> float:
     return share.tokens / -(-share.tokens // share.axes.stream_cut)
 
 
-def operand_bytes(share: Share) -> int:
+def operand_bytes(share: Share) -> float:
     """Return the bytes in which an operand of a product with weights is kept."""
     return FP8_BYTES if share.precision.kept_activations is Kept.FP8 else share.precision.linear_bytes
 
@@ -344,7 +343,7 @@ def state_bytes(plan: Plan, held: RankParameters, optimizer_each: Amount) -> dic
     whole = held.total * 1.0
     shared = shared_share(sharding, plan.axes, held)
     weights = choose(sharding.shards_parameters, shared + (0.0 if sharding.reshard else whole), whole)
-    weights = weights * (formats.element_bytes + (FP8_COPIES_BYTES if formats.kind is Precision.FP8 else 0))
+    weights = weights * (formats.element_bytes + formats.copies_bytes)
     if sharding.secondary_copy:
         weights = weights + held.total / sharding.local_group * formats.element_bytes
     weights = weights + (held.pruned * extra_weight_bytes(formats) if held.pruned else 0.0)

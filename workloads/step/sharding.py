@@ -296,8 +296,6 @@ VALUE_BYTES = 4
 """One fp32 value of an optimizer's state."""
 BLOCK_VALUES = 2048
 """Values that share one fp32 constant in 8-bit optimizers (arXiv:2110.02861, section 2.1)."""
-FP8_COPIES_BYTES = 2
-"""The fp8 copy of a weight and its transpose, which the backward pass multiplies with."""
 UPDATE_FLOPS = MappingProxyType(
     {
         Optimizer.ADAM: 12,
@@ -358,7 +356,8 @@ def update_work(config: TransformerConfig, plan: Plan, held: RankParameters) -> 
 
     Notes
     -----
-    fp8 adds the casts of all weights that the rank holds, once a step, and pruning their compression.
+    Operands in fewer bits add the casts of all weights that the rank holds, once a step, and pruning their
+    compression.
     """
     count = optimizer_share(plan, held)
     state = optimizer_bytes(config, plan.axes, plan.precision)
@@ -366,9 +365,9 @@ def update_work(config: TransformerConfig, plan: Plan, held: RankParameters) -> 
     # Weights that are their own master are read as weights rather than as optimizer state.
     read = (state + plan.precision.grad_bytes + (0 if plan.precision.keeps_master else stored)) * count
     written = (state + stored) * count
-    if plan.precision.kind is Precision.FP8:
+    if plan.precision.kind.is_cast:
         read += stored * (held.total - held.pruned)
-        written += FP8_COPIES_BYTES * (held.total - held.pruned)
+        written += plan.precision.copies_bytes * (held.total - held.pruned)
     if held.pruned:
         read += stored * held.pruned
         written += compressed_bytes(plan.precision) * held.pruned

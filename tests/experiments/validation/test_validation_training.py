@@ -215,7 +215,7 @@ def test_a_domain_that_does_not_divide_the_cluster_shrinks_and_says_so():
         ({"hidden": ""}, "no hidden"),
         ({"heads": ""}, "no heads"),
         ({"recompute": "offload qkv"}, "not modelled"),
-        ({"precision": "nvfp4"}, "not modelled"),
+        ({"precision": "mxfp4"}, "not modelled"),
         ({"provenance": "recalled"}, "recalled"),
         ({"iteration_time_s": ""}, "neither a step time"),
         ({"model_name": "Secret 8x7B"}, "mixture of experts"),
@@ -227,6 +227,30 @@ def test_a_row_that_cannot_be_run_is_skipped_with_its_reason(changes, reason):
     found = outcome(**changes)
     assert found.predicted is None
     assert reason in found.skipped
+
+
+def test_tpus_stand_on_a_torus_and_take_a_batch_at_once():
+    row = record(
+        system="TPU v5p",
+        n_accelerators="1536",
+        gpus_per_node="",
+        tp="8",
+        pp="1",
+        dp="192",
+        vpp="",
+        micro_batch="",
+        global_batch_sequences="3072",
+        precision="int8",
+        notes="torus 8x12x16",
+    )
+    fabric = system_of(row).fabric
+    assert fabric.shape == (12, 16, 8)  # tensor-parallel ranks along the side that they fill
+    assert fabric.link.bandwidth_bytes_per_s == pytest.approx(100e9)
+    plan = plan_of(row, 1536)
+    assert (plan.batch.micro_batch, plan.precision.kind) == (16, Precision.INT8)
+    bare = record(system="TPU v4", n_accelerators="64", notes="")
+    system_of(bare)
+    assert "a torus of 4 x 4 x 4" in bare.assumed
 
 
 def test_a_row_that_can_be_run_has_a_time_a_constant_and_its_assumptions():

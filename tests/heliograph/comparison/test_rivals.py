@@ -6,7 +6,7 @@ import pytest
 
 import heliograph as hg
 from experiments.compare import Compare, passed_limits
-from heliograph.accuracy.small_gpt import BFLOAT16, FLOAT8, system_arithmetic
+from heliograph.accuracy.small_gpt import BFLOAT16, FLOAT8, INT8, NVFP4, system_arithmetic
 from heliograph.comparison.comparison import Request, build_systems
 from heliograph.report import report_text
 from heliograph.systems import build_system
@@ -87,6 +87,23 @@ def test_fp8_reaches_time_energy_memory_peak_and_arithmetic():
     assert (low.effective_bits, plain.effective_bits) == (4.0, 8.0)
     labels = [system_arithmetic(one.system).label for one in (plain, low)]
     assert labels == [BFLOAT16, FLOAT8]
+
+
+def test_four_bits_reach_time_energy_memory_precision_and_arithmetic():
+    names = [f"gpu_packet:b200:{one}" for one in ("fp8", "int8", "nvfp4")]
+    eight, whole, four = (hg.simulate(name, "llama-3-70b", "tp=8,dp=2,zero=1,global_batch=4") for name in names)
+    assert four.step_time_s < 0.95 * eight.step_time_s
+    assert four.energy_j < eight.energy_j
+    # bf16, and a copy and its transpose, of 4 bits and a byte of scale for 16
+    assert four.memory_bytes["weights"] == pytest.approx(3.125 / 4 * eight.memory_bytes["weights"])
+    assert (whole.step_time_s, whole.energy_j) == (eight.step_time_s, eight.energy_j)
+    assert four.snr_db < eight.snr_db < whole.snr_db
+    assert [system_arithmetic(one.system).label for one in (whole, four)] == [INT8, NVFP4]
+
+
+def test_a_gpu_without_units_for_four_bits_says_so():
+    with pytest.raises(ParameterError, match="h100 has no units for operands of 4 bits"):
+        hg.simulate("gpu_packet:nvfp4", MODEL, PLAN)
 
 
 def test_the_format_of_a_system_is_that_of_a_plan():
