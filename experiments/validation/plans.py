@@ -283,7 +283,7 @@ def _usual_layers(record: Record, *, block: int, embedding: int, pp: int) -> int
 
 @cache
 def recipes() -> tuple[dict[str, str], ...]:
-    """Return the table of recipes: ``source``, ``overlap_tensor`` and ``citation`` of each."""
+    """Return the table of recipes: ``source``, ``overlap_tensor``, ``recompute_share`` and ``citation``."""
     with RECIPES.open(encoding="utf-8", newline="") as file:
         return tuple(csv.DictReader(file))
 
@@ -305,13 +305,16 @@ def overlaps_tensor(record: Record, tp: int, *, sequence_parallel: bool) -> bool
     given = record.text("tp_comm_overlap").lower()
     if given:
         return given in YES
-    source = record.text("source")
-    for recipe in recipes():
-        # A release's number must end where the row's does: v25.02 is not v25.02.01.
-        if (source + " ").startswith(recipe["source"] + " "):
-            record.assume("tensor-parallel traffic overlapped, as the source's recipe has it")
-            return recipe["overlap_tensor"] in YES
+    if _recipe_of(record).get("overlap_tensor"):
+        record.assume("tensor-parallel traffic overlapped, as the source's recipe has it")
+        return _recipe_of(record)["overlap_tensor"] in YES
     return False
+
+
+def _recipe_of(record: Record) -> dict[str, str]:
+    """Return the recipe of a row's source; a release's number must end where the row's does."""
+    source = record.text("source") + " "
+    return next((one for one in recipes() if source.startswith(one["source"] + " ")), {})
 
 
 def plan_of(record: Record, ranks: int) -> Plan:
@@ -349,7 +352,7 @@ def plan_of(record: Record, ranks: int) -> Plan:
         "sequence_length": record.needed("seq_len"),
         "sequence_parallel": (sharded := _sequence_parallel(record, tp)),
         "overlap_tensor": overlaps_tensor(record, tp, sequence_parallel=sharded),
-        "recompute": _recompute(record),
+        **_recompute(record),
         "grad_bytes": _grad_bytes(record),
         "precision": precision,
         "attention": attention,
@@ -474,13 +477,17 @@ def _sequence_parallel(record: Record, tp: int) -> bool:
     return tp > 1
 
 
-def _recompute(record: Record) -> Recompute:
+def _recompute(record: Record) -> dict[str, Any]:
     text = record.text("recompute").lower()
     if not text:
-        return Recompute.NONE  # or as much as the memory needs: `with_room`
+        return {"recompute": Recompute.NONE}  # or as much as the memory needs: `with_room`
+    share = _recipe_of(record).get("recompute_share")
+    if share and text.startswith(str(Recompute.SELECTIVE)):
+        record.assume(f"{share} of the blocks recomputed, for as much of the products by the source's recipe")
+        return {"recompute": Recompute.FULL, "recompute_share": float(share)}
     for kind in Recompute:
         if text.startswith(str(kind.value)):
-            return kind
+            return {"recompute": kind}
     msg = f"recompute '{text}' is not modelled"
     raise SkipError(msg)
 

@@ -229,6 +229,13 @@ def test_a_row_that_cannot_be_run_is_skipped_with_its_reason(changes, reason):
     assert reason in found.skipped
 
 
+def test_torchtitan_repeats_every_second_product():
+    row = record(source="torchtitan benchmarks", recompute="selective")
+    recompute = plan_of(row, 1024).recompute
+    assert (recompute.kind, recompute.recompute_share) == (Recompute.FULL, 0.5)
+    assert plan_of(record(recompute="selective"), 1024).recompute.kind is Recompute.SELECTIVE
+
+
 def test_tpus_stand_on_a_torus_and_take_a_batch_at_once():
     row = record(
         system="TPU v5p",
