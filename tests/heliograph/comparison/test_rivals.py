@@ -99,7 +99,7 @@ def test_four_bits_reach_time_energy_memory_precision_and_arithmetic():
     # bf16, and a copy and its transpose, of 4 bits and a byte of scale for 16
     assert four.memory_bytes["weights"] == pytest.approx(3.125 / 4 * eight.memory_bytes["weights"])
     assert (whole.step_time_s, whole.energy_j) == (eight.step_time_s, eight.energy_j)
-    assert four.snr_db < eight.snr_db < whole.snr_db
+    assert four.snr_db < whole.snr_db < eight.snr_db  # captured operands have outliers
     assert [system_arithmetic(one.system).label for one in (whole, four)] == [INT8, NVFP4]
 
 
