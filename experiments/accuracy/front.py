@@ -240,7 +240,28 @@ class Front(Result):
 
     def report(self) -> list[Block]:
         """Return the table of all settings, and what could not be built."""
-        return report(self)
+        rows = [
+            ReportRow(
+                one.knob if math.isnan(one.value) else f"{one.knob} {one.value:g}",
+                (
+                    format_si(one.energy_j, "J") if math.isfinite(one.energy_j) else _NO_ENGINE,
+                    format_si(one.time_s, "s") if math.isfinite(one.time_s) else _NO_ENGINE,
+                    f"{one.snr_db:.1f} dB" if math.isfinite(one.snr_db) else "",
+                    f"{one.rise:.5f} \u00b1 {one.error:.5f}",
+                    _trained(one),
+                ),
+                section=index == len(self.points),
+            )
+            for index, one in enumerate((*self.points, *self.marks))
+        ]
+        title = f"{self.system}: a step of {self.workload}, and the loss that noise costs the small GPT"
+        names = ("energy per token", "step time", "SNR", "rise, nats/byte", "trained minus exact")
+        lines: list[Block] = [ReportTable(title, names, rows)]
+        if math.isfinite(self.floor):
+            lines.append(
+                f"Noise of nothing moves the loss of a trained seed by up to {self.floor:.2g} nats/byte."
+            )
+        return lines + [f"Cannot be built: {text}" for text in self.missing]
 
     def record(self) -> dict[str, Any]:
         """Return all points as plain data."""
@@ -253,7 +274,41 @@ class Front(Result):
 
     def figure(self) -> Figure:
         """Return the loss over energy per token and over step time."""
-        return draw(self)
+        rows = 1 + any(math.isfinite(one.trained) for one in self.points)
+        with styled():
+            figure = new_figure(1.6 + 2.6 * rows)
+            panels = figure.subplots(rows, 2, squeeze=False, sharey="row", sharex="col")
+            for column, x_name in enumerate(("energy_j", "time_s")):
+                _draw_panel(panels[0, column], self, x_name, "rise")
+                panels[0, column].set_yscale("log")
+                plain_ticks(panels[0, column].yaxis)
+                if rows > 1:
+                    _draw_panel(panels[1, column], self, x_name, "trained")
+                    panels[1, column].axhspan(
+                        -self.floor,
+                        self.floor,
+                        color=PALETTE[9],
+                        alpha=0.4,
+                        linewidth=0.0,
+                        label="what noise of nothing does to a seed",
+                    )
+                    panels[1, column].plot([], [], "o", **_hollow(REFERENCE), label="not told from chance")
+                    panels[1, column].set_yscale("symlog", linthresh=max(2.0 * self.floor, LEAST_TRAINED))
+                    plain_ticks(panels[1, column].yaxis)
+                _tick(panels[-1, column], [getattr(one, x_name) for one in (*self.points, *self.marks)])
+            panels[-1, 0].set_xlabel(f"energy per token, {self.workload} (J)")
+            panels[-1, 1].set_xlabel("step time (s)")
+            panels[0, 0].set_ylabel("noise at inference:\nrise of the loss (nats/byte)")
+            if rows > 1:
+                panels[1, 0].set_ylabel("trained on the hardware:\nloss minus exact (nats/byte)")
+            figure.suptitle(f"What a core's knobs cost and buy: {self.system}", fontsize=9.5)
+            named = [axes.get_legend_handles_labels() for axes in panels[:, 0]]
+            entries: dict[str, Artist] = {}
+            for handles, labels in named:
+                for handle, label in zip(handles, labels, strict=True):
+                    entries.setdefault(label, handle)
+            figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=2)
+            return figure
 
 
 def accuracy_front(
@@ -392,32 +447,6 @@ LEAST_RISE = 1e-4
 """Rise of the loss below which a GPU is drawn at the foot of the figure, nats per byte."""
 
 
-def report(front: Front) -> list[Block]:
-    """Return the table, and what could not be built."""
-    rows = [
-        ReportRow(
-            one.knob if math.isnan(one.value) else f"{one.knob} {one.value:g}",
-            (
-                format_si(one.energy_j, "J") if math.isfinite(one.energy_j) else _NO_ENGINE,
-                format_si(one.time_s, "s") if math.isfinite(one.time_s) else _NO_ENGINE,
-                f"{one.snr_db:.1f} dB" if math.isfinite(one.snr_db) else "",
-                f"{one.rise:.5f} \u00b1 {one.error:.5f}",
-                _trained(one),
-            ),
-            section=index == len(front.points),
-        )
-        for index, one in enumerate((*front.points, *front.marks))
-    ]
-    title = f"{front.system}: a step of {front.workload}, and the loss that noise costs the small GPT"
-    names = ("energy per token", "step time", "SNR", "rise, nats/byte", "trained minus exact")
-    lines: list[Block] = [ReportTable(title, names, rows)]
-    if math.isfinite(front.floor):
-        lines.append(
-            f"Noise of nothing moves the loss of a trained seed by up to {front.floor:.2g} nats/byte."
-        )
-    return lines + [f"Cannot be built: {text}" for text in front.missing]
-
-
 def _trained(point: FrontPoint) -> str:
     """Return what training on the hardware came to, and whether chance alone does as much."""
     if math.isnan(point.trained):
@@ -425,53 +454,6 @@ def _trained(point: FrontPoint) -> str:
     if not point.trained_resolved:
         return "not resolved"
     return f"{point.trained:+.4f} \u00b1 {point.trained_error:.4f}"
-
-
-def draw(front: Front) -> Figure:
-    """Draw the loss over energy per token and over step time, a curve for each knob, GPUs as marks.
-
-    Above stands noise at inference on a clean model, below training on the hardware, if there was any.
-
-    Parameters
-    ----------
-    front : Front
-        What to draw.
-    """
-    rows = 1 + any(math.isfinite(one.trained) for one in front.points)
-    with styled():
-        figure = new_figure(1.6 + 2.6 * rows)
-        panels = figure.subplots(rows, 2, squeeze=False, sharey="row", sharex="col")
-        for column, x_name in enumerate(("energy_j", "time_s")):
-            _draw_panel(panels[0, column], front, x_name, "rise")
-            panels[0, column].set_yscale("log")
-            plain_ticks(panels[0, column].yaxis)
-            if rows > 1:
-                _draw_panel(panels[1, column], front, x_name, "trained")
-                panels[1, column].axhspan(
-                    -front.floor,
-                    front.floor,
-                    color=PALETTE[9],
-                    alpha=0.4,
-                    linewidth=0.0,
-                    label="what noise of nothing does to a seed",
-                )
-                panels[1, column].plot([], [], "o", **_hollow(REFERENCE), label="not told from chance")
-                panels[1, column].set_yscale("symlog", linthresh=max(2.0 * front.floor, LEAST_TRAINED))
-                plain_ticks(panels[1, column].yaxis)
-            _tick(panels[-1, column], [getattr(one, x_name) for one in (*front.points, *front.marks)])
-        panels[-1, 0].set_xlabel(f"energy per token, {front.workload} (J)")
-        panels[-1, 1].set_xlabel("step time (s)")
-        panels[0, 0].set_ylabel("noise at inference:\nrise of the loss (nats/byte)")
-        if rows > 1:
-            panels[1, 0].set_ylabel("trained on the hardware:\nloss minus exact (nats/byte)")
-        figure.suptitle(f"What a core's knobs cost and buy: {front.system}", fontsize=9.5)
-        named = [axes.get_legend_handles_labels() for axes in panels[:, 0]]
-        entries: dict[str, Artist] = {}
-        for handles, labels in named:
-            for handle, label in zip(handles, labels, strict=True):
-                entries.setdefault(label, handle)
-        figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=2)
-        return figure
 
 
 def _draw_panel(axes: Axes, front: Front, x_name: str, y_name: str) -> None:

@@ -87,7 +87,22 @@ class Variants(Result):
 
     def report(self) -> list[Block]:
         """Return the table of all variants, with the floor of chance."""
-        return report(self)
+        rows, steps = [], self.steps
+        for label, one in self.accuracies.items():
+            cells: tuple[str, ...] = (f"{one.mean:.3f}", "", "", "")
+            if label != EXACT:
+                cells = (
+                    f"{one.mean:.3f}",
+                    difference_text(one.differences, self.floor),
+                    difference_text(one.exact_differences, self.floor),
+                    told(steps[label]),
+                )
+            rows.append(ReportRow(label, cells))
+        count = len(self.accuracies[EXACT].final)
+        title = f"Training through {self.system}, {count} seeds, nats/byte"
+        heads = ("final loss", "minus exact", "read out exactly", "steps to loss")
+        chance = f"Noise of nothing moves the loss of a seed by up to {self.floor:.2g} nats/byte."
+        return [ReportTable(title, heads, rows), chance]
 
     def record(self) -> dict[str, Any]:
         """Return the rows and the floor as plain data."""
@@ -95,7 +110,41 @@ class Variants(Result):
 
     def figure(self) -> Figure:
         """Return the loss of each variant against exact arithmetic, seed by seed."""
-        return draw(self)
+        shown = [
+            (label, one) for label, one in self.accuracies.items() if label not in (EXACT, NOTHING.label)
+        ]
+        with styled():
+            figure = new_figure(1.2 + 0.27 * len(shown))
+            axes = figure.add_subplot()
+            text = "what noise of nothing does to a seed"
+            axes.axvspan(-self.floor, self.floor, color=PALETTE[9], alpha=0.4, linewidth=0.0, label=text)
+            axes.axvline(0.0, color=REFERENCE, linewidth=0.9, linestyle="--", label="exact arithmetic")
+            for index, (_, one) in enumerate(shown):
+                below = [index + 0.25] * len(one.differences)  # else the mean's mark hides them
+                axes.plot(one.differences, below, ".", color=PALETTE[4], markersize=5)
+                error = one.difference_error
+                axes.errorbar(
+                    statistics.fmean(one.differences),
+                    index,
+                    xerr=error if math.isfinite(error) else None,
+                    fmt="o",
+                    color=PALETTE[0],
+                    markerfacecolor=PALETTE[0] if one.resolved(self.floor) else "white",
+                    capsize=2,
+                    markersize=4,
+                    linewidth=1.0,
+                )
+            text, colour = "mean and standard error; dots: seeds", PALETTE[0]
+            axes.errorbar([], [], xerr=[], fmt="o", color=colour, capsize=2, markersize=4, label=text)
+            text = "not told from chance"
+            axes.plot([], [], "o", color=colour, markerfacecolor="white", markersize=4, label=text)
+            axes.set_yticks(range(len(shown)), [name for name, _ in shown])
+            axes.invert_yaxis()
+            axes.set_xlabel("final loss through the same products, minus exact (nats/byte)")
+            axes.set_title(f"Training through {self.system}")
+            axes.grid(visible=True, axis="x")
+            figure.legend(loc="outside lower center", ncols=2)
+            return figure
 
 
 def seeds_from(first: int, count: int) -> range:
@@ -213,69 +262,6 @@ def train_variants(
         wanted, seeds=seeds, quick=quick, cache=cache, model=model, steps=steps, progress=progress
     )
     return Variants(system=system.name, accuracies=trained)
-
-
-def report(found: Variants) -> list[Block]:
-    """Return the table, with the floor of chance."""
-    rows, steps = [], found.steps
-    for label, one in found.accuracies.items():
-        cells: tuple[str, ...] = (f"{one.mean:.3f}", "", "", "")
-        if label != EXACT:
-            cells = (
-                f"{one.mean:.3f}",
-                difference_text(one.differences, found.floor),
-                difference_text(one.exact_differences, found.floor),
-                told(steps[label]),
-            )
-        rows.append(ReportRow(label, cells))
-    count = len(found.accuracies[EXACT].final)
-    title = f"Training through {found.system}, {count} seeds, nats/byte"
-    heads = ("final loss", "minus exact", "read out exactly", "steps to loss")
-    chance = f"Noise of nothing moves the loss of a seed by up to {found.floor:.2g} nats/byte."
-    return [ReportTable(title, heads, rows), chance]
-
-
-def draw(found: Variants) -> Figure:
-    """Draw the loss of each variant against exact arithmetic, seed by seed, over the floor of chance.
-
-    Parameters
-    ----------
-    found : Variants
-        What to draw.
-    """
-    shown = [(label, one) for label, one in found.accuracies.items() if label not in (EXACT, NOTHING.label)]
-    with styled():
-        figure = new_figure(1.2 + 0.27 * len(shown))
-        axes = figure.add_subplot()
-        text = "what noise of nothing does to a seed"
-        axes.axvspan(-found.floor, found.floor, color=PALETTE[9], alpha=0.4, linewidth=0.0, label=text)
-        axes.axvline(0.0, color=REFERENCE, linewidth=0.9, linestyle="--", label="exact arithmetic")
-        for index, (_, one) in enumerate(shown):
-            below = [index + 0.25] * len(one.differences)  # else the mean's mark hides them
-            axes.plot(one.differences, below, ".", color=PALETTE[4], markersize=5)
-            error = one.difference_error
-            axes.errorbar(
-                statistics.fmean(one.differences),
-                index,
-                xerr=error if math.isfinite(error) else None,
-                fmt="o",
-                color=PALETTE[0],
-                markerfacecolor=PALETTE[0] if one.resolved(found.floor) else "white",
-                capsize=2,
-                markersize=4,
-                linewidth=1.0,
-            )
-        text, colour = "mean and standard error; dots: seeds", PALETTE[0]
-        axes.errorbar([], [], xerr=[], fmt="o", color=colour, capsize=2, markersize=4, label=text)
-        text = "not told from chance"
-        axes.plot([], [], "o", color=colour, markerfacecolor="white", markersize=4, label=text)
-        axes.set_yticks(range(len(shown)), [name for name, _ in shown])
-        axes.invert_yaxis()
-        axes.set_xlabel("final loss through the same products, minus exact (nats/byte)")
-        axes.set_title(f"Training through {found.system}")
-        axes.grid(visible=True, axis="x")
-        figure.legend(loc="outside lower center", ncols=2)
-        return figure
 
 
 @dataclass(frozen=True, kw_only=True)

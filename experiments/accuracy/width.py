@@ -187,7 +187,46 @@ class NoiseByWidth(Result):
 
     def figure(self) -> Figure:
         """Return tolerated noise over width with its fit and its band."""
-        return draw(self)
+        from matplotlib.ticker import FixedLocator, NullLocator  # noqa: PLC0415 - only to draw
+
+        with styled():
+            figure = new_figure(3.8)
+            axes = figure.add_subplot()
+            end = self.carried_width
+            for index, (name, products) in enumerate(PARTS.items()):
+                rows, fit, colour = self.tolerated(products), self.fit(products), PALETTE[index]
+                for width, row in zip(self.widths, rows, strict=True):
+                    axes.plot([width] * len(row), row, "o", color=colour, markersize=3.5)
+                grid = np.geomspace(self.widths[0], end, _BAND_POINTS)
+                low, line, high = np.array([fit.band(width) for width in grid]).T
+                text = f"{_NAMES[name]}: width^({fit.exponent:+.2f} \u00b1 {fit.error:.2f})"
+                axes.plot(grid, line, "-", color=colour, linewidth=0.9, label=text)
+                if math.isfinite(fit.high) and fit.low > 0.0:
+                    axes.fill_between(grid, low, high, color=colour, alpha=0.2, linewidth=0.0)
+            start = sum(self.tolerated(PARTS["all"])[0]) / len(self.predictions[0].calibrations)
+            text = "one over the width in light per multiplication"
+            axes.plot([self.widths[0], end], [start] * 2, "--", color=REFERENCE, linewidth=0.9, label=text)
+            axes.axvspan(self.widths[-1] * 1.15, end * 1.25, color=PALETTE[9], alpha=0.25, linewidth=0.0)
+            axes.text(
+                math.sqrt(self.widths[-1] * 1.15 * end * 1.25),
+                0.02,
+                "extrapolation",
+                transform=axes.get_xaxis_transform(),
+                ha="center",
+                va="bottom",
+            )
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+            axes.xaxis.set_major_locator(FixedLocator([*self.widths, end]))
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.set_xlim(self.widths[0] * 0.85, end * 1.25)
+            for axis in (axes.xaxis, axes.yaxis):
+                plain_ticks(axis)
+            axes.set_xlabel(f"width (the last is that of {CARRIED_TO})")
+            axes.set_ylabel("tolerated noise to signal")
+            axes.set_title(f"Noise that raises the loss by {TOLERATED_NATS:g} nats/byte")
+            figure.legend(loc="outside lower center", ncols=2)
+            return figure
 
     def clean(self) -> list[float]:
         """Return the mean loss without noise, by width."""
@@ -261,56 +300,6 @@ def _ends(low: float, high: float) -> str:
     if not math.isfinite(high) or low == 0.0:
         return "any"
     return f"{decibels(high):.0f} and {decibels(low):.0f}"
-
-
-def draw(found: NoiseByWidth) -> Figure:
-    """Draw tolerated noise over width with its fit and its band, and the law of one over the width.
-
-    Parameters
-    ----------
-    found : NoiseByWidth
-        What to draw.
-    """
-    from matplotlib.ticker import FixedLocator, NullLocator  # noqa: PLC0415 - only to draw
-
-    with styled():
-        figure = new_figure(3.8)
-        axes = figure.add_subplot()
-        end = found.carried_width
-        for index, (name, products) in enumerate(PARTS.items()):
-            rows, fit, colour = found.tolerated(products), found.fit(products), PALETTE[index]
-            for width, row in zip(found.widths, rows, strict=True):
-                axes.plot([width] * len(row), row, "o", color=colour, markersize=3.5)
-            grid = np.geomspace(found.widths[0], end, _BAND_POINTS)
-            low, line, high = np.array([fit.band(width) for width in grid]).T
-            text = f"{_NAMES[name]}: width^({fit.exponent:+.2f} \u00b1 {fit.error:.2f})"
-            axes.plot(grid, line, "-", color=colour, linewidth=0.9, label=text)
-            if math.isfinite(fit.high) and fit.low > 0.0:
-                axes.fill_between(grid, low, high, color=colour, alpha=0.2, linewidth=0.0)
-        start = sum(found.tolerated(PARTS["all"])[0]) / len(found.predictions[0].calibrations)
-        text = "one over the width in light per multiplication"
-        axes.plot([found.widths[0], end], [start] * 2, "--", color=REFERENCE, linewidth=0.9, label=text)
-        axes.axvspan(found.widths[-1] * 1.15, end * 1.25, color=PALETTE[9], alpha=0.25, linewidth=0.0)
-        axes.text(
-            math.sqrt(found.widths[-1] * 1.15 * end * 1.25),
-            0.02,
-            "extrapolation",
-            transform=axes.get_xaxis_transform(),
-            ha="center",
-            va="bottom",
-        )
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.xaxis.set_major_locator(FixedLocator([*found.widths, end]))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_xlim(found.widths[0] * 0.85, end * 1.25)
-        for axis in (axes.xaxis, axes.yaxis):
-            plain_ticks(axis)
-        axes.set_xlabel(f"width (the last is that of {CARRIED_TO})")
-        axes.set_ylabel("tolerated noise to signal")
-        axes.set_title(f"Noise that raises the loss by {TOLERATED_NATS:g} nats/byte")
-        figure.legend(loc="outside lower center", ncols=2)
-        return figure
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -154,7 +154,22 @@ class Goodput(Result):
 
     def figure(self) -> Figure:
         """Return the machine that jobs fill, and their effective time, by size."""
-        return draw_goodput(self)
+        with styled():
+            figure = new_figure(4.1)
+            left, right = figure.subplots(1, 2)
+            _draw_placed(left, self)
+            _draw_effective(right, self)
+            for axes, what in ((left, "Machine that jobs fill (%)"), (right, "Effective training time (%)")):
+                axes.set(xlabel="Accelerators of a job", ylabel=what)
+                axes.set_xscale("log", base=2)
+                axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+                axes.tick_params(axis="x", rotation=30)
+                axes.grid(visible=True)
+            left.legend(loc="lower left", fontsize=6.5, frameon=True, framealpha=1.0, edgecolor="none")
+            figure.legend(
+                *right.get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=6.5
+            )
+            return figure
 
 
 def goodput(request: GoodputOf) -> Goodput:
@@ -263,30 +278,6 @@ def point_rows(study: Goodput, fabric: str) -> list[ReportRow]:
         )
         for point in study.of(fabric)
     ]
-
-
-def draw_goodput(study: Goodput) -> Figure:
-    """Draw the share of the machine that jobs fill, and of their time that computes what lasts, by size.
-
-    Parameters
-    ----------
-    study : Goodput
-        What is drawn.
-    """
-    with styled():
-        figure = new_figure(4.1)
-        left, right = figure.subplots(1, 2)
-        _draw_placed(left, study)
-        _draw_effective(right, study)
-        for axes, what in ((left, "Machine that jobs fill (%)"), (right, "Effective training time (%)")):
-            axes.set(xlabel="Accelerators of a job", ylabel=what)
-            axes.set_xscale("log", base=2)
-            axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-            axes.tick_params(axis="x", rotation=30)
-            axes.grid(visible=True)
-        left.legend(loc="lower left", fontsize=6.5, frameon=True, framealpha=1.0, edgecolor="none")
-        figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=6.5)
-        return figure
 
 
 def _draw_placed(axes: Any, study: Goodput) -> None:  # noqa: ANN401 - Axes

@@ -138,7 +138,26 @@ class Lines(Result):
 
     def figure(self) -> Figure:
         """Return step times over reconfiguration time."""
-        return draw_breakeven(self)
+        with styled():
+            figure = new_figure(HEIGHT_IN + EACH_IN * (len(self.lines) - 1))
+            panels = figure.subplots(len(self.lines), 1, sharex=True, squeeze=False)[:, 0]
+            for panel, line in zip(panels, self.lines, strict=True):
+                _panel(panel, line, self.reconfiguration_s)
+            shown = {
+                name: delay for name, delay in self.switches.items() if delay <= self.reconfiguration_s.max()
+            }
+            _technologies(panels[0], shown)
+            for panel in panels[1:]:
+                for reconfiguration_s in shown.values():
+                    panel.axvline(reconfiguration_s, color="#DDDDDD", linewidth=0.8, zorder=0)
+            handles, names = panels[0].get_legend_handles_labels()
+            every = dict(zip(names, handles, strict=True))
+            for panel in panels[1:]:
+                more, named = panel.get_legend_handles_labels()
+                every |= dict(zip(named, more, strict=True))
+            figure.legend(every.values(), every.keys(), loc="outside upper center", ncols=len(every))
+            panels[-1].set_xlabel("reconfiguration time of the switches")
+            return figure
 
 
 def technologies(ports: int) -> dict[str, float]:
@@ -239,36 +258,6 @@ LINEAR = 0.5
 """Change about which the axis of step times turns from linear to logarithmic, per cent; a choice."""
 TITLE = 110
 """Letters of a title's line."""
-
-
-def draw_breakeven(swept: Lines) -> Figure:
-    """Return the picture of all lines, a panel for each plan.
-
-    Parameters
-    ----------
-    swept : Lines
-        What was run.
-    """
-    with styled():
-        figure = new_figure(HEIGHT_IN + EACH_IN * (len(swept.lines) - 1))
-        panels = figure.subplots(len(swept.lines), 1, sharex=True, squeeze=False)[:, 0]
-        for panel, line in zip(panels, swept.lines, strict=True):
-            _panel(panel, line, swept.reconfiguration_s)
-        shown = {
-            name: delay for name, delay in swept.switches.items() if delay <= swept.reconfiguration_s.max()
-        }
-        _technologies(panels[0], shown)
-        for panel in panels[1:]:
-            for reconfiguration_s in shown.values():
-                panel.axvline(reconfiguration_s, color="#DDDDDD", linewidth=0.8, zorder=0)
-        handles, names = panels[0].get_legend_handles_labels()
-        every = dict(zip(names, handles, strict=True))
-        for panel in panels[1:]:
-            more, named = panel.get_legend_handles_labels()
-            every |= dict(zip(named, more, strict=True))
-        figure.legend(every.values(), every.keys(), loc="outside upper center", ncols=len(every))
-        panels[-1].set_xlabel("reconfiguration time of the switches")
-        return figure
 
 
 def _panel(panel: Axes, line: Line, reconfiguration_s: np.ndarray) -> None:

@@ -153,11 +153,69 @@ class DemandSchedules(Result):
 
     def report(self) -> list[Block]:
         """Return a table with a line for each policy, and what bounds them."""
-        return report(self)
+        plant, best = self.plant, self.best
+        rows = [
+            ReportRow(
+                one.policy,
+                (
+                    str(one.configurations),
+                    format_si(one.makespan_s, "s"),
+                    f"{100 * one.duty:.1f} %",
+                    f"{one.over_bound:.3f}",
+                    format_si(one.residue_bytes, "B"),
+                    "-" if one.packet_s == 0.0 else format_si(one.packet_s, "s"),
+                ),
+            )
+            for one in self.schedules
+        ]
+        heads = ("configurations", "makespan", "duty", "over bound", "residue", "its packets")
+        planes = "1 switch" if plant.switches == 1 else f"{plant.switches} switches"
+        title = (
+            f"{self.name.replace('_', ' ')}: {best.ports} ports, {format_si(float(best.demand.sum()), 'B')}, "
+            f"{planes}, {format_si(plant.rate_bytes_per_s, 'B/s')} a circuit, "
+            f"reconfiguration {format_si(plant.reconfiguration_s, 's')}"
+        )
+        packets = ""
+        if plant.packet_rate_bytes_per_s:
+            packets = f", packets at {format_si(plant.packet_rate_bytes_per_s, 'B/s')} a port beside them"
+        bound = f"No schedule takes less than {format_si(best.bound_s, 's')}{packets}. Least: {best.policy}."
+        others = [one for one in self.schedules if one.policy != SchedulePolicy.EXACT]
+        if best.makespan_s > 0.0 and 0 < len(others) < len(self.schedules):
+            near = min(others, key=lambda one: one.makespan_s)
+            over = f"{100 * (near.makespan_s / best.makespan_s - 1.0):.1f} %"
+            bound += f" It is the least there is; of the others {near.policy} comes nearest, {over} over it."
+        return [ReportTable(title, heads, rows), bound]
 
     def figure(self) -> Figure:
         """Return the schedule of least makespan over time, and all makespans beside the bound."""
-        return draw(self)
+        from matplotlib.patches import Patch  # noqa: PLC0415 - only to draw
+
+        best = self.best
+        several = len(self.schedules) > 1
+        tall = min(0.22 * best.ports * min(best.switches, 3) + 0.6, _MOST_INCHES)
+        beside = 0.24 * len(self.schedules) + 0.55 if several else 0.0
+        with styled():
+            figure = new_figure(tall + beside + 0.9)
+            grid = figure.add_gridspec(
+                2 if several else 1, 1, height_ratios=(tall, beside) if several else (1,)
+            )
+            axes = figure.add_subplot(grid[0])
+            _draw_schedule(axes, best)
+            if several:
+                _draw_makespans(figure.add_subplot(grid[1]), self)
+            handles = [
+                Patch(color=DARK_TIME, label="Dark: circuits move"),
+                Patch(color=_IDLE, label="No circuit"),
+            ]
+            if best.ports <= _FEW:
+                colours = _colours(best.ports)
+                handles = [Patch(color=colours(i), label=f"To {i}") for i in range(best.ports)] + handles
+            if any(one.packet_s > one.circuit_makespan_s for one in self.schedules):
+                handles.append(Patch(color=PALETTE[1], label="Below: packets only"))
+            figure.legend(
+                handles=handles, loc="outside upper center", ncols=6, handlelength=1.4, columnspacing=1.2
+            )
+            return figure
 
 
 def summary(one: CircuitSchedule) -> dict[str, Any]:
@@ -239,78 +297,6 @@ _ROW = 0.86
 _FEW = 10
 _DARKEST = 0.2
 _MOST_INCHES = 6.0
-
-
-def report(study: DemandSchedules) -> list[Block]:
-    """Return a table with a line for each policy, and what bounds them."""
-    plant, best = study.plant, study.best
-    rows = [
-        ReportRow(
-            one.policy,
-            (
-                str(one.configurations),
-                format_si(one.makespan_s, "s"),
-                f"{100 * one.duty:.1f} %",
-                f"{one.over_bound:.3f}",
-                format_si(one.residue_bytes, "B"),
-                "-" if one.packet_s == 0.0 else format_si(one.packet_s, "s"),
-            ),
-        )
-        for one in study.schedules
-    ]
-    heads = ("configurations", "makespan", "duty", "over bound", "residue", "its packets")
-    planes = "1 switch" if plant.switches == 1 else f"{plant.switches} switches"
-    title = (
-        f"{study.name.replace('_', ' ')}: {best.ports} ports, {format_si(float(best.demand.sum()), 'B')}, "
-        f"{planes}, {format_si(plant.rate_bytes_per_s, 'B/s')} a circuit, "
-        f"reconfiguration {format_si(plant.reconfiguration_s, 's')}"
-    )
-    packets = ""
-    if plant.packet_rate_bytes_per_s:
-        packets = f", packets at {format_si(plant.packet_rate_bytes_per_s, 'B/s')} a port beside them"
-    bound = f"No schedule takes less than {format_si(best.bound_s, 's')}{packets}. Least: {best.policy}."
-    others = [one for one in study.schedules if one.policy != SchedulePolicy.EXACT]
-    if best.makespan_s > 0.0 and 0 < len(others) < len(study.schedules):
-        near = min(others, key=lambda one: one.makespan_s)
-        over = f"{100 * (near.makespan_s / best.makespan_s - 1.0):.1f} %"
-        bound += f" It is the least there is; of the others {near.policy} comes nearest, {over} over it."
-    return [ReportTable(title, heads, rows), bound]
-
-
-def draw(study: DemandSchedules) -> Figure:
-    """Draw the schedule of least makespan over time, a row for each port, and all makespans beside the bound.
-
-    Parameters
-    ----------
-    study : DemandSchedules
-        What to draw.
-    """
-    from matplotlib.patches import Patch  # noqa: PLC0415 - only to draw
-
-    best = study.best
-    several = len(study.schedules) > 1
-    tall = min(0.22 * best.ports * min(best.switches, 3) + 0.6, _MOST_INCHES)
-    beside = 0.24 * len(study.schedules) + 0.55 if several else 0.0
-    with styled():
-        figure = new_figure(tall + beside + 0.9)
-        grid = figure.add_gridspec(2 if several else 1, 1, height_ratios=(tall, beside) if several else (1,))
-        axes = figure.add_subplot(grid[0])
-        _draw_schedule(axes, best)
-        if several:
-            _draw_makespans(figure.add_subplot(grid[1]), study)
-        handles = [
-            Patch(color=DARK_TIME, label="Dark: circuits move"),
-            Patch(color=_IDLE, label="No circuit"),
-        ]
-        if best.ports <= _FEW:
-            colours = _colours(best.ports)
-            handles = [Patch(color=colours(i), label=f"To {i}") for i in range(best.ports)] + handles
-        if any(one.packet_s > one.circuit_makespan_s for one in study.schedules):
-            handles.append(Patch(color=PALETTE[1], label="Below: packets only"))
-        figure.legend(
-            handles=handles, loc="outside upper center", ncols=6, handlelength=1.4, columnspacing=1.2
-        )
-        return figure
 
 
 def _colours(ports: int) -> Colormap:

@@ -159,11 +159,52 @@ class CollectivePlans(Result):
 
     def report(self) -> list[Block]:
         """Return a table with a line for each algorithm, and which is fastest."""
-        return collective_report(self)
+        plant = self.plant
+        rows = [
+            ReportRow(
+                one.algorithm,
+                (
+                    str(len(one.steps)),
+                    str(one.changes),
+                    format_si(one.together_s, "s"),
+                    format_si(one.plan.makespan_s, "s"),
+                    f"{100 * (1.0 - one.plan.makespan_s / one.together_s):.1f} %",
+                    f"{one.plan.over_bound:.3f}",
+                ),
+                "no plan is faster" if one.plan.is_optimal else "best found",
+            )
+            for one in self.found
+        ]
+        title = (
+            f"{str(self.kind).replace('_', ' ')} of {format_si(self.size_bytes, 'B')} on {self.ranks} ranks, "
+            f"{plant.switches} planes, {format_si(plant.rate_bytes_per_s, 'B/s')} a circuit, "
+            f"reconfiguration {format_si(plant.reconfiguration_s, 's')}"
+        )
+        heads = ("steps", "changes", "all move together", "overlapped", "saved", "over bound")
+        best = f"Least: {self.best.algorithm}."
+        if self.left_out:
+            left = ", ".join(self.left_out)
+            best = f"Least of those planned: {self.best.algorithm}. Too long to plan, and maybe less: {left}."
+        return [ReportTable(title, heads, rows), best]
 
     def figure(self) -> Figure:
         """Return the planes of the fastest algorithm over time, and the makespans of all."""
-        return draw_collective(self)
+        from matplotlib.patches import Patch  # noqa: PLC0415 - only to draw
+
+        planes, several = self.plant.switches, len(self.found)
+        heights = (_PLANE_IN * planes + 0.5, _ALGORITHM_IN * several + 0.5)
+        with styled():
+            figure = new_figure(sum(heights) + 0.9)
+            grid = figure.add_gridspec(2, 1, height_ratios=heights)
+            _draw_planes(figure.add_subplot(grid[0]), self, self.best)
+            _draw_makespans(figure.add_subplot(grid[1]), self)
+            handles = [
+                Patch(color=PALETTE[0], label="Circuits carry (a number for each step)"),
+                Patch(color=DARK_TIME, label="Dark: circuits move"),
+                Patch(color=PALETTE[1], label="All planes move together"),
+            ]
+            figure.legend(handles=handles, loc="outside upper center", ncols=3, handlelength=1.4)
+            return figure
 
 
 def plan_collective(request: CollectiveCircuits) -> CollectivePlans:
@@ -260,63 +301,6 @@ def _together_s(steps: Sequence[CollectiveStep], plant: OcsBank) -> float:
 _PLANE_IN = 0.3
 _ALGORITHM_IN = 0.42
 _LEAST = 1e-9
-
-
-def collective_report(study: CollectivePlans) -> list[Block]:
-    """Return a table with a line for each algorithm, and which is fastest."""
-    plant = study.plant
-    rows = [
-        ReportRow(
-            one.algorithm,
-            (
-                str(len(one.steps)),
-                str(one.changes),
-                format_si(one.together_s, "s"),
-                format_si(one.plan.makespan_s, "s"),
-                f"{100 * (1.0 - one.plan.makespan_s / one.together_s):.1f} %",
-                f"{one.plan.over_bound:.3f}",
-            ),
-            "no plan is faster" if one.plan.is_optimal else "best found",
-        )
-        for one in study.found
-    ]
-    title = (
-        f"{str(study.kind).replace('_', ' ')} of {format_si(study.size_bytes, 'B')} on {study.ranks} ranks, "
-        f"{plant.switches} planes, {format_si(plant.rate_bytes_per_s, 'B/s')} a circuit, "
-        f"reconfiguration {format_si(plant.reconfiguration_s, 's')}"
-    )
-    heads = ("steps", "changes", "all move together", "overlapped", "saved", "over bound")
-    best = f"Least: {study.best.algorithm}."
-    if study.left_out:
-        left = ", ".join(study.left_out)
-        best = f"Least of those planned: {study.best.algorithm}. Too long to plan, and maybe less: {left}."
-    return [ReportTable(title, heads, rows), best]
-
-
-def draw_collective(study: CollectivePlans) -> Figure:
-    """Draw the planes of the fastest algorithm over time, and the makespans of all.
-
-    Parameters
-    ----------
-    study : CollectivePlans
-        What to draw.
-    """
-    from matplotlib.patches import Patch  # noqa: PLC0415 - only to draw
-
-    planes, several = study.plant.switches, len(study.found)
-    heights = (_PLANE_IN * planes + 0.5, _ALGORITHM_IN * several + 0.5)
-    with styled():
-        figure = new_figure(sum(heights) + 0.9)
-        grid = figure.add_gridspec(2, 1, height_ratios=heights)
-        _draw_planes(figure.add_subplot(grid[0]), study, study.best)
-        _draw_makespans(figure.add_subplot(grid[1]), study)
-        handles = [
-            Patch(color=PALETTE[0], label="Circuits carry (a number for each step)"),
-            Patch(color=DARK_TIME, label="Dark: circuits move"),
-            Patch(color=PALETTE[1], label="All planes move together"),
-        ]
-        figure.legend(handles=handles, loc="outside upper center", ncols=3, handlelength=1.4)
-        return figure
 
 
 def _draw_planes(axes: Axes, study: CollectivePlans, one: PlannedCollective) -> None:

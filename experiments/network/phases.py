@@ -84,7 +84,20 @@ class StepPhases(Result):
 
     def report(self) -> list[Block]:
         """Return a table with a line for each switch technology, and what circuits at rest would take."""
-        return phases_report(self)
+        rows = [_row("its own switches", self.plan, self.lanes.reconfiguration_s)]
+        rows += [_row(name, self.by_switch[name], self.delays_s[name]) for name in _by_delay(self)]
+        own, count = self.plan, len(self.phases)
+        title = (
+            f"{self.name}: {count} {'phase' if count == 1 else 'phases'} of {', '.join(own.axes)} on "
+            f"{self.lanes.count} lanes of accelerator {self.endpoint}, {format_si(self.step_s, 's')} a step"
+        )
+        static = (
+            f"{format_si(own.static_s, 's')}" if math.isfinite(own.static_s) else "more lanes than there are"
+        )
+        return [
+            ReportTable(title, ("dark", "moves", "exposed", "transfers", "in all", "over bound"), rows),
+            f"Circuits that never move take {static}. No plan takes less than {format_si(own.bound_s, 's')}.",
+        ]
 
     def rows(self) -> list[Row]:
         """Return a row for each switch technology."""
@@ -96,7 +109,24 @@ class StepPhases(Result):
 
     def figure(self) -> Figure:
         """Return who sends when and the lanes that it has, and the network time by technology."""
-        return draw_phases(self)
+        from matplotlib.patches import Patch  # noqa: PLC0415 - only to draw
+
+        heights = (1.7, 0.24 * len(self.by_switch) + 0.5)
+        with styled():
+            figure = new_figure(sum(heights) + 0.9)
+            grid = figure.add_gridspec(2, 1, height_ratios=heights)
+            _draw_lanes(figure.add_subplot(grid[0]), self)
+            _draw_times(figure.add_subplot(grid[1]), self)
+            handles = [
+                Patch(color=PALETTE[2 + index], label=f"Lanes of {axis}")
+                for index, axis in enumerate(self.plan.axes)
+            ]
+            handles += [
+                Patch(color=PALETTE[0], label="Transfers"),
+                Patch(color=DARK_TIME, label="Exposed moves"),
+            ]
+            figure.legend(handles=handles, loc="outside upper center", ncols=6, handlelength=1.4)
+            return figure
 
 
 def plan_numbers(plan: PhasePlan) -> dict[str, Any]:
@@ -228,47 +258,6 @@ def _phases(bursts: Sequence[Burst]) -> tuple[TrafficPhase, ...]:
 
 CUT = 20
 """Times the bound beyond which a bar is cut and its time written on it."""
-
-
-def phases_report(study: StepPhases) -> list[Block]:
-    """Return a table with a line for each switch technology, and what circuits at rest would take."""
-    rows = [_row("its own switches", study.plan, study.lanes.reconfiguration_s)]
-    rows += [_row(name, study.by_switch[name], study.delays_s[name]) for name in _by_delay(study)]
-    own, count = study.plan, len(study.phases)
-    title = (
-        f"{study.name}: {count} {'phase' if count == 1 else 'phases'} of {', '.join(own.axes)} on "
-        f"{study.lanes.count} lanes of accelerator {study.endpoint}, {format_si(study.step_s, 's')} a step"
-    )
-    static = f"{format_si(own.static_s, 's')}" if math.isfinite(own.static_s) else "more lanes than there are"
-    return [
-        ReportTable(title, ("dark", "moves", "exposed", "transfers", "in all", "over bound"), rows),
-        f"Circuits that never move take {static}. No plan takes less than {format_si(own.bound_s, 's')}.",
-    ]
-
-
-def draw_phases(study: StepPhases) -> Figure:
-    """Draw who sends when and the lanes that it has, and the network time by technology.
-
-    Parameters
-    ----------
-    study : StepPhases
-        What to draw.
-    """
-    from matplotlib.patches import Patch  # noqa: PLC0415 - only to draw
-
-    heights = (1.7, 0.24 * len(study.by_switch) + 0.5)
-    with styled():
-        figure = new_figure(sum(heights) + 0.9)
-        grid = figure.add_gridspec(2, 1, height_ratios=heights)
-        _draw_lanes(figure.add_subplot(grid[0]), study)
-        _draw_times(figure.add_subplot(grid[1]), study)
-        handles = [
-            Patch(color=PALETTE[2 + index], label=f"Lanes of {axis}")
-            for index, axis in enumerate(study.plan.axes)
-        ]
-        handles += [Patch(color=PALETTE[0], label="Transfers"), Patch(color=DARK_TIME, label="Exposed moves")]
-        figure.legend(handles=handles, loc="outside upper center", ncols=6, handlelength=1.4)
-        return figure
 
 
 def _by_delay(study: StepPhases) -> list[str]:

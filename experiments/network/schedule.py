@@ -103,8 +103,50 @@ class Timeline(Result):
         return [dataclasses.asdict(box) for box in self.boxes]
 
     def figure(self) -> Figure:
-        """Return a row for each stage, a box for each pass, grey where it waits."""
-        return draw_timeline(self)
+        """Return a row for each stage, a box for each pass, grey where it waits.
+
+        Raises
+        ------
+        HeliographError
+            If there is nothing to draw.
+        """
+        from matplotlib.patches import Rectangle  # noqa: PLC0415 - only to draw
+
+        if not self.boxes:
+            msg = f"nothing to draw: '{self.name}' has no pass"
+            raise HeliographError(msg)
+        symbol, factor = prefix_of(self.length) if self.unit else ("", 1.0)
+        with styled():
+            figure = new_figure(1.15 + max(0.24 * self.stages, 0.5))
+            axes = figure.add_subplot()
+            for stage in range(self.stages):
+                axes.add_patch(
+                    Rectangle((0, stage - _ROW / 2), self.length / factor, _ROW, color=_IDLE, lw=0)
+                )
+            _draw_boxes(axes, self, factor)
+            _number(axes, self, factor)
+            axes.set_xlim(0.0, self.length / factor)
+            axes.set_ylim(self.stages - 0.5, -0.5)
+            axes.set_yticks(range(self.stages), [f"Stage {stage}" for stage in range(self.stages)])
+            axes.tick_params(axis="y", length=0)
+            axes.spines["left"].set_visible(False)
+            unit = f"Time ({symbol}{self.unit})" if self.unit else "Time (units of a pass)"
+            axes.set_xlabel(unit)
+            bubble = f"bubble {100 * self.bubble_share:.1f} %"
+            if self.steps > 1 and abs(self.bubble_share - self.steady_bubble_share) > 5e-4:
+                bubble += f", {100 * self.steady_bubble_share:.1f} % in the steady state"
+            peak = f"at most {max(self.peak_microbatches):g} microbatches kept"
+            axes.set_title(f"{_title(self.name)}: {bubble}; {peak}", loc="left")
+            handles = _legend(self)
+            columns = len(handles) if len(handles) <= _LEGEND_COLUMNS else -(-len(handles) // 2)
+            figure.legend(
+                handles=handles,
+                loc="outside lower center",
+                ncols=columns,
+                columnspacing=1.2,
+                handlelength=1.4,
+            )
+            return figure
 
 
 def schedule_names() -> list[str]:
@@ -343,55 +385,6 @@ _LEAST_FONT = 3.4
 _DIGIT_WIDTH = 0.62
 _AXES_SHARE = 0.9
 _LEGEND_COLUMNS = 6
-
-
-def draw_timeline(timeline: Timeline) -> Figure:
-    """Return the picture of a time line.
-
-    Parameters
-    ----------
-    timeline : Timeline
-        What to draw. Microbatches are numbered from 1 where a number fits; the lighter a box, the later its
-        chunk stands in the model's order on its stage.
-
-    Raises
-    ------
-    HeliographError
-        If there is nothing to draw.
-    """
-    from matplotlib.patches import Rectangle  # noqa: PLC0415 - only to draw
-
-    if not timeline.boxes:
-        msg = f"nothing to draw: '{timeline.name}' has no pass"
-        raise HeliographError(msg)
-    symbol, factor = prefix_of(timeline.length) if timeline.unit else ("", 1.0)
-    with styled():
-        figure = new_figure(1.15 + max(0.24 * timeline.stages, 0.5))
-        axes = figure.add_subplot()
-        for stage in range(timeline.stages):
-            axes.add_patch(
-                Rectangle((0, stage - _ROW / 2), timeline.length / factor, _ROW, color=_IDLE, lw=0)
-            )
-        _draw_boxes(axes, timeline, factor)
-        _number(axes, timeline, factor)
-        axes.set_xlim(0.0, timeline.length / factor)
-        axes.set_ylim(timeline.stages - 0.5, -0.5)
-        axes.set_yticks(range(timeline.stages), [f"Stage {stage}" for stage in range(timeline.stages)])
-        axes.tick_params(axis="y", length=0)
-        axes.spines["left"].set_visible(False)
-        unit = f"Time ({symbol}{timeline.unit})" if timeline.unit else "Time (units of a pass)"
-        axes.set_xlabel(unit)
-        bubble = f"bubble {100 * timeline.bubble_share:.1f} %"
-        if timeline.steps > 1 and abs(timeline.bubble_share - timeline.steady_bubble_share) > 5e-4:
-            bubble += f", {100 * timeline.steady_bubble_share:.1f} % in the steady state"
-        peak = f"at most {max(timeline.peak_microbatches):g} microbatches kept"
-        axes.set_title(f"{_title(timeline.name)}: {bubble}; {peak}", loc="left")
-        handles = _legend(timeline)
-        columns = len(handles) if len(handles) <= _LEGEND_COLUMNS else -(-len(handles) // 2)
-        figure.legend(
-            handles=handles, loc="outside lower center", ncols=columns, columnspacing=1.2, handlelength=1.4
-        )
-        return figure
 
 
 def _title(name: str) -> str:
