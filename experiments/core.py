@@ -849,7 +849,8 @@ def summary_lines(found: CoreResult) -> list[str]:
     mean = training_j_per_mac(found.energies) / PICOJOULE
     lines = [
         f"{unit.cores} cores with buffer and memory, without electronics for other work; the three products "
-        f"of a layer with {bench.tokens} tokens: {mean:.3g} pJ per multiply-accumulate."
+        f"of a layer with {bench.tokens} tokens: {mean:.3g} pJ per multiply-accumulate.",
+        f"Dies, stacked in pairs: {unit.cut}, {unit.other_cuts}.",
     ]
     moved = [one for one in found.swings if one.at_low and one.at_high]
     if moved:

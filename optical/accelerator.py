@@ -20,9 +20,11 @@ from numpy.typing import NDArray
 from optical.cores.core import Core
 from optical.cores.crossbar import default_crossbar
 from optical.devices import (
+    Block,
     ChipElectronics,
     Converter,
     Die,
+    DieCut,
     Domain,
     Modulator,
     Part,
@@ -147,8 +149,9 @@ class PhotonicUnit:
     -----
     *Floor plan.* Photonic and electronic dies are stacked, so that a cluster covers the larger of its two
     areas, and has its share of the buffer beside it. A word on its way to a converter crosses the cluster, a
-    byte from or to memory the die; each way is the mean one between two points of a square. More than a
-    scanner's field is several dies: bytes of memory then cross from one to another, which takes energy, time,
+    byte from or to memory the die; each way is the mean one between two points of a square. The chip is cut
+    into as many dies, with as many spare clusters, as costs least (`ChipElectronics.cuts`): more than a
+    scanner's field is several, and bytes of memory then cross from one to another, which takes energy, time,
     area and packaging. Dies with a defect are not sold unless spare clusters take over (`DieYield`).
 
     *Whole chip.* Regulators lose a share of all that the unit draws. What parts do not explain of built chips
@@ -297,26 +300,38 @@ class PhotonicUnit:
             "control": (more.sequencer.area_m2 + more.clock.area_m2) * clusters,
         }
 
-    @property
-    def footprint_m2(self) -> float:
-        """Area of all clusters, dies stacked."""
-        return self.cluster_footprint_m2 * self._built
+    @cached_property
+    def cuts(self) -> list[DieCut]:
+        """Ways to cut the chip into dies with spares, the cheapest first."""
+        clusters, link_m2 = self.cores // self.core.cluster, self.electronics.link.area_m2
+        bare_usd = self._domain_area_m2(Domain.PHOTONIC) * self.photonic_die.price_usd_per_m2
+        bare_usd += self._domain_area_m2(Domain.ELECTRONIC) * self.cmos_die.price_usd_per_m2
+        cluster = Block(area_m2=self.cluster_footprint_m2, price_usd=bare_usd / clusters)
+        links = Block(area_m2=link_m2, price_usd=link_m2 * self.cmos_die.price_usd_per_m2)
+        return self.electronics.cuts(clusters, cluster, links)
 
     @property
-    def _built(self) -> float:
-        """Clusters that are built, spares included."""
-        return self.cores / self.core.cluster * (1.0 + self.electronics.die_yield.spares)
+    def cut(self) -> DieCut:
+        """Cheapest cut into dies with spares."""
+        return self.cuts[0]
 
     @property
-    def die_yield(self) -> float:
-        """Share of dies that have as many working clusters as are used of them, 0 to 1."""
-        used = math.ceil(self.cores / self.core.cluster / self.dies)
-        return self.electronics.die_yield.share(used, self.cluster_footprint_m2)
+    def other_cuts(self) -> str:
+        """Clause that says what the next numbers of dies would cost."""
+        others = {cut.dies: cut.price_usd for cut in reversed(self.cuts) if cut.dies != self.dies}
+        near = sorted(sorted(others, key=lambda dies: abs(dies - self.dies))[:2])
+        costs = (f"{dies} would cost {others[dies] / self.price_usd - 1.0:+.1%}" for dies in near)
+        return "the cheapest cut: " + ", ".join(costs) if near else "the only cut"
 
     @property
     def dies(self) -> int:
         """Dies, or stacks of them, that the unit is cut into."""
-        return self.electronics.link.dies(self.footprint_m2)
+        return self.cut.dies
+
+    @property
+    def footprint_m2(self) -> float:
+        """Area of all dies, stacked."""
+        return self.dies * self.cut.die_m2
 
     @property
     def word_distance_m(self) -> float:
@@ -326,7 +341,7 @@ class PhotonicUnit:
     @property
     def memory_distance_m(self) -> float:
         """Mean way of a byte between the memory's interface and the buffer, on one die."""
-        return mean_distance_m(self.footprint_m2 / self.dies)
+        return mean_distance_m(self.cut.die_m2)
 
     @property
     def buffer_bytes_per_s(self) -> float:
@@ -408,14 +423,9 @@ class PhotonicUnit:
         """Return the die area by part."""
         one = area_m2(self.listed, Domain.PHOTONIC) | area_m2(self.listed, Domain.ELECTRONIC)
         found = {part: self.cores * area for part, area in one.items()} | self._more_area_m2()
-        spares = self.electronics.die_yield.spares * math.fsum(found.values())
-        found |= {"spares": spares} if spares else {}
-        return found | ({"die links": self._links_area_m2} if self.dies > 1 else {})
-
-    @property
-    def _links_area_m2(self) -> float:
-        """Area of the links of all dies, which stands at their edges beside the clusters."""
-        return self.dies * self.electronics.link.area_m2 if self.dies > 1 else 0.0
+        dark = self.dies * self.cut.built * self.core.cluster / self.cores - 1.0
+        found |= {"spares": dark * math.fsum(found.values())} if dark else {}
+        return found | ({"die links": self.dies * self.electronics.link.area_m2} if self.dies > 1 else {})
 
     @property
     def area_m2(self) -> float:
@@ -428,14 +438,10 @@ class PhotonicUnit:
 
         Notes
         -----
-        The price per area is that of dies with the yield `DieYield.reference`; dies of less cost more.
+        The price per area is that of finished accelerators; of it the share that dies have moves with how
+        many are lost to defects and dicing (`DieYield`, `Wafer`), and the chip is cut as costs least.
         """
-        built = 1.0 + self.electronics.die_yield.spares
-        photonic = self.cores * built * math.fsum(area_m2(self.listed, Domain.PHOTONIC).values())
-        electronic = self.area_m2 - photonic
-        bare = photonic * self.photonic_die.price_usd_per_m2 + electronic * self.cmos_die.price_usd_per_m2
-        joining = self.dies * self.electronics.link.package_usd if self.dies > 1 else 0.0
-        return bare * self.electronics.die_yield.reference / self.die_yield + joining
+        return self.cut.price_usd
 
     def resized(self, cores: int) -> PhotonicUnit:
         """Return the same unit with other cores and the buffer in proportion."""

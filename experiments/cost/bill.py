@@ -117,7 +117,7 @@ class Bill:
     refused: tuple[str, ...]
     """Ends of ranges at which the fabric cannot be built, in words."""
     light: str = ""
-    """What the laser of photonic accelerators is sized for; nothing without."""
+    """What the laser of photonic accelerators is sized for, and their dies; nothing without."""
 
     def total(self, what: str) -> Span:
         """Return the sum over the lines of ``power_w`` or ``price_usd``; all ends at once."""
@@ -205,15 +205,16 @@ def bill_of(priced: Priced, name: str) -> Bill:
 
 
 def _light(system: System) -> str:
-    """Return with which laser photonic accelerators are billed; nothing without light."""
+    """Return with which laser photonic accelerators are billed, and their dies; nothing without light."""
     power_w = system.laser_power_w
-    if power_w is None:
+    if power_w is None or system.photonic is None:
         return ""
+    dies = f"Dies, stacked in pairs: {system.photonic.cut},\n{system.photonic.other_cuts}."
     if system.lighting is None or system.lighting.wanted is None:
-        return f"Light: as it stands, {format_si(power_w, 'W')} a laser or line."
+        return f"Light: as it stands, {format_si(power_w, 'W')} a laser or line.\n{dies}"
     return (
         f"Light: as shipped, {format_si(power_w, 'W')} a laser or line. A step sizes it for the\n"
-        f"precision of {system.lighting} ('heliograph step' tells how bright), and cores with it."
+        f"precision of {system.lighting} ('heliograph step' tells how bright), and cores with it.\n{dies}"
     )
 
 

@@ -406,6 +406,11 @@ class System(Summary):
                 "cores"
             )
             raise BudgetError(msg)
+        if self.basis is Basis.AREA:
+            sizes = (self.photonic.resized(number * cluster) for number in range(clusters, 1, -1))
+            return dataclasses.replace(  # spare clusters and links between dies take area too
+                self, photonic=next((unit for unit in sizes if unit.area_m2 <= budget - rest), one)
+            )
         return dataclasses.replace(self, photonic=self.photonic.resized(clusters * cluster))
 
 

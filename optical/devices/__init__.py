@@ -36,7 +36,7 @@ from optical.devices.devices import (
     device_table,
     shipped,
 )
-from optical.devices.electronics import ChipElectronics, WholeChip, mean_distance_m
+from optical.devices.electronics import Block, ChipElectronics, DieCut, WholeChip, mean_distance_m
 from optical.devices.modulators import (
     FROM_NULL,
     THROUGH_NULL,
@@ -80,6 +80,7 @@ __all__ = [
     "THROUGH_NULL",
     "AbsorptionModulator",
     "Adder",
+    "Block",
     "CapacitiveShifter",
     "CarrierShifter",
     "ChipElectronics",
@@ -90,6 +91,7 @@ __all__ = [
     "Decomposer",
     "Device",
     "Die",
+    "DieCut",
     "Domain",
     "Driver",
     "Events",

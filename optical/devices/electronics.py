@@ -7,6 +7,7 @@ feed them. `optical.accelerator` counts them; modulators' drivers stand on the c
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 
 from optical.devices.devices import shipped
@@ -19,6 +20,9 @@ CENTIMETRES_PER_M = 100.0
 CLOCK_OVER_DATA = 4.0
 """Energy of a clock wire per cycle over that of a data wire per random bit: it is charged in every cycle, a
 data wire in one of four (C V^2 against C V^2 / 4; Rabaey, Digital Integrated Circuits, section 5.5)."""
+RIM_LOSS = 0.58
+"""Dies cut by a wafer's rim over those that its length would hold (de Vries 2005, recalled; squares counted
+on discs give 0.61 on average over their offsets, and 0.42 to 0.58 at the best)."""
 
 
 def mean_distance_m(area_m2: float) -> float:
@@ -166,15 +170,14 @@ class DieLink:
     area_m2: float
     """Area of all links of a die."""
     package_usd: float
-    """Price of joining a die to others in a package."""
+    """Price of each die that a package has beyond its first."""
+    bonding_yield: float
+    """Share of dies that are joined to others without a fault, 0 to 1; the rest is lost with its place."""
 
     def __post_init__(self) -> None:
         check_positive(self, "field_area_m2", "bandwidth_bytes_per_s")
         check_range(self, "energy_j_per_bit", "area_m2", "package_usd")
-
-    def dies(self, footprint_m2: float) -> int:
-        """Return how many dies an area is cut into."""
-        return max(1, math.ceil(footprint_m2 / self.field_area_m2))
+        check_range(self, "bonding_yield", high=1.0, open_low=True)
 
     def crossing_j_per_byte(self, dies: int) -> float:
         """Return the mean energy of a byte whose place in any of the dies is equally likely to be another."""
@@ -186,13 +189,52 @@ class DieLink:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Wafer:
+    """Wafer that dies are cut from.
+
+    References
+    ----------
+    D. K. de Vries, "Investigation of gross die per wafer formulas", IEEE Transactions on Semiconductor
+    Manufacturing 18 (2005) 136.
+    """
+
+    name: str
+    """Name shown in tables."""
+    diameter_m: float
+    """Diameter."""
+    edge_m: float
+    """Width of the rim that carries no dies."""
+    scribe_m: float
+    """Width of the street that a saw takes between dies."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "diameter_m")
+        check_range(self, "edge_m", "scribe_m")
+
+    def used(self, die_m2: float) -> float:
+        """Return the area of all whole square dies over that of the wafer, 0 to 1.
+
+        Notes
+        -----
+        N = pi r^2 / S - 0.58 * 2 pi r / sqrt(S) dies of area S with their streets fit into the radius r that
+        the rim leaves (de Vries); a single die at least.
+        """
+        radius = self.diameter_m / 2.0 - self.edge_m
+        pitch_m2 = (math.sqrt(die_m2) + self.scribe_m) ** 2
+        dies = math.pi * radius**2 / pitch_m2 - RIM_LOSS * 2.0 * math.pi * radius / math.sqrt(pitch_m2)
+        return max(1.0, dies) * die_m2 / (math.pi / 4.0 * self.diameter_m**2)
+
+
+@dataclass(frozen=True, kw_only=True)
 class DieYield:
-    """Share of dies that work, and what spare clusters of cores do for it.
+    """Share of dies that work, what spare clusters of cores do for it, and what lost silicon costs.
 
     Notes
     -----
     A cluster is without a defect with probability exp(-A D), and a die is sold if enough of its clusters are:
-    a binomial tail. Spare clusters cost their area and stay dark.
+    a binomial tail. Spare clusters cost their silicon and stay dark. The price of a finished accelerator per
+    area of its dies holds those that were lost, and much that is no silicon (memory, package, test): only the
+    share of silicon grows where more is lost than of the dies from which that price is taken.
 
     References
     ----------
@@ -204,22 +246,71 @@ class DieYield:
     defects_per_cm2: float
     """Defects that kill a cluster, per square centimetre."""
     spares: float
-    """Clusters built beyond those in use, over those in use; dimensionless."""
+    """Most clusters of a die beyond those in use, over those in use; dimensionless."""
+    silicon_share: float
+    """Dies over the whole of what an accelerator costs to make, 0 to 1."""
     reference: float
     """Yield of the dies from whose price the price per area is taken, 0 to 1."""
+    reference_area_m2: float
+    """Area of such a die."""
 
     def __post_init__(self) -> None:
         check_range(self, "defects_per_cm2", "spares")
+        check_range(self, "silicon_share", high=1.0)
         check_range(self, "reference", high=1.0, open_low=True)
+        check_positive(self, "reference_area_m2")
 
-    def share(self, clusters: int, cluster_m2: float) -> float:
+    def works(self, area_m2: float) -> float:
+        """Return the probability that an area is without a defect."""
+        return math.exp(-area_m2 * self.defects_per_cm2 * CENTIMETRES_PER_M**2)
+
+    def share(self, clusters: int, built: int, cluster_m2: float) -> float:
         """Return the share of dies with at least so many working clusters among those built, 0 to 1."""
-        works = math.exp(-cluster_m2 * self.defects_per_cm2 * CENTIMETRES_PER_M**2)
-        built = clusters + math.floor(self.spares * clusters + 1e-9)
-        return math.fsum(
-            math.comb(built, failed) * (1.0 - works) ** failed * works ** (built - failed)
-            for failed in range(built - clusters + 1)
-        )
+        works = self.works(cluster_m2)
+        term = found = works**built
+        for failed in range(1, built - clusters + 1):
+            term *= (built - failed + 1) / failed * (1.0 - works) / works
+            found += term
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Block of a die that is not divided: a cluster of cores, or the links of a die."""
+
+    area_m2: float
+    """Area that it covers, dies stacked."""
+    price_usd: float
+    """Price at that of finished accelerators per area."""
+
+
+NOTHING = Block(area_m2=0.0, price_usd=0.0)
+"""Links of a single die."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DieCut:
+    """Cut of a chip into equal dies, and its price."""
+
+    dies: int
+    """Dies, or stacks of them."""
+    used: int
+    """Most clusters in use on a die."""
+    built: int
+    """Clusters that each die has, spares included."""
+    die_m2: float
+    """Area of a die."""
+    die_yield: float
+    """Share of dies that are sold, 0 to 1."""
+    price_usd: float
+    """Price of all dies, joined."""
+
+    def __str__(self) -> str:
+        spares = self.built - self.used
+        more = f" and {spares} spare{'s' if spares > 1 else ''}" if spares else ""
+        clusters = f"{self.used} cluster{'s' if self.used > 1 else ''}{more}"
+        dies = f"{self.dies} die{'s' if self.dies > 1 else ''}"
+        return f"{dies} of {clusters} ({1e6 * self.die_m2:.0f} mm2, {self.die_yield:.0%} work)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,5 +367,59 @@ class ChipElectronics:
     """Between dies, where there are several."""
     die_yield: DieYield = shipped(DieYield, "die_yield")
     """Working dies, and spares."""
+    wafer: Wafer = shipped(Wafer, "wafer")
+    """What the dies are cut from."""
     regulator: Regulator = shipped(Regulator, "regulator")
     """Regulators of the whole unit."""
+
+    def cuts(self, clusters: int, cluster: Block, links: Block) -> list[DieCut]:
+        """Return the ways to cut a chip into dies with spares, the cheapest first.
+
+        Parameters
+        ----------
+        clusters : int
+            Clusters in use.
+        cluster : Block
+            One of them.
+        links : Block
+            Links of a die, where there are several.
+
+        Notes
+        -----
+        Of dies with as many clusters in use, the fewest are cheapest. A cut fits a scanner's field, unless a
+        single cluster does not.
+        """
+        most = max(1, min(clusters, math.floor(self.link.field_area_m2 / cluster.area_m2)))
+        sizes = {math.ceil(clusters / math.ceil(clusters / used)) for used in range(1, most + 1)}
+        found = [
+            self._cut(clusters, used + spares, math.ceil(clusters / used), (cluster, links))
+            for used in sizes
+            for spares in range(math.floor(self.die_yield.spares * used + 1e-9) + 1)
+        ]
+        fitting = [cut for cut in found if cut.die_m2 <= self.link.field_area_m2 or cut.built == 1]
+        return sorted(fitting, key=lambda cut: (cut.price_usd, cut.dies))
+
+    def _cut(self, clusters: int, built: int, dies: int, blocks: tuple[Block, Block]) -> DieCut:
+        """Return one cut with its yield and price; dies that need one cluster less are sold more often."""
+        law, cluster, links = self.die_yield, blocks[0], blocks[1] if dies > 1 else NOTHING
+        used, full = math.ceil(clusters / dies), clusters % dies or dies
+        needs = ((used, full), (used - 1, dies - full))
+        made = sum(
+            count / max(law.share(need, built, cluster.area_m2), sys.float_info.min) for need, count in needs
+        )
+        die_yield = dies / made * law.works(links.area_m2)
+        die_m2 = built * cluster.area_m2 + links.area_m2
+        wasted = law.reference * self.wafer.used(law.reference_area_m2) / self.wafer.used(die_m2)
+        silicon_usd = dies * (built * cluster.price_usd + links.price_usd) * wasted
+        silicon_usd *= law.silicon_share / max(die_yield, sys.float_info.min)
+        joining_usd = (dies - 1) * self.link.package_usd
+        bonded = self.link.bonding_yield if dies > 1 else 1.0
+        rest_usd = (1.0 - law.silicon_share) * clusters * cluster.price_usd
+        return DieCut(
+            dies=dies,
+            used=used,
+            built=built,
+            die_m2=die_m2,
+            die_yield=die_yield,
+            price_usd=rest_usd + (silicon_usd + joining_usd) / bonded,
+        )

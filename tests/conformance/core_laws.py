@@ -56,8 +56,20 @@ def has_chip(core):
 
 
 def unlike(unit):
-    """Return the same as a chip whose parts differ, whose outputs share their lines, and with spares."""
-    unit = replace_at(unit, "electronics.die_yield.spares", 0.25)
+    """Return the same as a chip whose parts differ, whose outputs share their lines, of dies with spares.
+
+    A scanner's field holds 20 clusters, of a wafer that holds many; one in four clusters has a defect, and
+    packaging is dear, so that both the field and the spares that a die may have bind.
+    """
+    cluster_m2, links = unit.cluster_footprint_m2, unit.electronics.link
+    changes = {
+        "electronics.link.field_area_m2": 20.5 * cluster_m2 + links.area_m2,
+        "electronics.link.package_usd": 10.0 * unit.price_usd * unit.core.cluster / unit.cores,
+        "electronics.wafer.diameter_m": 1e3 * math.sqrt(cluster_m2),
+        "electronics.die_yield.defects_per_cm2": -math.log(0.75) / (1e4 * cluster_m2),
+    }
+    for path, value in changes.items():
+        unit = replace_at(unit, path, value)
     if not has_chip(unit.core):
         return unit
     for path, value in (("mismatch", "calibrated"), ("laser_noise", "common"), ("encoding_noise", "common")):

@@ -148,6 +148,7 @@ NOT_COUNTED = {
         "fabric.scale_up.protocols.ll.",
         "fabric.scale_up.protocols.simple.hop_s",
         "photonic.electronics.link.",  # one die
+        "photonic.electronics.die_yield.spares",  # of a single cluster
         "photonic.calibration_interval_s",  # a chip that is never calibrated
         *HASHED,
     ),

@@ -59,7 +59,9 @@ def test_words_cross_their_cluster_and_bytes_of_memory_the_die():
     # On one die; and in fields as large as they need.
     one, six = (unit(cores, electronics__link__field_area_m2=1.0) for cores in (8, 48))
     assert six.word_distance_m == pytest.approx(one.word_distance_m)
-    assert six.memory_distance_m == pytest.approx(math.sqrt(6.0) * one.memory_distance_m)
+    assert six.memory_distance_m == pytest.approx(
+        math.sqrt(six.cut.die_m2 / one.cut.die_m2) * one.memory_distance_m
+    )
     wires = one.cost(THICK).energy_j["wires"] / one.core.work(THICK, 8).operand_bytes
     assert wires == pytest.approx(one.electronics.wire.energy_j_per_byte(one.word_distance_m), rel=0.02)
 
@@ -76,7 +78,7 @@ def test_more_than_a_field_is_several_dies_with_links_between_them():
     one, many = unit(8), unit(8 * 40)
     assert one.dies == 1
     assert "die links" not in one.cost(THICK).energy_j
-    assert many.dies == math.ceil(many.footprint_m2 / 858e-6) > 1
+    assert many.dies >= math.ceil(40 * many.cluster_footprint_m2 / 858e-6) > 1
     assert many.cost(THICK).energy_j["die links"] > 0.0
 
 
