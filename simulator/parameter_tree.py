@@ -34,8 +34,8 @@ _QUANTITY = re.compile(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Leaf:
-    """One settable field of the tree."""
+class _Field:
+    """A field of the tree."""
 
     segments: tuple[str, ...]
     """Fields from the root down."""
@@ -51,6 +51,11 @@ class _Leaf:
     def field(self) -> str:
         """Name of the field in its owner."""
         return self.segments[-1]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Leaf(_Field):
+    """One settable field of the tree."""
 
     @property
     def value(self) -> Any:  # noqa: ANN401 - a number or a member of an enumeration
@@ -348,27 +353,13 @@ def rebuilt(node: Any, known: dict[int, Any]) -> Any:  # noqa: ANN401 - any node
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class Place(_Field):
     """A field that holds a part, or could."""
 
-    segments: tuple[str, ...]
-    """Fields from the root down."""
-    owner: Any
-    """The dataclass that has the field."""
     kinds: tuple[type, ...]
     """Dataclasses that fit."""
     optional: bool
     """Whether it may stand empty."""
-
-    @property
-    def path(self) -> str:
-        """The full dotted path."""
-        return ".".join(self.segments)
-
-    @property
-    def field(self) -> str:
-        """Name of the field in its owner."""
-        return self.segments[-1]
 
     @property
     def part(self) -> Any:  # noqa: ANN401 - whatever stands there

@@ -15,11 +15,11 @@ from __future__ import annotations
 import csv
 import functools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from simulator.errors import ParameterError, nearest
 from simulator.operators import Phase
 
+_T = TypeVar("_T")
 TABLE = Path(__file__).parent / "data" / "operands.csv"
 """The table that ships; `heliograph accuracy capture` makes it."""
 CHANNEL_SHARES = (0.0, 0.1, 0.5, 0.9, 0.98, 0.995, 1.0)
@@ -361,13 +362,17 @@ def captured_row(one: CapturedProduct) -> dict[str, str]:
     return row
 
 
-def read_captured(path: Path) -> tuple[CapturedProduct, ...]:
-    """Return the products of a table.
+def read_rows(path: Path, columns: Iterable[str], make: Callable[[Mapping[str, str]], _T]) -> tuple[_T, ...]:
+    """Return what a table of captures holds, a row each.
 
     Parameters
     ----------
     path : pathlib.Path
-        CSV with the columns of `COLUMNS`; lines that start with ``#`` are skipped.
+        CSV; lines that start with ``#`` are skipped.
+    columns : iterable of str
+        Columns that it must have.
+    make : callable
+        Makes one of a row, or raises `ValueError` or `TypeError`.
 
     Raises
     ------
@@ -375,38 +380,41 @@ def read_captured(path: Path) -> tuple[CapturedProduct, ...]:
         If the file is missing, a column is, or a cell is no number of the right kind; with file and line.
     """
     if not path.is_file():
-        msg = f"no table of captured operands at {path}; make one with 'heliograph accuracy capture --table'"
+        msg = f"no table of captures at {path}; make one with 'heliograph accuracy capture --table'"
         raise ParameterError(msg)
     with path.open(newline="", encoding="utf-8") as stream:
         numbered = [(at, line) for at, line in enumerate(stream, 1) if not line.startswith("#")]
     reader = csv.DictReader(line for _, line in numbered)
-    missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+    missing = [name for name in columns if name not in (reader.fieldnames or ())]
     if missing:
         msg = f"{path.name}: columns {', '.join(missing)} are missing; 'heliograph accuracy capture' makes it"
         raise ParameterError(msg)
-    return tuple(
-        _product(row, f"{path.name}:{at}") for row, (at, _) in zip(reader, numbered[1:], strict=True)
+    found = []
+    for row, (at, _) in zip(reader, numbered[1:], strict=True):
+        try:
+            found.append(make(row))
+        except (ValueError, TypeError) as error:
+            msg = f"{path.name}:{at}: {error}; make the table anew with 'heliograph accuracy capture'"
+            raise ParameterError(msg) from None
+    return tuple(found)
+
+
+def read_captured(path: Path) -> tuple[CapturedProduct, ...]:
+    """Return the products of a table with the columns of `COLUMNS`, as `read_rows` does."""
+    return read_rows(path, COLUMNS, _product)
+
+
+def _product(row: Mapping[str, str]) -> CapturedProduct:
+    return CapturedProduct(
+        model=row["model"],
+        product=row["product"],
+        phase=Phase(row["phase"]),
+        a=_operand(row, "a"),
+        b=_operand(row, "b"),
+        meeting=float(row["meeting"]),
+        coherence=float(row["coherence"]),
+        **{name: int(row[name]) for name in ("layer", "k", "m", "n")},
     )
-
-
-def _product(row: Mapping[str, str], where: str) -> CapturedProduct:
-    try:
-        return CapturedProduct(
-            model=row["model"],
-            layer=int(row["layer"]),
-            product=row["product"],
-            phase=Phase(row["phase"]),
-            k=int(row["k"]),
-            m=int(row["m"]),
-            n=int(row["n"]),
-            a=_operand(row, "a"),
-            b=_operand(row, "b"),
-            meeting=float(row["meeting"]),
-            coherence=float(row["coherence"]),
-        )
-    except (ValueError, TypeError) as error:
-        msg = f"{where}: {error}; make the table anew with 'heliograph accuracy capture'"
-        raise ParameterError(msg) from None
 
 
 def _operand(row: Mapping[str, str], which: str) -> OperandSpread:

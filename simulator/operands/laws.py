@@ -17,8 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from simulator.errors import ParameterError
-from simulator.operands.captured import CHANNEL_SHARES, LOUD, TABLE, CapturedProduct, OperandSpread
+from simulator.operands.captured import CHANNEL_SHARES, LOUD, TABLE, CapturedProduct, OperandSpread, read_rows
 from simulator.operands.scaled import scaled_moments
 from simulator.operands.statistics import Element, OperandLaw, Operands
 from simulator.operators import Phase
@@ -137,50 +136,25 @@ def _row(one: CapturedProduct) -> dict[str, str]:
 
 
 def read_laws(path: Path) -> tuple[CapturedLaw, ...]:
-    """Return the laws of a table.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        CSV with the columns of `COLUMNS`; lines that start with ``#`` are skipped.
-
-    Raises
-    ------
-    ParameterError
-        If the file is missing, a column is, or a cell is no number of the right kind; with file and line.
-    """
-    if not path.is_file():
-        msg = f"no table of captured laws at {path}; make one with 'heliograph accuracy capture --table'"
-        raise ParameterError(msg)
-    with path.open(newline="", encoding="utf-8") as stream:
-        numbered = [(at, line) for at, line in enumerate(stream, 1) if not line.startswith("#")]
-    rows = csv.DictReader(line for _, line in numbered)
-    missing = [name for name in COLUMNS if name not in (rows.fieldnames or ())]
-    if missing:
-        msg = f"{path.name}: columns {', '.join(missing)} are missing; 'heliograph accuracy capture' makes it"
-        raise ParameterError(msg)
-    return tuple(_law(row, f"{path.name}:{at}") for row, (at, _) in zip(rows, numbered[1:], strict=True))
+    """Return the laws of a table with the columns of `COLUMNS`, as `read_rows` does."""
+    return read_rows(path, COLUMNS, _law)
 
 
-def _law(row: Mapping[str, str], where: str) -> CapturedLaw:
-    try:
-        a, b = (
-            OperandLaw(
-                element=Element(row[f"{which}_element"]),
-                **{name: float(row[f"{which}_{name}"]) for name in _OF_OPERAND[1:]},
-            )
-            for which in ("a", "b")
+def _law(row: Mapping[str, str]) -> CapturedLaw:
+    a, b = (
+        OperandLaw(
+            element=Element(row[f"{which}_element"]),
+            **{name: float(row[f"{which}_{name}"]) for name in _OF_OPERAND[1:]},
         )
-        return CapturedLaw(
-            model=row["model"],
-            product=row["product"],
-            phase=Phase(row["phase"]),
-            operands=Operands(a=a, b=b, coherence=float(row["coherence"])),
-            **{name: int(row[name]) for name in ("layer", "k", "m", "n")},
-        )
-    except (ValueError, TypeError) as error:
-        msg = f"{where}: {error}; make the table anew with 'heliograph accuracy capture'"
-        raise ParameterError(msg) from None
+        for which in ("a", "b")
+    )
+    return CapturedLaw(
+        model=row["model"],
+        product=row["product"],
+        phase=Phase(row["phase"]),
+        operands=Operands(a=a, b=b, coherence=float(row["coherence"])),
+        **{name: int(row[name]) for name in ("layer", "k", "m", "n")},
+    )
 
 
 @functools.cache

@@ -307,7 +307,8 @@ class Parts:
             sparse=low and self.share.precision.pruned,
         )
 
-    def _product(self, name: str, *, batch: int, m: int, k: int, n: int, on_chip: str) -> MatMul:
+    def product(self, name: str, *, batch: int, m: int, k: int, n: int, on_chip: str) -> MatMul:
+        """Return a product of two activations."""
         return MatMul(
             name=name,
             layer=self.layer,
@@ -468,7 +469,7 @@ class Parts:
         names = ("attention.scores", *(("attention.position_scores",) if relative else ()))
         return (
             *(
-                self._product(
+                self.product(
                     name,
                     batch=batch,
                     m=rows,
@@ -480,7 +481,7 @@ class Parts:
             ),
             self.elementwise("attention.softmax", flops=SOFTMAX_FLOPS * scores, read=moved, written=moved),
             *dropped,
-            self._product(
+            self.product(
                 "attention.values",
                 batch=batch,
                 m=rows,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.operators import Elementwise, Held, MatMul, Phase
-from workloads.layers.parts import NORM_FLOPS, SOFTMAX_FLOPS, Boundary, Step
+from workloads.layers.parts import NORM_FLOPS, SOFTMAX_FLOPS, Boundary, Parts, Step
 from workloads.models.architecture import FLOPS, Activation, Retrieval, TransformerConfig
 from workloads.plan.choices import Attention, Recompute
 from workloads.plan.plan import Share
@@ -60,6 +60,7 @@ class RetrievalParts:
         self.config = config
         self.share = share
         self.shape = shape
+        self.block = Parts(config=config, share=share, layer="block")
         self.width = share.precision.element_bytes
         self.chunks = share.tokens // shape.chunk
         self.rows = self.chunks * shape.neighbours * shape.length
@@ -197,28 +198,11 @@ class RetrievalParts:
 
     def product(self, name: str, *, batch: int, m: int, k: int, n: int, on_chip: str) -> MatMul:
         """Return a product of two activations."""
-        return MatMul(
-            name=f"retrieval.{name}",
-            layer="block",
-            phase=Phase.FORWARD,
-            batch=batch,
-            m=m,
-            k=k,
-            n=n,
-            element_bytes=self.width,
-            on_chip=on_chip,
-        )
+        return self.block.product(f"retrieval.{name}", batch=batch, m=m, k=k, n=n, on_chip=on_chip)
 
     def elementwise(self, name: str, *, flops: float, read: float, written: float) -> Elementwise:
         """Return elementwise work over so many elements read and written."""
-        return Elementwise(
-            name=f"retrieval.{name}",
-            layer="block",
-            phase=Phase.FORWARD,
-            flops=float(flops),
-            read_bytes=float(read * self.width),
-            written_bytes=float(written * self.width),
-        )
+        return self.block.elementwise(f"retrieval.{name}", flops=flops, read=read, written=written)
 
     def norm(self, rows: int, hidden: int) -> Elementwise:
         """Return a norm of a stream."""

@@ -70,7 +70,7 @@ def test_table_of_laws_is_that_of_the_captured_operands(index):
 
 def test_a_wrong_table_of_laws_is_told_with_its_line(tmp_path):
     path = tmp_path / "laws.csv"
-    with pytest.raises(ParameterError, match="no table of captured laws"):
+    with pytest.raises(ParameterError, match="no table of captures"):
         read_laws(path)
     path.write_text(LAWS.read_text().replace("gaussian", "gausian", 1))
     with pytest.raises(ParameterError, match=r"laws.csv:3: .*'gausian'"):
