@@ -18,8 +18,7 @@ import torch
 
 from optical.execution.draws import Draws
 from optical.execution.operands import Operand, Order, Orders, encode
-from optical.execution.products import multiply
-from optical.execution.readout import Operands, clipped_fraction, read, set_gain
+from optical.execution.readout import Operands, clipped_fraction, multiply, read, set_gain
 from optical.execution.residues import Residues, draw_misread
 from optical.execution.spec import AnalogSpec, Scale, loads_second
 from optical.execution.transforms import multiply_transformed

@@ -6,6 +6,7 @@ matrices, each with draws of its own.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -14,7 +15,6 @@ import torch
 
 from optical.execution.draws import Draws, fixed_gains
 from optical.execution.kernels import energy_of, to_codes
-from optical.execution.products import code_type
 from optical.execution.spec import AnalogSpec, Rounding, Scale
 from optical.noise.chip import ChipErrors
 from simulator.keys import mix_key
@@ -23,6 +23,11 @@ SMALLEST_SCALE = 1e-30
 """Full scale of an operand row that is all zero, so that nothing is divided by zero."""
 _HAIR = 2.0**-20
 """How far stochastic rounding stops short of the last code, so that no dither reaches beyond it."""
+_LARGEST_INT8_CODE = 127
+_LARGEST_HALVED_CODE = 2**13 - 1
+"""Codes of at most 14 bits have halves of at most 64, whose sum an int8 holds."""
+_LONGEST_INT8_SUM = 2**16
+"""Products of int8 codes whose sum, of twice as many, an int32 is sure to hold."""
 _FIRST, _SECOND, _REPEATED = 0, 1, 3
 """Kinds of draws of a chip, folded into its seed."""
 _ODD = -7046029254386353131
@@ -47,7 +52,7 @@ class Operand:
     """An operand on its converter's grid, as the parts of a chip set it."""
 
     codes: torch.Tensor
-    """Values in steps of the grid, [B, M, K] or [B, K, N]; of a type that `products.multiply` takes."""
+    """Values in steps of the grid, [B, M, K] or [B, K, N]; of a type that `readout.multiply` takes."""
     step: float
     """One step, in units of full scale."""
     scale: torch.Tensor
@@ -186,3 +191,39 @@ def _content(codes: torch.Tensor) -> int:
     places = torch.arange(1, words.numel() + 1, device=words.device) * _ODD
     mixed = (words + places) * (places ^ (places >> 29) | 1)
     return int((mixed ^ (mixed >> 32)).sum())
+
+
+def code_type(x: torch.Tensor, length: int, levels: int | None) -> torch.dtype:
+    """Return the type of codes that makes their product quickest, and exact as far as float32 is.
+
+    Parameters
+    ----------
+    x : torch.Tensor
+        Operand.
+    length : int
+        Products of a sum.
+    levels : int or None
+        Largest code; None where codes are not whole, or products of many small matrices.
+
+    Returns
+    -------
+    torch.dtype
+        int8, int16 for a product of halves, or the operand's own.
+    """
+    usual = x.device.type == "cpu" and x.dtype == torch.float32
+    if not usual or levels is None or length > _LONGEST_INT8_SUM or levels > _LARGEST_HALVED_CODE:
+        return x.dtype
+    if not has_exact_int8_products():
+        return x.dtype
+    return torch.int8 if levels <= _LARGEST_INT8_CODE else torch.int16
+
+
+@functools.cache
+def has_exact_int8_products() -> bool:
+    """Return whether int8 products are there and do not saturate, as they may on a CPU without VNNI."""
+    codes = torch.full((64, 64), _LARGEST_INT8_CODE, dtype=torch.int8)
+    try:
+        product = torch._int_mm(codes, codes)
+    except (AttributeError, RuntimeError):
+        return False
+    return bool((product == 64 * _LARGEST_INT8_CODE**2).all())

@@ -1,4 +1,6 @@
-"""Readout of exact products: gain, noise, clipping and rounding.
+"""Exact products of codes and their readout: gain, noise, clipping and rounding.
+
+Products are found in int8 arithmetic where that is exact and quicker, of two halves beyond 8 bits.
 
 The variance of an output is ``c + a e_i + b e_j + ab e_i e_j``, with the energies ``e_i`` of its row of A and
 ``e_j`` of its column of B (`AnalogSpec.noise_law`); `kernels.read` applies it. Errors that outputs have in
@@ -31,6 +33,9 @@ _PROBE_ROWS, _PROBE_BATCHES, _PROBE_SAMPLES = 64, 4, 8
 """Most rows, columns, matrices and samples of a sum that a gain stage reads of each block."""
 _NEGLIGIBLE_LASER = 0.01
 """Share of laser noise in the variance of an output, below which its spread over outputs is not followed."""
+_RADIX_BITS = 7
+_RADIX = 2**_RADIX_BITS
+"""One step of a code's upper half, in steps of the code."""
 _OUTPUT, _NODE = 2, 4
 """Kinds of draws of a chip, folded into its seed."""
 _TOLERATED_CLIPPING = 0.1
@@ -452,3 +457,63 @@ def clipped_fraction(spec: AnalogSpec, a: Operand, b: Operand) -> float:
     range_ = of_matrices(gain.range_, a.energy)
     margins = torch.stack((range_ - signal, range_ + signal)) / spread
     return float(torch.special.erfc(margins).mean())
+
+
+def multiply(a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> torch.Tensor:
+    """Return the product of codes, [B, M, N]: int32 of int8 codes, else floating point.
+
+    Parameters
+    ----------
+    a_BMK : torch.Tensor
+        Codes of A, [B, M, K].
+    b_BKN : torch.Tensor
+        Codes of B, [B, K, N], or [1, K, N] for all.
+    """
+    if a_BMK.dtype == b_BKN.dtype == torch.int8:
+        return _int8_product(a_BMK, b_BKN)
+    if a_BMK.dtype == b_BKN.dtype == torch.int16:
+        return _halved_product(a_BMK, b_BKN)
+    dtype = torch.promote_types(torch.promote_types(a_BMK.dtype, b_BKN.dtype), torch.float32)
+    a_BMK, b_BKN = a_BMK.to(dtype), b_BKN.to(dtype)
+    if b_BKN.shape[0] == 1:
+        return (a_BMK.flatten(0, 1) @ b_BKN[0]).unflatten(0, a_BMK.shape[:2])
+    return a_BMK.bmm(b_BKN)
+
+
+def _int8_product(a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> torch.Tensor:
+    """Return the product of int8 codes, int32; matrices by one B are rows of one."""
+    batch, rows, _ = a_BMK.shape
+    if b_BKN.shape[0] == 1:
+        return torch._int_mm(_dense(a_BMK.flatten(0, 1)), _dense(b_BKN[0])).unflatten(0, (batch, rows))
+    out = torch.empty((batch, rows, b_BKN.shape[2]), dtype=torch.int32)
+    for a, b, c in zip(a_BMK, b_BKN, out, strict=True):
+        torch._int_mm(_dense(a), _dense(b), out=c)
+    return out
+
+
+def _halved_product(a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> torch.Tensor:
+    """Return the product of int16 codes, float32, by three products of halves.
+
+    With ``a = R a1 + a0`` and ``b = R b1 + b0`` it is ``R^2 a1 b1 + R (a1 b0 + a0 b1) + a0 b0``, and the
+    crossed terms are ``(a1 + a0)(b1 + b0) - a1 b1 - a0 b0``: one product in place of two (Karatsuba, 1962).
+    """
+    (a_high, a_low), (b_high, b_low) = _halves(a_BMK), _halves(b_BKN)
+    high, low = _int8_product(a_high, b_high), _int8_product(a_low, b_low)
+    crossed = _int8_product(a_high + a_low, b_high + b_low).sub_(high).sub_(low)
+    product = high.float().mul_(_RADIX).add_(crossed).mul_(_RADIX)
+    return product.add_(low)
+
+
+def _halves(codes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return high and low of ``_RADIX high + low``, int8, low from -64 to 63."""
+    high = (codes + _RADIX // 2).bitwise_right_shift_(_RADIX_BITS).to(torch.int8)
+    return high, codes.to(torch.int8).sub_(high << _RADIX_BITS)  # modulo 256, of which a half has less
+
+
+def _dense(codes: torch.Tensor) -> torch.Tensor:
+    """Return a matrix without the strides that mislead `torch._int_mm` on a CPU where a size is 1.
+
+    A row that was a column keeps its stride of 1 in both dimensions, and counts as contiguous; torch 2.13
+    then reads wrong memory. A copy has the strides that its shape says.
+    """
+    return codes.clone(memory_format=torch.contiguous_format) if 1 in codes.shape else codes

@@ -15,7 +15,7 @@ from optical.execution.draws import Draws
 from optical.execution.matmul import noisy_matmul
 from optical.execution.numerics import AnalogNumerics
 from optical.execution.operands import encode
-from optical.execution.products import multiply
+from optical.execution.readout import multiply
 from simulator.keys import mix_key
 from simulator.operators import Phase
 

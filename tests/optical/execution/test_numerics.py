@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-import optical.execution.products
+import optical.execution.operands
 from optical.execution import AnalogSpec, Rounding, Scale, Shot
 from optical.execution.numerics import AnalogNumerics
 from optical.noise.chip import CommonEncoding
@@ -148,7 +148,7 @@ def test_a_size_of_one_misleads_no_int8_product(rows, length, columns, turned):
 def test_eight_bit_codes_in_int8_and_in_float_agree_bit_for_bit(monkeypatch):
     a, b = operands(m=300, k=200, n=500)
     quick = AnalogNumerics(REALISTIC).matmul(a, b, 3)
-    monkeypatch.setattr(optical.execution.products, "has_exact_int8_products", lambda: False)
+    monkeypatch.setattr(optical.execution.operands, "has_exact_int8_products", lambda: False)
     assert torch.equal(AnalogNumerics(REALISTIC).matmul(a, b, 3), quick)
 
 
