@@ -313,20 +313,24 @@ def _priced(
     return {Objective.TIME: time_s, Objective.ENERGY: energy_j, Objective.COST: cost_usd}
 
 
-def bound_of(
+def bounds_of(
     system: System, pricer: PlanPricer, plans: PlanArrays, prices: Prices | None = None
-) -> StepBound:
-    """Return what no run of the only plan of an array can beat."""
+) -> list[StepBound]:
+    """Return what no run of each plan can beat."""
+    if not len(plans):
+        return []
     costs = pricer.costs(plans, (prices or Prices()).of(system.fabric))
-    plan = plans.plan(0)
     node = pricer.node
     port = system.fabric.traits.card_bytes_per_s
-    outside = float(sum(column[0] for column in costs.outside_bytes.values()))
-    return StepBound(
-        compute_s=model_flops(pricer.config, plan.share) / (node.peak_flop_per_s * system.accelerators),
-        memory_s=pricer.touched_bytes(plans) / node.memory.bandwidth_bytes_per_s,
-        port_s=outside / port if port else 0.0,
-    )
+    outside = np.sum(list(costs.outside_bytes.values()), axis=0)
+    return [
+        StepBound(
+            compute_s=model_flops(pricer.config, plan.share) / (node.peak_flop_per_s * system.accelerators),
+            memory_s=pricer.touched_bytes(plan) / node.memory.bandwidth_bytes_per_s,
+            port_s=float(outside[row]) / port if port else 0.0,
+        )
+        for row, plan in enumerate(map(plans.plan, range(len(plans))))
+    ]
 
 
 def feasible(

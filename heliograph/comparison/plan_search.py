@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from heliograph.comparison.plan_estimates import Objective, Prices, bound_of, feasible, price_best
+from heliograph.comparison.plan_estimates import Objective, Prices, bounds_of, feasible, price_best
 from heliograph.simulation import (
     CircuitMode,
     StepResult,
@@ -275,6 +275,8 @@ def ranked(
             :1
         ]  # other schedules may do more for it than the estimate knows
         order = np.concatenate([order, staged[~np.isin(staged, order)]])
+    order = order[finite[order]]
+    bounds = bounds_of(system, pricer, plans.taken(order), prices)
     return [
         Candidate(
             system=system,
@@ -282,11 +284,10 @@ def ranked(
             plan=plans.plan(int(row)),
             placement=plans.placement(int(row)),
             estimate={one: float(column[row]) for one, column in found.values.items()},
-            bound=bound_of(system, pricer, plans.taken(np.array([row])), prices),
+            bound=bound,
             modes=found.close(int(row), close),
         )
-        for row in order
-        if finite[row]
+        for row, bound in zip(order, bounds, strict=True)
     ]
 
 
@@ -386,7 +387,7 @@ class BestPlan:
 
     def handed_on(self, effort: Effort) -> tuple[Candidate, ...]:
         """Return the plans that other systems try, too: those near the best, with `THOROUGH` all that ran."""
-        most_s = math.inf if effort is THOROUGH else self.step_time_s * (1.0 + DOUBT)
+        most_s = math.inf if effort == THOROUGH else self.step_time_s * (1.0 + DOUBT)
         near = (one for one, time_s in zip(self.others, self.others_s, strict=True) if time_s <= most_s)
         return tuple(dataclasses.replace(one, result=None) for one in (self.winner, *near))
 
@@ -565,7 +566,7 @@ def best_plan(
     say("estimating plans")
     trials = _Trials(config, say)
     prices = prices or Prices()
-    if effort is THOROUGH:
+    if effort == THOROUGH:
         trials.run_best(_ranking(system, config, base, USUAL, prices).candidates, USUAL.runs)
     ranking = _ranking(system, config, base, effort, prices)
     done = {(one.plan, one.placement) for one in trials.found}

@@ -20,7 +20,8 @@ from simulator.node import Node
 from simulator.operators import Collective, CollectiveKind, Phase
 from simulator.results.metrics import outside_bytes
 from workloads.models.architecture import TransformerConfig
-from workloads.pipeline.schedule import Pass
+from workloads.pipeline.schedule import Chain, Pass
+from workloads.plan.plan import Plan
 from workloads.search.interleaving import periods
 from workloads.search.plans import (
     DIRECTIONS,
@@ -289,13 +290,17 @@ class PlanPricer:
             )
         return self._shapes[key]
 
-    def touched_bytes(self, plans: PlanArrays) -> float:
-        """Return what the update of the only plan of an array reads and writes on its fullest rank."""
-        plan = plans.plan(0)
+    def touched_bytes(self, plan: Plan) -> float:
+        """Return what the update of a plan reads and writes on its fullest rank."""
+        stages: Sequence[int] = range(plan.axes.pp)
         most = 0.0
-        for stage in range(plan.axes.pp):
-            held = part_parameters(self.config, plan, whole_stage(self.config, plan, stage))
-            work = update_work(self.config, plan, held)
+        if plan.schedule.kind.chain is Chain.LINE:
+            blocks = plan.schedule.blocks(self.config.layers, plan.axes.pp * plan.schedule.vpp)
+            held = [sum(blocks[stage :: plan.axes.pp]) for stage in stages]
+            stages = sorted({0, held.index(max(held)), plan.axes.pp - 1})
+        for stage in stages:
+            rank = part_parameters(self.config, plan, whole_stage(self.config, plan, stage))
+            work = update_work(self.config, plan, rank)
             most = max(most, work.read_bytes + work.written_bytes)
         return most
 
@@ -307,7 +312,7 @@ class PlanPricer:
             int(plans["zero"][row] > 0),
             int(plans.gradient_ranks[row]),
             int(plans["ep"][row]),
-            plans.plan(row).schedule.kind.two_copies,
+            SCHEDULES[int(plans["schedule"][row])].two_copies,
         )
         if key not in self._updates:
             cost = self.node.cost(update_work(self.config, plans.plan(row), held))

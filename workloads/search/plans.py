@@ -591,10 +591,11 @@ def _buffers(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
         "staged": staged.astype(np.int32),
         "ends": ends_of(plans)[1] @ (1, 2, 4),  # stages that hold a head
         "moves": (plans.gradient_ranks > 1).astype(np.int32),
+        "gathers": np.where(plans["zero"] > 1, plans["zero"], 0),  # less is gathered or kept nowhere
     }
     shares = ("dp",) if plans.base.traffic.uses_servers else ()
     first, place = replace(plans, columns=columns).distinct(
-        (*SHAPE, "zero", "staged", "ends", "moves", *shares)
+        (*SHAPE, "gathers", "staged", "ends", "moves", *shares)
     )
     found = np.zeros((len(first), 3))
     for number, row in enumerate(first):
