@@ -119,7 +119,7 @@ def _formulas(found: Search) -> dict[str, Formula]:
             label="best plan",
             text="step of the simulated plan, its closed form, and the times below which no such step can be",
             status=SIMULATED,
-            source="simulator/engine; simulator/estimate/step.py; heliograph/comparison/plan_estimates.py: bounds_of",
+            source="simulator/engine; simulator/estimate/step.py; plan_estimates.py: bounds_of",
             follows=(f"plan 0/{found.objective}", f"plan 0/estimate {found.objective}", "plan 0/bound"),
         )
     }
