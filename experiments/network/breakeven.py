@@ -1,4 +1,7 @@
-"""Step time against the time that circuits take to move: where switching within the step stops to pay."""
+"""Step time against the time that circuits take to move: where switching within the step stops to pay.
+
+Where no plan is named every reconfiguration time has its own best plan, for plans flee slow switches.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +9,42 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from experiments.compare import plan_words
 from experiments.hardware import Hardware
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.comparison.comparison import shared_plan
+from heliograph.comparison.plan_estimates import (
+    Objective,
+    Prices,
+    estimates,
+    feasible,
+    least_values,
+    turning_times_s,
+)
+from heliograph.comparison.plan_search import USUAL, lit_for_all, no_plan
 from heliograph.report import ReportRow, ReportTable, format_si
-from heliograph.simulation import run_at_target
+from heliograph.simulation import CircuitMode, run_at_target
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, plain_ticks, signed_ticks, styled
 from heliograph.systems import System
 from heliograph.systems.registry import model_named
 from heliograph.workload import plan_on
 from optical.fabrics.switches import load_switch, switch_names
-from simulator.errors import ParameterError, RouteError
+from simulator.errors import ParameterError, RouteError, WorkloadError
 from simulator.fabric import CircuitPolicy, Fabric
 from simulator.parameter_tree import replace_at
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.parallelism import plan_text
 from workloads.plan.plan import Plan
+from workloads.search.costs import PlanPricer
+from workloads.search.plans import grid
+from workloads.step.step import task_count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,10 +63,13 @@ Told = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """Step times of one plan."""
+    """Step times of one plan, or at each point of the best one found."""
 
     name: str
     """Model and plan."""
+    plans: tuple[Plan, ...] = ()
+    """Best plan at each reconfiguration time, of circuits that never move, and on packets; none if one runs
+    all."""
     moving_s: np.ndarray
     """Step time where circuits move within the step, shape [points]."""
     static_s: float
@@ -88,6 +109,7 @@ class Line:
         """Return the line as plain data."""
         return {
             "plan": self.name,
+            "best_plans": [plan_text(one) for one in self.plans],
             "moving_s": self.moving_s.tolist(),
             "static_s": self.static_s,
             "packet_s": self.packet_s,
@@ -131,9 +153,12 @@ class Lines(Result):
                 "moving_s": float(moving_s),
                 "static_s": line.static_s,
                 "packet_s": line.packet_s,
+                "plan": plan_text(line.plans[place]) if line.plans else line.name.partition(" ")[2],
             }
             for line in self.lines
-            for reconfiguration_s, moving_s in zip(self.reconfiguration_s, line.moving_s, strict=True)
+            for place, (reconfiguration_s, moving_s) in enumerate(
+                zip(self.reconfiguration_s, line.moving_s, strict=True)
+            )
         ]
 
     def figure(self) -> Figure:
@@ -174,10 +199,80 @@ def turning_in(fabric: Fabric, reconfiguration_s: float) -> Fabric:
     return fabric
 
 
+BARE_SHARE = 0.5
+"""Share by which a plan's step without traffic may be longer than the least one and still be priced."""
+BEST_PRICED = 2
+"""Plans, the best by estimate, that the engine runs for circuits that stay and for packets; a choice."""
+
+
+def candidates(
+    optical: System, packet: System, config: TransformerConfig, reconfiguration_s: np.ndarray
+) -> tuple[Plan, ...]:
+    """Return the plans that the estimate holds best at some reconfiguration time, at rest or on packets.
+
+    Parameters
+    ----------
+    optical, packet : System
+        The same accelerators on optical circuits, and on packet switches.
+    config : TransformerConfig
+        The model; its batch and sequence length are those of a comparison.
+    reconfiguration_s : numpy.ndarray
+        Reconfiguration times, shape [points].
+
+    Raises
+    ------
+    WorkloadError
+        If no plan fits.
+    """
+    base = optical.planned(shared_plan(config, optical.accelerators))
+    every = grid(base, optical.accelerators, config.experts, USUAL.choices)
+    plans, rejected = feasible(config, every, optical.node().memory.capacity_bytes)
+    if not len(plans):
+        raise WorkloadError(no_plan(f"{config.name} on {optical.accelerators:,} accelerators", rejected, ()))
+    lighted, switched = lit_for_all(optical, config), lit_for_all(packet, config)
+    pricer, prices = PlanPricer(config, lighted.node()), Prices()
+    bare_s = least_values(lighted, pricer, plans)[Objective.TIME]
+    plans = plans.taken(bare_s <= bare_s.min() * (1.0 + BARE_SHARE))
+    fabrics = [turning_in(lighted.fabric, float(delay_s)) for delay_s in reconfiguration_s]
+    moving_s = turning_times_s(lighted, pricer, plans, fabrics, prices)
+    tasks = np.broadcast_to(task_count(config, plans.whole, plans.base.steps_in_run), len(plans))
+    moving_s[:, tasks > max(USUAL.turning_tasks, int(tasks.min()))] = np.inf
+    rows = moving_s.argmin(axis=1).tolist()
+    for system, ways in ((lighted, (CircuitMode(policy=CircuitPolicy.STATIC),)), (switched, None)):
+        found = estimates(system, pricer, plans, prices=prices, ways=ways)
+        rows += np.argsort(found.values[Objective.TIME], kind="stable")[:BEST_PRICED].tolist()
+    return tuple(plans.plan(row) for row in dict.fromkeys(rows))
+
+
+def best_line(name: str, plans: Sequence[Plan], lines: Sequence[Line]) -> Line:
+    """Return the best of several plans' lines, point by point.
+
+    Parameters
+    ----------
+    name : str
+        Of the line.
+    plans : sequence of Plan
+        The plans.
+    lines : sequence of Line
+        Step times of each.
+    """
+    moving_s = np.array([line.moving_s for line in lines])
+    static_s = np.array([line.static_s for line in lines])
+    packet_s = np.array([line.packet_s for line in lines])
+    places = [*moving_s.argmin(axis=0), static_s.argmin(), packet_s.argmin()]
+    return Line(
+        name=name,
+        plans=tuple(plans[int(place)] for place in places),
+        moving_s=moving_s.min(axis=0),
+        static_s=float(static_s.min()),
+        packet_s=float(packet_s.min()),
+    )
+
+
 def sweep(
     optical: System,
     packet: System,
-    work: Sequence[tuple[TransformerConfig, Plan]],
+    work: Sequence[tuple[TransformerConfig, Plan | None]],
     *,
     points: int = POINTS,
     progress: Told = lambda *_: None,
@@ -188,8 +283,8 @@ def sweep(
     ----------
     optical, packet : System
         The same accelerators on optical circuits, and on packet switches.
-    work : sequence of (TransformerConfig, Plan)
-        What is run.
+    work : sequence of (TransformerConfig, Plan or None)
+        What is run; without a plan, each point has its own best one.
     points : int
         Reconfiguration times from 1 ns to 100 ms, evenly on a logarithmic scale.
     progress : callable
@@ -209,27 +304,47 @@ def sweep(
         raise ParameterError(msg)
     reconfiguration_s = np.geomspace(SHORTEST_S, LONGEST_S, points)
     lines = []
-    for number, (config, plan) in enumerate(work):
-        moving = []
-        for place, delay in enumerate(reconfiguration_s):
-            fabric = turning_in(rails, float(delay))
-            moving.append(_step_s(optical, fabric, CircuitPolicy.PER_AXIS, config, plan))
-            progress("reconfiguration times", number * points + place + 1, len(work) * points)
-        static_s = _step_s(optical, rails, CircuitPolicy.STATIC, config, plan)
-        lines.append(
-            Line(
-                name=f"{config.name} {plan_text(plan)}",
-                moving_s=np.array(moving),
-                static_s=static_s,
-                packet_s=run_at_target(packet, config, plan).metrics.step_time_s,
-            )
-        )
+    for config, plan in work:
+        plans = candidates(optical, packet, config, reconfiguration_s) if plan is None else (plan,)
+        each = []
+        for number, one in enumerate(plans):
+            tell = partial(progress, f"plan {number + 1} of {len(plans)}")
+            each.append(_line(optical, packet, config, one, reconfiguration_s=reconfiguration_s, tell=tell))
+        lines.append(each[0] if plan else best_line(f"{config.name} {EACH_OWN}", plans, each))
     ports = rails.endpoints * (rails.traits.endpoint_lanes or 1)
     return Lines(
         system=optical.name,
         reconfiguration_s=reconfiguration_s,
         lines=tuple(lines),
         switches=technologies(ports),
+    )
+
+
+EACH_OWN = "each point at its own best plan"
+"""Words for the plan of a line that has many."""
+
+
+def _line(
+    optical: System,
+    packet: System,
+    config: TransformerConfig,
+    plan: Plan,
+    *,
+    reconfiguration_s: np.ndarray,
+    tell: Callable[[int, int], None],
+) -> Line:
+    """Return the step times of one plan."""
+    moving = []
+    for place, delay_s in enumerate(reconfiguration_s):
+        tell(place, len(reconfiguration_s))
+        fabric = turning_in(optical.fabric, float(delay_s))
+        moving.append(_step_s(optical, fabric, CircuitPolicy.PER_AXIS, config, plan))
+    tell(len(reconfiguration_s), len(reconfiguration_s))
+    return Line(
+        name=f"{config.name} {plan_text(plan)}",
+        moving_s=np.array(moving),
+        static_s=_step_s(optical, optical.fabric, CircuitPolicy.STATIC, config, plan),
+        packet_s=run_at_target(packet, config, plan).metrics.step_time_s,
     )
 
 
@@ -363,6 +478,12 @@ def table_rows(swept: Lines) -> list[ReportRow]:
         )
     packet = tuple(even(one.breakeven_s(reconfiguration_s, one.packet_s)) for one in lines)
     static = tuple(even(one.breakeven_s(reconfiguration_s, one.static_s)) for one in lines)
+    ends = (reconfiguration_s[0], reconfiguration_s[-1])
+    named = [*(f"moving in {format_si(float(one), 's')}" for one in ends), "never moving", "on packets"]
+    for words, place in zip(named, (0, -3, -2, -1), strict=True):
+        shown = tuple(plan_words(one.plans[place]) if one.plans else "as named" for one in lines)
+        if any(one.plans for one in lines):
+            rows.append(ReportRow(f"  best plan {words}", shown, "searched"))
     rows.append(ReportRow("as fast as packets up to", packet, "break-even", section=True))
     rows.append(ReportRow("as fast as circuits at rest up to", static, "break-even"))
     for name, seconds in sorted(swept.switches.items(), key=lambda item: item[1]):
@@ -378,7 +499,11 @@ class Breakeven(Study):
 
     system: str = option("photonic_ocs", "system with optical circuits")
     model: tuple[str, ...] = option(("llama-3-70b",), "model by name; may be repeated", metavar="NAME")
-    plan: tuple[str, ...] = option((), "plan of every model; may be repeated, a line each", metavar="PLAN")
+    plan: tuple[str, ...] = option(
+        (),
+        "plan of every model; may be repeated, a line each; default: at each time the best one",
+        metavar="PLAN",
+    )
     accelerators: int = option(256, "how many", metavar="N")
     points: int = option(POINTS, "times from 1 ns to 100 ms", metavar="P")
     hardware: Hardware = field(default_factory=Hardware)
@@ -396,5 +521,6 @@ class Breakeven(Study):
         """Return a line for each model and plan."""
         optical, packet = self.systems()
         models = [model_named(name) for name in self.model]
-        work = [(one, plan_on(optical, one, text)) for one in models for text in self.plan or ("",)]
+        texts = self.plan or ("",)
+        work = [(one, plan_on(optical, one, text) if text else None) for one in models for text in texts]
         return sweep(optical, packet, work, points=self.points, progress=progress)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -207,6 +207,24 @@ def estimates(
         modes=tried,
         mode_time_s=mode_time_s,
     )
+
+
+def turning_times_s(
+    system: System, pricer: PlanPricer, plans: PlanArrays, fabrics: Sequence[Fabric], prices: Prices
+) -> np.ndarray:
+    """Return the estimated steps of plans whose circuits turn to the axis that asks, shape [F, P].
+
+    Parameters
+    ----------
+    system, pricer, plans, prices : System, PlanPricer, PlanArrays, Prices
+        As `estimates` takes them.
+    fabrics : sequence of Fabric
+        The system's fabric with switches of other reconfiguration times; collectives are priced once for all.
+    """
+    mode = CircuitMode(policy=CircuitPolicy.PER_AXIS)
+    costs = pricer.costs(plans, prices.of(system.fabric.with_policy(mode.policy, mode.turning)))
+    layers = pricer.config.layers
+    return np.stack([_step_s(costs, under_mode(costs, plans, one, mode, layers)) for one in fabrics])
 
 
 def least_values(system: System, pricer: PlanPricer, plans: PlanArrays) -> Mapping[Objective, np.ndarray]:

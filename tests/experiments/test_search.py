@@ -12,7 +12,7 @@ from scipy.stats import spearmanr
 
 from experiments import validation
 from experiments.__main__ import main
-from experiments.network.breakeven import Line
+from experiments.network.breakeven import Line, best_line
 from experiments.network.links import link_kinds, link_loads, rows_by_kind
 from experiments.search import Search, search, topologies, topology_text
 from experiments.validation.rows import read_records
@@ -252,11 +252,40 @@ def test_break_even_lies_where_lines_cross() -> None:
     assert np.isinf(line.breakeven_s(reconfiguration_s, 4.0))
 
 
-def test_a_break_even_runs_without_any_option(capsys, tmp_path, monkeypatch):
-    """The model that stands for all is one that ships."""
+def test_a_break_even_has_its_own_plan_at_each_point(capsys, tmp_path, monkeypatch):
+    """Without a plan no point is slower than with any one plan; it costs 2 s of processor."""
     monkeypatch.chdir(tmp_path)
-    assert main(["network", "breakeven", "--points", "3", "--json"]) == 0
-    assert "llama-3-70b" in capsys.readouterr().out
+    asked = [
+        "network",
+        "breakeven",
+        "--system=gpu_ocs",
+        "--model=llama-3-8b",
+        "--accelerators=16",
+        "--points=2",
+    ]
+    lines = []
+    for plan in ([], ["--plan", "tp=2,pp=4,dp=2,global_batch=16"]):
+        assert main([*asked, "--json", *plan]) == 0
+        lines.append(json.loads(capsys.readouterr().out)["lines"][0])
+    free, pinned = lines
+    assert len(free["best_plans"]) == 2 + 2
+    assert not pinned["best_plans"]
+    assert all(np.array(free["moving_s"]) < pinned["moving_s"])
+    assert free["packet_s"] < pinned["packet_s"]
+    assert free["moving_s"][-1] / free["moving_s"][0] <= pinned["moving_s"][-1] / pinned["moving_s"][0]
+
+
+def test_the_best_line_is_the_best_of_each_point() -> None:
+    """Two plans that cross: each has one end, packets and rest go to whose is shorter."""
+    plans = [Plan.of(tp=2), Plan.of(tp=4)]
+    lines = [
+        Line(name="a", moving_s=np.array([1.0, 4.0]), static_s=3.0, packet_s=1.5),
+        Line(name="b", moving_s=np.array([2.0, 2.5]), static_s=2.5, packet_s=1.6),
+    ]
+    best = best_line("c", plans, lines)
+    assert best.moving_s.tolist() == [1.0, 2.5]
+    assert best.plans == (plans[0], plans[1], plans[1], plans[0])
+    assert (best.static_s, best.packet_s) == (2.5, 1.5)
 
 
 @pytest.mark.parametrize("plan", ["tp=8,pp=2", "tp=4,pp=4", "tp=8,pp=2,micro_batch=2"])
