@@ -152,12 +152,11 @@ class _Once(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
-def _reader(one: _Option) -> Callable[[str], Any]:
-    """Return what reads a value of an option; text that is only blanks is most often an unset variable."""
-    read = _reader_of(one.kind, one.path[-1])
+def _given(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return what reads an option's text; blanks are most often a variable that is not set."""
 
     def given(text: str) -> Any:  # noqa: ANN401 - as read
-        if not text.strip():
+        if not text.strip(" ,\t\n"):
             msg = "is given without a value; write one, or leave the option out"
             raise argparse.ArgumentTypeError(msg)
         try:
@@ -207,6 +206,11 @@ def _finite(value: float | str, text: str) -> float:
     return number
 
 
+def _members(read: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
+    """Return what reads several values with commas between them."""
+    return lambda text: tuple(read(part.strip()) for part in text.split(",") if part.strip())
+
+
 def add_options(parser: argparse.ArgumentParser, kind: type) -> None:
     """Add the options of a study.
 
@@ -229,13 +233,10 @@ def _add(parser: argparse.ArgumentParser, one: _Option) -> None:
         action = argparse.BooleanOptionalAction if one.default else "store_true"
         parser.add_argument(one.flag, dest=one.destination, default=one.default, action=action, **said)
         return
-    read = _reader(one)
     choices = "|".join(str(each.value) for each in one.kind) if _is_enum(one.kind) else None
     said["metavar"] = told.metavar or choices or one.flag.strip("-").replace("-", "_").upper()
-    if one.many and told.commas:
-        said["type"] = lambda text: tuple(read(part.strip()) for part in text.split(",") if part.strip())
-    else:
-        said["type"] = read
+    read = _reader_of(one.kind, one.path[-1])
+    said["type"] = _given(_members(read) if one.many and told.commas else read)
     if told.positional:
         said["metavar"] = told.metavar or choices or one.path[-1]
         parser.add_argument(one.destination, nargs=None if needed else "?", **said)

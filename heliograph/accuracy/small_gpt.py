@@ -18,6 +18,7 @@ from heliograph.records import TrainingCache
 from heliograph.systems.system import SYSTEMS, System
 from heliograph.tables import UNRESOLVED
 from optical.execution import AnalogSpec
+from simulator.errors import ParameterError, nearest
 from simulator.operators import Phase
 from workloads.plan.choices import Precision
 
@@ -358,7 +359,15 @@ def train_all(
     -------
     dict of str to Accuracy
         By label, exact arithmetic first.
+
+    Raises
+    ------
+    ParameterError
+        If there is no such model.
     """
+    if model not in MODELS:
+        msg = f"no model '{model}' to train; {nearest(model, MODELS, noun='model')}"
+        raise ParameterError(msg)
     seeds = tuple(seeds)
     wanted = {EXACT: Arithmetic(label=EXACT)} | {one.label: one for one in arithmetics}
     jobs = [

@@ -365,6 +365,9 @@ def build_fabric(name: str, accelerators: int, gpu: str) -> Fabric:
     if name.startswith(GRAPH):
         return load_graph(Path(name.removeprefix(GRAPH)), endpoints=accelerators)
     check_fabric(name)
+    if gpu not in SCALE_UP:
+        msg = f"no GPU '{gpu}' whose nodes a fabric could join; {nearest(gpu, SCALE_UP, noun='GPU')}"
+        raise ParameterError(msg)
     scale_up = load_scale_up(SCALE_UP[gpu])
     if accelerators < scale_up.size:
         scale_up = dataclasses.replace(scale_up, size=accelerators)

@@ -236,6 +236,9 @@ def _said(name: str) -> _Said:
         raise ParameterError(msg)
     base, _, fabric = name.partition("@") if is_system(name) else (name, "", "")
     plain = base.partition(":")[0]
+    if name.endswith("@"):
+        msg = f"system '{name}' names no fabric behind its @; write one, such as {name}torus, or leave @ out"
+        raise ParameterError(msg)
     if plain not in SYSTEMS and (base.endswith(".toml") or "/" in base):
         return dataclasses.replace(_from_file(Path(base)), fabric=fabric or None)
     if plain not in SYSTEMS:

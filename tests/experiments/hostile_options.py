@@ -107,10 +107,11 @@ def outcome(argv):
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(told):
             code = run(argv)
-    except Working:
-        return ""
-    except BaseException:
-        return traceback.format_exc(limit=-3)
+    except BaseException as error:
+        within: BaseException | None = error  # of an import that was cut short, say
+        while within is not None and not isinstance(within, Working):
+            within = within.__context__
+        return "" if within else traceback.format_exc(limit=-3)
     sentences = [line for line in told.getvalue().splitlines() if line.startswith("heliograph: ")]
     faults = [line for line in sentences if not line.startswith("heliograph: warning: ")]
     if code == 0 or (code == BAD_INPUT and len(faults) == 1):
