@@ -224,6 +224,11 @@ def run(words: Sequence[str]) -> int:
         Its words and options.
     """
     os.environ["MPLBACKEND"] = "agg"  # pictures go to files
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")
+    if sys.stdout is None:
+        sys.stderr.write("heliograph: cannot write the output: standard output is closed\n")
+        return BAD_INPUT
     try:
         with _warnings_in_one_line():
             _run(list(words))
@@ -370,13 +375,17 @@ def drive(name: str, study: Study, driven: Driven) -> None:
     HeliographError
         What the study raises, or if files cannot be written. What it kept is written before.
     """
+    from experiments.options import written_by  # noqa: PLC0415 - not for --help alone
     from experiments.study import PICTURES, Progress, document  # noqa: PLC0415 - not for --help alone
     from heliograph.processes import reporting  # noqa: PLC0415 - rich takes its time
+    from heliograph.records import check_writable  # noqa: PLC0415 - not for --help alone
 
     if driven.report is not None:
         from heliograph.report_page import check_page_path  # noqa: PLC0415 - not for --help alone
 
         check_page_path(driven.report)
+    for path in written_by(study):
+        check_writable(path)
     out = driven.out if driven.out is not None else study.default_out()
     pictured = out is not None and out.suffix in PICTURES
     directory = out.parent if pictured and out is not None else out

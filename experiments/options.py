@@ -16,6 +16,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from simulator.errors import HeliographError, ParameterError, nearest
@@ -35,6 +36,7 @@ class _Told:
     flag: str
     positional: bool
     commas: bool
+    written: bool
 
 
 def option(
@@ -45,6 +47,7 @@ def option(
     flag: str = "",
     positional: bool = False,
     commas: bool = False,
+    written: bool = False,
 ) -> Any:  # noqa: ANN401 - a field of any type
     """Return a dataclass field that is an option.
 
@@ -62,8 +65,10 @@ def option(
         Whether it is told by its place, without a name.
     commas : bool
         Whether the members of a tuple are separated by commas; else the option is repeated.
+    written : bool
+        Whether it is a file that the study writes, whose place is checked before the study runs.
     """
-    told = _Told(text=text, metavar=metavar, flag=flag, positional=positional, commas=commas)
+    told = _Told(text=text, metavar=metavar, flag=flag, positional=positional, commas=commas, written=written)
     if default is ...:
         return dataclasses.field(metadata={_KEY: told})
     return dataclasses.field(default=default, metadata={_KEY: told})
@@ -285,6 +290,15 @@ def _built(kind: type[StudyT], values: Mapping[str, Any], above: tuple[str, ...]
             else values[".".join(path)]
         )
     return kind(**arguments)
+
+
+def written_by(study: object) -> list[Path]:
+    """Return the files that the options of a study ask it to write."""
+    return [
+        getattr(study, one.path[0])
+        for one in _options(type(study))
+        if one.told.written and getattr(study, one.path[0]) is not None
+    ]
 
 
 def flags_of(kind: type) -> dict[str, str]:

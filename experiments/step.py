@@ -65,7 +65,7 @@ class Step(Study):
     system: str = option("gpu_packet", SYSTEM)
     workload: Workload = field(default_factory=Workload)
     accelerators: int | None = option(None, "accelerators; default: what the plan uses", metavar="N")
-    trace: Path | None = option(None, "write the time line for Perfetto", metavar="FILE")
+    trace: Path | None = option(None, "write the time line for Perfetto", metavar="FILE", written=True)
     chakra: Path | None = option(None, "write the step as PREFIX.<rank>.et", metavar="PREFIX")
     hardware: Hardware = field(default_factory=Hardware)
 

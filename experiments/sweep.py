@@ -214,7 +214,9 @@ class Sweep(Study):
     y: str = option("energy_per_token_j", "column of the picture upward (docs/records.md has all)")
     running: Running = field(default_factory=Running)
     status: bool = option(False, "tell how far the sweeps of the store are, and run nothing")
-    export: Path | None = option(None, "write all rows there, as CSV or Parquet", metavar="FILE")
+    export: Path | None = option(
+        None, "write all rows there, as CSV or Parquet", metavar="FILE", written=True
+    )
     hardware: Hardware = field(default_factory=Hardware)
 
     def run(self, progress: Progress) -> Swept | States:

@@ -257,6 +257,25 @@ def make_directory(directory: Path) -> None:
         raise HeliographError(msg) from error
 
 
+def check_writable(path: Path) -> None:
+    """Refuse a path that a file cannot be written to, before minutes are spent on what it is to hold.
+
+    Raises
+    ------
+    HeliographError
+        If it is a directory, or its own directory is missing or read-only.
+    """
+    if path.is_dir():
+        msg = f"cannot write {path}: it is a directory; name a file in it"
+        raise HeliographError(msg)
+    if not path.parent.is_dir():
+        msg = f"cannot write {path}: the directory {path.parent} does not exist"
+        raise HeliographError(msg)
+    if not os.access(path.parent, os.W_OK):
+        msg = f"cannot write {path}: the directory {path.parent.resolve()} is read-only; name another"
+        raise HeliographError(msg)
+
+
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file so that it is either the old one or the whole new one, never a part.
 

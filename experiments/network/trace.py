@@ -145,7 +145,7 @@ class ReplayTrace(Study):
     groups: Path | None = option(None, "JSON of process groups, if not beside them", metavar="FILE")
     modelled: bool = option(False, "let the accelerator's model time compute, not the record")
     ignore_missing: bool = option(False, "count nodes that others wait for and no file holds as done")
-    trace: Path | None = option(None, "write the time line for Perfetto", metavar="FILE")
+    trace: Path | None = option(None, "write the time line for Perfetto", metavar="FILE", written=True)
     hardware: Hardware = field(default_factory=Hardware)
 
     def run(self, progress: Progress) -> ReplayResult:

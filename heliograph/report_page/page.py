@@ -16,7 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from heliograph.parameters import Parameter
-from heliograph.records import write_atomically
+from heliograph.records import check_writable, write_atomically
 from heliograph.report import format_quantity, plain_text
 from simulator.errors import ParameterError
 
@@ -173,10 +173,13 @@ def check_page_path(path: Path) -> None:
     ------
     ParameterError
         If its suffix is not that of a page, or it is a directory.
+    HeliographError
+        If its directory is missing or read-only.
     """
     if path.suffix != SUFFIX or path.is_dir():
         msg = f"--report {path}: a report is one file that ends in {SUFFIX}; try --report report{SUFFIX}"
         raise ParameterError(msg)
+    check_writable(path)
 
 
 def text(value: object) -> str:
