@@ -333,6 +333,7 @@ class Capture(Study):
         None,
         "CSV that is written, as it ships in simulator/operands/data, its laws beside it",
         metavar="FILE",
+        written=True,
     )
 
     def run(self, progress: Progress) -> CapturedTable:

@@ -223,6 +223,13 @@ def test_bad_input_gets_one_sentence_and_exit_code_two(capsys, arguments, says, 
         (("network", "circuits", "--collective", "all_reduce", "--rate", "inf"), "must be a finite number"),
         (("list", "a\nb"), "list"),
         (("diff", "x" * 300, "y"), "name too long"),
+        (("core", "crossbar", "--report", "nowhere/x.html"), "the directory nowhere does not exist"),
+        (("sweep", "--set", "plan.dp=1,2", "--export", "nowhere/x.csv"), "the directory nowhere does not"),
+        (("step", "--model", "gpt2", "--trace", "."), "it is a directory"),
+        (("step", "--system", "gpu_packet@"), "names no fabric behind its @"),
+        (("cost", "goodput", "--gpu", "nosuch"), "no GPU 'nosuch'"),
+        (("accuracy", "training", "--model", "nosuch"), "no model 'nosuch' to train"),
+        (("accuracy", "predict", "--system", ","), "--system: is given without a value"),
     ],
 )
 def test_an_odd_value_gets_one_sentence(capsys, words, says):
@@ -230,6 +237,19 @@ def test_an_odd_value_gets_one_sentence(capsys, words, says):
     assert code == BAD_INPUT
     assert says in error
     assert error.count("\n") == 1
+
+
+def test_a_closed_output_is_told_before_anything_is_run():
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m experiments list cores >&-"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert done.returncode == BAD_INPUT
+    assert done.stderr == "heliograph: cannot write the output: standard output is closed\n"
 
 
 def test_no_option_of_any_command_ends_in_a_traceback():
