@@ -1,6 +1,6 @@
 """Every option of every command with what nobody should write; run as a program, it tries all of it.
 
-    python tests/experiments/hostile_options.py [COUNT]
+    python tests/experiments/hostile_options.py [COUNT [FIRST_WORD ...]]
 
 Each case runs in a child of its own, which is stopped where real work begins; printed is what ended in
 anything but an answer, or one sentence and exit code 2.
@@ -76,10 +76,12 @@ def hostile(one):
     return PATHS if one.kind is Path else WORDS + PATHS
 
 
-def cases():
+def cases(first_words):
     """Return the words of every case: one option of a command is hostile, what must be told is not."""
     found = []
     for name, command in COMMANDS.items():
+        if first_words and name.partition(" ")[0] not in first_words:
+            continue
         module, _, kind = command.study.partition(":")
         options = list(_options(getattr(importlib.import_module(module), kind)))
         usual = {
@@ -144,13 +146,13 @@ def in_child(argv):
     return json.loads(text) if text else "no answer within a minute"
 
 
-def main(directory, count, seed=0):
+def main(directory, count, first_words, seed=0):
     """Try cases, all or so many of them; return what was wrong."""
     os.chdir(directory)
     Path("folder").mkdir()
     for name, content in FILES.items():
         Path(name).write_bytes(content)
-    every = cases()
+    every = cases(first_words)
     chosen = random.Random(seed).sample(every, min(count or len(every), len(every)))
     answers = {" ".join(argv): in_child(argv) for argv in chosen}
     return {argv: answer for argv, answer in answers.items() if answer}
@@ -160,6 +162,6 @@ if __name__ == "__main__":
     import tempfile
 
     with tempfile.TemporaryDirectory() as scratch:
-        wrong = main(scratch, int(sys.argv[1]) if len(sys.argv) > 1 else None)
+        wrong = main(scratch, int(sys.argv[1]) if len(sys.argv) > 1 else None, sys.argv[2:])
     sys.stdout.write(json.dumps(wrong, indent=1))
     sys.exit(bool(wrong))
