@@ -12,7 +12,7 @@ from experiments.study import Block, Progress, Result, Row, Study
 from experiments.validation.network_failures import EFFECTIVE, published
 from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
-from heliograph.systems.fabrics import FABRICS, build_fabric, check_fabric
+from heliograph.systems.fabrics import FABRICS, build_fabric, check_fabric, scale_up_of
 from simulator.errors import HeliographError, ParameterError
 from simulator.fabric import Splicing
 from simulator.parameter_tree import parse_assignment, replace_at
@@ -110,6 +110,7 @@ class GoodputOf(Study):
         HeliographError
             If something is unknown or out of range, or no fabric can be built.
         """
+        scale_up_of(self.gpu)  # told once, not for every fabric
         return goodput(self)
 
 

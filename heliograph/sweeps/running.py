@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from heliograph.records import plain
 from heliograph.sweeps.grid import Grid
@@ -54,7 +55,7 @@ class Means:
         if self.workers is not None and (not isinstance(self.workers, int) or self.workers < 1):
             msg = f"workers must be a whole number of at least 1; got {self.workers!r:.60}"
             raise ParameterError(msg)
-        if self.scheduler is not None and not isinstance(self.scheduler, str):
+        if self.scheduler is not None and not _is_address(self.scheduler):
             msg = f"a scheduler's address is text such as tcp://HOST:8786; got {self.scheduler!r:.60}"
             raise ParameterError(msg)
         if self.scheduler is not None and self.engine is not Engine.DASK:
@@ -86,6 +87,17 @@ class Means:
             in_this_process(work, jobs, keep, wanted)
         else:
             in_processes(work, jobs, keep, wanted, workers=workers)
+
+
+def _is_address(text: object) -> bool:
+    """Return whether text names a host and a port."""
+    if not isinstance(text, str):
+        return False
+    try:
+        parts = urlsplit(text if "://" in text else f"tcp://{text}")
+        return bool(parts.hostname and parts.port)
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True, kw_only=True)

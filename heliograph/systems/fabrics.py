@@ -345,6 +345,20 @@ def _check_answers(what: str, fabric: object) -> None:
         raise ParameterError(msg)
 
 
+def scale_up_of(gpu: str) -> ScaleUp:
+    """Return the scale-up domain of a GPU's nodes.
+
+    Raises
+    ------
+    ParameterError
+        If there is no such GPU, or none is known of it.
+    """
+    if gpu not in SCALE_UP:
+        msg = f"no GPU '{gpu}' whose nodes a fabric could join; {nearest(gpu, SCALE_UP, noun='GPU')}"
+        raise ParameterError(msg)
+    return load_scale_up(SCALE_UP[gpu])
+
+
 def build_fabric(name: str, accelerators: int, gpu: str) -> Fabric:
     """Return a fabric by its name, with nodes as they come with a GPU.
 
@@ -365,10 +379,7 @@ def build_fabric(name: str, accelerators: int, gpu: str) -> Fabric:
     if name.startswith(GRAPH):
         return load_graph(Path(name.removeprefix(GRAPH)), endpoints=accelerators)
     check_fabric(name)
-    if gpu not in SCALE_UP:
-        msg = f"no GPU '{gpu}' whose nodes a fabric could join; {nearest(gpu, SCALE_UP, noun='GPU')}"
-        raise ParameterError(msg)
-    scale_up = load_scale_up(SCALE_UP[gpu])
+    scale_up = scale_up_of(gpu)
     if accelerators < scale_up.size:
         scale_up = dataclasses.replace(scale_up, size=accelerators)
     fabric = FABRICS[name].build(accelerators, scale_up)
