@@ -226,6 +226,13 @@ def search(
         found.checked = checked(min(ran, key=lambda one: one.value(found.objective)))
 
 
+def repeated(ratio: float | None) -> str:
+    """Return in words how the reference engine's step differs from the one that was found."""
+    if ratio is None:
+        return "too long for it"
+    return "the same step" if ratio == 1.0 else f"{100.0 * (ratio - 1.0):+.2g} %"
+
+
 MOST_CHECKED = 20_000
 """Tasks of a step up to which the best plan is run again on the reference, in some two seconds; a choice."""
 
@@ -270,7 +277,7 @@ def next_rows(found: Search) -> list[ReportRow]:
     if pair is None:
         return []
     time_s = pair[0].value(Objective.TIME)
-    rows = [ReportRow("next plan", (_short(pair[1]),), pair[1].topology)]
+    rows = [ReportRow("next plan", (short(pair[1]),), pair[1].topology)]
     rows += [
         ReportRow(part, (_signed(change_s, "s"),), f"{change_s / time_s:+.1%}")
         for part, change_s in next_by_part(found).items()
@@ -362,7 +369,7 @@ def winner_rows(found: Search) -> list[ReportRow]:
         ReportRow("most time", (binding(winner),), "as it ran"),
         ReportRow(
             "run again",
-            ("too long for it" if found.checked is None else f"{found.checked - 1.0:+.1e}",),
+            (repeated(found.checked),),
             "reference engine",
         ),
         ReportRow("step over bound", (f"{time_s / bound.step_time_s:.2f}",), "ratio"),
@@ -375,12 +382,13 @@ def fabric_rows(found: Search) -> dict[str, list[ReportRow]]:
     for one in sorted(found.found, key=lambda each: (each.result is None, each.value(found.objective))):
         shown = _told(one, found.objective) if one.result else "not run"
         note = one.placement if one.result else one.refusal
-        label = _short(one)
+        label = short(one)
         tables.setdefault(one.topology, []).append(ReportRow(label, (shown,), note))
     return tables
 
 
-def _short(one: Candidate) -> str:
+def short(one: Candidate) -> str:
+    """Return a plan in a few words."""
     plan = one.plan
     degrees = " ".join(
         f"{name}{plan.value(name)}" for name in ("tp", "cp", "pp", "dp", "ep", "vpp") if plan.value(name) > 1

@@ -487,4 +487,6 @@ def _told(name: str, value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "" if value is None else str(value)
     unit = (dimension_of(name.rpartition(".")[2]) or ("", ""))[1]
+    if unit == "dB":
+        return f"{value:.4g} dB"
     return f"{value:.4g}" if unit in ("", "bit") else format_quantity(float(value), unit)

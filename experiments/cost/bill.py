@@ -406,6 +406,7 @@ def draw_bills(bills: Sequence[Bill]) -> Figure:
             axes.set_xlabel(f"{unit} per accelerator; line: range of the tables")
             axes.grid(visible=True, axis="x")
             axes.set_xlim(left=0.0)
+            axes.xaxis.set_major_formatter("{x:,.0f}")
         left.set_yticks(np.arange(len(bills)), [label(bill.name) for bill in bills])
         left.tick_params(axis="y", length=0)
         right.tick_params(axis="y", length=0)

@@ -67,7 +67,7 @@ def page(name: str, study: Study, found: CoreResult, document: Mapping[str, Any]
     worth = f"{gpu / mean:.1f} times less" if mean < gpu else f"{mean / gpu:.1f} times more"
     snr = f"{found.present.snr_db:.1f} dB of signal over noise on {found.curve.operands} operands"
     answers = [
-        f"{bench.name} takes {format_si(mean, 'J')} a multiply-accumulate, {worth} than a {bench.gpu.name} "
+        f"{bench.name} takes {format_si(mean, 'J')} a multiply-accumulate, {worth} than {bench.gpu.name} "
         f"({format_si(gpu, 'J')}), and delivers {snr}.",
         *summary_lines(found),
         *(f"Beyond a limit: {said}." for said in light_limits(bench.unit)),

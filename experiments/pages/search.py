@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.pages.frame import asked, end, sheet
-from experiments.search import Search, winner_rows
+from experiments.search import Search, short, winner_rows
 from experiments.study import Study
 from heliograph.catalogue import show
 from heliograph.comparison.plan_estimates import Objective
@@ -105,7 +105,7 @@ def page(name: str, study: Study, found: Search, document: Mapping[str, Any]) ->
 
 def _value(value: float, objective: Objective) -> str:
     unit = SHOWN[objective][1]
-    return f"{value:.4g} USD" if unit == "USD" else format_si(value, unit)
+    return f"{value:.3g} USD" if unit == "USD" else format_si(value, unit)
 
 
 def _ordered(found: Search) -> list[Candidate]:
@@ -168,7 +168,7 @@ def _winner(winner: Candidate) -> list[Sheet | Drawing]:
     time = {part: seconds for part, seconds in record["time_by_category_s"].items() if seconds > 0.0}
     colours = colours_of(list(time))
     title = "Step time of the best plan by what it goes to"
-    svg = bars(title, [Bar(label=plan_text(winner.plan)[:60], parts=time)], colours, unit="s")
+    svg = bars(title, [Bar(label=short(winner), parts=time)], colours, unit="s")
     return [
         Sheet(title="Numbers of its step", heads=("number", "value"), rows=cells),
         Drawing(title=title, svg=svg, legend=list(colours.items())),

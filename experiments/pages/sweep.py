@@ -41,6 +41,8 @@ MOST_UNFOLDED = 300
 """Points whose numbers unfold to values of their own; a choice. Beyond, a column has one formula."""
 MOST_MARKS = 2_000
 """Points of a picture; a choice."""
+MOST_VALUES = 40
+"""Values of an axis up to which the least at each is drawn; a choice. An optimiser takes more, each once."""
 EVERY = "every point"
 """First part of the keys of what numbers of many points unfold to."""
 
@@ -155,32 +157,41 @@ def _answers(rows: Sequence[Row], done: Sequence[Row], axes: Mapping[str, Any]) 
 
 
 def _pictures(found: Swept, done: Sequence[Row]) -> list[Drawing]:
-    """Return the picture that the command draws, and energy over time of all points."""
+    """Return the picture that the command draws, the same over every other axis, and energy over time."""
     axes = found.grid.axes
-    wanted = [(found.x, found.y), ("step_time_s", "energy_per_token_j")]
-    pictures = []
-    for at, (x, y) in enumerate(wanted):
-        drawn = [row for row in done if is_number(row.get(x)) and is_number(row.get(y))]
-        if not drawn:
-            continue
-        thinned = drawn[:: -(-len(drawn) // MOST_MARKS)]
-        along = next((one for one in (x, *axes) if one in axes), x)
-        others = [one for one, values in axes.items() if one != along and len(values) > 1]
-        named: dict[str, list[tuple[float, float]]] = {}
-        for row in thinned:
-            label = ", ".join(f"{one} {_shown(one, row[one])}" for one in others)
-            named.setdefault(label, []).append((float(row[x]), float(row[y])))
-        many = len(named) > COLOURS
-        if many:
-            named = {"": [point for points in named.values() for point in points]}
-        joined = at == 0 and not many
-        found_lines = [Line(label=label, points=points, joined=joined) for label, points in named.items()]
-        title = f"{_head(y)} over {_head(x)}"
-        legend = [(one.label, colour(place)) for place, one in enumerate(found_lines) if one.label]
-        note = f"{len(thinned):,} of {len(drawn):,} points." if len(thinned) < len(drawn) else ""
-        svg = lines(title, found_lines, x=(_head(x), _unit(x)), y=(_head(y), _unit(y)))
-        pictures.append(Drawing(title=title, svg=svg, legend=legend, note=note))
-    return pictures
+    swept = [one for one, values in axes.items() if len(values) > 1 and all(map(is_number, values))]
+    wanted = [(found.x, found.y), *((one, found.y) for one in swept), ("step_time_s", "energy_per_token_j")]
+    drawings = (_picture(axes, done, x, y) for x, y in dict.fromkeys(wanted))
+    return [one for one in drawings if one is not None]
+
+
+def _picture(axes: Mapping[str, Any], done: Sequence[Row], x: str, y: str) -> Drawing | None:
+    """Return one column over another: a line for each value of the rest, or of many the least."""
+    drawn = [row for row in done if is_number(row.get(x)) and is_number(row.get(y))]
+    if not drawn:
+        return None
+    thinned = drawn[:: -(-len(drawn) // MOST_MARKS)]
+    along = next((one for one in (x, *axes) if one in axes), x)
+    others = [one for one, values in axes.items() if one != along and len(values) > 1]
+    named: dict[str, list[tuple[float, float]]] = {}
+    for row in thinned:
+        label = ", ".join(f"{one} {_shown(one, row[one])}" for one in others)
+        named.setdefault(label, []).append((float(row[x]), float(row[y])))
+    if len(named) <= COLOURS:
+        drawn_lines = [Line(label=label, points=points, joined=x in axes) for label, points in named.items()]
+    else:
+        every = [point for points in named.values() for point in points]
+        drawn_lines = [Line(label="every point", points=every, joined=False)]
+        least = {
+            at: min(up for across, up in every if across == at) for at in sorted({one for one, _ in every})
+        }
+        if x in axes and len(least) <= MOST_VALUES:
+            drawn_lines.append(Line(label="the least at each value", points=list(least.items())))
+    title = f"{_head(y)} over {_head(x)}"
+    legend = [(one.label, colour(place)) for place, one in enumerate(drawn_lines) if one.label]
+    note = f"{len(thinned):,} of {len(drawn):,} points." if len(thinned) < len(drawn) else ""
+    svg = lines(title, drawn_lines, x=(_head(x), _unit(x)), y=(_head(y), _unit(y)))
+    return Drawing(title=title, svg=svg, legend=legend if len(drawn_lines) > 1 else legend[:0], note=note)
 
 
 def _head(column: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -221,7 +222,7 @@ class _Axis:
         """Return the axis that shows all values between two places."""
         finite = [one for one in values if math.isfinite(one)] or [0.0, 1.0]
         least, most = min(finite), max(finite)
-        wide = least > 0.0 and most >= WIDE * least
+        wide = least > 0.0 and (most >= WIDE * least or _by_equal_factors(finite))
         margin = 0.06 * (most - least) or 0.05 * abs(most) or 1.0
         ends = (least / 1.15, most * 1.15) if wide else (least - margin, most + margin)
         if not wide and least >= 0.0 and (ends[0] < 0.0 or least < 0.35 * most):
@@ -263,6 +264,15 @@ class _Axis:
         return f"{value / (self.factor[1] if unit in PREFIXED else 1.0):.4g}"
 
 
+def _by_equal_factors(values: Sequence[float]) -> bool:
+    """Return whether positive values are those of a logarithmic range, each as many times the last."""
+    ordered = sorted(set(values))
+    factors = [second / first for first, second in itertools.pairwise(ordered)]
+    return len(factors) >= FACTORS and max(factors) - min(factors) < 1e-6 * max(factors)
+
+
+FACTORS = 3
+"""Equal factors in a row from which values are those of a logarithmic range; a choice."""
 PREFIXED = ("s", "J", "W", "B", "Hz", "m", "A", "V", "J/token")
 """Units that take a prefix on an axis."""
 
