@@ -1,8 +1,9 @@
-"""Sweeps: a point's own time, what a store and processes add to it, and how fast 100,000 points resume.
+"""Sweeps: time of a point, what store and processes add, how fast 100,000 resume, and the front of a search.
 
 Run it as ``python benchmarks/sweeps.py``. Ratios hold between machines far better than seconds do.
 """
 
+import dataclasses
 import os
 import tempfile
 import time
@@ -12,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import heliograph as hg
+from heliograph.sweeps.front import Front, Searched, search_front
 from heliograph.sweeps.points import StepWork
-from heliograph.sweeps.running import Asked, Means, run_sweep
-from heliograph.sweeps.space import Axis, Space, Value
+from heliograph.sweeps.running import Asked, Means, axis, run_sweep
+from heliograph.sweeps.space import Axis, Range, Space, Value
 from heliograph.sweeps.store import Outcome, Status, Store
+from heliograph.sweeps.study_file import Optimise
 from heliograph.sweeps.work import outcome_of
 
 POINT_S = 0.05
@@ -138,9 +141,71 @@ def points() -> None:
         )
 
 
+OBJECTIVES = Optimise(
+    minimise=("step_time_s", "energy_per_token_j", "usd_per_million_tokens"),
+    maximise=("snr_db",),
+    trials=96,
+    seed=0,
+)
+PARTS: dict[str, tuple[Value, ...]] = {
+    "core.adc": ("adc_survey_7b", "adc_survey_8b"),
+    "fabric": ("rails", "torus"),
+}
+FINE, COARSE = (20, 16), (6, 4)
+SEEDS = 5
+
+
+def ranges(counts: tuple[int, int] | None) -> dict[str, Range | tuple[Value, ...]]:
+    """Return what varies: two numbers, at so many values or at any, and two parts."""
+    power, rate = counts or (None, None)
+    return {
+        "laser_power_w": Range(low=0.05, high=0.4, count=power, log=True),
+        "symbol_rate_hz": Range(low=2.5e9, high=2e10, count=rate, log=True),
+        **PARTS,
+    }
+
+
+def front(place: Path) -> None:
+    """Print the volumes that searches and a grid of as many points dominate, as shares of a fine grid's."""
+    work = StepWork(system="photonic_packet", model="gpt2", plan="dp=8,global_batch=16")
+    means = Means(store=place / "front.sqlite", workers=1)
+
+    def of_grid(counts: tuple[int, int]) -> Front:
+        space = Space(axes=tuple(axis(name, values) for name, values in ranges(counts).items()))
+        asked = Asked(name="grid", work=work, space=space, means=means)
+        return Front(grid=run_sweep(asked), optimise=OBJECTIVES)
+
+    fine, coarse = of_grid(FINE), of_grid(COARSE)
+    searches = [
+        search_front(
+            Searched(
+                name="search",
+                work=work,
+                ranges=ranges(None),
+                optimise=dataclasses.replace(OBJECTIVES, seed=seed),
+                means=means,
+            )
+        )
+        for seed in range(SEEDS)
+    ]
+    every = [row for one in (fine, coarse, *searches) for row in one.grid.rows() if not row["error"]]
+    worst = {
+        name: (max if name in OBJECTIVES.minimise else min)(row[name] for row in every)
+        for name in fine.columns
+    }
+    whole = fine.hypervolume(worst)
+    shares = [one.hypervolume(worst) / whole for one in searches]
+    print(
+        f"hypervolume of {len(fine.grid.points):,} points of a grid: a grid of {len(coarse.grid.points)} has "
+        f"{coarse.hypervolume(worst) / whole:.1%}, searches of {OBJECTIVES.trials} have {min(shares):.1%} to "
+        f"{max(shares):.1%}"
+    )
+
+
 if __name__ == "__main__":
     points()
     with tempfile.TemporaryDirectory() as directory:
         overhead(Path(directory))
         resume(Path(directory))
         throughput(Path(directory))
+        front(Path(directory))
