@@ -2,6 +2,7 @@ import csv
 import sys
 import types
 
+import numpy as np
 import pytest
 
 import heliograph as hg
@@ -76,6 +77,22 @@ def test_a_system_by_name_is_swept_over_its_choices():
     ]
     faster = [row["step_time_s"] for row in grid.rows()]
     assert faster[0] != faster[1]
+
+
+def test_power_rate_and_circuits_each_move_the_step():
+    """A corner of the study of 1,000 points; 1 s."""
+    swept = {
+        "laser_power_w": ["60 mW", "120 mW"],
+        "symbol_rate_hz": ["5 GHz", "20 GHz"],
+        "fabric.switch.switch_s": ["1 us", "10 ms"],
+    }
+    plan = "tp=8,pp=2,dp=4,global_batch=32,sequence_length=2048"
+    rows = hg.sweep("photonic_ocs", swept, model="llama-3-8b", plan=plan).rows()
+    time_s = np.array([row["step_time_s"] for row in rows]).reshape(2, 2, 2)
+    snr_db = np.array([row["snr_db"] for row in rows]).reshape(2, 2, 2)
+    assert (snr_db[1] > snr_db[0]).all()
+    assert (time_s[:, 1] < time_s[:, 0]).all()
+    assert (time_s[..., 1] > time_s[..., 0]).all()
 
 
 def test_the_csv_reads_back(grid, tmp_path):
