@@ -12,6 +12,10 @@ from simulator.operators import (
     Phase,
 )
 from tests.builders import EXPERTS, PLAN, TINY
+from workloads.layers import parts as parts_module
+from workloads.layers import tensor_grid, transformer
+from workloads.layers.parts import Parts
+from workloads.layers.retrieval import RetrievalParts
 from workloads.layers.transformer import (
     backward_layer,
     forward_embedding,
@@ -20,7 +24,9 @@ from workloads.layers.transformer import (
     gradients,
 )
 from workloads.models.architecture import Positions
+from workloads.models.config import known_models, load_model
 from workloads.plan.choices import Attention, Recompute
+from workloads.plan.parallelism import parse_plan
 
 
 def products(items, phase=None):
@@ -196,3 +202,31 @@ def test_model_without_rotary_positions_has_no_rotary_step():
         for e, _ in forward_layer(replace(TINY, positions=Positions.ALIBI), PLAN.share)
         if "rotary" in e.name
     ]
+
+
+def operator_names(config, plan):
+    parts = Parts(config=config, share=plan.share, layer="block")
+    steps = [*parts.block()]
+    if config.retrieval is not None:
+        reads = RetrievalParts(config, plan.share, config.retrieval)
+        steps += [*reads.cross(), *reads.encoder()]
+    ends = (*forward_embedding(config, plan.share), *forward_head(config, plan.share))
+    return {step.name for step in steps} | {one.name for one, _ in ends}
+
+
+def test_names_that_operators_are_chosen_by_are_names_of_operators():
+    """A set that names what nobody has would choose nothing, without a word. Takes 1 s."""
+    known = set()
+    for model in known_models():
+        config = load_model(model)
+        experts = ",ep=2" if config.experts else ""
+        plan = parse_plan(f"tp=2,dp=2,global_batch=4,sequence_length=128{experts}")
+        known |= operator_names(config, plan)
+    chosen = {
+        name: names
+        for module in (parts_module, tensor_grid, transformer)
+        for name, names in vars(module).items()
+        if isinstance(names, frozenset) and all(isinstance(one, str) for one in names)
+    }
+    assert len(chosen) >= 9
+    assert not {name: names - known for name, names in chosen.items() if names - known}
