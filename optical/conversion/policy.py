@@ -10,7 +10,7 @@ from typing import Protocol
 
 from optical.execution import AnalogSpec, Mode, ProductSpecs
 from simulator.errors import ParameterError
-from simulator.json_records import record_from_json, record_to_json
+from simulator.files import record_from_json, record_to_json
 from simulator.operators import Phase
 
 

@@ -21,7 +21,7 @@ from optical.noise.link_budget import FLUCTUATION, SHOT, LightNoise, SampleNoise
 from simulator.amounts import Amount, Flag
 from simulator.checks import check_positive, check_range
 from simulator.errors import ParameterError
-from simulator.json_records import record_from_json, record_to_json
+from simulator.files import record_from_json, record_to_json
 from simulator.operators import Phase
 
 
