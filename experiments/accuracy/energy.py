@@ -11,7 +11,6 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +31,7 @@ from heliograph.accuracy.law import (
 from heliograph.accuracy.precision import delivered, products_of
 from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.simulation import StepRuns, run_step, step_graph
-from heliograph.style import PALETTE, REFERENCE, new_figure, styled
+from heliograph.style import PALETTE, REFERENCE, new_figure, plain_ticks, styled
 from heliograph.systems import System
 from heliograph.systems.registry import model_named
 from heliograph.workload import plan_for
@@ -202,8 +201,6 @@ class EnergyToLoss(Result):
 
     def _draw(self, axes: Axes, parameters: float, most: float) -> None:
         """Draw the cores at one size; energies beyond the figure stay at its edge."""
-        from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - only to draw
-
         for system, colour in zip(self.systems, PALETTE, strict=False):
             some = [one for one in self.points if one.system == system]
             powers = [one.laser_w for one in some]
@@ -222,9 +219,8 @@ class EnergyToLoss(Result):
                 energy_j, color=REFERENCE, linestyle=":", alpha=shade, linewidth=1.2, label=f"GPU, {name}"
             )
         axes.set(xscale="log", yscale="log", xlabel="laser power (W)")
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
+        plain_ticks(axes.xaxis)
+        plain_ticks(axes.yaxis, minor=False)
 
 
 _LINES: Mapping[Form, str] = MappingProxyType({Form.ADDITIVE: "--", Form.EFFECTIVE: "-"})
@@ -298,14 +294,12 @@ def points_of(
 class ToEqualLoss(Study):
     """Energy to the loss of exact arithmetic over laser power, by the law of loss over noise."""
 
+    directory = "accuracy_energy"
+
     system: tuple[str, ...] = option(SYSTEMS, SYSTEM, commas=True)
     workload: str = option("llama-3.1-405b", "model whose step is priced")
     accelerators: int = option(DEFAULT_ACCELERATORS, "how many", metavar="N")
     hardware: Hardware = field(default_factory=Hardware)
-
-    def default_out(self) -> Path:
-        """Return the usual directory."""
-        return Path("results") / "accuracy_energy"
 
     def run(self, progress: Progress) -> EnergyToLoss:
         """Return every core at every laser power."""
