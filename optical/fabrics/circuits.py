@@ -6,10 +6,12 @@ circuits that stand at the time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from types import MappingProxyType
+from typing import Any, Protocol
 
 import numpy as np
 import scipy
@@ -17,6 +19,7 @@ import scipy
 from optical.scheduling.demand import BALANCE_TOLERANCE
 from optical.scheduling.schedule import DARK
 from simulator.errors import ParameterError, RouteError
+from simulator.fabric import Fabric
 from simulator.interfaces import Flows, Wiring
 from simulator.topology.graphs import NO_LINK, bundle, detours
 
@@ -339,6 +342,26 @@ def lit_detours(
     after[hit, : found.shape[1]] = found
     after[hit, found.shape[1] :] = NO_LINK
     return after
+
+
+class CircuitFabric(Fabric, Protocol):
+    """Fabric whose links are circuits: who would cross a failed one goes round over those that are lit."""
+
+    def around(self, circuits: Any, flows: Flows, failed: np.ndarray) -> np.ndarray:  # noqa: ANN401 - its own
+        """Return the links of each flow as `route` does, past failed links where a way is left."""
+        wiring = self.wired(circuits)
+        routes = self.route(circuits, flows)
+        return routes if wiring is None else lit_detours(wiring, routes, flows, failed)
+
+
+def coprime_strides(circuits: ForwardingCircuits, members: np.ndarray) -> tuple[int, ...]:
+    """Return the strides along which every one of some vertices [n] has a circuit, each a ring of all."""
+    size = len(members)
+    return tuple(
+        stride
+        for stride in range(1, size)
+        if math.gcd(stride, size) == 1 and circuits.direct(members, np.roll(members, -stride))[1].all()
+    )
 
 
 NO_WAY = -9999

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 import numpy as np
 
-from optical.fabrics.circuits import DARK, Circuits, ForwardingCircuits, circuit_wiring, lit_detours
+from optical.fabrics.circuits import DARK, Circuits, ForwardingCircuits, circuit_wiring, coprime_strides
 from optical.fabrics.lane_assignment import domain_demands, job_links, lanes_of
 from optical.fabrics.node_circuits import NodeCircuits, card_variants, changed_links
 from optical.fabrics.switches import LaneOptics, OpticalSwitch, load_optics, load_switch
@@ -190,10 +189,6 @@ class DirectConnect(NodeCircuits):
         copper = bundle(every, switches, **inside), bundle(switches, every, **inside)
         return joined([light, *copper])
 
-    def around(self, circuits: ForwardingCircuits, flows: Flows, failed: np.ndarray) -> np.ndarray:
-        """Return the links of each flow as `route` does, past failed links where a way is left."""
-        return lit_detours(self.wired(circuits), self.route(circuits, flows), flows, failed)
-
     def connected(self, circuits: ForwardingCircuits, flows: Flows) -> bool:
         """Return whether circuits lead every flow to its end, and are those of its axis if axes have own."""
         off_node = self.scale_up.off_node(flows)
@@ -214,11 +209,7 @@ class DirectConnect(NodeCircuits):
         nodes, size = self.scale_up.node_of(group), len(group)
         if len(np.unique(nodes)) < size or size < 2:
             return ()
-        return tuple(
-            stride
-            for stride in range(1, size)
-            if math.gcd(stride, size) == 1 and circuits.direct(nodes, np.roll(nodes, -stride))[1].all()
-        )
+        return coprime_strides(circuits, nodes)
 
     def transfer_energy_j(self, flows: Flows) -> float:
         """Return the dynamic energy of carrying all the flows once, were there a circuit for each."""

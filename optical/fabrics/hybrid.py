@@ -11,13 +11,13 @@ from types import MappingProxyType
 
 import numpy as np
 
-from optical.fabrics.circuits import DARK, Circuits, circuit_wiring, lit_detours
+from optical.fabrics.circuits import DARK, Circuits, circuit_wiring
 from optical.fabrics.demand_aware import region_matrices, ways_to_give
 from optical.fabrics.lane_assignment import domain_demands, lanes_of
 from optical.fabrics.node_circuits import (
+    BesidePackets,
     CircuitChoice,
     NodeCircuits,
-    Packets,
     RegionCircuits,
     card_variants,
     changed_links,
@@ -33,13 +33,12 @@ from simulator.topology.graphs import NO_LINK, joined, packed, shared_loads
 from simulator.topology.scale_up import (
     BillItem,
     Nic,
-    ScaleUp,
     load_nic,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class HybridFabric(NodeCircuits):
+class HybridFabric(BesidePackets, NodeCircuits):
     """Nodes with cards to packet switches and cards to optical switches; circuits join nodes of a region.
 
     Notes
@@ -60,8 +59,6 @@ class HybridFabric(NodeCircuits):
 
     name: str = "hybrid"
     """Name shown in tables and traces."""
-    packets: Packets
-    """Packet fabric of all accelerators, with their nodes."""
     nic: Nic = field(default_factory=lambda: load_nic("connectx-7"))
     """Optical card; a circuit takes one at both its ends."""
     switch: OpticalSwitch = field(default_factory=lambda: load_switch("palomar-mems"))
@@ -101,11 +98,6 @@ class HybridFabric(NodeCircuits):
             raise ParameterError(msg)
         _ = self.budget
 
-    @property
-    def endpoints(self) -> int:
-        """Accelerators: those of the packet fabric."""
-        return self.packets.endpoints
-
     @cached_property
     def traits(self) -> Traits:
         """Library of the nodes, and circuits between them."""
@@ -128,11 +120,6 @@ class HybridFabric(NodeCircuits):
     def variants(self) -> dict[str, Fabric]:
         """Return the fabric with other numbers of cards, and with switches that can turn in a step."""
         return card_variants(self, partial(dataclasses.replace, self))
-
-    @property
-    def scale_up(self) -> ScaleUp:
-        """The domain inside a node."""
-        return self.packets.scale_up
 
     @property
     def joined(self) -> int:
@@ -323,10 +310,6 @@ class HybridFabric(NodeCircuits):
             latency_s=self.circuit_latency_s,
         )
         return joined([wiring, light])
-
-    def around(self, circuits: RegionCircuits, flows: Flows, failed: np.ndarray) -> np.ndarray:
-        """Return the links of each flow as `route` does, past failed links where a way is left."""
-        return lit_detours(self.wired(circuits), self.route(circuits, flows), flows, failed)
 
     @cached_property
     def _views(self) -> tuple[HybridFabric, ...]:

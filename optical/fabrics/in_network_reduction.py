@@ -14,15 +14,15 @@ import numpy as np
 from optical.devices import Laser, Modulator, Photodetector, Tia, device_table
 from optical.devices.modulators import load_j
 from optical.devices.named_parts import named_parts_table
-from optical.fabrics.node_circuits import Packets
+from optical.fabrics.node_circuits import BesidePackets
 from optical.fabrics.switches import PARAMETERS
 from simulator.checks import check_positive, check_range
 from simulator.errors import LinkError
-from simulator.fabric import NodeFabric, Traits
+from simulator.fabric import Traits
 from simulator.interfaces import Flows, Wiring
 from simulator.tables import Table, read_table
 from simulator.topology.graphs import GraphFabric
-from simulator.topology.scale_up import Adder, BillItem, ScaleUp
+from simulator.topology.scale_up import Adder, BillItem
 from simulator.units import BITS_PER_BYTE, ELEMENTARY_CHARGE_C, ratio_from_db, watts_from_dbm
 
 FARTHEST = 64
@@ -277,7 +277,7 @@ def load_optical_adder(name: str) -> OpticalAdder:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpticalReduction(NodeFabric, GraphFabric):
+class OpticalReduction(BesidePackets, GraphFabric):
     """A packet fabric whose cards have lanes to units that add in light (OptINC).
 
     Notes
@@ -290,8 +290,6 @@ class OpticalReduction(NodeFabric, GraphFabric):
 
     name: str = "optical reduction"
     """Name shown in tables and traces."""
-    packets: Packets
-    """Packet fabric of all accelerators, with their nodes."""
     unit: OpticalAdder = field(default_factory=lambda: load_optical_adder("optinc"))
     """What adds."""
     adder: Adder = field(default_factory=lambda: reduction_table().build(Adder, "light"))
@@ -300,16 +298,6 @@ class OpticalReduction(NodeFabric, GraphFabric):
     def __post_init__(self) -> None:
         if self.nodes > 1:
             self.unit.check_closes()
-
-    @property
-    def endpoints(self) -> int:
-        """Accelerators: those of the packet fabric."""
-        return self.packets.endpoints
-
-    @property
-    def scale_up(self) -> ScaleUp:
-        """The domain inside a node."""
-        return self.packets.scale_up
 
     @property
     def card_lanes(self) -> int:

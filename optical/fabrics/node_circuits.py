@@ -17,7 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
-from optical.fabrics.circuits import DARK, Circuits
+from optical.fabrics.circuits import DARK, CircuitFabric, Circuits
 from optical.fabrics.demand_aware import even_circuits
 from optical.fabrics.failed_ports import chassis_of, chassis_ports, check_spares
 from optical.fabrics.lane_assignment import DomainDemand, busiest_first
@@ -108,6 +108,24 @@ class Packets(Protocol):
         ...
 
 
+@dataclass(frozen=True, kw_only=True)
+class BesidePackets(NodeFabric):
+    """Fabric of what stands beside packet switches, which join the same nodes."""
+
+    packets: Packets
+    """Packet fabric of all accelerators, with their nodes."""
+
+    @property
+    def endpoints(self) -> int:
+        """Accelerators: those of the packet fabric."""
+        return self.packets.endpoints
+
+    @property
+    def scale_up(self) -> ScaleUp:
+        """The domain inside a node."""
+        return self.packets.scale_up
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RegionCircuits:
     """Circuits of all regions, and whom they serve; treat as immutable."""
@@ -146,7 +164,7 @@ TURNING_SWITCH = "palomar-mems"
 """Switch that holds the circuits of nodes where a patch panel cannot turn them in a step."""
 
 
-class NodeCircuits(NodeFabric, Protocol):
+class NodeCircuits(NodeFabric, CircuitFabric, Protocol):
     """Nodes with `degree` optical cards each; a circuit takes one card at either end, with all its lanes.
 
     Notes

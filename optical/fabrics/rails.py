@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from optical.fabrics.circuits import DARK, Circuits, assign_lanes, circuit_wiring, lit_detours, merge_pairs
+from optical.fabrics.circuits import DARK, CircuitFabric, Circuits, assign_lanes, circuit_wiring, merge_pairs
 from optical.fabrics.failed_ports import chassis_of, chassis_ports, check_spares, lend_lanes
 from optical.fabrics.switches import (
     LaneBudget,
@@ -109,7 +109,7 @@ def _chosen(choices: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return np.where(choices[np.arange(len(own)), own], own, rail), count > 0
 
 
-class RailPorts(NodeFabric, Protocol):
+class RailPorts(NodeFabric, CircuitFabric, Protocol):
     """Endpoints with `lanes` ports each; lane l of rail r is on the switches of plane (r, l).
 
     Notes
@@ -431,10 +431,6 @@ class OcsRails(RailPorts):
         }
         copper = bundle(every, node_switches, **inside), bundle(node_switches, every, **inside)
         return joined([light, *copper])
-
-    def around(self, circuits: Circuits, flows: Flows, failed: np.ndarray) -> np.ndarray:
-        """Return the links of each flow as `route` does, by the node's other cards where links are dead."""
-        return lit_detours(self.wired(circuits), self.route(circuits, flows), flows, failed)
 
     def connected(self, circuits: Circuits, flows: Flows) -> bool:
         """Return whether every flow has a circuit, or stays in its node."""

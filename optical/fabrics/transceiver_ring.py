@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from optical.fabrics.circuits import lit_detours
+from optical.fabrics.circuits import CircuitFabric
 from optical.fabrics.switches import (
     LaneBudget,
     LaneOptics,
@@ -21,7 +21,7 @@ from optical.fabrics.switches import (
 )
 from simulator.checks import check_range
 from simulator.errors import ParameterError, RouteError
-from simulator.fabric import Fabric, PortOwner, Ports, Traits
+from simulator.fabric import PortOwner, Ports, Traits
 from simulator.interfaces import Flows, LinkGraph, Reconfiguration, Wiring
 from simulator.topology.clos import DirectLink, load_direct_link
 from simulator.topology.graphs import NO_LINK
@@ -110,7 +110,7 @@ class RingCircuits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransceiverRing(Fabric):
+class TransceiverRing(CircuitFabric):
     """Accelerators in a chain through their nodes; the ends of a node shine on one of the next K nodes.
 
     Notes
@@ -359,10 +359,6 @@ class TransceiverRing(Fabric):
             capacity_bytes_per_s=np.where(heads < 0, 0.0, graph.capacity_bytes_per_s),
             latency_s=graph.latency_s,
         )
-
-    def around(self, circuits: RingCircuits, flows: Flows, failed: np.ndarray) -> np.ndarray:
-        """Return the links of each flow as `route` does, past failed links where a way is left."""
-        return lit_detours(self.wired(circuits), self.route(circuits, flows), flows, failed)
 
     def _lengths(self, circuits: RingCircuits, flows: Flows) -> tuple[np.ndarray, np.ndarray]:
         """Return the links forward and back from source to destination, inf where there is no way; [F]."""

@@ -13,17 +13,24 @@ from functools import cache, cached_property
 
 import numpy as np
 
-from optical.fabrics.circuits import DARK, Circuits, ForwardingCircuits, circuit_wiring, lit_detours
+from optical.fabrics.circuits import (
+    DARK,
+    CircuitFabric,
+    Circuits,
+    ForwardingCircuits,
+    circuit_wiring,
+    coprime_strides,
+)
 from optical.fabrics.lane_assignment import domain_demands, job_links, lanes_of
-from optical.fabrics.node_circuits import Packets, changed_links, idle_of_packets
+from optical.fabrics.node_circuits import BesidePackets, changed_links, idle_of_packets
 from optical.fabrics.switches import PARAMETERS, LaneBudget
 from simulator.checks import check_choices, check_positive, check_range
 from simulator.errors import LinkError, ParameterError, RouteError
-from simulator.fabric import CircuitPolicy, NodeFabric, PortOwner, Ports, PortTiming, Traits
+from simulator.fabric import CircuitPolicy, PortOwner, Ports, PortTiming, Traits
 from simulator.interfaces import Flows, LinkGraph, Reconfiguration, Wiring
 from simulator.tables import Table, read_table
 from simulator.topology.graphs import NO_LINK, joined, packed
-from simulator.topology.scale_up import BillItem, ScaleUp
+from simulator.topology.scale_up import BillItem
 from simulator.units import BITS_PER_BYTE, SPEED_OF_LIGHT_M_PER_S, watts_from_dbm
 
 
@@ -166,7 +173,7 @@ def load_wafer(name: str) -> Wafer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WaferFabric(NodeFabric):
+class WaferFabric(BesidePackets, CircuitFabric):
     """Wafers whose chips are joined by optical circuits, laid out for the step or for the axis that asks.
 
     Notes
@@ -185,8 +192,6 @@ class WaferFabric(NodeFabric):
 
     name: str = "wafer"
     """Name shown in tables and traces."""
-    packets: Packets
-    """Packet fabric between wafers; its nodes are the wafers."""
     wafer: Wafer = field(default_factory=lambda: load_wafer("lightpath"))
     """Wafers and their lanes."""
     policy: CircuitPolicy = CircuitPolicy.PER_AXIS
@@ -203,16 +208,6 @@ class WaferFabric(NodeFabric):
             )
             raise ParameterError(msg)
         _ = self.budget
-
-    @property
-    def endpoints(self) -> int:
-        """Accelerators: those of the packet fabric."""
-        return self.packets.endpoints
-
-    @property
-    def scale_up(self) -> ScaleUp:
-        """The library on the wafer; rate, power and price are the wafer's."""
-        return self.packets.scale_up
 
     @cached_property
     def traits(self) -> Traits:
@@ -385,24 +380,15 @@ class WaferFabric(NodeFabric):
         rates = np.where(outside, packets.capacity_bytes_per_s, 0.0)
         return joined([dataclasses.replace(packets, capacity_bytes_per_s=rates), light])
 
-    def around(self, circuits: ForwardingCircuits, flows: Flows, failed: np.ndarray) -> np.ndarray:
-        """Return the links of each flow as `route` does, past failed links where a way is left."""
-        return lit_detours(self.wired(circuits), self.route(circuits, flows), flows, failed)
-
     def connected(self, circuits: ForwardingCircuits, flows: Flows) -> bool:
         """Return whether circuits serve every flow that stays on its wafer; packets carry the others."""
         return not self._lacking(circuits, flows).size
 
     def strides(self, circuits: ForwardingCircuits, group: np.ndarray) -> tuple[int, ...]:
         """Return the strides along which all of a group on one wafer have circuits."""
-        size = len(group)
-        if size < 2 or len(np.unique(group // self.node_size)) > 1:
+        if len(group) < 2 or len(np.unique(group // self.node_size)) > 1:
             return ()
-        return tuple(
-            stride
-            for stride in range(1, size)
-            if math.gcd(stride, size) == 1 and circuits.direct(group, np.roll(group, -stride))[1].all()
-        )
+        return coprime_strides(circuits, group)
 
     def transfer_energy_j(self, flows: Flows) -> float:
         """Return the dynamic energy of carrying all the flows once, were there a circuit for each."""
