@@ -75,11 +75,6 @@ def colour_of(core: str) -> str:
 def energy_by_size(found: CoresResult) -> Figure:
     """Draw the energy per multiply-accumulate of every core over the size of its array.
 
-    Parameters
-    ----------
-    found : CoresResult
-        What was found.
-
     Notes
     -----
     Hollow marks: one cluster takes more than the GPU's power, or area. Crosses on top: no light reaches the
@@ -211,13 +206,7 @@ def _gpu_handles(found: CoresResult) -> list[Line2D]:
 
 
 def energy_by_reuse(found: CoresResult) -> Figure:
-    """Draw the energy per multiply-accumulate over reuse, all cores in one picture.
-
-    Parameters
-    ----------
-    found : CoresResult
-        What was found.
-    """
+    """Draw the energy per multiply-accumulate over reuse, all cores in one picture."""
     with styled():
         figure = new_figure(4.4)
         axes = figure.add_subplot()
@@ -269,11 +258,6 @@ _LEAST_BLANK = 4.0
 
 def winner_maps(found: CoresResult) -> Figure:
     """Draw which core takes least energy, and least time, over target precision and reuse.
-
-    Parameters
-    ----------
-    found : CoresResult
-        What was found.
 
     Notes
     -----

@@ -91,13 +91,7 @@ def _length_table(result: PhotonResult) -> list[Block]:
 
 
 def draw(result: PhotonResult) -> Figure:
-    """Draw accuracy over photons for each network and scheme, for vectors of several lengths, and apart.
-
-    Parameters
-    ----------
-    result : PhotonResult
-        What to draw.
-    """
+    """Draw accuracy over photons for each network and scheme, for vectors of several lengths, and apart."""
     apart = [one for one in result.models if one.parts]
     below = 2 * bool(result.law) + len(apart)
     with styled():

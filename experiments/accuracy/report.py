@@ -168,13 +168,7 @@ def _level(nsr: float) -> str:
 
 
 def draw(found: Prediction) -> Figure:
-    """Draw the law, the shares of the products, and the prediction against the execution.
-
-    Parameters
-    ----------
-    found : Prediction
-        What to draw.
-    """
+    """Draw the law, the shares of the products, and the prediction against the execution."""
     with styled():
         figure = new_figure(5.6)
         grid = figure.add_gridspec(2, 2)

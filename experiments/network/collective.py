@@ -210,11 +210,6 @@ class CollectivePlans(Result):
 def plan_collective(request: CollectiveCircuits) -> CollectivePlans:
     """Return plans of a collective on planes of circuits, one for each algorithm.
 
-    Parameters
-    ----------
-    request : CollectiveCircuits
-        What is asked.
-
     Raises
     ------
     ParameterError

@@ -92,7 +92,7 @@ def page(name: str, study: Study, found: Swept | States, document: Mapping[str, 
             *asked(name, study, document),
             *((axis, ", ".join(_shown(axis, value) for value in values)) for axis, values in axes.items()),
         ],
-        answers=[*_answers(rows, done, axes), *found.notes],
+        answers=[*answers_of(rows, done, axes), *found.notes],
         sections=sections,
         formulas=sweep_formulas(rows[:MOST_ROWS], axes, shown, system, parameters),
     )
@@ -135,7 +135,7 @@ def _point(row: Row, axes: Mapping[str, Any]) -> str:
     return ", ".join(f"{axis} {_shown(axis, row.get(axis))}" for axis in axes)
 
 
-def _answers(rows: Sequence[Row], done: Sequence[Row], axes: Mapping[str, Any]) -> list[str]:
+def answers_of(rows: Sequence[Row], done: Sequence[Row], axes: Mapping[str, Any]) -> list[str]:
     """Return the best points, and how many have no result and why."""
     sentences = []
     for column, word in BEST.items():

@@ -305,7 +305,7 @@ def test_the_page_of_a_sweep_tells_its_points_and_those_that_fail(browser, tmp_p
 
 def test_points_that_are_told_alike_have_no_best():
     rows = [{"tdp_w": 100.0 * at, "step_time_s": 1.0 + 1e-9 * at, "energy_per_token_j": at} for at in (3, 2)]
-    time, energy, _ = sweep_pages._answers(rows, rows, {"tdp_w": ()})
+    time, energy, _ = sweep_pages.answers_of(rows, rows, {"tdp_w": ()})
     assert time == "All points have the same time: 1.00 s."
     assert energy == "Least energy: 2.00 J/token at tdp_w 200 W."
 

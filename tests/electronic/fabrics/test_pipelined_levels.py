@@ -209,7 +209,7 @@ def test_slowest_level_decides_what_neighbours_cost() -> None:
     traffic = traffic_on(fabric)
     both = traffic.plan(work(CollectiveKind.ALL_REDUCE, 32, GIB), 0)
     inside, between = both.parts
-    capacity = traffic._network.graph.capacity_bytes_per_s
+    capacity = fabric.graph(fabric.initial(())).capacity_bytes_per_s
     quick = replace(both, parts=(inside,))
     assert both.at_once
     assert collective_slowdown(both, both, capacity).one == pytest.approx(2.0)
