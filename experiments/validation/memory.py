@@ -7,7 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from experiments.validation.plans import BILLION, model_of, plan_of
-from experiments.validation.rows import Outcome, Record, SkipError, begun, check_provenance, skipped
+from experiments.validation.rows import (
+    FileError,
+    Outcome,
+    Record,
+    SkipError,
+    begun,
+    check_provenance,
+    skipped,
+)
 from simulator.errors import HeliographError, ParameterError
 from simulator.units import to_si
 from workloads.models.architecture import TransformerConfig
@@ -60,7 +68,7 @@ def _in_si(record: Record, name: str, value: float) -> float:
         return to_si(name, value, record.text("unit"))
     except ParameterError as error:
         msg = f"{record.where}: {error}"
-        raise ParameterError(msg) from None
+        raise FileError(msg) from None
 
 
 def _run(record: Record) -> tuple[TransformerConfig, Plan]:

@@ -25,7 +25,15 @@ from experiments.validation.peers.astra_sim_rows import answers, run_of, wires_s
 from experiments.validation.peers.astra_sim_traces import COLUMN as TRACE
 from experiments.validation.peers.astra_sim_traces import trace_outcome
 from experiments.validation.peers.topoopt import COLUMN, task_graph_outcome
-from experiments.validation.rows import PER_CENT, Outcome, Record, SkipError, check_provenance
+from experiments.validation.rows import (
+    PER_CENT,
+    FileError,
+    Outcome,
+    Record,
+    SkipError,
+    check_provenance,
+    skipped,
+)
 from heliograph.report import format_si
 from optical.fabrics.switches import load_switch
 from simulator.engine.fairshare import max_min_rates
@@ -381,12 +389,8 @@ def _outcome(
         check_provenance(own)
         blank = dataclasses.replace(blank, measured=measure(own))
         predicted, hint = predict(own)
-    except ParameterError as error:
-        if str(error).startswith(own.where):
-            raise
-        return dataclasses.replace(blank, assumed=tuple(own.assumed), skipped=str(error))
     except HeliographError as error:
-        return dataclasses.replace(blank, assumed=tuple(own.assumed), skipped=str(error))
+        return skipped(blank, own, error)
     return dataclasses.replace(blank, predicted=predicted, assumed=tuple(own.assumed), hint=hint)
 
 
@@ -394,7 +398,7 @@ def _positive(record: Record, column: str) -> float:
     value = record.number(column)
     if not value:
         msg = f"{record.where}: column '{column}' is {record.text(column)}; it must be finite and positive"
-        raise ParameterError(msg)
+        raise FileError(msg)
     return value
 
 

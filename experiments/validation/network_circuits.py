@@ -10,13 +10,12 @@ from types import MappingProxyType
 import numpy as np
 
 from electronic.devices import load_scale_up
-from experiments.validation.rows import PER_CENT, Record, SkipError
+from experiments.validation.rows import PER_CENT, FileError, Record, SkipError
 from optical.fabrics.rotor import RotorFabric, completion_s, round_bytes
 from optical.fabrics.switches import load_optics, load_switch
 from optical.scheduling.birkhoff import birkhoff_von_neumann, permutations_for
 from optical.scheduling.demand import sinkhorn
 from optical.scheduling.matchings import Matching
-from simulator.errors import ParameterError
 from simulator.interfaces import Flows
 from simulator.topology.scale_up import load_nic
 from simulator.units import BITS_PER_BYTE, to_si
@@ -95,7 +94,7 @@ def settings(record: Record) -> dict[str, float]:
             f"{found['lanes'] * found['turn']:g} us and {found['payload']:g} of {found['packet']:g} B; a "
             "turn must be longer than its dark time and a packet no shorter than its payload"
         )
-        raise ParameterError(msg)
+        raise FileError(msg)
     return found
 
 
@@ -107,7 +106,7 @@ def _positive(record: Record, sign: str, cell: str, *, whole: bool) -> float:
     if not 0.0 < value < np.inf or (whole and value != int(value)):
         rule = "a whole number of at least 1" if whole else "finite and positive"
         msg = f"{record.where}: column 'config' has {sign}={cell}; it must be {rule}"
-        raise ParameterError(msg)
+        raise FileError(msg)
     return value
 
 
@@ -148,7 +147,7 @@ def _share(record: Record) -> None:
         msg = (
             f"{record.where}: column 'value' is {record.text('value')}; a share of time or rate is at most 1"
         )
-        raise ParameterError(msg)
+        raise FileError(msg)
 
 
 def _duty(record: Record, _: re.Match[str]) -> tuple[float, str]:

@@ -30,7 +30,7 @@ from experiments.validation.peers.lightening_transformer import (
     total_cost,
     workload_cost,
 )
-from experiments.validation.rows import Outcome, Record, SkipError, check_provenance
+from experiments.validation.rows import FileError, Outcome, Record, SkipError, check_provenance
 from optical.cores.homodyne import default_homodyne
 from optical.devices import Converter, Laser, Modulator, device_table, full_load_w, static_w
 from optical.devices.named_parts import named_parts
@@ -111,6 +111,10 @@ SIMPHONY_EXTINCTION_DB = 10.0
 """Extinction ratio of its modulator."""
 
 
+class ClaimError(ParameterError):
+    """A cell of a claim that cannot be; its row is named where it is read."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Claim:
     """One published number: a row may hold several."""
@@ -140,12 +144,12 @@ class Claim:
         except ValueError:
             if self.value and not re.search(r"[\s/]", self.value):
                 msg = f"column 'value' is '{self.value[:40]}', which is no number; write digits, or words"
-                raise ParameterError(msg) from None
+                raise ClaimError(msg) from None
             msg = "the cell holds words, a range or several quantities, no single number"
             raise SkipError(msg) from None
         if not math.isfinite(found) or found <= 0.0:
             msg = f"column 'value' is {self.value}; it must be finite and positive"
-            raise ParameterError(msg)
+            raise ClaimError(msg)
         return found
 
     def in_si(self, number: float) -> tuple[str, float]:
@@ -165,7 +169,7 @@ class Claim:
         kind = next((word for word in (words[0], words[-1]) if word in KINDS), None)
         if kind and written not in {"", "x", "%"} and unit != KINDS[kind]:
             msg = f"column 'unit' is '{self.unit}', which is no unit of {kind}; try {TRY[KINDS[kind]]}"
-            raise ParameterError(msg)
+            raise ClaimError(msg)
         if not unit:
             msg = "neither area, power, energy, time nor operations: a ratio, a share or a count"
             raise SkipError(msg)
@@ -395,11 +399,9 @@ def _outcome(record: Record, claim: Claim) -> Outcome:
         unit, value = _published(record.text("system"), claim)
         blank = dataclasses.replace(blank, measured=value, unit=unit)
         predicted, hint = _predict(own, claim)
-    except ParameterError as error:
-        if str(error).startswith("column '"):
-            msg = f"{record.where}: {error}"
-            raise ParameterError(msg) from None
-        return dataclasses.replace(blank, assumed=tuple(own.assumed), skipped=str(error))
+    except ClaimError as error:
+        msg = f"{record.where}: {error}"
+        raise FileError(msg) from None
     except HeliographError as error:
         return dataclasses.replace(blank, assumed=tuple(own.assumed), skipped=str(error))
     return dataclasses.replace(blank, predicted=predicted, assumed=tuple(own.assumed), hint=hint)

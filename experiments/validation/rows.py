@@ -35,6 +35,10 @@ class SkipError(HeliographError):
     """A row that cannot be predicted; the message says why."""
 
 
+class FileError(ParameterError):
+    """A cell that cannot be, named by file and line: the file is refused, not its row alone."""
+
+
 @dataclass(frozen=True)
 class Record:
     """One row of a file of measurements, with what had to be assumed to use it."""
@@ -63,7 +67,7 @@ class Record:
 
         Raises
         ------
-        ParameterError
+        FileError
             For a number that is not finite or not positive, and if `strict` for text that is no number.
         SkipError
             For text that is no number.
@@ -77,11 +81,11 @@ class Record:
             msg = f"column '{column}' holds '{cell[:40]}', which is no number"
             if strict:
                 msg = f"{self.where}: {msg}"
-                raise ParameterError(msg) from None
+                raise FileError(msg) from None
             raise SkipError(msg) from None
         if not math.isfinite(value) or value < 0.0 or (strict and value == 0.0):
             msg = f"{self.where}: column '{column}' is {cell}; it must be finite and positive"
-            raise ParameterError(msg)
+            raise FileError(msg)
         return value
 
     def whole(self, column: str) -> int | None:
@@ -89,7 +93,7 @@ class Record:
 
         Raises
         ------
-        ParameterError, SkipError
+        FileError, SkipError
             As `number`; also `SkipError` for what is not whole.
         """
         value = self.number(column)
@@ -259,10 +263,10 @@ def skipped(outcome: Outcome, record: Record, error: Exception) -> Outcome:
 
     Raises
     ------
-    ParameterError
-        The error itself if it is one of the file: a number that cannot be one, named by its place.
+    FileError
+        The error itself if it is one of the file.
     """
-    if isinstance(error, ParameterError) and str(error).startswith(record.where):
+    if isinstance(error, FileError):
         raise error
     return replace(outcome, assumed=tuple(record.assumed), skipped=str(error))
 

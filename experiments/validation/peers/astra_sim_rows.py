@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 
 from experiments.validation.peers.astra_sim import MEMORY_GB_PER_S, Dimension, Run, Shape, Wires
 from experiments.validation.peers.astra_sim_algorithms import Method, Phase
-from experiments.validation.rows import Outcome, Record, SkipError
+from experiments.validation.rows import FileError, Outcome, Record, SkipError
 from heliograph.report import ReportRow, table_text
-from simulator.errors import ParameterError
 from simulator.operators import CollectiveKind
 from simulator.topology.torus import regular
 from simulator.units import to_si
@@ -248,7 +247,7 @@ def _numbers(record: Record, column: str) -> list[float]:
         value = Record(record.where, {column: part.strip()}).number(column)
         if value is None or (not value and column == "bw_GBps"):
             msg = f"{record.where}: column '{column}' is {cell}; it must be finite and positive"
-            raise ParameterError(msg)
+            raise FileError(msg)
         values.append(value)
     return values
 
