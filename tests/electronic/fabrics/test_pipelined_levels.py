@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from electronic.devices import load_packet_switch, load_scale_up, load_transceiver
-from electronic.fabrics.collectives import HDR, NDR
+from electronic.fabrics.collectives import NETWORKS, Cards
 from electronic.fabrics.fat_tree import FatTree
 from electronic.fabrics.packets import RailFabric, Reduction
 from electronic.gpu import load_gpu
@@ -30,8 +30,8 @@ HALVES = REDUCING[1:]
 GIB = 2.0**30
 
 
-def rails(endpoints: int, scale_up: ScaleUp, network: tuple[str, str, str] = NDR) -> RailFabric:
-    nic, switch, module = network
+def rails(endpoints: int, scale_up: ScaleUp, network: Cards = Cards.NDR) -> RailFabric:
+    nic, switch, module = NETWORKS[network]
     return RailFabric(
         endpoints=endpoints,
         scale_up=scale_up,
@@ -79,14 +79,17 @@ def test_two_nodes_reduce_long_vectors_as_measured(size: int) -> None:
 
     Shorter ones are not: that software needs some 0.9 ms more whatever the size, which no source states.
     """
-    fabric = rails(16, load_scale_up("nvlink4"), HDR)
+    fabric = rails(16, load_scale_up("nvlink4"), Cards.HDR)
     time_s = fastest(fabric, CollectiveKind.ALL_REDUCE, size).alone_s
     assert time_s == pytest.approx(A3_MEGA_US[size] * 1e-6, rel=0.07)
 
 
 def test_many_nodes_reduce_at_published_bus_bandwidths() -> None:
     """Nvidia: 192 GB/s on DGX A100 (NCCL issue 812), 370 to 380 on H100 by NVLS and trees (issue 1649)."""
-    for name, network, low, high in (("nvlink3", HDR, 192.0, 192.0), ("nvlink4", NDR, 370.0, 380.0)):
+    for name, network, low, high in (
+        ("nvlink3", Cards.HDR, 192.0, 192.0),
+        ("nvlink4", Cards.NDR, 370.0, 380.0),
+    ):
         n, nbytes = 256, 16.0 * GIB
         time_s = fastest(rails(n, load_scale_up(name), network), CollectiveKind.ALL_REDUCE, nbytes).alone_s
         rate = 2 * (n - 1) / n * nbytes / time_s / 1e9
@@ -167,7 +170,7 @@ def test_long_vectors_take_as_long_as_their_slowest_level() -> None:
     """2 x 8 GPUs: M / 8 through each card, or 2 (7 / 8) M through each port and a copy of M."""
     domain = replace(load_scale_up("nvlink4"), adders=())
     nbytes = 1e15
-    for network in (HDR, NDR):
+    for network in (Cards.HDR, Cards.NDR):
         fabric = rails(16, domain, network)
         inside_s = 1.75 * nbytes / domain.capacity_bytes_per_s + nbytes / domain.copy_bytes_per_s
         between_s = nbytes / 8 / fabric.port_bytes_per_s
@@ -205,7 +208,7 @@ def test_engine_and_closed_form_agree(name: str, kind: CollectiveKind) -> None:
 
 def test_slowest_level_decides_what_neighbours_cost() -> None:
     """Beside itself a collective takes twice as long; what meets only its quicker level costs less."""
-    fabric = rails(32, replace(load_scale_up("nvlink4"), adders=()), HDR)
+    fabric = rails(32, replace(load_scale_up("nvlink4"), adders=()), Cards.HDR)
     traffic = traffic_on(fabric)
     both = traffic.plan(work(CollectiveKind.ALL_REDUCE, 32, GIB), 0)
     inside, between = both.parts
