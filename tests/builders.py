@@ -1,5 +1,6 @@
 """Small models, plans, memories and flows that several test files ask about."""
 
+import csv
 from dataclasses import replace
 
 import numpy as np
@@ -58,6 +59,12 @@ def call(capsys, *words):
     code = main(list(map(str, words)))
     captured = capsys.readouterr()
     return code, captured.out, captured.err
+
+
+def csv_rows(path):
+    """Return the rows of a CSV file by column."""
+    with path.open(newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
 
 
 def product(m, k, n, held=Held.NONE, phase=Phase.FORWARD, *, batch=1):

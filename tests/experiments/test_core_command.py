@@ -1,6 +1,5 @@
 """`heliograph core`: energy, bits and sensitivities of every core, drawn and written down."""
 
-import csv
 import functools
 import itertools
 import json
@@ -44,11 +43,6 @@ def studied(name):
 
 def call(capsys, *arguments):
     return builders.call(capsys, "core", *arguments)
-
-
-def table(path):
-    with path.open(newline="") as stream:
-        return list(csv.DictReader(stream))
 
 
 @each_core
@@ -119,16 +113,17 @@ def test_command_writes_pictures_and_what_is_in_them(capsys, tmp_path):
         assert imread(tmp_path / f"core_{what}.png").shape[1] == WIDTH_IN * DPI
         assert (tmp_path / f"core_{what}.svg").read_text().lstrip().startswith("<?xml")
     assert len(record["files"]) == 12
-    energy = table(tmp_path / "core_energy.csv")
+    energy = builders.csv_rows(tmp_path / "core_energy.csv")
     for phase in record["phases"]:
         drawn = sum(float(row["energy_j_per_mac"]) for row in energy if row["phase"] == phase["phase"])
         assert drawn == pytest.approx(phase["j_per_mac"])
     assert float(energy[-1]["energy_j_per_mac"]) == pytest.approx(record["gpu_j_per_mac"])
-    assert table(tmp_path / "core_snr.csv")[-1]["snr_db"] == ""  # so much light overflows the capacitors
-    rows = table(tmp_path / "core_precision.csv")
+    brightest = builders.csv_rows(tmp_path / "core_snr.csv")[-1]
+    assert brightest["snr_db"] == ""  # so much light overflows the capacitors
+    rows = builders.csv_rows(tmp_path / "core_precision.csv")
     assert {row["operands"] for row in rows} >= {"uniform", "gaussian", "outliers", "gradients"}
     assert float(rows[0]["fp8_snr_db"]) == pytest.approx(28.9, abs=0.1)
-    assert len(table(tmp_path / "core_tornado.csv")) == len(record["tornado"])
+    assert len(builders.csv_rows(tmp_path / "core_tornado.csv")) == len(record["tornado"])
 
 
 def test_dimmer_laser_costs_less_and_reads_worse():

@@ -1,6 +1,5 @@
 """`heliograph core precision`: predictions held to execution, written down."""
 
-import csv
 import json
 
 import pytest
@@ -28,6 +27,7 @@ from simulator.errors import LinkError, ParameterError
 from simulator.operands.captured import load_captured
 from simulator.operands.statistics import OperandKind
 from simulator.operators import Phase
+from tests.builders import csv_rows
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +40,7 @@ def test_command_writes_every_prediction_with_what_was_executed(capsys, tmp_path
     arguments = ("--machines", "int8", "--draws", "1", "--layers", "0", "--json", "--out", str(tmp_path))
     assert main(("core", "precision", *arguments)) == 0
     record = json.loads(capsys.readouterr().out)
-    with (tmp_path / "precision.csv").open(newline="") as stream:
-        rows = list(csv.DictReader(stream))
+    rows = csv_rows(tmp_path / "precision.csv")
     assert len(rows) == len(record["held"]) == 4 * 3
     for row in rows:
         if row["operands"] in {"uniform", "gaussian"}:

@@ -1,6 +1,5 @@
 """`heliograph core compare`: all cores over size, reuse and target bits, and who wins."""
 
-import csv
 import dataclasses
 import json
 import math
@@ -43,6 +42,7 @@ from heliograph.systems import build_system
 from optical.cores import CORES, core_precision, load_core
 from simulator.errors import ParameterError
 from simulator.operands.statistics import OperandKind
+from tests.builders import csv_rows
 from tests.conformance.core_laws import cores_that
 
 each_core = pytest.mark.parametrize("name", CORES)
@@ -53,11 +53,6 @@ STATIONARY = cores_that(lambda core: core.holds_weights)
 @pytest.fixture(scope="module")
 def found():
     return study(precision="6:30", reuse="1:1048576", gpu="h100", basis="power")
-
-
-def table(path):
-    with path.open(newline="") as stream:
-        return list(csv.DictReader(stream))
 
 
 def parts_per_mac(unit, reuse):
@@ -261,7 +256,7 @@ def test_command_writes_pictures_and_every_point_in_them(capsys, tmp_path):
         assert (tmp_path / f"cores_{what}.svg").read_text().lstrip().startswith("<?xml")
     assert len(record["files"]) == 10
     assert record["basis"] == "area"
-    size, chart = table(tmp_path / "cores_size.csv"), table(tmp_path / "cores_map.csv")
+    size, chart = csv_rows(tmp_path / "cores_size.csv"), csv_rows(tmp_path / "cores_map.csv")
     assert len(size) == len(record["size"]) == len(CORES) * len(FACTORS) * 3
     assert len(chart) == len(record["map"]) == len(CORES) * 5 * 3
     for row, told in zip(chart, record["map"], strict=True):
@@ -270,7 +265,7 @@ def test_command_writes_pictures_and_every_point_in_them(capsys, tmp_path):
             assert row["reason"]
         else:
             assert float(row["energy_j_per_mac"]) == told["energy_j_per_mac"]
-    assert {row["gpu"] for row in table(tmp_path / "cores_gpus.csv")} >= {"a100", "h100", "b200"}
+    assert {row["gpu"] for row in csv_rows(tmp_path / "cores_gpus.csv")} >= {"a100", "h100", "b200"}
 
 
 @pytest.mark.parametrize(

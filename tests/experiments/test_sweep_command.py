@@ -1,11 +1,10 @@
-import csv
 import json
 import sys
 
 import pytest
 
 from experiments.cli import BAD_INPUT
-from tests.builders import call
+from tests.builders import call, csv_rows
 
 STUDY = """
 model = "gpt2"
@@ -26,8 +25,7 @@ def test_a_study_file_runs_resumes_tells_and_exports(capsys, study, tmp_path):
     code, out, error = call(capsys, "sweep", study, "--export", tmp_path / "grid.csv")
     assert code == 0, error
     assert "does not close" in " ".join(out.split())
-    with (tmp_path / "grid.csv").open(newline="") as stream:
-        rows = list(csv.DictReader(stream))
+    rows = csv_rows(tmp_path / "grid.csv")
     assert [float(row["laser_power_w"]) for row in rows] == pytest.approx([1e-9, 2e-3, 20e-3])
     assert [bool(row["error"]) for row in rows] == [True, False, False]
     status = json.loads(call(capsys, "sweep", study, "--status", "--json")[1])["sweeps"]

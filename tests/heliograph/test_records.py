@@ -20,6 +20,7 @@ from heliograph.records import (
 )
 from simulator.errors import HeliographError
 from simulator.tables import COLUMNS, read_table
+from tests.builders import csv_rows
 
 
 class Kind(StrEnum):
@@ -100,8 +101,7 @@ def test_numbers_survive_the_table(tmp_path):
         "table.csv",
         [{"system": "gpu", "t_s": 0.1 + 0.2, "x": None}, {"system": "light, fast", "t_s": None, "x": -3.5}],
     )
-    with (tmp_path / "table.csv").open(newline="") as stream:
-        rows = list(csv.DictReader(stream))
+    rows = csv_rows(tmp_path / "table.csv")
     assert float(rows[0]["t_s"]) == 0.1 + 0.2
     assert rows[1] == {"system": "light, fast", "t_s": "", "x": "-3.5"}
 

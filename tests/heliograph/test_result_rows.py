@@ -1,4 +1,3 @@
-import csv
 from pathlib import Path
 
 import pytest
@@ -7,6 +6,7 @@ import heliograph as hg
 from heliograph import records as result_rows
 from heliograph.comparison.comparison import write
 from heliograph.records import COLUMNS, IDENTITY, PART_COLUMNS
+from tests.builders import csv_rows
 
 PAGE = Path(__file__).parents[2] / "docs" / "records.md"
 PLAN = "tp=8,dp=2,global_batch=16,sequence_length=2048"
@@ -17,11 +17,6 @@ MODEL = "llama-3-8b"
 def runs():
     changed = hg.system("photonic_ocs:crossbar", accelerators=16).with_(laser_power_w="20 mW")
     return hg.compare(["gpu_packet"], MODEL, PLAN), hg.compare(["gpu_packet@torus", changed], MODEL, PLAN)
-
-
-def read(path):
-    with path.open(newline="") as stream:
-        return list(csv.DictReader(stream))
 
 
 def test_the_columns_do_not_depend_on_the_run(runs):
@@ -62,8 +57,8 @@ def test_the_files_of_two_runs_fit_under_each_other(runs, tmp_path):
     tables = [write(run, tmp_path / str(index)) for index, run in enumerate(runs)]
     for name, columns in (("systems.csv", COLUMNS), ("table.csv", PART_COLUMNS)):
         for directory in tables:
-            assert all(list(row) == list(columns) for row in read(directory / name))
-    wide, row = read(tables[1] / "systems.csv"), runs[1].rows()[0]
+            assert all(list(row) == list(columns) for row in csv_rows(directory / name))
+    wide, row = csv_rows(tables[1] / "systems.csv"), runs[1].rows()[0]
     assert float(wide[0]["energy_per_token_j"]) == row["energy_per_token_j"]
     assert wide[0]["core"] == ""
 

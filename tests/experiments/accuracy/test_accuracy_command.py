@@ -1,4 +1,3 @@
-import csv
 import dataclasses
 import json
 import math
@@ -32,6 +31,7 @@ from heliograph.tables import UNRESOLVED
 from optical.execution import AnalogSpec
 from simulator.errors import ParameterError
 from simulator.operators import Phase
+from tests.builders import csv_rows
 from workloads.training.probes import ErrorClass
 
 PRODUCTS = ("qkv", "scores", "values", "projection", "up", "down", "head")
@@ -309,7 +309,7 @@ def test_command_predicts_and_writes(capsys, tmp_path):
     record = json.loads(capsys.readouterr().out)
     assert set(record["nats_per_nsr"]) == set(PRODUCTS)
     assert record["training"]["mode"] == "inference"
-    rows = list(csv.DictReader((out / "accuracy.csv").read_text().splitlines()))
+    rows = csv_rows(out / "accuracy.csv")
     assert len(rows) == 13 * len(ErrorClass)
     assert {row["product"] for row in rows} == set(PRODUCTS)
     assert (out / "accuracy.png").exists()

@@ -1,6 +1,5 @@
 """Loss against energy: knobs, the GPU's fp8, and what training tells from chance."""
 
-import csv
 import dataclasses
 import json
 import math
@@ -26,6 +25,7 @@ from heliograph.systems import build_system
 from optical.execution import Scale
 from simulator.errors import ParameterError
 from simulator.operators import Phase
+from tests.builders import csv_rows
 
 
 def test_each_output_bit_doubles_the_converter_s_energy():
@@ -148,10 +148,7 @@ def test_the_command_writes_the_front(capsys, tmp_path, monkeypatch):
     sizes = ("--workload", "llama-3-8b", "--accelerators", "64")
     assert main(["accuracy", "front", *options, *sizes, "--out", str(out)]) == 0
     record = json.loads(capsys.readouterr().out)
-    rows = {
-        (row["knob"], row["value"]): row
-        for row in csv.DictReader((out / "front.csv").read_text().splitlines())
-    }
+    rows = {(row["knob"], row["value"]): row for row in csv_rows(out / "front.csv")}
     energy = {key: float(row["energy_j_per_token"]) for key, row in rows.items()}
     bits = sorted((float(value), joules) for (knob, value), joules in energy.items() if knob == OUTPUT_BITS)
     assert [joules for _, joules in bits] == sorted(joules for _, joules in bits)

@@ -1,6 +1,5 @@
 """Accuracy against photons per multiplication, as a command."""
 
-import csv
 import dataclasses
 import json
 import math
@@ -24,6 +23,7 @@ from experiments.accuracy.photons import (
 )
 from experiments.accuracy.photons_report import report
 from heliograph.report import report_text
+from tests.builders import csv_rows
 from workloads.training import digits as handwriting
 from workloads.training.digits import has_handwriting
 
@@ -116,7 +116,7 @@ def test_the_command_writes_table_rows_and_figure(tmp_path, monkeypatch, capsys)
     assert main(["accuracy", "photons", "--quick", "--out", str(tmp_path / "here"), "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert {path.rsplit(".", 1)[1] for path in record["files"]} == {"csv", "json", "png", "svg"}
-    rows = list(csv.DictReader((tmp_path / "here" / "photons.csv").read_text().splitlines()))
+    rows = csv_rows(tmp_path / "here" / "photons.csv")
     assert len(rows) == (2 * len(Scheme) + 3) * len(GRID) + 2 * len(LAW_GRID)
     assert {row["network"] for row in rows} == {"mlp", "vit"}
     assert (tmp_path / "here" / "photons.png").stat().st_size > 20_000

@@ -1,6 +1,5 @@
 """`heliograph cost bill`: items that add up to the fabric, ranges of the tables, parts by name, files."""
 
-import csv
 import json
 from dataclasses import replace
 
@@ -111,7 +110,7 @@ def test_all_fabrics_stand_beside_each_other_with_files(capsys, tmp_path):
     assert code == 0
     found = json.loads(out)
     assert [bill["name"] for bill in found["bills"]] == list(FABRICS)
-    rows = list(csv.DictReader((tmp_path / "bill.csv").read_text(encoding="utf-8").splitlines()))
+    rows = builders.csv_rows(tmp_path / "bill.csv")
     total = sum(float(row["price_usd"]) for row in rows if row["bill"] == "rails")
     assert total == pytest.approx(found["bills"][0]["price_usd"]["value"])
     assert (tmp_path / "bill.png").stat().st_size > 10_000

@@ -1,6 +1,5 @@
 """`heliograph cost goodput`: points by size and fabric, changes of the fleet, files."""
 
-import csv
 import json
 
 import pytest
@@ -68,7 +67,7 @@ def test_files_hold_the_points(capsys, tmp_path):
     )
     assert code == 0
     found = json.loads(out)
-    rows = list(csv.DictReader((tmp_path / "goodput.csv").read_text(encoding="utf-8").splitlines()))
+    rows = builders.csv_rows(tmp_path / "goodput.csv")
     assert len(rows) == len(found["points"])
     assert {row["fabric"] for row in rows} == {"rails", "torus"}
     for row in rows:

@@ -1,6 +1,5 @@
 """`heliograph network circuits`: a demand from a file, schedules, a table, files and a picture."""
 
-import csv
 import json
 
 import numpy as np
@@ -104,10 +103,10 @@ def test_every_policy_prints_draws_and_writes(tmp_path, capsys):
     assert all(policy in out for policy in SchedulePolicy)
     assert "No schedule takes less than" in out
     assert imread(out_dir / "circuits.png").shape[1] == WIDTH_IN * DPI
-    with (out_dir / "circuits_configurations.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    with (out_dir / "circuits.csv").open(encoding="utf-8") as file:
-        counts = {row["policy"]: int(row["configurations"]) for row in csv.DictReader(file)}
+    rows = builders.csv_rows(out_dir / "circuits_configurations.csv")
+    counts = {
+        row["policy"]: int(row["configurations"]) for row in builders.csv_rows(out_dir / "circuits.csv")
+    }
     for policy, count in counts.items():
         assert sum(row["policy"] == policy for row in rows) == count
 

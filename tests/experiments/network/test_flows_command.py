@@ -1,8 +1,5 @@
 """`heliograph network flows`: lists of flows and matrices on any fabric."""
 
-import csv
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -12,6 +9,7 @@ from experiments.network.flows import FlowsOnFabric, read_flows
 from experiments.study import Progress
 from heliograph.systems.fabrics import FABRICS
 from simulator.errors import ParameterError
+from tests.builders import csv_rows
 
 LIST = "source,destination,bytes,start_s,after\n0,8,1e9,,\n1,9,1e9,0.01,\n0,9,2e9,,0\n8,3,5e8,,\n"
 
@@ -120,6 +118,5 @@ def test_the_command_writes_flows_and_links(tmp_path):
     path = tmp_path / "list.csv"
     path.write_text(LIST)
     assert main(["network", "flows", str(path), "--fabric", "torus", "--out", str(tmp_path / "out")]) == 0
-    with Path(tmp_path / "out" / "flows_links.csv").open() as stream:
-        rows = list(csv.DictReader(stream))
+    rows = csv_rows(tmp_path / "out" / "flows_links.csv")
     assert {"link", "tail", "head", "from_s", "to_s", "bytes"} <= set(rows[0])

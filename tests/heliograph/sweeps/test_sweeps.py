@@ -1,4 +1,3 @@
-import csv
 import sys
 import types
 
@@ -8,6 +7,7 @@ import pytest
 import heliograph as hg
 from heliograph.records import COLUMNS
 from simulator.errors import HeliographError, ParameterError
+from tests.builders import csv_rows
 
 PLAN = "tp=8,dp=2,global_batch=16,sequence_length=2048"
 MODEL = "llama-3-8b"
@@ -97,8 +97,7 @@ def test_power_rate_and_circuits_each_move_the_step():
 
 def test_the_csv_reads_back(grid, tmp_path):
     path = grid.to_csv(tmp_path / "grid.csv")
-    with path.open(newline="") as stream:
-        read = list(csv.DictReader(stream))
+    read = csv_rows(path)
     for row, told in zip(grid.rows(), read, strict=True):
         assert list(told) == list(row)
         if not row["error"]:
