@@ -1,1 +1,4 @@
-"""Packet fabrics: fat tree, dragonfly, torus, NVLink domains, and switches that add."""
+"""Packet fabrics: rails, fat tree, dragonfly, torus and NVLink domains.
+
+`packets` has what all with network cards share, `collectives` the times of single collectives on them.
+"""
