@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -76,33 +75,6 @@ class TrainingCurve:
     """Hash of the corpus."""
     seconds: float = field(compare=False)
     """Wall time of the run on this machine; not compared."""
-
-    @property
-    def final_validation_loss(self) -> float:
-        """Loss of the last validation."""
-        return self.validation_loss[-1]
-
-    def steps_to_loss(self, target: float) -> float:
-        """Return after how many updates validation reaches a loss, between validations by interpolation.
-
-        Parameters
-        ----------
-        target : float
-            Loss in nats per token.
-
-        Returns
-        -------
-        float
-            Updates; ``math.inf`` if the run never gets there.
-        """
-        before_step, before = 0, math.inf
-        for step, loss in zip(self.validation_steps, self.validation_loss, strict=True):
-            if loss <= target:
-                if math.isinf(before):
-                    return float(step)
-                return before_step + (step - before_step) * (before - target) / (before - loss)
-            before_step, before = step, loss
-        return math.inf
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
