@@ -376,8 +376,7 @@ class Request:
 
 def products_of(scheme: Scheme, photons_per_mac: float) -> CountingNumerics | HomodyneNumerics:
     """Return what executes products by a scheme with so many photons per multiplication."""
-    from optical.cores.few_photons import LitCore  # noqa: PLC0415
-    from optical.cores.homodyne import default_homodyne  # noqa: PLC0415 - torch, only to execute
+    from optical.cores.homodyne import LitCore, default_homodyne  # noqa: PLC0415 - torch, only to execute
     from optical.execution.photons import CountingNumerics, HomodyneNumerics, Signs  # noqa: PLC0415
 
     match scheme:

@@ -6,8 +6,7 @@ import math
 import pytest
 import torch
 
-from optical.cores.few_photons import LitCore, lit_for, shot_limited
-from optical.cores.homodyne import default_homodyne
+from optical.cores.homodyne import LitCore, default_homodyne, lit_for, shot_limited
 from optical.devices.limits import standard_quantum_limit
 from optical.execution.numerics import AnalogNumerics
 from optical.execution.photons import CountingNumerics, HomodyneNumerics, Signs
