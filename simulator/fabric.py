@@ -368,6 +368,16 @@ class Fabric(Protocol):
         msg = f"{self.name} has no optical switches with spare ports; give the failure a repair_s"
         raise ParameterError(msg)
 
+    def laid_for(self, blocks: tuple[int, ...]) -> tuple[Fabric, ...]:
+        """Return the forms among which a step takes the one it runs fastest on; only itself by default.
+
+        Parameters
+        ----------
+        blocks : tuple of int
+            Neighbours that the nearest axis of parallelism joins, the nearest two, and so on.
+        """
+        return (self,)
+
     def variants(self) -> Mapping[str, Fabric]:
         """Return like fabrics that a search tries too, by what differs; none by default."""
         return {}

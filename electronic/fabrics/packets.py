@@ -42,6 +42,8 @@ from simulator.topology.scale_up import (
 
 SHIPPED = ("shipped_spreading", "shipped_queue_pairs", "adaptive_efficiency")
 """Numbers of a switch that only spreading reads."""
+MOST_LEVELS = 4
+"""Levels of switches of rails, a choice: two million accelerators with a radix of 64. Dimensionless."""
 OPTICS = "dr4"
 """Class of the modules outside nodes: all in the table are of its reach."""
 
@@ -319,9 +321,10 @@ class RailFabric(MultipathFabric):
     -----
     Accelerator e stands in node ``e // size`` on rail ``e % size``. If all fit one switch there is one; else
     a leaf holds as many whole rails as its downlinks take, or one rail of as many nodes as they take, and
-    spines join the leaves (a third level when the leaves outnumber a spine's ports). Uplinks of a leaf are
-    one pool of its downlinks' capacity over `oversubscription` where flows are sprayed or sent adaptively.
-    Else they stand apart, one to each spine, and of three levels the upper two are spines that never block.
+    spines join the leaves (a third and a fourth level as leaves outnumber the ports of those above). Uplinks
+    of a leaf are one pool of its downlinks' capacity over `oversubscription` where flows are sprayed or sent
+    adaptively. Else they stand apart, one to each spine, and levels above the first are spines that never
+    block.
 
     Links between switches: leaf to spines [leaves, P], spines to leaf [leaves, P] for P pools.
     """
@@ -334,13 +337,17 @@ class RailFabric(MultipathFabric):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range(self, "oversubscription", low=1.0)
-        limit = self.switch.radix * self.switch.radix // 2
+        limit = self._most_leaves(MOST_LEVELS)
         if self.leaves > limit:
             msg = (
-                f"{self.endpoints} endpoints need {self.leaves} leaves, and three levels of radix "
+                f"{self.endpoints} endpoints need {self.leaves} leaves, and {MOST_LEVELS} levels of radix "
                 f"{self.switch.radix} take {limit}; try a switch of larger radix"
             )
             raise ParameterError(msg)
+
+    def _most_leaves(self, levels: int) -> int:
+        """Return the leaves that so many levels join, half of the ports of all but the highest going up."""
+        return 1 if levels == 1 else self.switch.radix * (self.switch.radix // 2) ** (levels - 2)
 
     @property
     def downlinks(self) -> int:
@@ -368,10 +375,8 @@ class RailFabric(MultipathFabric):
 
     @property
     def levels(self) -> int:
-        """Levels of switches: one, two or three."""
-        if self.leaves == 1:
-            return 1
-        return 2 if self.leaves <= self.switch.radix else 3
+        """Levels of switches, one to `MOST_LEVELS`."""
+        return next(one for one in range(1, MOST_LEVELS + 1) if self.leaves <= self._most_leaves(one))
 
     @cached_property
     def uplinks(self) -> int:
@@ -384,8 +389,8 @@ class RailFabric(MultipathFabric):
     def switches(self) -> int:
         """Switches of all levels."""
         radix = self.switch.radix
-        lower = self.leaves + math.ceil(self.uplinks / radix)
-        return lower + math.ceil(2 * self.uplinks / radix) if self.levels == 3 else lower
+        middle = max(0, self.levels - 2) * math.ceil(2 * self.uplinks / radix)
+        return self.leaves + middle + math.ceil(self.uplinks / radix)
 
     @property
     def trunks(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -22,6 +23,7 @@ from simulator.topology.torus import (
     TorusSpreading,
     box_sides,
     cube_sides,
+    even_sides,
     regular,
     twisted,
 )
@@ -67,10 +69,11 @@ class TorusFabric(GraphFabric):
     """Name shown in tables and traces."""
     endpoints: int
     """Accelerators."""
-    x: int
-    """Accelerators along the first axis, whose neighbours are y z apart; dimensionless."""
-    y: int
-    """Accelerators along the second axis; the third has what is left. Dimensionless."""
+    x: int | None = None
+    """Accelerators along the first axis, whose neighbours are y z apart; None: as near to a cube as it goes,
+    or as a step runs fastest (`laid_for`). Dimensionless."""
+    y: int | None = None
+    """Accelerators along the second axis, None as for x; the third has what is left. Dimensionless."""
     wrap: Wrap = Wrap.REGULAR
     """How the ends are joined."""
     link: DirectLink = field(default_factory=lambda: load_direct_link("ici-v4"))
@@ -86,11 +89,13 @@ class TorusFabric(GraphFabric):
 
     def __post_init__(self) -> None:
         check_choices(self)
-        check_range(self, "endpoints", "x", "y", low=1)
-        if self.endpoints % (self.x * self.y):
+        given = [one for one in ("x", "y") if getattr(self, one) is not None]
+        check_range(self, "endpoints", *given, low=1)
+        if self.endpoints % math.prod(getattr(self, one) for one in given):
             sides = cube_sides(self.endpoints)
+            named = " times ".join(f"{one} ({getattr(self, one)})" for one in given)
             msg = (
-                f"x ({self.x}) times y ({self.y}) must divide the {self.endpoints} endpoints of a torus; "
+                f"{named} must divide the {self.endpoints} endpoints of a torus; "
                 f"try x={sides[0]}, y={sides[1]}"
             )
             raise ParameterError(msg)
@@ -103,13 +108,38 @@ class TorusFabric(GraphFabric):
         return {
             f"{x} x {y}": replace(self, x=x, y=y)
             for x, y, _ in box_sides(self.endpoints, LEAST_SIDE)
-            if (x, y) != (self.x, self.y)
+            if (x, y) != self.shape[:2]
         }
 
-    @property
+    def laid_for(self, blocks: tuple[int, ...]) -> tuple[Fabric, ...]:
+        """Return the fabric, and where nobody chose its sides, those that close round the smallest block.
+
+        Notes
+        -----
+        The nearest ranks exchange most. On a cube's last axis eight of 16 are an open line; on an axis of
+        eight, or 16 on a face of 4 x 4, every one has all its links. No side is shorter than a search tries.
+        """
+        if self.x is not None or self.y is not None or self.wrap is Wrap.TWISTED:
+            return (self,)
+        block = next((size for size in sorted(blocks) if 1 < size < self.endpoints), 1)
+        rest = self.endpoints // block
+        shapes = {(*even_sides(rest), block), (rest, *even_sides(block))} - {self.shape}
+        found = [self]
+        for x, y, z in sorted(shapes):
+            if min(x, y, z) >= LEAST_SIDE:
+                found.append(replace(self, x=x, y=y, name=f"{self.name}, {x} x {y}"))
+        return tuple(found)
+
+    @cached_property
     def shape(self) -> tuple[int, int, int]:
         """Accelerators along each axis."""
-        return self.x, self.y, self.endpoints // (self.x * self.y)
+        if self.x is None and self.y is None:
+            return cube_sides(self.endpoints)
+        if self.x is not None and self.y is not None:
+            return self.x, self.y, self.endpoints // (self.x * self.y)
+        given = self.x or self.y or 1
+        longer, shorter = even_sides(self.endpoints // given)
+        return (given, longer, shorter) if self.y is None else (longer, given, shorter)
 
     @cached_property
     def traits(self) -> Traits:

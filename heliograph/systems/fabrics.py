@@ -150,11 +150,6 @@ class FabricKind:
     """Its line in lists."""
 
 
-def _torus(endpoints: int, _: ScaleUp) -> TorusFabric:
-    sides = cube_sides(endpoints)
-    return TorusFabric(endpoints=endpoints, x=sides[0], y=sides[1])
-
-
 def _domain(endpoints: int, scale_up: ScaleUp) -> SwitchedDomain:
     return SwitchedDomain(endpoints=endpoints, scale_up=dataclasses.replace(scale_up, size=endpoints))
 
@@ -502,7 +497,9 @@ register_fabric(
     "groups of leaves and spines with direct links between the groups' spines",
 )
 register_fabric(
-    "torus", _torus, "three-dimensional torus without switches, of copper or of fibre, regular or twisted"
+    "torus",
+    TorusFabric,
+    "three-dimensional torus without switches, of copper or of fibre, regular or twisted",
 )
 register_fabric("nvlink", _domain, "one switched scale-up domain around all accelerators (NVLink switches)")
 register_fabric(

@@ -40,7 +40,7 @@ trained transformers."""
 DEFAULT_ACCELERATORS = 1024
 """Accelerators where nobody says how many."""
 MOST_ACCELERATORS = 2**24
-"""Accelerators of the largest system that is built, a choice; three levels of today's switches join fewer."""
+"""Accelerators of the largest system that is built, a choice; four levels of switches join fewer."""
 
 
 class Basis(StrEnum):

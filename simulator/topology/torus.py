@@ -408,11 +408,16 @@ def cube_sides(endpoints: int) -> tuple[int, int, int]:
     for x in range(1, math.isqrt(endpoints) + 1):
         if endpoints % x or x**3 > endpoints:
             continue
-        rest = endpoints // x
-        y = max(size for size in range(1, math.isqrt(rest) + 1) if rest % size == 0)
-        best = min(best, (x, y, rest // y), key=lambda sides: (sum(sides), max(sides)))
+        longer, shorter = even_sides(endpoints // x)
+        best = min(best, (x, shorter, longer), key=lambda sides: (sum(sides), max(sides)))
     z, y, x = sorted(best)
     return x, y, z
+
+
+def even_sides(endpoints: int) -> tuple[int, int]:
+    """Return two sides of so many accelerators that are as equal as whole numbers allow, the longer first."""
+    shorter = max(size for size in range(1, math.isqrt(endpoints) + 1) if endpoints % size == 0)
+    return endpoints // shorter, shorter
 
 
 def box_sides(endpoints: int, least: int) -> list[tuple[int, int, int]]:

@@ -218,3 +218,13 @@ def test_sides_are_as_equal_as_they_can_be():
     ]
     with pytest.raises(ParameterError, match="try x=4, y=4"):
         TorusFabric(endpoints=64, x=3, y=4)
+
+
+def test_sides_that_nobody_chose_close_round_the_nearest_ranks():
+    free = TorusFabric(endpoints=4096)
+    assert free.shape == (16, 16, 16)
+    assert [one.shape for one in free.laid_for((8, 512, 4096))] == [(16, 16, 16), (32, 16, 8)]
+    assert [one.shape for one in free.laid_for((1, 16, 4096))] == [(16, 16, 16), (256, 4, 4)]
+    assert free.laid_for((1, 4096)) == (free,)
+    assert replace(free, y=16).shape == (16, 16, 16)
+    assert replace(free, x=64).laid_for((8, 512, 4096)) == (replace(free, x=64),)

@@ -59,12 +59,30 @@ def test_every_link_of_a_route_exists_and_carries(endpoints):
     assert (capacity[links[links >= 0]] > 0).all()
 
 
-@pytest.mark.parametrize(("endpoints", "levels"), [(64, 1), (256, 2), (2048, 2), (8192, 3)])
+@pytest.mark.parametrize(("endpoints", "levels"), [(64, 1), (256, 2), (2048, 2), (8192, 3), (98304, 4)])
 def test_levels_follow_size(endpoints, levels):
     assert RailFabric(endpoints=endpoints).levels == levels
 
 
-def test_too_many_endpoints_for_three_levels_is_refused():
+def test_a_fourth_level_is_two_levels_of_spines_that_split_and_one_that_joins():
+    """With a radix of 8, four levels join 128 leaves of four (a full tree, r (r / 2)^3 ends)."""
+    small = replace(load_packet_switch("switch-400g"), radix=8)
+    fabric, lower = RailFabric(endpoints=512, switch=small), RailFabric(endpoints=128, switch=small)
+    assert (fabric.levels, lower.levels) == (4, 3)
+    assert fabric.switches == 128 + 128 + 128 + 64
+    assert fabric.trunks == 3 * 512
+    assert fabric.bill()["transceiver"].count == 2 * 4 * 512
+    far = [
+        each.graph(None).latency_s[each.route(None, one(0, each.endpoints - 8))].sum()
+        for each in (fabric, lower)
+    ]
+    hop_s = fabric.switch.latency_s + fabric.transceiver.link_latency_s
+    assert far[0] - far[1] == pytest.approx(2 * hop_s)
+    with pytest.raises(ParameterError, match="4 levels of radix 8 take 128"):
+        RailFabric(endpoints=520, switch=small)
+
+
+def test_too_many_endpoints_for_four_levels_is_refused():
     with pytest.raises(ParameterError, match="larger radix"):
         RailFabric(endpoints=8 * 10000, switch=replace(load_packet_switch("switch-400g"), radix=8))
 

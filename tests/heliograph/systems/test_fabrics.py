@@ -5,6 +5,7 @@ import math
 import networkx as nx
 import pytest
 
+import heliograph
 from electronic.fabrics.fat_tree import FatTree
 from electronic.fabrics.packets import RailFabric
 from electronic.fabrics.torus import Medium, TorusFabric
@@ -278,3 +279,17 @@ def test_what_a_builder_returns_is_looked_at(build, match):
             build_fabric("odd", N, "h100")
     finally:
         unregister_fabric("odd")
+
+
+def test_a_step_takes_the_sides_of_a_torus_on_which_it_is_fastest():
+    """Tensor groups of eight on an axis of eight, where the last one of the usual sides has four."""
+    config = dataclasses.replace(load_model("llama-3-8b"), layers=2)
+    plan = "tp=8,dp=32,global_batch=32,sequence_length=2048"
+    free, usual, right = (
+        heliograph.simulate(
+            build_system("gpu_packet@torus", accelerators=256, assignments=sides), config, plan
+        )
+        for sides in ((), ("fabric.x=8", "fabric.y=8"), ("fabric.x=8", "fabric.y=4"))
+    )
+    assert free.metrics.step_time_s == right.metrics.step_time_s < usual.metrics.step_time_s
+    assert free.system.fabric.name == "torus, 8 x 4"
