@@ -590,7 +590,19 @@ class RunWriter:
             note = f"{len(events) - MAX_EVENTS} later events left out"
             kept.append({"name": note, "ph": "i", "ts": kept[-1].get("ts", 0), "pid": 0, "tid": 0, "s": "g"})
         path = self.directory / "trace.json"
-        write_atomically(path, canonical_json({"displayTimeUnit": "ms", "traceEvents": kept}))
+        whole = {
+            "displayTimeUnit": "ms",
+            "traceEvents": kept,
+        }  # plain but for what an event may hold by chance
+        text = json.dumps(
+            whole,
+            sort_keys=True,
+            separators=(",", ":"),
+            allow_nan=False,
+            ensure_ascii=False,
+            default=plain,
+        )
+        write_atomically(path, text)
         return path
 
     def _write_json(self, name: str, content: Mapping[str, object]) -> Path:

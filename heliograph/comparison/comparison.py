@@ -25,6 +25,7 @@ from heliograph.comparison.plan_search import (
 from heliograph.parameters import status_counts, tables
 from heliograph.processes import run_all
 from heliograph.records import (
+    MAX_EVENTS,
     RunWriter,
     TrainingCache,
     check_same_run,
@@ -701,9 +702,10 @@ def write(comparison: Comparison, out: Path | None) -> Path:
 def _events(results: Sequence[StepResult]) -> list[dict[str, Any]]:
     """Return the traces of all systems as one: each system's stages are processes of their own."""
     events = []
+    most = MAX_EVENTS // len(results)
     for index, result in enumerate(results):
         offset = index * PROCESSES_PER_SYSTEM
-        for event in result.trace.perfetto_events():
+        for event in result.trace.perfetto_events(most):
             moved = event | {"pid": event["pid"] + offset}
             if event["name"] == "process_name":
                 moved["args"] = {"name": f"{result.system.name} {event['args']['name']}"}

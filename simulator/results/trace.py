@@ -223,13 +223,19 @@ class Trace:
         found = [span for span in self.spans if span.rank_class == rank_class and span.stream is stream]
         return sorted(found, key=lambda span: span.start_s)
 
-    def perfetto_events(self) -> list[dict[str, Any]]:
-        """Return the trace in Chrome's JSON event form; a process is a rank class, a thread a stream."""
-        hosted = any(span.stream is Stream.HOST for span in self.spans)
+    def perfetto_events(self, most: int | None = None) -> list[dict[str, Any]]:
+        """Return the trace in Chrome's JSON event form; a process is a rank class, a thread a stream.
+
+        Parameters
+        ----------
+        most : int, optional
+            Events at most; of more spans those that end last are left out, and the last event says how many.
+        """
+        hosted = bool((self.table.stream == STREAMS.index(Stream.HOST)).any())
         shown = [stream for stream in Stream if hosted or stream is not Stream.HOST]
         threads = {stream: index for index, stream in enumerate(shown)}
         events: list[dict[str, Any]] = []
-        for rank_class in sorted({span.rank_class for span in self.spans}):
+        for rank_class in np.unique(self.table.rank_class).tolist():
             name = {"name": f"stage {rank_class}"}
             events.append({"ph": "M", "name": "process_name", "pid": rank_class, "args": name})
             events += [
@@ -242,7 +248,12 @@ class Trace:
                 }
                 for stream, tid in threads.items()
             ]
-        for span in self.spans:
+        spans: Sequence[Span] = self.spans
+        left_out = 0 if most is None else len(self.table) + len(events) - most
+        if left_out > 0:
+            left_out = min(left_out + 1, len(self.table))
+            spans = self.table.rows(np.arange(len(self.table) - left_out))
+        for span in spans:
             args: dict[str, Any] = {part: seconds for part, seconds in span.parts_s.items() if seconds > 0.0}
             if span.microbatch >= 0:
                 args["microbatch"] = span.microbatch
@@ -258,4 +269,7 @@ class Trace:
                     "args": args,
                 }
             )
+        if left_out > 0:
+            last = {"ts": spans[-1].start_s / MICROSECOND_S if len(spans) else 0.0, "pid": 0, "tid": 0}
+            events.append({"name": f"{left_out} later events left out", "ph": "i", "s": "g", **last})
         return events

@@ -369,3 +369,12 @@ def test_perfetto_events_cover_every_span():
     events = [event for event in trace.perfetto_events() if event["ph"] == "X"]
     assert len(events) == len(trace.spans)
     assert max(event["ts"] + event["dur"] for event in events) == pytest.approx(trace.makespan_s * 1e6)
+
+
+def test_a_long_trace_says_how_many_events_it_leaves_out():
+    _, trace = run(pipeline(2, 8, payload=1e6), Star(endpoints=4))
+    whole = trace.perfetto_events()
+    assert trace.perfetto_events(len(whole)) == whole
+    *first, last = trace.perfetto_events(len(whole) - 5)
+    assert first == whole[: len(whole) - 6]
+    assert last["name"] == "6 later events left out"
