@@ -31,7 +31,7 @@ from simulator.operands.scaled import (
     product_rounding,
     scaled_moments,
 )
-from simulator.operands.statistics import OperandLaw, Operands
+from simulator.operands.statistics import OperandLaw, Operands, without_loudest
 from simulator.operators import Phase
 
 ROUNDING = "rounding of operands"
@@ -198,24 +198,15 @@ def _transformed(product: Product, transforms: OperandTransforms | None) -> tupl
     count = min(length, math.ceil(transforms.electronic_share * length))
     if count == length:
         return None, 0.0
+    left = without_loudest(operands, length, count)
     a, b = operands.a, operands.b
-    kept = 1.0 - _louder(a, length, count) * _louder(b, length, count) * count / length
     if count:
         a, b = (replace(x, outlier_share=0.0) if x.outliers(length) <= count else x for x in (a, b))
     if transforms.rotation_width > 1:
         a, b = (OperandLaw(row_spread=x.row_spread) for x in (a, b))
-    return replace(product, operands=replace(operands, a=a, b=b), length=length - count), kept
-
-
-def _louder(law: OperandLaw, length: int, count: int) -> float:
-    """Return the mean square of the channels that electronics takes, over that of all."""
-    outliers = law.outliers(length)
-    if not outliers or not count:
-        return 1.0
-    taken = min(outliers, count)
-    loud = law.outlier_size**2
-    mean = (outliers * loud + length - outliers) / length
-    return (taken * loud + count - taken) / count / mean
+    coherence = operands.coherence / operands.meeting * left.meeting
+    operands = replace(operands, a=a, b=b, coherence=coherence, meeting=left.meeting)
+    return replace(product, operands=operands, length=length - count), left.kept
 
 
 def _vectors(geometry: _Geometry, product: Product) -> Iterator[_Vectors]:

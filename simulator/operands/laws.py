@@ -47,16 +47,19 @@ def captured_law(spread: OperandSpread, length: int) -> OperandLaw:
     Few channels (`MOST_OUTLIERS`) that are `LOUD` times the ninth decile are outliers, in the mean of
     their squares. The spread of elements, channels included, is the one with which a row's full scale over
     the rms is as captured (`OperandSpread.crest`), since precision hangs on full scale; evenly spread
-    elements where even a Gaussian's is more.
+    elements where even a Gaussian's is more. Of that spread as much is the channels' as makes the rms of
+    theirs, outliers apart, over the median what was captured.
     """
     channel = np.maximum(spread.channel, _FLOOR)
     sizes = np.exp(np.interp(np.linspace(0.0, 1.0, 2001), CHANNEL_SHARES, np.log(channel)))
     loud = sizes > LOUD * channel[CHANNEL_SHARES.index(0.9)]
     share = float(np.mean(loud))
+    rms = math.sqrt(float(np.mean(sizes[~loud] ** 2)))
+    channels = math.sqrt(max(0.0, math.log(rms / float(np.median(sizes)))))
     law = OperandLaw()
     if 0.0 < share <= MOST_OUTLIERS:
-        rest = math.sqrt(float(np.mean(sizes[~loud] ** 2)))
-        law = OperandLaw(outlier_share=share, outlier_size=math.sqrt(float(np.mean(sizes[loud] ** 2))) / rest)
+        loudest = math.sqrt(float(np.mean(sizes[loud] ** 2)))
+        law = OperandLaw(outlier_share=share, outlier_size=loudest / rms)
     low, high = 0, round(_WIDEST / _SPREAD_STEP)
     while low < high:
         middle = (low + high) // 2
@@ -67,7 +70,9 @@ def captured_law(spread: OperandSpread, length: int) -> OperandLaw:
     even = dataclasses.replace(law, element=Element.UNIFORM)
     if low == 0 and spread.crest < math.sqrt(_crest(law, length) * _crest(even, length)):
         return even
-    return dataclasses.replace(law, element_spread=low * _SPREAD_STEP)
+    channels = min(channels, low * _SPREAD_STEP)
+    single = math.sqrt((low * _SPREAD_STEP) ** 2 - channels**2)
+    return dataclasses.replace(law, element_spread=single, channel_spread=channels)
 
 
 def _crest(law: OperandLaw, length: int) -> float:
@@ -79,7 +84,7 @@ def _crest(law: OperandLaw, length: int) -> float:
 def captured_statistics(found: CapturedProduct) -> Operands:
     """Return the statistics of a captured product's operands."""
     a, b = (captured_law(spread, found.k) for spread in (found.a, found.b))
-    return Operands(a=a, b=b, coherence=found.meeting * found.coherence)
+    return Operands(a=a, b=b, coherence=found.meeting * found.coherence, meeting=found.meeting)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,8 +110,9 @@ class CapturedLaw:
 
 
 _PLACE = ("model", "layer", "product", "phase", "k", "m", "n")
-_OF_OPERAND = ("element", "element_spread", "outlier_share", "outlier_size")
-COLUMNS = (*_PLACE, "coherence", *(f"{which}_{name}" for which in ("a", "b") for name in _OF_OPERAND))
+_OF_OPERAND = ("element", "element_spread", "channel_spread", "outlier_share", "outlier_size")
+_OF_BOTH = ("coherence", "meeting")
+COLUMNS = (*_PLACE, *_OF_BOTH, *(f"{which}_{name}" for which in ("a", "b") for name in _OF_OPERAND))
 """Columns of the table: dimensionless, as of `OperandLaw` and `Operands`."""
 _DIGITS = 6
 """Significant digits of the table."""
@@ -127,7 +133,8 @@ def laws_text(products: Iterable[CapturedProduct]) -> str:
 def _row(one: CapturedProduct) -> dict[str, str]:
     """Return a row of the table."""
     found = captured_statistics(one)
-    row = {name: str(getattr(one, name)) for name in _PLACE} | {"coherence": f"{found.coherence:.{_DIGITS}g}"}
+    row = {name: str(getattr(one, name)) for name in _PLACE}
+    row |= {name: f"{getattr(found, name):.{_DIGITS}g}" for name in _OF_BOTH}
     for which, law in (("a", found.a), ("b", found.b)):
         for name in _OF_OPERAND:
             value = getattr(law, name)

@@ -8,12 +8,14 @@ Shape suffixes: M rows of A, K summed, N columns of B.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
+import scipy
 
 from simulator.amounts import Reals
 from simulator.checks import check_positive, check_range
@@ -31,6 +33,8 @@ dimensionless; assumed. With the Gaussian's own 1.11, that of ln|x| is 1.5. Chmi
 gradients are near-lognormal", arXiv:2006.08173: the shape is measured there; the width differs by layer
 and is our choice."""
 
+_CHANNELS, _ROWS, _HALVINGS = 1024, 96, 12
+"""Channels and rows that are drawn to see what the loudest hold, and halvings of an interval; choices."""
 _DRAWS_OF_ONE = 16
 """Draws of which the middle one, in order, stands for all; a choice."""
 
@@ -147,9 +151,12 @@ class Operands:
     coherence: float = 1.0
     """Mean square of the product over that of independent operands of even channels, dimensionless: above 1
     where both follow a common pattern along the sum, or where the larger channels of both meet."""
+    meeting: float = 1.0
+    """The part of it that channels make, dimensionless: mean over channels of the mean squares of A times
+    those of B, over the product of their means."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "coherence")
+        check_positive(self, "coherence", "meeting")
 
     def draw(
         self, generator: np.random.Generator, rows: int, length: int, columns: int
@@ -182,6 +189,76 @@ class Operands:
             signs = generator.choice((-1.0, 1.0), length)
             a, b = (_patterned(x, signs, share, generator) for x in (a, b))
         return a, b.T
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loudest:
+    """What a product loses with its loudest channels, those of the largest max|a_k| max|b_k|."""
+
+    kept: float
+    """Power of the product without them over that of all, 0 to 1."""
+    meeting: float
+    """`Operands.meeting` of the channels that are left."""
+
+
+@functools.lru_cache(maxsize=4096)
+def without_loudest(operands: Operands, length: int, count: int) -> Loudest:
+    """Return what is left of products without so many of their loudest channels.
+
+    Parameters
+    ----------
+    operands : Operands
+        Statistics of A and B; what common patterns add is taken to be spread like power.
+    length, count : int
+        Channels, and how many of them go.
+
+    Notes
+    -----
+    Channels are drawn with the scales of their laws, ordered so that loud ones meet as often as is known, and
+    rows of elements in them, among whose largest magnitudes the loudest channels are found: of elements over
+    decades of magnitude the channel of the largest one also holds much of the power.
+    """
+    width = min(length, _CHANNELS)
+    blocks, taken = math.ceil(_CHANNELS / width), max(1, round(count * width / length))
+    if count == 0 or taken >= width:
+        return Loudest(kept=1.0, meeting=operands.meeting) if count == 0 else Loudest(kept=0.0, meeting=1.0)
+    generator = np.random.default_rng(_CHANNELS)
+    loudness, squares = np.ones((blocks, width)), []
+    for law, scale in zip((operands.a, operands.b), _scales(operands, length, generator), strict=True):
+        elements = law._elements(generator, _ROWS, blocks * width).reshape(_ROWS, blocks, width)
+        loudness *= scale * np.abs(elements).max(0)
+        squares.append(scale**2 * np.mean(elements**2, 0))
+    order = np.argsort(loudness, axis=1)[:, : width - taken]
+    power, (a, b) = squares[0] * squares[1], (np.take_along_axis(one, order, 1) for one in squares)
+    left = float(np.mean(a * b))
+    return Loudest(
+        kept=left * (width - taken) / width / float(np.mean(power)),
+        meeting=left / float(np.mean(a) * np.mean(b)),
+    )
+
+
+def _scales(operands: Operands, length: int, generator: np.random.Generator) -> tuple[Reals, Reals]:
+    """Return scales of channels of A and of B that meet as in the operands, each [blocks, width]."""
+    width = min(length, _CHANNELS)
+    blocks = math.ceil(_CHANNELS / width)
+    levels = scipy.special.ndtri((np.arange(blocks * width) + 0.5) / (blocks * width))
+    sorted_a, sorted_b = (np.exp(law.channel_spread * levels) for law in (operands.a, operands.b))
+    for law, scale in ((operands.a, sorted_a), (operands.b, sorted_b)):
+        if law.outliers(length):
+            larger = max(1, round(law.outliers(length) / length * scale.size))
+            scale[-larger:] = law.outlier_size * math.sqrt(float(np.mean(scale[:-larger] ** 2)))
+    common, own = generator.standard_normal((2, blocks * width))
+    a = sorted_a[np.argsort(np.argsort(common))]
+
+    def ordered(correlation: float) -> Reals:
+        mixed = correlation * common + math.sqrt(1.0 - correlation**2) * own
+        return sorted_b[np.argsort(np.argsort(mixed))]
+
+    wanted, low, high = operands.meeting * np.mean(a**2) * np.mean(sorted_b**2), -1.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if np.mean((a * ordered(middle)) ** 2) < wanted else (low, middle)
+    return a.reshape(blocks, width), ordered(0.5 * (low + high)).reshape(blocks, width)
 
 
 def _patterned(x: Reals, signs: Reals, share: float, generator: np.random.Generator) -> Reals:

@@ -111,7 +111,7 @@ def test_a_split_costs_no_more_than_either_unit_would_with_both_powered(capsys, 
     code = main((*asked, "--budget", "0.2", "--objective", "time", "--json", "--out", str(tmp_path)))
     record = json.loads(capsys.readouterr().out)
     assert code == 0
-    assert record["rise_nats"] <= 0.2
+    assert record["rise_nats"] <= 0.2 * (1.0 + 1e-9)  # spent to rounding
     assert all(record["cost"] <= cost * (1.0 + 1e-9) for cost in record["alone"].values())
     costs = [one["cost"] for one in record["front"]]
     assert costs == sorted(costs, reverse=True)

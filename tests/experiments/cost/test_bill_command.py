@@ -141,4 +141,5 @@ def test_a_bill_says_which_light_it_has():
     assert told("gpu_packet") == []
     assert "as shipped" in told("photonic_packet")[0]
     assert "sizes it" in told("photonic_packet")[0]
-    assert told("photonic_packet", "laser_power_w=0.15") == ["Light: as it stands, 150 mW a laser or line."]
+    (fixed,) = told("photonic_packet", "laser_power_w=0.15")
+    assert fixed.startswith("Light: as it stands, 150 mW a laser or line.\nDies, stacked in pairs: ")
