@@ -54,8 +54,11 @@ class OpticalSwitch:
     switch_tail: float = 1.0
     """99th percentile of the time of a motion over its median; 1 where all take the same, or nobody says.
     Dimensionless."""
+    command_s: float = 0.0
+    """Time from one port's command to the next one's on a chassis; 0 where all go out together."""
 
     def __post_init__(self) -> None:
+        check_range(self, "command_s")
         check_range(self, "ports", "positions", "switch_tail", low=1)
         check_range(self, "spare_ports", high=self.ports - 1)
         check_range(self, "insertion_loss_db", "switch_s", "relock_s", "control_s")
@@ -77,11 +80,13 @@ class OpticalSwitch:
         Notes
         -----
         Motions are taken as independent and lognormal, so that the median of the slowest of n is the
-        2^(-1/n) quantile of one. Commands go out together.
+        2^(-1/n) quantile of one. A controller commands the ports of its chassis one after the other, which
+        the ports that turn are taken to fill; all of them wait for the last.
         """
         share = NORMAL.inv_cdf(0.5 ** (1 / max(1, ports))) / NORMAL.inv_cdf(0.99)
         motion_s = self.switch_s * max(1.0, self.positions / 2) * self.switch_tail**share
-        return self.control_s + motion_s + self.relock_s
+        commands_s = (min(max(1, ports), self.ports) - 1) * self.command_s
+        return self.control_s + commands_s + motion_s + self.relock_s
 
     @property
     def step_s(self) -> float:

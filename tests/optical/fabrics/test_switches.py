@@ -143,3 +143,14 @@ def test_half_of_drawn_moves_end_before_the_time_of_a_move(ports):
     slowest = np.random.default_rng(1).normal(size=(draws, ports)).max(axis=1)
     moved_s = switch.control_s + switch.switch_s * np.exp(spread * slowest) + switch.relock_s
     assert (moved_s < switch.turn_s(ports)).mean() == pytest.approx(0.5, abs=4 * 0.5 / math.sqrt(draws))
+
+
+def test_commands_one_after_the_other_delay_all_ports_of_a_chassis():
+    """The manual of the 320-port switch: about 50 ms a connection, below 200 ms for all."""
+    switch = load_switch("mems-320")
+    together = replace(switch, command_s=0.0)
+    assert switch.turn_s(1) == together.turn_s(1)
+    for ports in (2, 64, 320):
+        assert switch.turn_s(ports) - together.turn_s(ports) == pytest.approx((ports - 1) * switch.command_s)
+    assert switch.turn_s(320) == pytest.approx(200e-3, rel=0.01)
+    assert switch.turn_s(640) == switch.turn_s(320)  # on two chassis, each with its controller
