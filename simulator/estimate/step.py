@@ -37,6 +37,8 @@ class Order(IntEnum):
     """As `SPLIT_BACKWARD`, with twice as many microbatches ahead (ZB-H2)."""
 
 
+SPLIT = (Order.SPLIT_BACKWARD, Order.SPLIT_AHEAD, Order.FOLDED)
+"""Orders that run the backward passes of inputs and of weights apart throughout."""
 FIRST, INNER, LAST = range(3)
 """Stages that stand for all: columns of the arrays of shape [P, 3]."""
 
@@ -193,7 +195,10 @@ def _busy(arrays: StepArrays) -> tuple[np.ndarray, np.ndarray]:
     moved_s = behind_s + summed_s
     spare_s = np.maximum(0.0, arrays.ends_s - moved_s * arrays.ends_share)
     paced_s = np.where(gathers > 1, moved_s + spare_s, ahead_s + summed_s - forward_s)
-    return forward_s, np.maximum(work_s, paced_s)
+    # Where the backward pass is split, gathers go with its inputs and sums with its weights.
+    split_s = np.maximum(arrays.inputs_s, behind_s) + np.maximum(arrays.weights_s, summed_s)
+    split = np.isin(arrays.order, SPLIT)[:, None] & (gathers > 1)
+    return forward_s, np.maximum(work_s, np.where(split, np.maximum(split_s, paced_s), paced_s))
 
 
 def _pipeline_s(arrays: StepArrays, forward_s: np.ndarray, backward_s: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Arrays of plans against the functions of one plan: rules, memory, placements."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -135,3 +136,20 @@ def test_a_played_order_takes_what_its_closed_form_says(kind: Schedule) -> None:
             arrays = equal_stages(kind, stages, microbatches, (forward_s, inputs_s, weights_s))
             played_s = max(one.end for one in play(pipeline, times))
             assert estimate(arrays).pipeline_s[0] == pytest.approx(played_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", [ZERO_BUBBLE, ZB_H2, ZB_V], ids=str)
+def test_split_backward_passes_wait_for_gathers_and_sums_apart(kind: Schedule) -> None:
+    """With sharded parameters, gathers go with the pass of inputs and sums with that of weights."""
+    ends_s = []
+    for microbatches in (40, 80):
+        alone = equal_stages(kind, 4, microbatches, (1.0, 1.0, 1.0))
+        moving = replace(
+            alone,
+            gather_s=np.full((1, 3), 1.5),
+            sum_s=np.full((1, 3), 0.2),
+            gathers=np.full(1, 2.0),
+            sums_each=np.ones(1, dtype=bool),
+        )
+        ends_s.append(estimate(moving).pipeline_s[0])
+    assert (ends_s[1] - ends_s[0]) / 40 == pytest.approx(1.5 + 1.5 + 1.0)
