@@ -29,6 +29,7 @@ from optical.scheduling import (
     sinkhorn,
 )
 from optical.scheduling.birkhoff import eclipse
+from optical.scheduling.policies import applies
 
 _FIRST = 12
 _RATE_BYTES_PER_S = 50e9
@@ -124,7 +125,7 @@ def policies(size: int, *, slow: bool) -> None:
     np.fill_diagonal(demand, 0.0)
     bank = OcsBank(rate_bytes_per_s=_RATE_BYTES_PER_S, reconfiguration_s=_DELAY_S)
     for policy in SchedulePolicy:
-        if policy is SchedulePolicy.ECLIPSE and not slow:
+        if not applies(policy, size, bank) or (policy is SchedulePolicy.ECLIPSE and not slow):
             continue
         found = []
         own = seconds(lambda p=policy, f=found: f.append(schedule(demand, p, bank)))

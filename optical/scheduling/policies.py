@@ -21,6 +21,12 @@ from simulator.errors import ParameterError
 
 MOST_EXACT_PORTS = 5
 """Ports up to which all permutations, 120 of five, are weighed; with six the solver takes over a minute."""
+MOST_POOLED_PORTS = 6
+"""Ports up to which permutations of other policies are pooled: some 110 of six, a second or two."""
+POOLED_NODES = 50
+"""Nodes of the branch and bound over pooled permutations, a choice: what it finds by then is taken."""
+POOLED_GAP = 1e-3
+"""Relative gap within which a schedule of pooled permutations counts as their least."""
 TIME_LIMIT_S = 60.0
 """Time after which the solver is stopped."""
 SOLVED = 1e-6
@@ -54,11 +60,61 @@ def exact(demand: np.ndarray, *, delay_bytes: float) -> list[Part]:
     if size > MOST_EXACT_PORTS:
         msg = f"an exact schedule weighs all permutations of at most {MOST_EXACT_PORTS} ports; got {size}"
         raise ParameterError(msg)
+    options = {"mip_rel_gap": GAP, "time_limit": TIME_LIMIT_S}
+    found = _least_over(
+        demand, np.array(list(permutations(range(size))), dtype=np.int64), delay_bytes, options
+    )
+    if found is None:
+        msg = f"no exact schedule of {size} ports in {TIME_LIMIT_S:g} s; try fewer ports, or another policy"
+        raise ParameterError(msg)
+    return found
+
+
+def pooled(demand: np.ndarray, bank: OcsBank) -> list[Part]:
+    """Return the best that can be made of the permutations of all other heuristics together.
+
+    Parameters
+    ----------
+    demand : numpy.ndarray
+        Bytes from input i to output j, shape [N, N].
+    bank : OcsBank
+        One switch without packets.
+
+    Notes
+    -----
+    The programme of `exact` over these permutations alone: a choice of them and their lengths, never worse
+    than the best heuristic, whose own schedule is taken where the search stops above it.
+    """
+    delay_bytes = bank.reconfiguration_s * bank.rate_bytes_per_s
+    tried = [parts_of(demand, one, bank) for one in SchedulePolicy if one not in LIMITS]
+    best = min(tried, key=lambda parts: _length(parts, delay_bytes))
+    if not best:
+        return best
+    every = np.unique([columns for parts in tried for columns, _ in parts], axis=0)
+    found = _least_over(demand, every, delay_bytes, {"mip_rel_gap": POOLED_GAP, "node_limit": POOLED_NODES})
+    return best if found is None else min(best, found, key=lambda parts: _length(parts, delay_bytes))
+
+
+def _length(parts: list[Part], delay_bytes: float) -> float:
+    """Return the makespan of permutations one after the other, in bytes of a circuit."""
+    return sum(held for _, held in parts) + delay_bytes * len(parts)
+
+
+def _least_over(
+    demand: np.ndarray, every: np.ndarray, delay_bytes: float, options: dict[str, float]
+) -> list[Part] | None:
+    """Return the schedule of least makespan that uses some of P permutations, shape [P, N], or None.
+
+    Notes
+    -----
+    Where the solver stops at a limit of its own, the best schedule until then is taken unless it had to prove
+    that none is better (a limit of time).
+    """
     scale = largest_line(demand)
     if scale <= 0.0:
         return []
+    size = len(demand)
     wanted, sources = demand / scale, np.arange(size)
-    every = np.array(list(permutations(range(size))), dtype=np.int64)
     most = wanted[sources, every].max(axis=1)
     every, most = every[most > 0.0], most[most > 0.0]
     count = len(every)
@@ -80,11 +136,10 @@ def exact(demand: np.ndarray, *, delay_bytes: float) -> list[Part]:
             scipy.optimize.LinearConstraint(scipy.sparse.hstack(used).tocsr(), -np.inf, 0.0),
             scipy.optimize.LinearConstraint(np.repeat([0.0, 1.0], count), peers, np.inf),
         ],
-        options={"mip_rel_gap": GAP, "time_limit": TIME_LIMIT_S},
+        options=options,
     )
-    if found.status != 0:
-        msg = f"no exact schedule of {size} ports in {TIME_LIMIT_S:g} s; try fewer ports, or another policy"
-        raise ParameterError(msg)
+    if found.x is None or (found.status != 0 and "time_limit" in options):
+        return None
     held = found.x[:count]
     used_ones = np.flatnonzero(held > SOLVED)
     return [(every[place], float(held[place] + SOLVED) * scale) for place in used_ones.tolist()]
@@ -175,6 +230,8 @@ class SchedulePolicy(StrEnum):
     """Most bytes per time including the delay (SIGMETRICS 2016)."""
     SPECTRA = "spectra"
     """As few configurations as a port has peers (arXiv:2603.07373)."""
+    POOLED = "pooled"
+    """Best of the permutations of all of these together; six ports at most on one switch without packets."""
     EXACT = "exact"
     """Least makespan, by an integer programme; a few ports on one switch without packets."""
 
@@ -189,10 +246,16 @@ BIRKHOFF: Mapping[SchedulePolicy, Matching] = MappingProxyType(
 """Matching of each policy that decomposes the demand whole."""
 
 
+LIMITS: Mapping[SchedulePolicy, int] = MappingProxyType(
+    {SchedulePolicy.POOLED: MOST_POOLED_PORTS, SchedulePolicy.EXACT: MOST_EXACT_PORTS}
+)
+"""Most ports of policies that solve an integer programme, on one switch without packets."""
+
+
 def applies(policy: SchedulePolicy, ports: int, bank: OcsBank) -> bool:
-    """Return whether a policy can schedule a demand of so many ports: all but the exact one always can."""
+    """Return whether a policy can schedule a demand of so many ports: all without `LIMITS` always can."""
     alone = bank.switches == 1 and bank.packet_rate_bytes_per_s == 0.0
-    return policy is not SchedulePolicy.EXACT or (ports <= MOST_EXACT_PORTS and alone)
+    return policy not in LIMITS or (ports <= LIMITS[policy] and alone)
 
 
 def schedule(demand: np.ndarray, policy: SchedulePolicy, bank: OcsBank) -> CircuitSchedule:
@@ -210,12 +273,12 @@ def schedule(demand: np.ndarray, policy: SchedulePolicy, bank: OcsBank) -> Circu
     Raises
     ------
     ParameterError
-        If the demand is not square, not finite or negative, or the policy is exact and it is too large.
+        If the demand is not square, not finite or negative, or too large for the policy (`applies`).
     """
     left = checked(demand)
     if not applies(policy, len(left), bank):
         msg = (
-            f"an exact schedule is for at most {MOST_EXACT_PORTS} ports on one switch without packets; got "
+            f"policy '{policy}' is for at most {LIMITS[policy]} ports on one switch without packets; got "
             f"{len(left)} ports, {bank.switches} planes and packets of {bank.packet_rate_bytes_per_s:g} B/s; "
             "try another policy"
         )
@@ -244,6 +307,7 @@ def parts_of(demand: np.ndarray, policy: SchedulePolicy, bank: OcsBank) -> list[
             return eclipse(demand, delay_bytes=delay_bytes, packet_share=share)
         case SchedulePolicy.SPECTRA:
             return fewest(demand)
-        case SchedulePolicy.EXACT:
-            return exact(demand, delay_bytes=delay_bytes)
+        case SchedulePolicy.POOLED | SchedulePolicy.EXACT:
+            alone = policy is SchedulePolicy.EXACT
+            return exact(demand, delay_bytes=delay_bytes) if alone else pooled(demand, bank)
     return birkhoff_von_neumann(stuffed(demand), BIRKHOFF[policy])

@@ -20,11 +20,11 @@ from optical.scheduling.demand import (
     makespan_bound,
 )
 from optical.scheduling.ocs_bank import OcsBank
-from optical.scheduling.policies import BIRKHOFF, SchedulePolicy, schedule, spread
+from optical.scheduling.policies import BIRKHOFF, LIMITS, SchedulePolicy, schedule, spread
 from optical.scheduling.schedule import DARK, CircuitSchedule
 from simulator.errors import ParameterError
 
-POLICIES = [one for one in SchedulePolicy if one is not SchedulePolicy.EXACT]  # test_exact
+POLICIES = [one for one in SchedulePolicy if one not in LIMITS]  # test_exact
 
 
 def random_demand(seed, size, density=1.0):
