@@ -24,7 +24,7 @@ from optical.execution import AnalogSpec
 from optical.execution.precision import predicted
 from simulator.amounts import Reals
 from simulator.errors import ParameterError, nearest
-from simulator.operands.captured import CapturedProduct, load_captured
+from simulator.operands.captured import CapturedProduct, load_captured, measure_product
 from simulator.operands.laws import captured_statistics
 from simulator.operands.scaled import Precision, average
 from simulator.operands.statistics import OperandKind, Operands, operands_of, signal_to_noise_db
@@ -93,7 +93,7 @@ def core_of(machine: str) -> Core:
     return with_laser_for(system.photonic.core, told.snr_db, products)
 
 
-def executed(machine: str, a: Reals, b: Reals, phase: Phase, key: int) -> float:
+def executed(machine: str, a: Reals, b: Reals, phase: Phase, key: int, *, by_sample: bool = False) -> float:
     """Return the signal-to-noise ratio of one executed product in decibels.
 
     Parameters
@@ -106,19 +106,22 @@ def executed(machine: str, a: Reals, b: Reals, phase: Phase, key: int) -> float:
         Phase of the product.
     key : int
         Source of the core's noise.
+    by_sample : bool
+        Whether every sample of a sum is executed by itself, as on the chip, not all of them in one draw.
     """
     if machine in FORMATS:
         return signal_to_noise_db(a @ b, FORMATS[machine].product(a, b, phase))
-    return signal_to_noise_db(a @ b, _on_core(core_of(machine).analog(phase), a, b, key))
+    done = _on_core(core_of(machine).analog(phase), a, b, key, by_sample=by_sample)
+    return signal_to_noise_db(a @ b, done)
 
 
-def _on_core(spec: AnalogSpec, a: Reals, b: Reals, key: int) -> Reals:
+def _on_core(spec: AnalogSpec, a: Reals, b: Reals, key: int, *, by_sample: bool) -> Reals:
     import torch  # noqa: PLC0415 - products are executed here
 
     from optical.execution.numerics import AnalogNumerics  # noqa: PLC0415 - the same
 
     single = (torch.tensor(np.ascontiguousarray(x, dtype=np.float32))[None] for x in (a, b))
-    found: Reals = AnalogNumerics(spec).matmul(*single, key)[0].double().numpy()
+    found: Reals = AnalogNumerics(spec, exact_tiles=by_sample).matmul(*single, key)[0].double().numpy()
     return found
 
 
@@ -158,14 +161,24 @@ def held(machine: str, kind: OperandKind, length: int, draws: int) -> Held:
 
 
 def held_captured(machine: str, products: Iterable[CapturedProduct]) -> Held:
-    """Return prediction and execution on captured products, noise over signal averaged over all alike."""
+    """Return prediction and execution on captured products, noise over signal averaged over all alike.
+
+    Notes
+    -----
+    The prediction is from statistics of the very operands that are executed, measured as those of a trained
+    model are: operands drawn from a table miss a coherence far from one. Samples are executed one by one, for
+    converters clip some of them, which one draw for all does not follow.
+    """
     told, done = [], []
     for place, one in enumerate(products):
         operands = captured_statistics(one)
         rows = rows_for(_told(machine, operands, one.k, CAPTURED_ROWS, one.phase).snr_db, CAPTURED_ROWS)
         a, b = one.draw(rows, rows, np.random.default_rng(place))
-        done.append(10.0 ** (-executed(machine, a, b, one.phase, place) / 10.0))
-        found = _told(machine, operands, one.k, rows, one.phase)
+        done.append(10.0 ** (-executed(machine, a, b, one.phase, place, by_sample=True) / 10.0))
+        drawn = measure_product(
+            a[None], b[None], model=one.model, layer=one.layer, product=one.product, phase=one.phase
+        )
+        found = _told(machine, captured_statistics(drawn), one.k, rows, one.phase)
         told.append(found.total)
     return Held(
         machine=machine,
