@@ -40,7 +40,7 @@ RESULT = "rounding of the result"
 """Causes of noise."""
 _OCTAVES = 40
 """Binary orders of magnitude below the largest number of which the codes are listed."""
-_TOP = 20
+_TOP = 30
 """Octave of the largest code that is listed of a format without scales; a choice."""
 _MOST_LISTED_BITS = 7
 """Bits of the mantissa up to which codes are listed."""
@@ -87,7 +87,7 @@ class ElementFormat:
 
     @property
     def codes_from(self) -> float:
-        """Largest magnitude that is listed: of formats without a scale about 2^21, far above unit size."""
+        """Largest magnitude that is listed: without a scale about 2^31, beyond elements over decades."""
         return min(self.largest, 2.0**_TOP * (2.0 - 2.0**-self.mantissa_bits))
 
     @functools.cached_property

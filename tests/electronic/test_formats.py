@@ -7,7 +7,7 @@ import torch
 from electronic.formats import FORMATS, element_format, format_named
 from electronic.numerics import BfloatNumerics, Float8Numerics, Float8Scale, Int8Numerics, Nvfp4Numerics
 from simulator.errors import ParameterError
-from simulator.operands.statistics import OperandKind, operands_of, signal_to_noise_db
+from simulator.operands.statistics import OperandKind, OperandLaw, Operands, operands_of, signal_to_noise_db
 
 GAUSSIAN = operands_of(OperandKind.GAUSSIAN)
 
@@ -67,6 +67,16 @@ def test_predicted_ratio_is_the_executed_one(name, kind):
         noise.append(10.0 ** (-signal_to_noise_db(a @ b, FORMATS[name].product(a, b)) / 10.0))
     found = FORMATS[name].predicted(operands_of(kind), 1024)
     assert found.snr_db == pytest.approx(-10.0 * np.log10(np.mean(noise)), abs=0.5)
+
+
+@pytest.mark.parametrize("spread", [1.0, 2.0, 2.5])
+def test_floats_without_a_scale_bear_elements_spread_over_decades(spread):
+    """No code of bf16 is too small for the largest elements: rounding is relative, whatever they are."""
+    operands = Operands(a=OperandLaw(element_spread=spread), b=OperandLaw())
+    a, b = operands.draw(np.random.default_rng(0), 128, 512, 128)
+    form = FORMATS["bf16"]
+    executed_db = signal_to_noise_db(a @ b, form.product(a, b))
+    assert form.predicted(operands, 512).snr_db == pytest.approx(executed_db, abs=1.0)
 
 
 def test_formats_deliver_what_was_measured_of_them():
