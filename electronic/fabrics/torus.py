@@ -23,8 +23,9 @@ from simulator.topology.torus import (
     TorusSpreading,
     box_sides,
     cube_sides,
-    even_sides,
     regular,
+    sides_of,
+    sides_round,
     twisted,
 )
 from simulator.units import BITS_PER_BYTE
@@ -112,34 +113,17 @@ class TorusFabric(GraphFabric):
         }
 
     def laid_for(self, blocks: tuple[int, ...]) -> tuple[Fabric, ...]:
-        """Return the fabric, and where nobody chose its sides, those that close round the smallest block.
-
-        Notes
-        -----
-        The nearest ranks exchange most. On a cube's last axis eight of 16 are an open line; on an axis of
-        eight, or 16 on a face of 4 x 4, every one has all its links. No side is shorter than a search tries.
-        """
+        """Return the fabric, and where nobody chose its sides, those that close round the smallest block."""
         if self.x is not None or self.y is not None or self.wrap is Wrap.TWISTED:
             return (self,)
-        block = next((size for size in sorted(blocks) if 1 < size < self.endpoints), 1)
-        rest = self.endpoints // block
-        shapes = {(*even_sides(rest), block), (rest, *even_sides(block))} - {self.shape}
-        found = [self]
-        for x, y, z in sorted(shapes):
-            if min(x, y, z) >= LEAST_SIDE:
-                found.append(replace(self, x=x, y=y, name=f"{self.name}, {x} x {y}"))
-        return tuple(found)
+        shapes = sides_round(self.endpoints, blocks, least=LEAST_SIDE)
+        others = (one for one in shapes if one != self.shape)
+        return (self, *(replace(self, x=x, y=y, name=f"{self.name}, {x} x {y}") for x, y, _ in others))
 
     @cached_property
     def shape(self) -> tuple[int, int, int]:
         """Accelerators along each axis."""
-        if self.x is None and self.y is None:
-            return cube_sides(self.endpoints)
-        if self.x is not None and self.y is not None:
-            return self.x, self.y, self.endpoints // (self.x * self.y)
-        given = self.x or self.y or 1
-        longer, shorter = even_sides(self.endpoints // given)
-        return (given, longer, shorter) if self.y is None else (longer, given, shorter)
+        return sides_of(self.endpoints, self.x, self.y)
 
     @cached_property
     def traits(self) -> Traits:

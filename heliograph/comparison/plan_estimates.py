@@ -17,7 +17,7 @@ from simulator.results.metrics import StepBound
 from workloads.layers.transformer import model_flops
 from workloads.models.architecture import TransformerConfig
 from workloads.search.costs import PlanCosts, PlanPricer, beside_sums
-from workloads.search.plans import PlanArrays, broken_rules, memory_bytes
+from workloads.search.plans import PlanArrays, broken_rules, memory_bytes, nearest_ranks
 from workloads.step.step import task_count
 
 INNER = ("tp", "cp", "ep")
@@ -182,9 +182,46 @@ def estimates(
         Tasks of a step beyond which circuits stay; any number by default. Of long steps whose circuits turn
         the closed form is up to 40 % short, and would rank them before what is faster.
     """
-    fabric = system.fabric
-    tried = modes(fabric, system.circuits) if ways is None else ways
     known = prices or Prices()
+    tried = modes(system.fabric, system.circuits) if ways is None else ways
+    nearest = nearest_ranks(plans)
+    forms = {int(block): system.fabric.laid_for((int(block),)) for block in np.unique(nearest)}
+    if all(len(each) == 1 for each in forms.values()):
+        return _on_one_form(system, pricer, plans, known=known, tried=tried, turning_tasks=turning_tasks)
+    values = {one: np.empty(len(plans)) for one in Objective}
+    mode_time_s = np.empty((max(1, len(tried)), len(plans)))
+    for block, each in forms.items():
+        rows = np.flatnonzero(nearest == block)
+        found = [
+            _on_one_form(
+                replace(system, fabric=form),
+                pricer,
+                plans.taken(rows),
+                known=known,
+                tried=tried,
+                turning_tasks=turning_tasks,
+            )
+            for form in each
+        ]
+        best = np.argmin([one.values[Objective.TIME] for one in found], axis=0)
+        place = np.arange(len(rows))
+        for one, column in values.items():
+            column[rows] = np.stack([form.values[one] for form in found])[best, place]
+        mode_time_s[:, rows] = np.stack([form.mode_time_s for form in found])[best, :, place].T
+    return Estimates(values=values, modes=tried, mode_time_s=mode_time_s)
+
+
+def _on_one_form(
+    system: System,
+    pricer: PlanPricer,
+    plans: PlanArrays,
+    *,
+    known: Prices,
+    tried: tuple[CircuitMode, ...],
+    turning_tasks: int | None,
+) -> Estimates:
+    """Return the estimated steps of plans on a fabric as it stands."""
+    fabric = system.fabric
     costs_of: dict[CircuitPolicy, PlanCosts] = {}
     times_s = []
     if tried:

@@ -51,7 +51,6 @@ from simulator.tables import Table
 from simulator.topology.clos import DirectLink, direct_link_table, load_direct_link
 from simulator.topology.graph_file import load_graph
 from simulator.topology.scale_up import Nic, ScaleUp, load_nic, nic_table
-from simulator.topology.torus import cube_sides
 from simulator.units import to_si
 
 
@@ -216,12 +215,11 @@ def _wafer(endpoints: int, scale_up: ScaleUp) -> WaferFabric:
 
 def _cubes(endpoints: int, _: ScaleUp) -> CubeFabric:
     side = next(size for size in CUBE_SIDES if endpoints % size**3 == 0)
-    shape = [side * cubes for cubes in cube_sides(endpoints // side**3)]
     try:
-        return CubeFabric(endpoints=endpoints, side=side, x=shape[0], y=shape[1])
+        return CubeFabric(endpoints=endpoints, side=side)
     except LinkError:  # more cubes than one switch has ports for pass three
         bright = load_optics(BRIGHT_DUPLEX)
-        return CubeFabric(endpoints=endpoints, side=side, x=shape[0], y=shape[1], optics=bright)
+        return CubeFabric(endpoints=endpoints, side=side, optics=bright)
 
 
 def _hbd_ring(endpoints: int, _: ScaleUp) -> TransceiverRing:

@@ -32,8 +32,9 @@ from simulator.topology.torus import (
     TorusPaths,
     TorusSpreading,
     box_sides,
-    cube_sides,
     regular,
+    sides_of,
+    sides_round,
     twisted,
 )
 from simulator.units import BITS_PER_BYTE
@@ -77,10 +78,11 @@ class CubeFabric(Fabric):
     """Name shown in tables and traces."""
     endpoints: int
     """Accelerators."""
-    x: int
-    """Accelerators along the first axis; dimensionless."""
-    y: int
-    """Accelerators along the second axis; the third has what is left. Dimensionless."""
+    x: int | None = None
+    """Accelerators along the first axis; None: as near to a cube as it goes, or as a step runs fastest
+    (`laid_for`). Dimensionless."""
+    y: int | None = None
+    """Accelerators along the second axis, None as for x; the third has what is left. Dimensionless."""
     side: int = 4
     """Accelerators along a side of a cube; divides every axis. Dimensionless."""
     closing: Closing = Closing.REGULAR
@@ -98,20 +100,30 @@ class CubeFabric(Fabric):
 
     def __post_init__(self) -> None:
         check_choices(self)
-        check_range(self, "endpoints", "x", "y", "side", "lanes", low=1)
-        if self.endpoints % (self.x * self.y) or any(size % self.side for size in self.shape if size > 1):
-            best = [self.side * size for size in cube_sides(max(1, self.endpoints // self.side**3))]
+        given = [one for one in ("x", "y") if getattr(self, one) is not None]
+        check_range(self, "endpoints", *given, "side", "lanes", low=1)
+        x, y, z = self.shape
+        if self.endpoints != x * y * z or any(size % self.side for size in self.shape if size > 1):
+            best = sides_of(self.endpoints, None, None, unit=self.side)
             msg = (
-                f"{self.endpoints} endpoints of '{self.name}' with x={self.x}, y={self.y} do not fill cubes "
+                f"{self.endpoints} endpoints of '{self.name}' with x={x}, y={y} do not fill cubes "
                 f"of {self.side} along every axis; try x={best[0]}, y={best[1]}, or another side"
             )
             raise ParameterError(msg)
         _ = self.ways, self.budget
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, int, int]:
         """Accelerators along each axis as asked for; what is twisted is numbered with longer axes last."""
-        return self.x, self.y, self.endpoints // (self.x * self.y)
+        return sides_of(self.endpoints, self.x, self.y, unit=self.side)
+
+    def laid_for(self, blocks: tuple[int, ...]) -> tuple[Fabric, ...]:
+        """Return the fabric, and where nobody chose its sides, those that close round the smallest block."""
+        if self.x is not None or self.y is not None or self.closing is not Closing.REGULAR:
+            return (self,)
+        shapes = sides_round(self.endpoints, blocks, least=self.side, unit=self.side)
+        others = (one for one in shapes if one != self.shape)
+        return (self, *(replace(self, x=x, y=y, name=f"{self.name}, {x} x {y}") for x, y, _ in others))
 
     @cached_property
     def traits(self) -> Traits:
@@ -137,7 +149,7 @@ class CubeFabric(Fabric):
                 continue
             twists = (x, y, z) in {(x, x, 2 * x), (x, 2 * x, 2 * x)}
             for closing in Closing:
-                if (x, y, closing) != (self.x, self.y, self.closing) and (
+                if (x, y, closing) != (*self.shape[:2], self.closing) and (
                     closing is Closing.REGULAR or twists
                 ):
                     found[f"{x} x {y} x {z} {closing}"] = replace(self, x=x, y=y, closing=closing)

@@ -420,6 +420,53 @@ def even_sides(endpoints: int) -> tuple[int, int]:
     return endpoints // shorter, shorter
 
 
+def sides_of(endpoints: int, x: int | None, y: int | None, *, unit: int = 1) -> tuple[int, int, int]:
+    """Return the sides of so many accelerators of which some are given, the others as equal as can be.
+
+    Parameters
+    ----------
+    endpoints : int
+        Accelerators; where the given sides do not divide them, neither does what is returned.
+    x, y : int, optional
+        First and second side.
+    unit : int
+        Whole number of which the other sides are multiples.
+    """
+    if x is None and y is None:
+        long, middle, short = cube_sides(max(1, endpoints // unit**3))
+        return long * unit, middle * unit, short * unit
+    if x is not None and y is not None:
+        return x, y, max(1, endpoints // (x * y))
+    given = x or y or 1
+    longer, shorter = (unit * side for side in even_sides(max(1, endpoints // (given * unit**2))))
+    return (given, longer, shorter) if y is None else (longer, given, shorter)
+
+
+def sides_round(
+    endpoints: int, blocks: tuple[int, ...], *, least: int, unit: int = 1
+) -> list[tuple[int, int, int]]:
+    """Return the sides that close round the smallest block of neighbours: its axis or its face.
+
+    Parameters
+    ----------
+    endpoints : int
+        Accelerators.
+    blocks : tuple of int
+        Neighbours that exchange; those of one, and of all, ask for nothing.
+    least, unit : int
+        Shortest side, and the whole number of which all are multiples.
+
+    Notes
+    -----
+    The nearest ranks exchange most. On the last axis of a cube eight of 16 are an open line; on an axis of
+    eight, or 16 on a face of 4 x 4, every one has all its links.
+    """
+    block = next((size for size in sorted(blocks) if 1 < size < endpoints), 1)
+    rest = endpoints // block
+    shapes = {(*even_sides(rest), block), (rest, *even_sides(block))}
+    return sorted(one for one in shapes if min(one) >= least and not any(side % unit for side in one))
+
+
 def box_sides(endpoints: int, least: int) -> list[tuple[int, int, int]]:
     """Return the sides of every box of so many accelerators, the shortest first and at least so long."""
     return [

@@ -447,6 +447,16 @@ def endpoints_of(axes: Axes, order: str) -> tuple[int, ...]:
     return tuple(np.asarray(found).ravel().tolist())
 
 
+def nearest_ranks(plans: PlanArrays) -> np.ndarray:
+    """Return the ranks of the nearest axis that has more than one, or 1, shape [P]."""
+    found = np.ones(len(plans), dtype=np.int64)
+    for place, order in enumerate(PLACEMENTS):
+        mine = plans["placement"] == place
+        for axis in reversed(order.split()):
+            found = np.where(mine & (plans[axis] > 1), plans[axis], found)
+    return found
+
+
 def chunks_of(plans: PlanArrays) -> np.ndarray:
     """Return the chunks of a stage, shape [P]."""
     lines = trait(plans.whole.schedule.kind, lambda one: one.chain is Chain.LINE)

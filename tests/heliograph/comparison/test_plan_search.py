@@ -3,6 +3,7 @@
 import dataclasses
 import pickle
 
+import numpy as np
 import pytest
 
 import heliograph as hg
@@ -56,6 +57,22 @@ def test_remembered_prices_are_those_of_each_fabric():
         alone = estimates(system, pricer, plans)
         again = estimates(system, pricer, plans, prices=known)
         assert (alone.mode_time_s == again.mode_time_s).all()
+
+
+def test_plans_are_ranked_on_the_sides_of_a_torus_that_they_run_on():
+    """Where nobody chose sides, 256 stand on 8 x 8 x 4, or on 8 x 4 x 8 round tensor groups of eight."""
+    free = build_system("gpu_packet@torus", accelerators=256)
+    few = {"tp": (1, 8), "cp": (1,), "pp": (1, 2), "micro_batch": (1,), "vpp": (1,), "zero": (1,)}
+    base = BASE.with_(global_batch=256)
+    plans, _ = feasible(CONFIG, grid(base, 256, 1, few), free.node().memory.capacity_bytes)
+    pricer = PlanPricer(CONFIG, free.node())
+    times_s = estimates(free, pricer, plans).values[Objective.TIME]
+    shapes = (dataclasses.replace(free, fabric=dataclasses.replace(free.fabric, x=8, y=y)) for y in (8, 4))
+    usual_s, round_s = (estimates(one, pricer, plans).values[Objective.TIME] for one in shapes)
+    near = (plans["tp"] == 8) & (plans["placement"] == 0)
+    assert (times_s[near] == np.minimum(usual_s, round_s)[near]).all()
+    assert (round_s[near] < usual_s[near]).any()
+    assert (times_s[plans["tp"] * plans["pp"] == 1] == usual_s[plans["tp"] * plans["pp"] == 1]).all()
 
 
 SMALL = {"micro_batch": (1, 2), "recompute": (0,), "schedule": (0, 2), "vpp": (1, 2), "placement": (0,)}

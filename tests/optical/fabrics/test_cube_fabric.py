@@ -178,3 +178,12 @@ def test_shapes_are_set_by_name_and_path(capsys):
     assert json.loads(capsys.readouterr().out)
     assert main([*step, *plan, "--set", "fabric.x=3"]) == 2
     assert "do not fill cubes" in capsys.readouterr().err
+
+
+def test_sides_that_nobody_chose_close_round_the_nearest_ranks():
+    free = CubeFabric(endpoints=4096, optics=load_optics("lane-100g-cwdm-duplex-boosted"))
+    assert free.shape == (16, 16, 16)
+    assert [one.shape for one in free.laid_for((8, 512, 4096))] == [(16, 16, 16), (32, 16, 8)]
+    assert free.laid_for((2, 4096)) == (free,)  # no side is shorter than a cube's
+    assert replace(free, x=8).laid_for((8, 4096)) == (replace(free, x=8),)
+    assert CubeFabric(endpoints=128, y=8).shape == (4, 8, 4)
