@@ -463,17 +463,24 @@ class _Job:
     winners: tuple[Candidate, ...] = ()
 
 
+_PRICES = Prices()
+"""Collectives that a process of searches has priced, for systems with the same fabric."""
+
+
 def _search(
-    job: _Job, prices: Prices | None = None, say: Callable[[str], None] = lambda _: None
+    job: _Job, prices: Prices = _PRICES, say: Callable[[str], None] = lambda _: None
 ) -> BestPlan | HeliographError:
+    same: dict[str, Any] = {"effort": job.effort, "prices": prices, "say": say}
     try:
         if job.best is None:
-            return best_plan(job.system, job.config, job.base, effort=job.effort, prices=prices, say=say)
-        return with_siblings(
-            job.system, job.config, job.best, job.winners, effort=job.effort, prices=prices, say=say
-        )
+            found = best_plan(job.system, job.config, job.base, **same)
+        else:
+            found = with_siblings(job.system, job.config, job.best, job.winners, **same)
     except HeliographError as error:
         return error
+    if found.winner.result is not None:
+        _ = found.result.precision  # kept with the step: worked out here, beside other systems' searches
+    return found
 
 
 SHARED_FROM = 256
