@@ -10,7 +10,7 @@ from typing import Any, cast
 from electronic.devices import host_names, load_host
 from electronic.gpu import gpu_names, load_gpu
 from electronic.vector import load_vector, vector_names
-from heliograph.parameters import Parameter, parameters_of, tables
+from heliograph.parameters import CHOICE, Parameter, parameters_of, tables
 from heliograph.results import Tabular
 from heliograph.simulation import StepResult
 from heliograph.systems.fabrics import FABRIC_GROUP, FABRICS, build_fabric, check_fabric
@@ -114,12 +114,25 @@ def _reduction(fabric: Fabric, path: str) -> list[Parameter]:
     return [Parameter(path=path, value=bits, unit="1", status="derived", source=source)]
 
 
+def _open_choices(fabric: Fabric, prefix: str) -> list[Parameter]:
+    """Return what nobody chose of a fabric, which then follows its parts or the plan of a step."""
+    if not dataclasses.is_dataclass(fabric):
+        return []
+    source = "not chosen: follows from the fabric's parts or the plan"
+    return [
+        Parameter(path=f"{prefix}{item.name}", value="open", unit="1", status=CHOICE, source=source)
+        for item in dataclasses.fields(fabric)
+        if getattr(fabric, item.name) is None
+    ]
+
+
 def _fabric_parameters(fabric: Fabric) -> list[Parameter]:
-    return parameters_of(fabric) + _reduction(fabric, "effective_bits")
+    return parameters_of(fabric) + _open_choices(fabric, "") + _reduction(fabric, "effective_bits")
 
 
 def _system_parameters(system: System) -> list[Parameter]:
-    return parameters_of(system) + _reduction(system.fabric, "fabric.effective_bits")
+    more = _open_choices(system.fabric, "fabric.") + _reduction(system.fabric, "fabric.effective_bits")
+    return parameters_of(system) + more
 
 
 def listing(what: str) -> dict[str, str]:
