@@ -568,8 +568,8 @@ def gradient_price(passes: Passes, runs: Sequence[Run] | None = None) -> Band:
     Notes
     -----
     Mean over trainings of the rise over noise to signal, decayed rate, at the most tokens. The band is
-    Student's t over trainings with, under the root, the chance of each (`chaos_nats`). Trainings differ in
-    seed, size and level, so that their scatter holds what is not proportional, too.
+    Student's t of their scatter, which is no less than the chance of each (`chaos_nats`). Trainings differ in
+    seed, size and level, so that it holds what is not proportional, too.
     """
     from scipy.stats import t  # noqa: PLC0415 - takes its time
 
@@ -586,7 +586,7 @@ def gradient_price(passes: Passes, runs: Sequence[Run] | None = None) -> Band:
     count, chance = len(prices), chaos_nats(runs)
     variance = math.fsum((chance / one.nsr) ** 2 for one in last.values()) / count
     if count > 1:
-        variance += float(prices.var(ddof=1))
+        variance = max(variance, float(prices.var(ddof=1)))
     half = float(t.ppf((1.0 + CONFIDENCE) / 2.0, max(1, count - 1))) * math.sqrt(variance / count)
     middle = float(prices.mean())
     return Band(low=middle - half, middle=middle, high=middle + half)
