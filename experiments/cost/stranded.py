@@ -47,6 +47,9 @@ class Cluster:
             if getattr(self, name) < 1:
                 msg = f"{name} must be at least 1; got {getattr(self, name)}"
                 raise ParameterError(msg)
+        if self.seed < 0:
+            msg = f"seed must be at least 0; got {self.seed}"
+            raise ParameterError(msg)
         if self.group % self.node or DOMAIN % self.node or CUBE % self.node:
             msg = (
                 f"nodes of {self.node} accelerators must divide groups of {self.group}, domains of {DOMAIN} "

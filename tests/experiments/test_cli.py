@@ -229,6 +229,7 @@ def test_bad_input_gets_one_sentence_and_exit_code_two(capsys, arguments, says, 
         (("step", "--system", "gpu_packet@"), "names no fabric behind its @"),
         (("cost", "goodput", "--gpu", "nosuch", "--fabric", "rails", "--machine", "64"), "no GPU 'nosuch'"),
         (("accuracy", "training", "--model", "nosuch"), "no model 'nosuch' to train"),
+        (("cost", "waste", "--seed", "-1"), "seed must be at least 0"),
         (("accuracy", "predict", "--system", ","), "--system: is given without a value"),
     ],
 )

@@ -69,7 +69,7 @@ def axis_of(columns):
 
 
 @pytest.mark.slow
-def test_a_search_beats_a_grid_of_as_many_points(searched):
+def test_a_search_comes_near_a_grid_of_as_many_points(searched):
     found = search_front(searched)
     assert len(found.grid.points) == OBJECTIVES.trials
     axes = [
