@@ -304,10 +304,17 @@ class PhotonicUnit:
     def cuts(self) -> list[DieCut]:
         """Ways to cut the chip into dies with spares, the cheapest first."""
         clusters, link_m2 = self.cores // self.core.cluster, self.electronics.link.area_m2
-        bare_usd = self._domain_area_m2(Domain.PHOTONIC) * self.photonic_die.price_usd_per_m2
-        bare_usd += self._domain_area_m2(Domain.ELECTRONIC) * self.cmos_die.price_usd_per_m2
-        cluster = Block(area_m2=self.cluster_footprint_m2, price_usd=bare_usd / clusters)
-        links = Block(area_m2=link_m2, price_usd=link_m2 * self.cmos_die.price_usd_per_m2)
+        layers_usd = (
+            self._domain_area_m2(Domain.PHOTONIC) * self.photonic_die.price_usd_per_m2,
+            self._domain_area_m2(Domain.ELECTRONIC) * self.cmos_die.price_usd_per_m2,
+        )
+        cluster = Block(
+            area_m2=self.cluster_footprint_m2,
+            price_usd=sum(layers_usd) / clusters,
+            stack_usd=max(layers_usd) / clusters,
+        )
+        link_usd = link_m2 * self.cmos_die.price_usd_per_m2
+        links = Block(area_m2=link_m2, price_usd=link_usd, stack_usd=link_usd)
         return self.electronics.cuts(clusters, cluster, links)
 
     @property

@@ -234,7 +234,8 @@ class DieYield:
     A cluster is without a defect with probability exp(-A D), and a die is sold if enough of its clusters are:
     a binomial tail. Spare clusters cost their silicon and stay dark. The price of a finished accelerator per
     area of its dies holds those that were lost, and much that is no silicon (memory, package, test): only the
-    share of silicon grows where more is lost than of the dies from which that price is taken.
+    share of silicon grows where more is lost than of the dies from which that price is taken, and where dies
+    are stacked, for the rest stands round the stack once.
 
     References
     ----------
@@ -281,10 +282,12 @@ class Block:
     area_m2: float
     """Area that it covers, dies stacked."""
     price_usd: float
-    """Price at that of finished accelerators per area."""
+    """Price of all its dies, each at that of finished accelerators per area."""
+    stack_usd: float
+    """Price of the dearest of those that are stacked: memory, package and test stand round a stack once."""
 
 
-NOTHING = Block(area_m2=0.0, price_usd=0.0)
+NOTHING = Block(area_m2=0.0, price_usd=0.0, stack_usd=0.0)
 """Links of a single die."""
 
 
@@ -414,7 +417,7 @@ class ChipElectronics:
         silicon_usd *= law.silicon_share / max(die_yield, sys.float_info.min)
         joining_usd = (dies - 1) * self.link.package_usd
         bonded = self.link.bonding_yield if dies > 1 else 1.0
-        rest_usd = (1.0 - law.silicon_share) * clusters * cluster.price_usd
+        rest_usd = (1.0 - law.silicon_share) * clusters * cluster.stack_usd
         return DieCut(
             dies=dies,
             used=used,

@@ -158,6 +158,7 @@ NOT_COUNTED = {
         "gpu.slowest_of",
         "fabric.scale_up.protocols.simple.hop_s",
         "gpu.chip.byte_",
+        "gpu.chip.nibble_",
         "gpu.chip.single_",
         "gpu.chip.host_launch_s",
         "fabric.scale_up.protocols.ll.",
