@@ -332,7 +332,7 @@ class Effort:
 USUAL = Effort(
     choices={"placement": (0,), "micro_batch": (1, 2, 4), "schedule": (0, 2, 3, 4, 5), "zero": (0, 1, 3)},
     runs=5,
-    most_tasks=65_536,
+    most_tasks=40_000,
 )
 """Search of a comparison, which takes a minute or two. Ranks stand in the order in which a plan's text places
 them, so that `heliograph step` runs the same; GPipe is left out, for 1F1B has its bubble and keeps less."""

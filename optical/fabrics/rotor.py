@@ -396,7 +396,10 @@ class RotorFabric(NodeFabric, GraphFabric):
             scale_up=self.scale_up,
             card_bytes_per_s=self.nic.bandwidth_bytes_per_s,
             routes_by_size=True,
-            idle_numbers=self.optics.idle_numbers,
+            idle_numbers={
+                **self.optics.idle_numbers,
+                "command_s": "circuits turn in a fixed round, on no command",
+            },
         )
 
     @property

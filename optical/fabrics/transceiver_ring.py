@@ -187,7 +187,10 @@ class TransceiverRing(CircuitFabric):
         return Traits(
             reconfiguration_s=self.switch.reconfiguration_s,
             ports=Ports(owner=PortOwner.NODE, owners=self.nodes, lanes=1),
-            idle_numbers=self.optics.idle_numbers,
+            idle_numbers={
+                **self.optics.idle_numbers,
+                "command_s": "each transceiver commands its own few ways at once",
+            },
         )
 
     @property
