@@ -11,12 +11,12 @@ from electronic.devices import host_names, load_host
 from electronic.gpu import gpu_names, load_gpu
 from electronic.vector import load_vector, vector_names
 from heliograph.parameters import CHOICE, Parameter, parameters_of, tables
+from heliograph.plugins import is_reference, offered
 from heliograph.results import Tabular
 from heliograph.simulation import StepResult
 from heliograph.systems.fabrics import FABRIC_GROUP, FABRICS, build_fabric, check_fabric
 from heliograph.systems.names import SYSTEMS, is_system
 from heliograph.systems.parts import parts_listing
-from heliograph.systems.plugins import is_reference, offered
 from heliograph.systems.registry import CORE_GROUP, MODEL_GROUP, core_named, model_named
 from heliograph.systems.system import System, build_system
 from optical.cores import CORES

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from heliograph._version import __version__
+from heliograph.plugins import MARK
 from heliograph.processes import watched
 from heliograph.sweeps.space import Value
 from heliograph.sweeps.store import Outcome, Status
-from heliograph.systems.plugins import MARK
 from simulator.errors import HeliographError, ParameterError
 from simulator.parameter_tree import quantity
 from simulator.units import dimension_of

@@ -26,7 +26,7 @@ from electronic.fabrics.fat_tree import FatTree, RailOnly
 from electronic.fabrics.nvlink import SwitchedDomain
 from electronic.fabrics.packets import RailFabric
 from electronic.fabrics.torus import TorusFabric
-from heliograph.systems.plugins import from_outside
+from heliograph.plugins import from_outside
 from heliograph.systems.toml_file import naming
 from optical.fabrics.cubes import CubeFabric
 from optical.fabrics.direct_connect import DirectConnect

@@ -8,9 +8,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
+from heliograph.plugins import MARK, from_outside, is_reference
 from heliograph.report import format_si as _si
 from heliograph.systems.fabrics import load_network_part, network_parts
-from heliograph.systems.plugins import MARK, from_outside, is_reference
 from optical.cores.analog import AnalogCore
 from optical.devices import (
     AbsorptionModulator,

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from heliograph.plugins import from_outside, is_reference
 from heliograph.systems.fabrics import register_fabric
-from heliograph.systems.plugins import from_outside, is_reference
 from optical.cores import CORES, Core, load_core, register_core
 from optical.cores.rescues import rescued, split_name
 from simulator.errors import ParameterError

@@ -223,3 +223,10 @@ def test_ranges_of_points_resume_fast(tmp_path):
     began = time.process_time()
     run_sweep(asked(store, count))
     assert time.process_time() - began < 2.0  # a fifth of the points of the bar, with five times its time
+
+
+def test_a_worker_starts_without_what_only_a_step_needs():
+    """Systems and devices take half a second to load, and every start of every worker would pay it."""
+    code = "import sys, heliograph.sweeps.work; print({'optical', 'electronic'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "set()\n"

@@ -20,7 +20,7 @@ from tests.workloads.pipeline.eager import EAGER
 from workloads.models import config as models
 from workloads.pipeline import schedule as schedules
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 CORE = f"{ROOT}/tests/conformance/lithium_niobate.py:LithiumNiobate"
 FABRIC = f"{ROOT}/tests/conformance/registered.py:Hub"
 SCHEDULE = f"{ROOT}/tests/workloads/pipeline/eager.py:EAGER"
