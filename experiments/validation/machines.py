@@ -16,7 +16,7 @@ from heliograph.systems import System
 from simulator.results.metrics import default_economics
 from simulator.topology.clos import load_direct_link
 from simulator.topology.scale_up import Nic, ScaleUp, load_nic
-from simulator.topology.torus import cube_sides
+from simulator.topology.torus import cube_sides, even_sides
 from simulator.units import to_si
 
 USUAL_NETWORK_GB_PER_S = {"v100": 12.5, "a100": 25.0, "h100": 50.0, "h200": 50.0, "b200": 50.0, "gb200": 50.0}
@@ -34,6 +34,8 @@ TORUS_LINKS = MappingProxyType(
     {"tpu-v4": "ici-v4", "tpu-v5e": "ici-v5e", "tpu-v5p": "ici-v5p", "tpu-v6e": "ici-v6e"}
 )
 """Links of accelerators that stand on a torus and have no nodes."""
+FLAT = ("tpu-v5e", "tpu-v6e")
+"""Those of them whose torus has two axes (Google Cloud TPU documentation: four links a chip)."""
 VARIANTS = frozenset({"pcie", "nvl"})
 """Words of a name that make another accelerator of it: refused rather than taken for the usual one."""
 
@@ -51,7 +53,7 @@ abstract). Neither uses what the H100 added: FlashAttention-2 reaches 35 % of it
 arXiv:2407.08608, abstract), of which the first is taken to keep as much as on the A100.
 """
 
-_TORUS = re.compile(r"torus (\d+) ?x ?(\d+) ?x ?(\d+)")
+_TORUS = re.compile(r"torus (?:(\d+) ?x ?)?(\d+) ?x ?(\d+)")
 _OMNI_PATH = re.compile(r"omni-?path|jean zay", re.I)
 _POWER = re.compile(r"\b(\d{3,4})\s?W\b")
 _CAPACITY = re.compile(r"\b(\d{2,3})\s?GB\b")
@@ -180,15 +182,20 @@ def torus_of(record: Record, name: str, ranks: int) -> TorusFabric:
         If the sides do not make the accelerators.
     """
     said = _TORUS.search(f"torus {record.text('torus')}") or _TORUS.search(record.text("notes"))
-    sides = tuple(int(side) for side in said.groups()) if said else cube_sides(ranks)
-    shape = " x ".join(map(str, sides))
+    if said:
+        sides = tuple(int(side) for side in said.groups("1"))
+    else:
+        sides = (1, *even_sides(ranks)) if name in FLAT else cube_sides(ranks)
+    shape = " x ".join(str(side) for side in sides if side > 1)
     if not said:
         record.assume(f"a torus of {shape}")
     if math.prod(sides) != ranks:
         msg = f"a torus of {shape} has not {ranks} accelerators"
         raise SkipError(msg)
     tp = record.whole("tp")
-    if tp != sides[2] and tp in sides[:2]:  # neighbours in number stand along the last side
+    if (
+        tp is not None and tp > 1 and tp != sides[2] and tp in sides[:2]
+    ):  # neighbours in number stand along the last side
         sides = (*sides[: sides.index(tp)], *sides[sides.index(tp) + 1 :], tp)
         record.assume(f"tensor-parallel ranks along a side of {tp}")
     link = load_direct_link(TORUS_LINKS[name])

@@ -258,6 +258,10 @@ def test_tpus_stand_on_a_torus_and_take_a_batch_at_once():
     bare = record(system="TPU v4", n_accelerators="64", notes="")
     system_of(bare)
     assert "a torus of 4 x 4 x 4" in bare.assumed
+    flat = record(system="TPU v6e", n_accelerators="256", notes="")
+    assert sorted(system_of(flat).fabric.shape) == [1, 16, 16]  # four links a chip
+    named = record(system="TPU v5e", n_accelerators="128", notes="torus 8x16", tp="1")
+    assert system_of(named).fabric.shape == (1, 8, 16)
 
 
 def test_a_row_that_can_be_run_has_a_time_a_constant_and_its_assumptions():
