@@ -134,6 +134,17 @@ def _float8(x: torch.Tensor, form: Float8, summed_dim: int | None) -> tuple[torc
     return (x / scale).to(kind).to(torch.float32), scale
 
 
+def float8_passes(
+    scale: Float8Scale = Float8Scale.TENSOR,
+) -> tuple[Float8Numerics, Float8Numerics, Float8Numerics]:
+    """Return products forward, by input and by weight as fp8 trains: what is a gradient is in E5M2."""
+    return (
+        Float8Numerics(scale=scale),
+        Float8Numerics(a_format=Float8.E5M2, scale=scale),
+        Float8Numerics(b_format=Float8.E5M2, scale=scale),
+    )
+
+
 @dataclass(frozen=True)
 class Int8Numerics:
     """Products of an 8-bit integer engine: each row of A and each column of B has a scale, sums are exact.
@@ -197,6 +208,15 @@ class Nvfp4Numerics:
         a = _nvfp4(a_BMK, generator if self.stochastic[0] else None)
         b = _nvfp4(b_BKN.mT, generator if self.stochastic[1] else None)
         return torch.bmm(a, b.mT)
+
+
+def nvfp4_passes() -> tuple[Nvfp4Numerics, Nvfp4Numerics, Nvfp4Numerics]:
+    """Return products forward, by input and by weight as nvfp4 trains: gradients round stochastically."""
+    return (
+        Nvfp4Numerics(),
+        Nvfp4Numerics(stochastic=(True, False)),
+        Nvfp4Numerics(stochastic=(False, True)),
+    )
 
 
 _E2M1_LARGEST = 6.0

@@ -154,7 +154,7 @@ class RoundedNumerics:
 
 def products_of(job: LawJob) -> Products:
     """Return what executes the products of a run, forward and backward."""
-    from electronic.numerics import Float8, Float8Numerics, Nvfp4Numerics  # noqa: PLC0415 - torch
+    from electronic.numerics import float8_passes, nvfp4_passes  # noqa: PLC0415 - torch
     from workloads.training.gpt import Products  # noqa: PLC0415 - torch
     from workloads.training.noise_law import EXACT, PooledNoise  # noqa: PLC0415 - torch
 
@@ -167,17 +167,9 @@ def products_of(job: LawJob) -> Products:
         case Kind.NEAREST | Kind.STOCHASTIC:
             phases = (RoundedNumerics(job.level, job.kind is Kind.STOCHASTIC),) * 3
         case Kind.FP8:
-            phases = (
-                Float8Numerics(),
-                Float8Numerics(a_format=Float8.E5M2),
-                Float8Numerics(b_format=Float8.E5M2),
-            )
+            phases = float8_passes()
         case Kind.NVFP4:
-            phases = (
-                Nvfp4Numerics(),
-                Nvfp4Numerics(stochastic=(True, False)),
-                Nvfp4Numerics(stochastic=(False, True)),
-            )
+            phases = nvfp4_passes()
     exact = Products.same(EXACT)
     exceptions = dict.fromkeys(("scores", "values", "head"), exact) if job.products is Where.BLOCKS else {}
     own = (Passes.FORWARD, Passes.GRAD_INPUT, Passes.GRAD_WEIGHT)

@@ -336,8 +336,7 @@ def best_plan(run: Run) -> Best:
     -----
     Free are the degrees of tensor, pipeline and data parallelism, the microbatch, the chunks of a stage,
     the stage of ZeRO and full recomputation. All else is that of the published plan: kernels, formats,
-    context and expert ranks, operators that are computed again. 1F1B stands for schedules without a closed
-    form.
+    context and expert ranks, operators that are computed again. 1F1B stands for every other schedule.
     """
     plan = run.plan
     base = plan.with_(schedule=ONE_FORWARD_ONE_BACKWARD, shard_group=0, recompute_share=1.0)

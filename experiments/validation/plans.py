@@ -305,10 +305,10 @@ def overlaps_tensor(record: Record, tp: int, *, sequence_parallel: bool) -> bool
     given = record.text("tp_comm_overlap").lower()
     if given:
         return given in YES
-    if _recipe_of(record).get("overlap_tensor"):
+    said = _recipe_of(record).get("overlap_tensor")
+    if said:
         record.assume("tensor-parallel traffic overlapped, as the source's recipe has it")
-        return _recipe_of(record)["overlap_tensor"] in YES
-    return False
+    return said in YES
 
 
 def _recipe_of(record: Record) -> dict[str, str]:

@@ -251,11 +251,10 @@ def _electronic(arithmetic: Arithmetic) -> Products:
     from electronic.numerics import (  # noqa: PLC0415 - torch, only to execute
         BfloatNumerics,
         ExactNumerics,
-        Float8,
-        Float8Numerics,
         Float8Scale,
         Int8Numerics,
-        Nvfp4Numerics,
+        float8_passes,
+        nvfp4_passes,
     )
     from workloads.training.gpt import Products  # noqa: PLC0415 - torch, only to execute
     from workloads.training.probes import GaussianProducts  # noqa: PLC0415 - torch, only to execute
@@ -266,17 +265,11 @@ def _electronic(arithmetic: Arithmetic) -> Products:
         case str(label) if label == EXACT:
             return Products.same(ExactNumerics())
         case str(label) if label in {FLOAT8, FLOAT8_ROWS}:
-            scale = Float8Scale.TENSOR if label == FLOAT8 else Float8Scale.ROW
-            return _narrow(
-                Float8Numerics(scale=scale),
-                Float8Numerics(a_format=Float8.E5M2, scale=scale),
-                Float8Numerics(b_format=Float8.E5M2, scale=scale),
-            )
+            return _narrow(*float8_passes(Float8Scale.TENSOR if label == FLOAT8 else Float8Scale.ROW))
         case str(label) if label == INT8:
             return _narrow(Int8Numerics(), Int8Numerics(), Int8Numerics())
         case str(label) if label == NVFP4:
-            gradients = Nvfp4Numerics(stochastic=(True, False)), Nvfp4Numerics(stochastic=(False, True))
-            return _narrow(Nvfp4Numerics(), *gradients)
+            return _narrow(*nvfp4_passes())
     return Products.same(BfloatNumerics())
 
 
