@@ -18,16 +18,15 @@ from heliograph.simulation import run_step, step_graph
 from heliograph.systems import System, build_system
 from simulator.engine.compiled.loop import compiled_play
 from simulator.engine.compiled.memory import At
-from simulator.engine.compiled.programs import Programs, StepNetwork
+from simulator.engine.compiled.programs import Programs, StepNetwork, StepStructure
 from simulator.engine.compiled.step import StepRuns, laid_out, played
-from simulator.engine.compiled.structure import StepStructure
 from simulator.engine.simulation import Simulation
 from simulator.fabric import CircuitPolicy
 from simulator.operators import StepGraph
 from simulator.results.metrics import summarise
 from simulator.results.trace import Trace
 from workloads.models.config import load_model
-from workloads.plan.parallelism import parse_plan
+from workloads.plan.plan import parse_plan
 
 SYSTEM, TURNING = "photonic_packet", "gpu_ocs"
 PLANS = (

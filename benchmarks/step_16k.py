@@ -12,7 +12,7 @@ import time
 from heliograph.simulation import StepResult, run_step
 from heliograph.systems import build_system
 from workloads.models.config import load_model
-from workloads.plan.parallelism import parse_plan
+from workloads.plan.plan import parse_plan
 
 MODEL, PLAN = "gpt3-175b", "tp=8,pp=16,dp=128,global_batch=4096,sequence_length=2048"
 SMALLER = 64

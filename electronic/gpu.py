@@ -15,9 +15,8 @@ from electronic.devices import GpuChip, accelerator_names, check_accelerator, lo
 from simulator.checks import check_range
 from simulator.errors import ParameterError, nearest
 from simulator.interfaces import Bound, Cost, Numerics
-from simulator.node import Memory
+from simulator.node import Memory, StepPenalties, library_calls, weighted
 from simulator.operators import Elementwise, Held, MatMul, Phase
-from simulator.penalties import StepPenalties, library_calls, weighted
 
 STEPS = 40
 """Halvings of the interval in which the clock is sought."""
@@ -265,7 +264,7 @@ class Gpu:
     half the width take half the energy. Vector operations draw the limit at the vector peak, an upper bound.
 
     *Within a step.* Unless `alone`, products run in company, before the clock gives way; everything goes at
-    the pace of the slowest chip, waits for its host and draws idle power (`simulator.penalties`).
+    the pace of the slowest chip, waits for its host and draws idle power (`simulator.node`).
 
     *Sparsity.* Products with a weight pruned 2 of 4 run at `sparse_ratio` times the rate, with as much of the
     peak as dense ones and half the energy; what feeds them (`MatMul.operand_bytes`) and fills stays.

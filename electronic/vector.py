@@ -9,9 +9,8 @@ from types import MappingProxyType
 from electronic.devices import VectorEngine, accelerator_names, check_accelerator, load_memory, table
 from simulator.errors import ParameterError
 from simulator.interfaces import Bound, Cost, Numerics
-from simulator.node import Memory
+from simulator.node import NO_PENALTIES, Memory, StepPenalties
 from simulator.operators import Elementwise, MatMul, Phase
-from simulator.penalties import NO_PENALTIES, StepPenalties
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,8 +29,7 @@ from heliograph.systems.sanity_checks import limits_told, worst_limits
 from heliograph.tables import best_of, comparison_rows, deciding_table, precision_notes
 from simulator.errors import ParameterError
 from workloads.plan.choices import Recompute
-from workloads.plan.parallelism import plan_text
-from workloads.plan.plan import Plan
+from workloads.plan.plan import Plan, plan_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -27,7 +27,7 @@ from heliograph.systems.parts import fitting_parts
 from heliograph.systems.sanity_checks import light_limits
 from optical.accelerator import PhotonicUnit
 from optical.cores.sizing import Product, with_laser_for
-from optical.devices.light_limits import SOURCE
+from optical.devices.limits import SOURCE
 from optical.devices.named_parts import named_parts
 from simulator.errors import HeliographError, ParameterError
 from simulator.operands.statistics import OperandKind, operands_of

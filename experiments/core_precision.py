@@ -24,8 +24,7 @@ from optical.execution import AnalogSpec
 from optical.execution.precision import predicted
 from simulator.amounts import Reals
 from simulator.errors import ParameterError, nearest
-from simulator.operands.captured import CapturedProduct, load_captured, measure_product
-from simulator.operands.laws import captured_statistics
+from simulator.operands.captured import CapturedProduct, captured_statistics, load_captured, measure_product
 from simulator.operands.scaled import Precision, average
 from simulator.operands.statistics import OperandKind, Operands, operands_of, signal_to_noise_db
 from simulator.operators import Phase

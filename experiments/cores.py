@@ -26,7 +26,7 @@ from optical.accelerator import PhotonicUnit
 from optical.cores import CORES, load_core, resized
 from optical.cores.core import Core
 from optical.cores.sizing import BRIGHTEST, LASER, Product, core_precision, most_precision, with_laser_for
-from optical.devices.light_limits import Passed
+from optical.devices.limits import Passed
 from simulator.amounts import Reals
 from simulator.errors import BudgetError, HeliographError, LinkError, ParameterError
 from simulator.interfaces import Bound

@@ -11,7 +11,7 @@ from heliograph.systems import System, build_system
 from heliograph.systems.names import DEFAULT_CORE
 from heliograph.systems.registry import model_named
 from heliograph.workload import plan_on, ranks_of
-from simulator.penalties import Penalties
+from simulator.node import Penalties
 
 DEFAULT_ACCELERATORS = 1024
 """Accelerators where neither the plan nor the user says how many."""

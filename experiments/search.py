@@ -37,8 +37,7 @@ from simulator.errors import HeliographError, ParameterError, WorkloadError, nea
 from simulator.fabric import CircuitPolicy
 from simulator.results.metrics import summarise
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.parallelism import default_sequence_length, parse_plan, plan_text
-from workloads.plan.plan import Plan
+from workloads.plan.plan import Plan, default_sequence_length, parse_plan, plan_text
 from workloads.search.costs import PlanPricer
 from workloads.search.plans import CHOSEN, COLUMNS, grid
 

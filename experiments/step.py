@@ -14,7 +14,7 @@ from heliograph.records import canonical_json, write_atomically
 from heliograph.report import ReportTable
 from heliograph.simulation import StepResult, wear_warnings
 from heliograph.tables import comparison_rows
-from workloads.plan.parallelism import plan_text
+from workloads.plan.plan import plan_text
 from workloads.traces.chakra import export_step
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from electronic.gpu import gpu_names, load_gpu
 from electronic.vector import load_vector, vector_names
 from heliograph.parameters import CHOICE, Parameter, parameters_of, tables
 from heliograph.plugins import is_reference, offered
-from heliograph.results import Tabular
+from heliograph.report import Tabular
 from heliograph.simulation import StepResult
 from heliograph.systems.fabrics import FABRIC_GROUP, FABRICS, build_fabric, check_fabric
 from heliograph.systems.names import SYSTEMS, is_system

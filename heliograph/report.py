@@ -1,4 +1,4 @@
-"""Reports on the terminal: one table with units and provenance, readable without colours too."""
+"""Reports on the terminal, one table with units and provenance; results at a prompt, in a notebook and as rows."""
 
 from __future__ import annotations
 
@@ -9,14 +9,23 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TextIO
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from heliograph.records import csv_text, write_atomically
+from simulator.errors import HeliographError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 WIDTH = 118
 """Columns of the table where no terminal says otherwise."""
@@ -405,3 +414,86 @@ def _three_digits(value: float) -> str:
     if magnitude >= 3:
         return f"{value:,.0f}"
     return f"{shown:.{max(0, 2 - magnitude)}f}"
+
+
+Row = Mapping[str, Any]
+"""One observation: values by column."""
+
+LINE_WIDTH = 96
+"""Characters of a value in a summary."""
+MOST_LINES = 12
+"""Lines of a summary."""
+
+
+class Summary:
+    """Something that a prompt shows in a few lines, and a notebook as a small table."""
+
+    def summary_lines(self) -> list[tuple[str, str]]:
+        """Return the title with its value, then a label and a value for each line."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        """Return at most `MOST_LINES` lines."""
+        (title, first), *lines = self.summary_lines()
+        if len(lines) >= MOST_LINES:
+            kept = MOST_LINES - 2
+            lines = [*lines[:kept], ("...", f"{len(lines) - kept} more")]
+        width = max((len(name) for name, _ in lines), default=0)
+        shown = [f"  {name:<{width}}  {_cut(value)}".rstrip() for name, value in lines]
+        return "\n".join([f"{title}: {first}", *shown])
+
+    def _repr_html_(self) -> str:
+        (title, first), *lines = self.summary_lines()
+        cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in lines)
+        return f"<table><caption>{escape(title)}: {escape(first)}</caption>{cells}</table>"
+
+
+class Tabular(Summary):
+    """Something that is rows of the same columns."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one dictionary for each row, all with the same keys in the same order."""
+        raise NotImplementedError
+
+    def to_csv(self, path: str | Path) -> Path:
+        """Write the rows as CSV, whole or not at all; return the path.
+
+        Raises
+        ------
+        HeliographError
+            If the file cannot be written.
+        """
+        target = Path(path)
+        write_atomically(target, csv_text(self.rows()))
+        return target
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the rows as a table of pandas.
+
+        Raises
+        ------
+        HeliographError
+            If pandas is not installed.
+        """
+        return frame(self.rows())
+
+
+def frame(rows: Sequence[Row]) -> pd.DataFrame:
+    """Return rows as a table of pandas.
+
+    Raises
+    ------
+    HeliographError
+        If pandas is not installed.
+    """
+    try:
+        import pandas as pd  # noqa: PLC0415 - no dependency, used if it is there
+    except ImportError as error:
+        msg = "pandas is not installed; pip install pandas, or use rows() or to_csv(path)"
+        raise HeliographError(msg) from error
+    return pd.DataFrame(rows, columns=list(rows[0]) if rows else None)
+
+
+def _cut(text: str) -> str:
+    """Return a line of a summary that is not too long."""
+    return text if len(text) <= LINE_WIDTH else f"{text[: LINE_WIDTH - 1]}\u2026"

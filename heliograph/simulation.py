@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from heliograph._version import __version__
 from heliograph.accuracy.precision import Delivered, delivered, divided, matmuls_of, products_of, sized_core
 from heliograph.records import SCHEMA, part_rows, row_of
-from heliograph.report import format_si
-from heliograph.results import Tabular
+from heliograph.report import Tabular, format_si
 from heliograph.systems.hybrid import LightShares
 from heliograph.systems.names import DEFAULT_ACCELERATORS
 from heliograph.systems.system import System, build_system
@@ -32,8 +31,7 @@ from simulator.operators import StepGraph
 from simulator.results.metrics import DARK, StepMetrics, summarise
 from simulator.results.trace import Trace
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.parallelism import plan_text
-from workloads.plan.plan import Plan
+from workloads.plan.plan import Plan, plan_text
 from workloads.plan.rules import check
 from workloads.search.plans import PLACEMENTS, endpoints_of
 from workloads.step.memory import check_fits, check_host_fits, fullest_stage, memory_by_kind

@@ -11,8 +11,7 @@ from heliograph.systems.system import System
 from simulator.errors import ParameterError, WorkloadError
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import from_hugging_face
-from workloads.plan.parallelism import default_sequence_length, parse_plan
-from workloads.plan.plan import Plan
+from workloads.plan.plan import Plan, default_sequence_length, parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import check_fits, default_plan
 

@@ -42,10 +42,9 @@ from simulator.amounts import Amount, ceiling, choose, floored, larger, single, 
 from simulator.checks import check_positive, check_range
 from simulator.errors import LinkError, ParameterError, WorkloadError
 from simulator.interfaces import Bound, Cost, Numerics
-from simulator.node import Memory
+from simulator.node import NO_PENALTIES, Memory, StepPenalties, library_calls
 from simulator.operators import Elementwise, MatMul, MatMuls, Phase, Products
 from simulator.parameter_tree import numeric_leaves
-from simulator.penalties import NO_PENALTIES, StepPenalties, library_calls
 from simulator.units import BITS_PER_BYTE
 
 if TYPE_CHECKING:

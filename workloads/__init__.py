@@ -9,8 +9,7 @@ from workloads.models.config import (
     shipped_models,
 )
 from workloads.pipeline.schedule import Schedule, register_schedule
-from workloads.plan.parallelism import default_sequence_length, parse_plan
-from workloads.plan.plan import Plan
+from workloads.plan.plan import Plan, default_sequence_length, parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import check_fits, default_plan, memory_by_kind
 from workloads.step.step import build_step, model_flops

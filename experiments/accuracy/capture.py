@@ -24,8 +24,15 @@ from heliograph.records import csv_text, write_atomically
 from heliograph.report import ReportRow, ReportTable
 from simulator.errors import ParameterError, WorkloadError
 from simulator.keys import mix_key
-from simulator.operands.captured import COLUMNS, CapturedProduct, captured_row, measure_product, read_captured
-from simulator.operands.laws import LAWS, laws_text
+from simulator.operands.captured import (
+    COLUMNS,
+    LAWS,
+    CapturedProduct,
+    captured_row,
+    laws_text,
+    measure_product,
+    read_captured,
+)
 from simulator.operators import Phase
 
 if TYPE_CHECKING:

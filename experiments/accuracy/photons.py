@@ -27,9 +27,8 @@ from simulator.keys import mix_key
 
 if TYPE_CHECKING:
     from optical.execution.photons import CountingNumerics, HomodyneNumerics
-    from workloads.training.classifier import Classifier
+    from workloads.training.classifier import Classifier, VisionTransformer
     from workloads.training.digits import Digits
-    from workloads.training.vision_transformer import VisionTransformer
 
 
 TARGET = 0.90
@@ -420,7 +419,7 @@ def run_vision(
     progress : callable
         Told of each network that is done.
     """
-    from workloads.training.vision_transformer import (  # noqa: PLC0415 - torch, only to execute
+    from workloads.training.classifier import (  # noqa: PLC0415 - torch, only to execute
         Product,
         VisionConfig,
         train_vision_transformer,
@@ -475,7 +474,7 @@ class _Bench:
 
     def curve(self, name: str, scheme: Scheme, part: tuple[str, ...]) -> Curves:
         """Return accuracies over the photons of a scheme that makes some products."""
-        from workloads.training.vision_transformer import Product, vision_accuracy  # noqa: PLC0415 - torch
+        from workloads.training.classifier import Product, vision_accuracy  # noqa: PLC0415 - torch
 
         found: Curves = {}
         for index, photons in enumerate(GRID):

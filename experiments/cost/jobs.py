@@ -15,7 +15,7 @@ from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.report import ReportRow, ReportTable
 from heliograph.systems import System, build_system
 from heliograph.workload import plan_for
-from simulator.engine.jobs import Job, JobRun, block, simulate_jobs
+from simulator.engine.simulation import Job, JobRun, block, simulate_jobs
 from simulator.errors import HeliographError, ParameterError, nearest
 from simulator.fabric import Fabric
 from simulator.files import read_text, read_toml

@@ -40,8 +40,7 @@ from simulator.errors import ParameterError, RouteError, WorkloadError
 from simulator.fabric import CircuitPolicy, Fabric
 from simulator.parameter_tree import replace_at
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.parallelism import plan_text
-from workloads.plan.plan import Plan
+from workloads.plan.plan import Plan, plan_text
 from workloads.search.costs import PlanPricer
 from workloads.search.plans import grid
 from workloads.step.step import task_count

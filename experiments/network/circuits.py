@@ -14,16 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments.hardware import Hardware, Workload, changes, one_step
-from experiments.network.collective import CollectiveCircuits
-from experiments.network.ocs_banks import SWITCH, bank_of
+from experiments.network.collective import SWITCH, CollectiveCircuits, bank_of
 from experiments.network.phases import study_phases
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study, file_name
 from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
 from heliograph.style import DARK_TIME, PALETTE, REFERENCE, new_figure, styled
-from optical.scheduling.ocs_bank import OcsBank
 from optical.scheduling.policies import SchedulePolicy, applies, schedule
-from optical.scheduling.schedule import DARK, CircuitSchedule
+from optical.scheduling.schedule import DARK, CircuitSchedule, OcsBank
 from simulator.errors import ParameterError, nearest
 from simulator.files import read_text
 

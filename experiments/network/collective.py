@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.network.ocs_banks import SWITCH, bank_of
 from experiments.study import Block, Result, Row
 from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
 from heliograph.style import DARK_TIME, PALETTE, REFERENCE, label, new_figure, styled
-from optical.scheduling.ocs_bank import OcsBank
+from optical.fabrics.switches import load_optics, load_switch
 from optical.scheduling.overlap import (
     NODES,
     CollectiveStep,
@@ -25,6 +24,7 @@ from optical.scheduling.overlap import (
     overlap,
     staged,
 )
+from optical.scheduling.schedule import OcsBank
 from simulator.checks import check_range
 from simulator.collectives.algorithms import Algorithm, algorithms
 from simulator.errors import ParameterError, nearest
@@ -33,6 +33,42 @@ from simulator.operators import CollectiveKind
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+SWITCH = "silicon-photonic-mzi"
+"""Switch whose reconfiguration time is the delay where nobody gives one."""
+OPTICS = "lane-100g"
+"""Transceiver whose line rate a circuit has where nobody gives one."""
+
+
+def bank_of(
+    switch: str, planes: int, *, reconfiguration_s: float | None = None, rate_bytes_per_s: float | None = None
+) -> OcsBank:
+    """Return switches side by side.
+
+    Parameters
+    ----------
+    switch : str
+        Technology that sets the delay.
+    planes : int
+        How many.
+    reconfiguration_s : float, optional
+        Delay instead of the switch's, s.
+    rate_bytes_per_s : float, optional
+        Rate of a circuit instead of the transceiver's, B/s.
+
+    Raises
+    ------
+    ParameterError
+        If there is no such switch, or a number cannot be.
+    """
+    own_s, own_rate = load_switch(switch).reconfiguration_s, load_optics(OPTICS).bandwidth_bytes_per_s
+    return OcsBank(
+        rate_bytes_per_s=own_rate if rate_bytes_per_s is None else rate_bytes_per_s,
+        reconfiguration_s=own_s if reconfiguration_s is None else reconfiguration_s,
+        switches=planes,
+    )
+
 
 BRUCK = "bruck"
 """Bruck's all-to-all, which no packet fabric here chooses."""

@@ -22,7 +22,7 @@ from simulator.errors import ParameterError
 from simulator.fabric import Fabric
 from simulator.interfaces import Wiring
 from simulator.operators import communications
-from workloads.plan.parallelism import plan_text
+from workloads.plan.plan import plan_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

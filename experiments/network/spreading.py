@@ -21,7 +21,7 @@ from heliograph.workload import plan_on, ranks_of
 from simulator.checks import check_range, check_whole
 from simulator.errors import ParameterError
 from simulator.topology.clos import Spreading
-from workloads.plan.parallelism import plan_text
+from workloads.plan.plan import plan_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -26,7 +26,7 @@ from heliograph.report_page import (
     lines,
     sheet_of,
 )
-from heliograph.report_page.colours import colours_of
+from heliograph.report_page.drawings import colours_of
 from heliograph.report_page.provenance import numbers, step_formulas
 from heliograph.simulation import wear_warnings
 from heliograph.tables import best_of, binding, precision_notes

@@ -26,10 +26,9 @@ from heliograph.report_page import (
     lines,
     sheet_of,
 )
-from heliograph.report_page.colours import colours_of
-from heliograph.report_page.drawings import colour
+from heliograph.report_page.drawings import colour, colours_of
 from heliograph.report_page.provenance import DERIVED, SIMULATED, step_formulas, told
-from workloads.plan.parallelism import plan_text
+from workloads.plan.plan import plan_text
 
 WINNER, BEST = "best plan", "best"
 """First part of the keys of what a number of the best plan unfolds to; key of those in its first table."""

@@ -30,7 +30,7 @@ from experiments.validation.network_tables import (
 )
 from experiments.validation.peers.astra_sim_rows import runs_record
 from experiments.validation.peers.astra_sim_traces import traces_record
-from experiments.validation.peers.lightening_corrections import (
+from experiments.validation.peers.lightening_baselines import (
     baselines_record,
     baselines_text,
     corrections_record,

@@ -24,8 +24,7 @@ from workloads.models.architecture import Norm, Positions, TransformerConfig
 from workloads.models.config import load_model, shipped_models
 from workloads.pipeline.schedules import ONE_FORWARD_ONE_BACKWARD
 from workloads.plan.choices import Recompute
-from workloads.plan.parallelism import parse_plan
-from workloads.plan.plan import KEYS, Plan
+from workloads.plan.plan import KEYS, Plan, parse_plan
 from workloads.plan.rules import check
 from workloads.search.costs import PlanPricer
 from workloads.search.plans import divisors, grid

@@ -11,8 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from electronic.devices import load_packet_switch, load_scale_up, load_transceiver
-from electronic.fabrics.fat_tree import FatTree, RailOnly
-from electronic.fabrics.nvlink import SwitchedDomain
+from electronic.fabrics.fat_tree import FatTree, RailOnly, SwitchedDomain
 from electronic.fabrics.packets import RailFabric
 from electronic.gpu import load_gpu
 from experiments.validation.rows import PER_CENT, Record, SkipError

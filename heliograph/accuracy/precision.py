@@ -23,7 +23,7 @@ from optical.cores.core import Core
 from optical.cores.sizing import Product, core_precision, with_laser_for
 from optical.execution.precision import predicted
 from simulator.errors import ParameterError
-from simulator.operands.laws import load_laws
+from simulator.operands.captured import load_laws
 from simulator.operands.scaled import Precision, average
 from simulator.operands.statistics import OperandKind, Operands, operands_of
 from simulator.operators import MatMul, Operator, Overlapped, Phase, StepGraph

@@ -35,8 +35,7 @@ from heliograph.records import (
     part_rows,
     row_of,
 )
-from heliograph.report import format_si
-from heliograph.results import Tabular
+from heliograph.report import Tabular, format_si
 from heliograph.simulation import StepResult, run_at_target, step_graph, system_of
 from heliograph.systems.fabrics import DEFAULT_FABRIC
 from heliograph.systems.names import (
@@ -57,8 +56,7 @@ from simulator.engine.compiled.step import StepRuns
 from simulator.errors import BudgetError, HeliographError, LinkError, ParameterError
 from simulator.parameter_tree import parse_assignment
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.parallelism import default_sequence_length, plan_text
-from workloads.plan.plan import Plan
+from workloads.plan.plan import Plan, default_sequence_length, plan_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -28,8 +28,7 @@ from simulator.results.metrics import StepBound
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import SCHEDULES
 from workloads.pipeline.schedules import GPIPE
-from workloads.plan.parallelism import default_sequence_length, plan_text
-from workloads.plan.plan import Plan
+from workloads.plan.plan import Plan, default_sequence_length, plan_text
 from workloads.plan.rules import check
 from workloads.search.costs import PlanPricer
 from workloads.search.plans import CHOSEN, COLUMNS, PlanArrays, grid

@@ -1,4 +1,4 @@
-"""Figures of a page in SVG: bars, lines and spans whose marks tell their values on hover and by keys."""
+"""Figures of a page in SVG: bars, lines and spans whose marks tell their values on hover and by keys; colours as in every picture."""
 
 from __future__ import annotations
 
@@ -9,7 +9,30 @@ from dataclasses import dataclass
 from html import escape
 
 from heliograph.report import format_si, plain_text, prefix_of
-from heliograph.style import linear_width, signed_ticks
+from heliograph.style import HATCHES, PALETTE, linear_width, looks_of, signed_ticks
+
+_SHADES = (
+    "",
+    "60%, var(--paper)",
+    "68%, var(--ink)",
+    "32%, var(--paper)",
+    "42%, var(--ink)",
+    "82%, var(--paper)",
+)
+"""Shade of a colour that stands for each hatching of `heliograph.style.HATCHES`."""
+
+
+def colours_of(names: Sequence[str]) -> dict[str, str]:
+    """Return the colour of every part, as the page's style writes it."""
+    return {
+        name: _shaded(f"var(--c{PALETTE.index(colour)})", _SHADES[HATCHES.index(hatch)])
+        for name, (colour, hatch) in zip(names, looks_of(names), strict=True)
+    }
+
+
+def _shaded(colour: str, shade: str) -> str:
+    return f"color-mix(in srgb, {colour} {shade})" if shade else colour
+
 
 WIDTH = 440.0
 """Width of a figure in its own units; a phone shows it at four fifths, a desk a little larger than it is."""

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heliograph.records import COLUMNS, write_atomically
-from heliograph.report import format_quantity
-from heliograph.results import Tabular
+from heliograph.report import Tabular, format_quantity
 from heliograph.sweeps.space import Value
 from heliograph.sweeps.store import Status, Store
 from heliograph.sweeps.work import STEP

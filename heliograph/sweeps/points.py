@@ -40,8 +40,7 @@ from simulator.errors import HeliographError, ParameterError, nearest
 from simulator.parameter_tree import quantity, reader_of, replace_at
 from simulator.units import dimension_of
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.parallelism import plan_text
-from workloads.plan.plan import Plan
+from workloads.plan.plan import Plan, plan_text
 from workloads.search.plans import PLACEMENTS
 
 MOST_KEPT = 8

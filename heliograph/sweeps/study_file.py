@@ -9,9 +9,8 @@ from typing import Any
 
 from heliograph.sweeps.space import LOGARITHMIC, Axis, Range, Value, range_of, values_in, zipped
 from heliograph.sweeps.work import CHOICES, MODEL, PLACEMENT, PLAN, STEP, SYSTEM, is_context
-from heliograph.systems.toml_file import naming
 from simulator.errors import ParameterError, nearest
-from simulator.files import read_toml
+from simulator.files import naming, read_toml
 
 COMMON = (SYSTEM, MODEL, PLAN, PLACEMENT, *CHOICES)
 """Keys of a file that hold at every point."""

@@ -22,12 +22,10 @@ from electronic.devices import (
     table,
 )
 from electronic.fabrics.dragonfly import Dragonfly, DragonflyPlus
-from electronic.fabrics.fat_tree import FatTree, RailOnly
-from electronic.fabrics.nvlink import SwitchedDomain
+from electronic.fabrics.fat_tree import FatTree, RailOnly, SwitchedDomain
 from electronic.fabrics.packets import RailFabric
 from electronic.fabrics.torus import TorusFabric
 from heliograph.plugins import from_outside
-from heliograph.systems.toml_file import naming
 from optical.fabrics.cubes import CubeFabric
 from optical.fabrics.direct_connect import DirectConnect
 from optical.fabrics.hybrid import HybridFabric
@@ -47,6 +45,7 @@ from optical.fabrics.transceiver_ring import TransceiverRing
 from optical.fabrics.wafer import WaferFabric, load_wafer
 from simulator.errors import LinkError, ParameterError, nearest
 from simulator.fabric import CircuitPolicy, Fabric, missing_members
+from simulator.files import naming
 from simulator.tables import Table
 from simulator.topology.clos import DirectLink, direct_link_table, load_direct_link
 from simulator.topology.graph_file import load_graph

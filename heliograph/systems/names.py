@@ -17,9 +17,8 @@ from types import MappingProxyType
 from electronic.gpu import gpu_names, load_gpu
 from heliograph.systems.fabrics import CIRCUITS, DEFAULT_FABRIC, check_fabric, fabric_in_file
 from heliograph.systems.registry import core_named
-from heliograph.systems.toml_file import Change, flattened, naming
 from simulator.errors import ParameterError, nearest
-from simulator.files import read_toml
+from simulator.files import Change, flattened, naming, read_toml
 from simulator.operands.statistics import OperandKind
 from workloads.plan.choices import Precision
 

@@ -13,8 +13,7 @@ from heliograph.parameters import beyond_range
 from heliograph.report import format_quantity
 from optical.accelerator import PhotonicUnit
 from optical.devices import ABSORPTION, Converter
-from optical.devices.light_limits import LitChip, Passed, limits_of
-from optical.devices.limits import sampling_floor_j, snr_from_bits
+from optical.devices.limits import LitChip, Passed, limits_of, sampling_floor_j, snr_from_bits
 from optical.execution.precision import predicted
 from simulator.errors import LimitWarning, ParameterError, RangeWarning, SuspectWarning
 from simulator.operands.statistics import OperandKind, operands_of

@@ -13,8 +13,7 @@ from typing import Any
 from electronic.devices import host_of
 from electronic.gpu import Gpu, load_gpu
 from electronic.vector import VectorUnit, load_vector
-from heliograph.report import format_quantity, format_si
-from heliograph.results import Summary
+from heliograph.report import Summary, format_quantity, format_si
 from heliograph.systems.fabrics import build_fabric, check_effect
 from heliograph.systems.hybrid import HybridUnit, LightShares
 from heliograph.systems.names import (
@@ -31,7 +30,6 @@ from heliograph.systems.names import (
 from heliograph.systems.parts import is_comb, is_measured, names_part, place_for, with_part
 from heliograph.systems.registry import core_named
 from heliograph.systems.sanity_checks import warn_of_chip, warn_of_system, warn_of_unit
-from heliograph.systems.toml_file import Change
 from optical.accelerator import PhotonicUnit, proportionate_buffer_bytes
 from optical.cores.core import Core
 from optical.cores.sizing import LASER
@@ -40,12 +38,12 @@ from optical.execution import AnalogSpec
 from simulator.checks import check_choices
 from simulator.errors import BudgetError, ParameterError
 from simulator.fabric import CircuitPolicy, Fabric
+from simulator.files import Change
 from simulator.interfaces import ComputeUnit
-from simulator.node import Host, Node
+from simulator.node import NO_PENALTIES, Host, Node, Penalties
 from simulator.operands.statistics import OperandKind
 from simulator.operators import Phase
 from simulator.parameter_tree import get_at, parse_assignment, path_of, replace_at
-from simulator.penalties import NO_PENALTIES, Penalties
 from simulator.results.metrics import Economics, default_economics
 from workloads.plan.choices import Precision
 from workloads.plan.plan import Plan
@@ -143,7 +141,7 @@ class System(Summary):
     host: Host | None = None
     """Server that carries the accelerators; part of the system where a plan moves something to it."""
     penalties: Penalties = Penalties.BOTH
-    """Accelerators that pay for host, company, the slowest of them and idle power (`simulator.penalties`)."""
+    """Accelerators that pay for host, company, the slowest of them and idle power (`simulator.node`)."""
     settings: tuple[tuple[str, str], ...] = dataclasses.field(default=(), compare=False)
     """Paths of what was changed, each with its value as it was written."""
 

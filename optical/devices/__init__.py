@@ -36,7 +36,15 @@ from optical.devices.devices import (
     device_table,
     shipped,
 )
-from optical.devices.electronics import Block, ChipElectronics, DieCut, WholeChip, mean_distance_m
+from optical.devices.electronics import (
+    Block,
+    ChipElectronics,
+    DieCut,
+    Integrator,
+    Sampler,
+    WholeChip,
+    mean_distance_m,
+)
 from optical.devices.modulators import (
     FROM_NULL,
     THROUGH_NULL,
@@ -68,7 +76,6 @@ from optical.devices.programmable import (
     PcmCell,
     programmable_table,
 )
-from optical.devices.receivers import Integrator, Sampler
 from optical.devices.rings import RingBankLayout, WeightRing
 from optical.devices.waveguides import ABSORPTION, Routing, Waveguide
 

@@ -25,6 +25,7 @@ from optical.devices.devices import (
     Tia,
     device_table,
 )
+from optical.devices.electronics import Integrator, Sampler
 from optical.devices.limits import sampling_floor_j
 from optical.devices.modulators import AbsorptionModulator, Driver, Modulator, RingModulator
 from optical.devices.programmable import (
@@ -34,7 +35,6 @@ from optical.devices.programmable import (
     PcmCell,
     programmable_table,
 )
-from optical.devices.receivers import Integrator, Sampler
 from optical.devices.rings import WeightRing
 from optical.devices.waveguides import Waveguide
 from simulator.errors import ParameterError

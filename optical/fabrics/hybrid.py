@@ -12,8 +12,7 @@ from types import MappingProxyType
 import numpy as np
 
 from optical.fabrics.circuits import DARK, Circuits, circuit_wiring
-from optical.fabrics.demand_aware import region_matrices, ways_to_give
-from optical.fabrics.lane_assignment import domain_demands, lanes_of
+from optical.fabrics.lane_assignment import domain_demands, lanes_of, region_matrices, ways_to_give
 from optical.fabrics.node_circuits import (
     BesidePackets,
     CircuitChoice,

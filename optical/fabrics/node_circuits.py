@@ -18,9 +18,8 @@ from typing import Protocol
 import numpy as np
 
 from optical.fabrics.circuits import DARK, CircuitFabric, Circuits
-from optical.fabrics.demand_aware import even_circuits
 from optical.fabrics.failed_ports import chassis_of, chassis_ports, check_spares
-from optical.fabrics.lane_assignment import DomainDemand, busiest_first
+from optical.fabrics.lane_assignment import DomainDemand, busiest_first, even_circuits
 from optical.fabrics.switches import (
     LaneBudget,
     LaneOptics,

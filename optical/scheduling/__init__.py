@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from optical.scheduling.birkhoff import birkhoff_von_neumann, eclipse, most_permutations, permutations_for
-from optical.scheduling.covers import double, fewest, solstice
+from optical.scheduling.birkhoff import (
+    birkhoff_von_neumann,
+    double,
+    eclipse,
+    fewest,
+    most_permutations,
+    permutations_for,
+    solstice,
+)
 from optical.scheduling.demand import duty, exposed_delay, is_worth_moving, makespan_bound, sinkhorn, stuffed
 from optical.scheduling.matchings import Matching
-from optical.scheduling.ocs_bank import Lanes, OcsBank
 from optical.scheduling.overlap import CollectiveStep, OverlapPlan, bruck_steps, collective_steps, overlap
 from optical.scheduling.phases import PhasePlan, TrafficPhase, plan_phases
 from optical.scheduling.policies import SchedulePolicy, schedule, spread
-from optical.scheduling.schedule import DARK, CircuitSchedule
+from optical.scheduling.schedule import DARK, CircuitSchedule, Lanes, OcsBank
 from optical.scheduling.topology import AllReduceGroup, JobTime, JobTopology, job_time, job_topology
 
 __all__ = [

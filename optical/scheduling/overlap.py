@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 import scipy
 
-from optical.scheduling.covers import fewest
-from optical.scheduling.ocs_bank import OcsBank
+from optical.scheduling.birkhoff import fewest
+from optical.scheduling.schedule import OcsBank
 from simulator.collectives.algorithms import Algorithm, vector_bytes
 from simulator.collectives.algorithms import schedule as steps_of_algorithm
 from simulator.errors import ParameterError

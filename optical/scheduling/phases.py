@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from optical.scheduling.demand import exposed_delay
-from optical.scheduling.ocs_bank import Lanes
+from optical.scheduling.schedule import Lanes
 from simulator.checks import check_range, check_whole
 from simulator.errors import ParameterError
 

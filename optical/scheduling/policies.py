@@ -11,12 +11,10 @@ from types import MappingProxyType
 import numpy as np
 import scipy
 
-from optical.scheduling.birkhoff import Part, birkhoff_von_neumann, eclipse
-from optical.scheduling.covers import double, fewest, solstice
+from optical.scheduling.birkhoff import Part, birkhoff_von_neumann, double, eclipse, fewest, solstice
 from optical.scheduling.demand import checked, largest_line, stuffed
 from optical.scheduling.matchings import Matching
-from optical.scheduling.ocs_bank import OcsBank
-from optical.scheduling.schedule import CircuitSchedule, schedule_of
+from optical.scheduling.schedule import CircuitSchedule, OcsBank, schedule_of
 from simulator.errors import ParameterError
 
 MOST_EXACT_PORTS = 5

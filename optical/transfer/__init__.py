@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from optical.transfer.conventions import ConvertedMesh, MziConvention, from_convention, to_convention
 from optical.transfer.decomposition import ProgrammedWeight, decompose, program_weight
+from optical.transfer.elements import mzi_matrix
 from optical.transfer.mesh import Mesh, MeshErrors, MeshLayout, MeshShape, draw_errors
-from optical.transfer.mzi import mzi_matrix
 from optical.transfer.selfconfiguration import Calibration, ErrorLaw, matrix_error, self_configure
 
 __all__ = [

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from optical.transfer.elements import Complex, Real
+from optical.transfer.elements import Complex, Real, mzi_matrix, wrapped
 from optical.transfer.mesh import Mesh, MeshLayout, absorb, mesh_of_blocks, run_columns
-from optical.transfer.mzi import mzi_matrix, wrapped
 
 
 class MziConvention(enum.Enum):

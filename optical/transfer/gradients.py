@@ -46,7 +46,7 @@ def propagate(
 
     Notes
     -----
-    The convention is that of `optical.transfer.mzi`, and the result that of `Mesh.matrix` on the fields.
+    The convention is that of `optical.transfer.elements`, and the result that of `Mesh.matrix` on the fields.
     """
     sizes = {"theta_rad": layout.count, "phi_rad": layout.count, "output_rad": layout.modes}
     for (name, size), given in zip(sizes.items(), (theta_rad, phi_rad, output_rad), strict=True):

@@ -13,8 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from optical.transfer.elements import Complex, Real, amplitude, require
-from optical.transfer.mzi import mzi_matrix, settle, wrapped
+from optical.transfer.elements import Complex, Real, amplitude, mzi_matrix, require, settle, wrapped
 from simulator.errors import ParameterError
 
 Index = NDArray[np.int64]
@@ -166,7 +165,7 @@ class Mesh:
 
     Notes
     -----
-    U = diag(e^{i output}) T_last ... T_first, each interferometer as in `optical.transfer.mzi`.
+    U = diag(e^{i output}) T_last ... T_first, each interferometer as in `optical.transfer.elements`.
     """
 
     layout: MeshLayout

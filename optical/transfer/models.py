@@ -26,12 +26,12 @@ from optical.transfer.elements import (
     coupler_angle,
     coupler_matrix,
     half_coupler,
+    mzi_matrix,
     propagation,
     require,
     silicon_strip,
 )
 from optical.transfer.mesh import Mesh, MeshErrors
-from optical.transfer.mzi import mzi_matrix
 from simulator.errors import ParameterError, nearest
 from simulator.units import to_si
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from optical.transfer.elements import Complex, Real, require
+from optical.transfer.elements import Complex, Real, bar_power_range, mzi_matrix, require, wrapped
 from optical.transfer.mesh import Mesh, MeshErrors, MeshLayout, absorb
-from optical.transfer.mzi import bar_power_range, mzi_matrix, wrapped
 from simulator.checks import check_range
 from simulator.errors import ParameterError
 

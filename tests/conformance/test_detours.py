@@ -9,7 +9,7 @@ import pytest
 from electronic.fabrics.fat_tree import FatTree
 from electronic.fabrics.packets import RailFabric
 from optical.fabrics.cubes import CubeFabric
-from simulator.engine.jobs import simulate_jobs
+from simulator.engine.simulation import simulate_jobs
 from simulator.errors import ParameterError, RouteError
 from simulator.interfaces import Flows
 from simulator.reliability.failures import Failure, failed_parts

@@ -8,8 +8,7 @@ import pytest
 
 from electronic.devices import load_packet_switch, load_scale_up
 from electronic.fabrics.dragonfly import Dragonfly, DragonflyPlus, Routing
-from electronic.fabrics.fat_tree import FatTree, RailOnly
-from electronic.fabrics.nvlink import SwitchedDomain
+from electronic.fabrics.fat_tree import FatTree, RailOnly, SwitchedDomain
 from electronic.fabrics.packets import RailFabric, Reduction
 from electronic.fabrics.torus import Medium, TorusFabric, Wrap
 from optical.fabrics.rotor import Relaying, RotorFabric

@@ -27,8 +27,7 @@ from simulator.estimate.collectives import LinePrices
 from workloads.models.config import load_model
 from workloads.pipeline.schedule import SCHEDULES
 from workloads.pipeline.schedules import DUALPIPE, ZB_V
-from workloads.plan.parallelism import parse_plan
-from workloads.plan.plan import Plan
+from workloads.plan.plan import Plan, parse_plan
 from workloads.search.costs import PlanPricer
 from workloads.search.plans import broken_rules, grid
 

@@ -8,8 +8,8 @@ import pytest
 from heliograph.simulation import StepResult, run_step
 from heliograph.systems import System, build_system
 from heliograph.workload import model, plan_for
+from simulator.node import NO_PENALTIES, Penalties, StepPenalties, library_calls
 from simulator.operators import Held, MatMul, Phase
-from simulator.penalties import NO_PENALTIES, Penalties, StepPenalties, library_calls
 
 PRODUCT = MatMul(name="up", layer="block", phase=Phase.FORWARD, batch=1, m=4096, k=4096, n=4096, held=Held.B)
 FUSED = dataclasses.replace(PRODUCT, held=Held.NONE, on_chip="c")

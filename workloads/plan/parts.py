@@ -277,7 +277,7 @@ class Batch(_Part):
     global_batch: int = 1
     """Sequences in a step, over all data-parallel ranks."""
     sequence_length: int = 2048
-    """Tokens in a sequence; see `workloads.plan.parallelism.default_sequence_length`."""
+    """Tokens in a sequence; see `workloads.plan.plan.default_sequence_length`."""
     steps: int = 1
     """Steps that one run holds. With more than one, times are those of a step in the steady state, where no
     stage waits for another's update. Plans whose steps overlap hold as many as that state needs."""

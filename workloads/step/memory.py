@@ -13,14 +13,13 @@ from functools import lru_cache
 from simulator.amounts import Amount, choose
 from simulator.errors import WorkloadError
 from simulator.node import Host
+from workloads.layers.parts import INT4_BYTES, INT8_BYTES, extra_weight_bytes
 from workloads.layers.retrieval import cross_activation_bytes, encoder_activation_bytes
 from workloads.layers.routing import visits
-from workloads.layers.sparsity import INT4_BYTES, INT8_BYTES, extra_weight_bytes
 from workloads.layers.transformer import FP8_BYTES
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.choices import Attention, ContextExchange, Kept, Place, Recompute
-from workloads.plan.parallelism import default_sequence_length
-from workloads.plan.plan import Plan, Share
+from workloads.plan.plan import Plan, Share, default_sequence_length
 from workloads.plan.rules import check, keeps_rules
 from workloads.step.sharding import (
     RankParameters,
@@ -531,7 +530,7 @@ def default_plan(
     memory_bytes : float
         Memory of each.
     global_batch : int
-        Sequences in a step, of `workloads.plan.parallelism.default_sequence_length` tokens.
+        Sequences in a step, of `workloads.plan.plan.default_sequence_length` tokens.
 
     Returns
     -------

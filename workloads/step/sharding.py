@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from simulator.amounts import Amount, ceiling, choose, larger, smaller
 from simulator.operators import Elementwise, Phase
-from workloads.layers.sparsity import compressed_bytes, kept_elements
+from workloads.layers.parts import compressed_bytes, kept_elements
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import Schedule
 from workloads.plan.choices import Optimizer, Precision

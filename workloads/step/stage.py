@@ -10,7 +10,6 @@ from workloads.layers.transformer import Item
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import Pass, Slot
 from workloads.plan.plan import Plan
-from workloads.step.graph import Arrival, Graph
 from workloads.step.passes import Passes
 from workloads.step.sharding import (
     RankParameters,
@@ -23,7 +22,9 @@ from workloads.step.sharding import (
     whole_stage,
 )
 from workloads.step.traffic import (
+    Arrival,
     Gathering,
+    Graph,
     HostTraffic,
     KeptOnHost,
     ShardedSums,

@@ -20,10 +20,10 @@ from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import Order, Pass, Slot, Updates
 from workloads.plan.plan import Plan
 from workloads.plan.rules import check
-from workloads.step.graph import Graph
 from workloads.step.passes import Passes
 from workloads.step.sharding import MOST_UNITS, StagePart
 from workloads.step.stage import StageRun
+from workloads.step.traffic import Graph
 
 Piece = tuple[tuple[Item, ...], tuple[Collective, ...]]
 """Work without an exchange, and the exchanges that follow it."""

@@ -13,18 +13,27 @@ arXiv:2104.07857 (ZeRO-Infinity): parameters on the host or on disk, fetched ahe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
-from simulator.operators import Collective, CollectiveKind, Elementwise, HostWork, Lane, Phase, Transfer
-from workloads.layers.sparsity import DEQUANTISE_FLOPS, INT4_BYTES, INT8_BYTES, QUANTISE_FLOPS
+from simulator.operators import (
+    Collective,
+    CollectiveKind,
+    Elementwise,
+    HostWork,
+    Lane,
+    Operator,
+    Phase,
+    Task,
+    Transfer,
+)
+from workloads.layers.parts import DEQUANTISE_FLOPS, INT4_BYTES, INT8_BYTES, QUANTISE_FLOPS
 from workloads.layers.transformer import Item
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import Pass, Slot
 from workloads.plan.choices import Kept, Place
 from workloads.plan.parts import Formats, Sharding
 from workloads.plan.plan import Plan
-from workloads.step.graph import Graph
 from workloads.step.memory import chunk_activation_bytes
 from workloads.step.sharding import (
     RankParameters,
@@ -34,6 +43,46 @@ from workloads.step.sharding import (
     stage_chunks,
     update_work,
 )
+
+Arrival = tuple[int, int, int, bool]
+"""Stage, chunk and microbatch of a pass, and whether it runs forward."""
+
+
+@dataclass
+class Graph:
+    """Tasks collected so far, and the ids that later tasks wait for."""
+
+    tasks: list[Task] = field(default_factory=list)
+    """All tasks."""
+    arrived: dict[Arrival, int] = field(default_factory=dict)
+    """Task that brings the input of a pass."""
+    twins: dict[int, int] = field(default_factory=dict)
+    """Task by which a stage sends gradients to the stage with the same parameters."""
+
+    def add(
+        self,
+        stage: int,
+        operator: Operator,
+        after: tuple[int, ...],
+        priority: int,
+        *,
+        times: int = 1,
+        beside: bool = False,
+    ) -> int:
+        """Add a task and return its id."""
+        identifier = len(self.tasks)
+        self.tasks.append(
+            Task(
+                id=identifier,
+                rank_class=stage,
+                operator=operator,
+                after=after,
+                multiplicity=times,
+                priority=priority,
+                beside=beside,
+            )
+        )
+        return identifier
 
 
 class KeptOnHost:

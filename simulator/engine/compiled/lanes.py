@@ -10,8 +10,7 @@ import numpy as np
 
 from simulator.collectives.flow_groups import FlowGroup
 from simulator.engine.compiled.memory import BITS, Memories
-from simulator.engine.compiled.programs import NotCoveredError, Programs, StepNetwork
-from simulator.engine.compiled.structure import StepStructure
+from simulator.engine.compiled.programs import NotCoveredError, Programs, StepNetwork, StepStructure
 from simulator.engine.lookahead import Later, compute_orders, followers
 from simulator.fabric import Loads
 from simulator.operators import Collective

@@ -14,8 +14,7 @@ from simulator.collectives.flow_groups import FlowGroup
 from simulator.engine.compiled.lanes import Coming, fixed_loads, lay_lanes, need_of
 from simulator.engine.compiled.loop import compiled_play, is_compiled, play
 from simulator.engine.compiled.memory import KINDS, LEVELS, RESUME, At, Memories
-from simulator.engine.compiled.programs import Charge, NotCoveredError, Programs, StepNetwork
-from simulator.engine.compiled.structure import StepStructure
+from simulator.engine.compiled.programs import Charge, NotCoveredError, Programs, StepNetwork, StepStructure
 from simulator.engine.simulation import Simulation
 from simulator.fabric import Fabric, Loads
 from simulator.node import Node

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from electronic.devices import load_adder, load_packet_switch, load_scale_up
-from electronic.fabrics.fat_tree import FatTree, RailOnly
-from electronic.fabrics.nvlink import SwitchedDomain
+from electronic.fabrics.fat_tree import FatTree, RailOnly, SwitchedDomain
 from electronic.fabrics.packets import RailFabric, Reduction
 from simulator.errors import LinkError, ParameterError
 from simulator.operators import CollectiveKind

@@ -8,7 +8,7 @@ from matplotlib.image import imread
 
 from experiments.cli import BAD_INPUT
 from experiments.network.circuits import DemandCircuits, read_demand
-from experiments.network.ocs_banks import OPTICS, SWITCH
+from experiments.network.collective import OPTICS, SWITCH
 from experiments.study import Progress
 from heliograph.style import DPI, WIDTH_IN
 from optical.fabrics.switches import load_optics, load_switch

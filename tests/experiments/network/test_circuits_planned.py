@@ -15,7 +15,7 @@ from heliograph.systems import build_system
 from simulator.errors import ParameterError
 from tests import builders
 from workloads.models.config import load_model
-from workloads.plan.parallelism import parse_plan
+from workloads.plan.plan import parse_plan
 
 STEP = ("--model", "llama-3-8b", "--plan", "tp=8,pp=2,dp=2,global_batch=4,sequence_length=2048")
 

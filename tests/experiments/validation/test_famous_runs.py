@@ -18,7 +18,7 @@ from experiments.validation.famous import (
 from experiments.validation.rows import Outcome, read_records
 from simulator.errors import WorkloadError
 from workloads.models.config import load_model
-from workloads.plan.parallelism import parse_plan
+from workloads.plan.plan import parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import fullest_stage, memory_by_kind
 

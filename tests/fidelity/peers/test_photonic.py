@@ -19,14 +19,17 @@ from experiments.validation.peers.chips import (
 from experiments.validation.peers.lightening_baselines import (
     BANK_FAULTS,
     MESH_FAULTS,
+    PUBLISHED,
     SHARED_FAULTS,
+    TOGETHER,
     BaselineCorrection,
     BaselineMesh,
     BaselineRingBank,
+    baseline_effects,
     baseline_total_cost,
     baseline_workload_cost,
+    effects,
 )
-from experiments.validation.peers.lightening_corrections import PUBLISHED, TOGETHER, baseline_effects, effects
 from experiments.validation.peers.lightening_transformer import (
     FAULTS,
     Correction,

@@ -22,8 +22,7 @@ from heliograph.simulation import run_at_target
 from heliograph.systems import build_system
 from simulator.errors import HeliographError, WorkloadError
 from workloads.models.config import load_model
-from workloads.plan.parallelism import plan_text
-from workloads.plan.plan import Plan
+from workloads.plan.plan import Plan, plan_text
 from workloads.search.costs import PlanPricer
 from workloads.search.plans import grid
 

@@ -14,8 +14,7 @@ from simulator.parameter_tree import numeric_leaves, replace_at
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import load_model
 from workloads.plan.choices import Place, Precision, Recompute
-from workloads.plan.parallelism import parse_plan
-from workloads.plan.plan import Plan
+from workloads.plan.plan import Plan, parse_plan
 
 MODEL = dataclasses.replace(load_model("llama-3-8b"), layers=2)
 PLAN = Plan.of(dp=8, global_batch=8, sequence_length=1024, zero=2, optimizer_place=Place.HOST)

@@ -13,7 +13,7 @@ from simulator.operators import Phase
 from simulator.parameter_tree import numeric_leaves, replace_at
 from simulator.topology.scale_up import load_cables
 from workloads.models.config import load_model
-from workloads.plan.parallelism import parse_plan, plan_text
+from workloads.plan.plan import parse_plan, plan_text
 from workloads.step.memory import memory_by_kind
 
 MODEL = load_model("llama-3-8b")

@@ -7,7 +7,7 @@ import pytest
 from experiments.cli import _sentences
 from heliograph.systems import build_system
 from heliograph.systems.sanity_checks import light_limits, worst_limits
-from optical.devices.light_limits import LitChip, limits_of
+from optical.devices.limits import LitChip, limits_of
 from simulator.errors import LimitWarning
 
 CHIP = LitChip(

@@ -8,8 +8,8 @@ import simpy
 
 from electronic.devices import load_scale_up
 from electronic.fabrics.fat_tree import FatTree
-from optical.fabrics.demand_aware import last_first, region_matrices, ways_to_give
 from optical.fabrics.hybrid import HybridFabric
+from optical.fabrics.lane_assignment import last_first, region_matrices, ways_to_give
 from optical.fabrics.node_circuits import CircuitChoice
 from simulator.collectives.demand import skewed_flows
 from simulator.collectives.traffic import Traffic

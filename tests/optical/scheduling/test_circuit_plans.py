@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optical.scheduling.ocs_bank import Lanes, OcsBank
 from optical.scheduling.overlap import CollectiveStep, bruck_steps, collective_steps, overlap, staged
 from optical.scheduling.phases import TrafficPhase, plan_phases
+from optical.scheduling.schedule import Lanes, OcsBank
 from optical.scheduling.topology import (
     AllReduceGroup,
     coin_change_hops,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from optical.scheduling.ocs_bank import OcsBank
 from optical.scheduling.policies import LIMITS, SchedulePolicy, applies, schedule
+from optical.scheduling.schedule import OcsBank
 from simulator.errors import ParameterError
 
 BANK = OcsBank(rate_bytes_per_s=50e9, reconfiguration_s=25e-6)

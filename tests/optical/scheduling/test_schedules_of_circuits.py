@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from optical.scheduling.birkhoff import eclipse
-from optical.scheduling.covers import double, fewest
+from optical.scheduling.birkhoff import double, eclipse, fewest
 from optical.scheduling.demand import (
     degree,
     duty,
@@ -19,9 +18,8 @@ from optical.scheduling.demand import (
     largest_line,
     makespan_bound,
 )
-from optical.scheduling.ocs_bank import OcsBank
 from optical.scheduling.policies import BIRKHOFF, LIMITS, SchedulePolicy, schedule, spread
-from optical.scheduling.schedule import DARK, CircuitSchedule
+from optical.scheduling.schedule import DARK, CircuitSchedule, OcsBank
 from simulator.errors import ParameterError
 
 POLICIES = [one for one in SchedulePolicy if one not in LIMITS]  # test_exact

@@ -21,8 +21,8 @@ from optical.transfer import (
     to_convention,
 )
 from optical.transfer.conventions import clements_matrix, reck_matrix, symmetric_matrix
+from optical.transfer.elements import settle, wrapped
 from optical.transfer.models import largest_gain
-from optical.transfer.mzi import settle, wrapped
 from simulator.errors import ParameterError
 from tests.builders import haar
 

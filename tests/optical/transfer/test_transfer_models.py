@@ -5,14 +5,13 @@ import numpy as np
 import pytest
 
 from optical.transfer import MeshErrors, MeshLayout, decompose, draw_errors, models
-from optical.transfer.elements import coupler_matrix, silicon_strip, transfer_table
+from optical.transfer.elements import coupler_matrix, mzi_matrix, silicon_strip, transfer_table
 from optical.transfer.models import (
     largest_gain,
     ports_of,
     scattering_matrix,
     transfer_of_scattering,
 )
-from optical.transfer.mzi import mzi_matrix
 from simulator.errors import ParameterError
 from simulator.units import SPEED_OF_LIGHT_M_PER_S
 from tests.builders import haar

@@ -9,9 +9,8 @@ from optical.fabrics.rails import OcsRails
 from optical.fabrics.switches import load_optics, load_switch
 from simulator.engine.compiled import lanes
 from simulator.engine.compiled.loop import compiled_play
-from simulator.engine.compiled.programs import NotCoveredError, StepNetwork
+from simulator.engine.compiled.programs import NotCoveredError, StepNetwork, StepStructure
 from simulator.engine.compiled.step import CompiledStep, StepRuns
-from simulator.engine.compiled.structure import StepStructure
 from simulator.engine.simulation import Simulation
 from simulator.errors import WorkloadError
 from simulator.fabric import PortTiming
@@ -38,7 +37,7 @@ from tests.workloads.ideal import EVEN, PLAN
 from tests.workloads.step.test_offload import INFINITY, OFFLOAD, a_host
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import SCHEDULES
-from workloads.plan.parallelism import parse_plan
+from workloads.plan.plan import parse_plan
 from workloads.step.step import build_step
 
 

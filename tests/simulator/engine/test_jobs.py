@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from simulator.engine.jobs import Job, block, simulate_jobs
-from simulator.engine.simulation import Simulation
+from simulator.engine.simulation import Job, Simulation, block, simulate_jobs
 from simulator.errors import ParameterError, RouteError, WorkloadError
 from simulator.interfaces import LinkGraph
 from simulator.layout import RankLayout, placed

@@ -7,14 +7,17 @@ import pytest
 
 from simulator.errors import ParameterError
 from simulator.operands.captured import (
+    LAWS,
     TABLE,
     captured,
     captured_row,
+    captured_statistics,
     load_captured,
+    load_laws,
     measure_product,
     read_captured,
+    read_laws,
 )
-from simulator.operands.laws import LAWS, captured_statistics, load_laws, read_laws
 from simulator.operands.statistics import OperandLaw, Operands, without_loudest
 from simulator.operators import Phase
 

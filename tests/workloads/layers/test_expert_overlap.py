@@ -8,7 +8,7 @@ from simulator.errors import WorkloadError
 from simulator.operators import Collective, Sequence
 from tests.workloads.ideal import EVEN, PLAN, ideal_s, product_flops, run
 from workloads.pipeline import schedules
-from workloads.plan.parallelism import parse_plan
+from workloads.plan.plan import parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind
 from workloads.step.step import build_step

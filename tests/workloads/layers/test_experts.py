@@ -13,7 +13,7 @@ from tests.workloads.ideal import EVEN, NODE, PLAN, RATE, Star, product_flops, r
 from workloads.layers.routing import capacity, dropped_share, expert_loads, rank_imbalance, rank_loads
 from workloads.layers.transformer import forward_layer
 from workloads.plan.choices import ExpertExchange
-from workloads.plan.parallelism import parse_plan
+from workloads.plan.plan import parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind
 from workloads.step.step import build_step

@@ -16,7 +16,7 @@ from workloads.models.architecture import Norm, Positions
 from workloads.models.config import load_model
 from workloads.pipeline import schedules
 from workloads.plan.choices import Attention, Optimizer, Precision, Recompute, TensorGrid
-from workloads.plan.parallelism import parse_plan
+from workloads.plan.plan import parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind
 from workloads.step.sharding import layer_parameters, moment_bytes

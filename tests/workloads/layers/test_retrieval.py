@@ -15,7 +15,7 @@ from workloads.models.architecture import Norm, Positions, Retrieval, Transforme
 from workloads.models.config import load_model
 from workloads.pipeline import schedules
 from workloads.plan.choices import Attention, Recompute
-from workloads.plan.parallelism import parse_plan
+from workloads.plan.plan import parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind
 from workloads.step.passes import Pass, Passes

@@ -12,7 +12,7 @@ from tests.workloads.ideal import EVEN, NODE, PLAN, product_flops, run, sequence
 from workloads.layers.transformer import gradients
 from workloads.models.config import load_model
 from workloads.plan.choices import Attention, ContextExchange, Precision, WeightSparsity
-from workloads.plan.parallelism import parse_plan
+from workloads.plan.plan import parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind
 from workloads.step.sharding import layer_parameters

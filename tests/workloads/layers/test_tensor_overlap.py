@@ -25,7 +25,7 @@ from tests.builders import collective
 from tests.workloads.ideal import EVEN, NODE, PLAN, RATE, Star, run, sent, sequences
 from workloads.pipeline import schedules
 from workloads.plan.choices import Recompute
-from workloads.plan.parallelism import parse_plan
+from workloads.plan.plan import parse_plan
 from workloads.plan.rules import check
 from workloads.step.passes import Pass, Passes
 from workloads.step.sharding import StagePart

@@ -26,7 +26,7 @@ from workloads.layers.transformer import (
 from workloads.models.architecture import Positions
 from workloads.models.config import known_models, load_model
 from workloads.plan.choices import Attention, Recompute
-from workloads.plan.parallelism import parse_plan
+from workloads.plan.plan import parse_plan
 
 
 def products(items, phase=None):

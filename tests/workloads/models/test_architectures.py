@@ -12,8 +12,7 @@ from workloads.models.architecture import Norm
 from workloads.models.config import load_model
 from workloads.pipeline import schedules
 from workloads.plan.choices import ContextExchange, Precision
-from workloads.plan.parallelism import parse_plan
-from workloads.plan.plan import Plan
+from workloads.plan.plan import Plan, parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import layer_activation_bytes, memory_by_kind
 from workloads.step.sharding import stage_parts

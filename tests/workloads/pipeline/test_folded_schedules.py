@@ -15,8 +15,7 @@ from tests.workloads.ideal import EVEN, NODE, PLAN, Star, ideal_s, product_flops
 from workloads.pipeline import schedules
 from workloads.pipeline.pipeline import PassTimes, peak_kept, play
 from workloads.pipeline.schedule import Pass
-from workloads.plan.parallelism import parse_plan
-from workloads.plan.plan import Plan
+from workloads.plan.plan import Plan, parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind
 from workloads.step.step import build_step

@@ -11,8 +11,7 @@ from workloads.models.config import load_model
 from workloads.pipeline import schedules
 from workloads.pipeline.pipeline import PassTimes, Pipeline, play
 from workloads.pipeline.schedule import balanced_layers
-from workloads.plan.parallelism import parse_plan
-from workloads.plan.plan import Plan
+from workloads.plan.plan import Plan, parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind
 from workloads.step.step import build_step

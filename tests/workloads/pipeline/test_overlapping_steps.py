@@ -12,7 +12,7 @@ from tests.bounds import optimal_in_flight
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, ideal_s, product_flops
 from workloads.pipeline import schedules
 from workloads.pipeline.schedule import SCHEDULES
-from workloads.plan.parallelism import parse_plan
+from workloads.plan.plan import parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind
 from workloads.step.step import build_step

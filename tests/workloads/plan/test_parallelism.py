@@ -12,8 +12,15 @@ from simulator.errors import WorkloadError
 from workloads.models.config import load_model
 from workloads.pipeline.schedule import SCHEDULES, stage_layers
 from workloads.plan.choices import Attention, Place, Precision, Recompute
-from workloads.plan.parallelism import accelerators_of, default_sequence_length, parse_plan, plan_text
-from workloads.plan.plan import KEYS, PARTS, Plan
+from workloads.plan.plan import (
+    KEYS,
+    PARTS,
+    Plan,
+    accelerators_of,
+    default_sequence_length,
+    parse_plan,
+    plan_text,
+)
 from workloads.plan.rules import RULES, check
 from workloads.step.memory import check_fits, default_plan, fullest_stage, memory_by_kind
 from workloads.step.sharding import part_parameters, stage_parts, whole_stage

@@ -12,8 +12,7 @@ from workloads.models.config import load_model
 from workloads.pipeline.pipeline import PassTimes, Pipeline, play
 from workloads.pipeline.schedule import Chain, Schedule
 from workloads.pipeline.schedules import DUALPIPE, ZB_H2, ZB_V, ZERO_BUBBLE
-from workloads.plan.parallelism import parse_plan
-from workloads.plan.plan import Plan
+from workloads.plan.plan import Plan, parse_plan
 from workloads.plan.rules import check
 from workloads.search.plans import PLACEMENTS, broken_rules, endpoints_of, grid, memory_bytes, strides
 from workloads.step.memory import fullest_stage, memory_by_kind

@@ -15,8 +15,7 @@ from tests.bounds import critical_path_s, serial_sum_s
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, ideal_s, product_flops
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.choices import Place, Recompute
-from workloads.plan.parallelism import parse_plan
-from workloads.plan.plan import Plan
+from workloads.plan.plan import Plan, parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import check_fits, check_host_fits, host_bytes, memory_by_kind
 from workloads.step.step import build_step

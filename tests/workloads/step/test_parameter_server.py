@@ -13,7 +13,7 @@ from simulator.results.metrics import steady, summarise
 from tests.bounds import server_bound_s
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, ideal_s, product_flops
 from workloads.plan.choices import Exchange
-from workloads.plan.parallelism import parse_plan
+from workloads.plan.plan import parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind
 from workloads.step.step import build_step

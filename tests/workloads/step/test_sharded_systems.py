@@ -11,8 +11,8 @@ from simulator.interfaces import LinkGraph
 from simulator.layout import RankLayout
 from simulator.operators import Collective, CollectiveKind, Elementwise
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, ideal_s, product_flops, run, sent, sequences
-from workloads.layers.sparsity import INT4_BYTES, INT8_BYTES
-from workloads.plan.parallelism import parse_plan
+from workloads.layers.parts import INT4_BYTES, INT8_BYTES
+from workloads.plan.plan import parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind
 from workloads.step.step import build_step

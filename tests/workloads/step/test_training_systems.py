@@ -10,8 +10,7 @@ from tests.workloads.ideal import EVEN, PLAN, RATE, ideal_s, product_flops, run,
 from workloads.layers.transformer import backward_layer, forward_layer
 from workloads.models.config import load_model
 from workloads.plan.choices import Attention, ContextExchange, Optimizer, Precision, Recompute
-from workloads.plan.parallelism import parse_plan
-from workloads.plan.plan import Plan
+from workloads.plan.plan import Plan, parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind
 from workloads.step.sharding import moment_bytes

@@ -17,7 +17,7 @@ from simulator.engine.simulation import Simulation
 from simulator.errors import IncompleteWarning, ParameterError, WorkloadError
 from simulator.operators import Elementwise, MatMul
 from workloads.models.config import load_model
-from workloads.plan.parallelism import parse_plan
+from workloads.plan.plan import parse_plan
 from workloads.step.step import build_step
 from workloads.traces.chakra import (
     Attribute,

@@ -19,7 +19,7 @@ from simulator.fabric import PortTiming
 from simulator.interfaces import Flows
 from simulator.operators import CollectiveKind, Phase
 from workloads.models.config import load_model
-from workloads.plan.parallelism import parse_plan
+from workloads.plan.plan import parse_plan
 from workloads.step.step import build_step
 from workloads.traces.chakra import export_step, import_trace
 

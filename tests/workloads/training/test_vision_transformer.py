@@ -9,8 +9,7 @@ import torch
 
 from optical.execution.photons import CountingNumerics, Signs
 from simulator.errors import WorkloadError
-from workloads.training.digits import draw_digits
-from workloads.training.vision_transformer import (
+from workloads.training.classifier import (
     ATTENTION,
     Product,
     VisionConfig,
@@ -19,6 +18,7 @@ from workloads.training.vision_transformer import (
     train_vision_transformer,
     vision_accuracy,
 )
+from workloads.training.digits import draw_digits
 
 
 @cache

@@ -37,8 +37,8 @@ from simulator.operators import (
     Task,
 )
 from simulator.units import to_si
-from workloads.traces.chakra.files import VERSION, write_messages
 from workloads.traces.chakra.nodes import (
+    VERSION,
     Attribute,
     CommType,
     Form,
@@ -46,6 +46,7 @@ from workloads.traces.chakra.nodes import (
     NodeType,
     encode_metadata,
     encode_node,
+    write_messages,
 )
 
 MOST = 498

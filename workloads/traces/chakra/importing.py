@@ -31,8 +31,7 @@ from workloads.traces.chakra.exporting import (
     GROUPS_SUFFIX,
     TWO_LEVEL,
 )
-from workloads.traces.chakra.files import read_trace
-from workloads.traces.chakra.nodes import CommType, Node, NodeType
+from workloads.traces.chakra.nodes import CommType, Node, NodeType, read_trace
 
 ELEMENT_BYTES = 2
 """Bytes of an element of a product whose shape is not recorded: bf16."""
