@@ -1,4 +1,4 @@
-"""Reports on the terminal, one table with units and provenance; results at a prompt, in a notebook and as rows."""
+"""Reports on the terminal, one table with units and provenance; results at a prompt and as rows."""
 
 from __future__ import annotations
 

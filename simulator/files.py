@@ -1,4 +1,4 @@
-"""Strict reading of users' files, of changes in TOML and of frozen records; and Ctrl-C that waits for a write."""
+"""Strict reading of users' files, changes in TOML and frozen records; and Ctrl-C that waits for a write."""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
 Memory off the chip is the wall that light does not remove. Accelerators of a node work alike and at the same
 time, hence each is given its share of the host's processors, memory, storage and link.
 
-The penalties of a step (host, company, lag, idle power) are one law for chips of any kind. They are measured on
-GPUs only, and what drives and joins them is the same software and the same network: a chip of any other kind
-pays as much unless somebody shows that it does not.
+The penalties of a step (host, company, lag, idle power) are one law for chips of any kind. They are measured
+on GPUs only, and what drives and joins them is the same software and the same network: a chip of any other
+kind pays as much unless somebody shows that it does not.
 """
 
 from __future__ import annotations

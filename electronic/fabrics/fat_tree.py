@@ -1,4 +1,4 @@
-"""Fat-trees over all cards, rail-only networks (a fat-tree for each rail), and one switched scale-up domain."""
+"""Fat-trees over all cards, rail-only networks (a fat-tree for each rail), one switched scale-up domain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of a page in SVG: bars, lines and spans whose marks tell their values on hover and by keys; colours as in every picture."""
+"""Figures of a page in SVG: bars, lines and spans whose marks tell values on hover and by keys."""
 
 from __future__ import annotations
 

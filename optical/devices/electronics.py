@@ -1,4 +1,4 @@
-"""Electronics of a photonic chip: readouts, and besides the optical path ports, wires, serialisers, clock, regulators.
+"""Electronics of a photonic chip: readouts, ports, wires, serialisers, clock, regulators.
 
 A sum of modulators, detectors and converters explains a quarter of a built chip; these are the parts that
 feed them. `optical.accelerator` counts them; modulators' drivers stand on the cores.

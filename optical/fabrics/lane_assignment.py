@@ -1,4 +1,4 @@
-"""Assignment of lanes to the traffic of a step: circuits for its reductions, its other pairs, and uneven demand."""
+"""Assignment of lanes to the traffic of a step: circuits for reductions, other pairs, uneven demand."""
 
 from __future__ import annotations
 

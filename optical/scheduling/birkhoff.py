@@ -1,4 +1,4 @@
-"""Decompositions of a demand into permutations: Birkhoff-von Neumann, Eclipse, and covers of few configurations.
+"""Decompositions of a demand into permutations: Birkhoff-von Neumann, Eclipse, covers of few configurations.
 
 Eclipse chooses configurations one by one for the most bytes in the time that they and their delay take.
 """

@@ -1,4 +1,4 @@
-"""Schedules of circuits on a bank of switches: configurations, durations, the residue, the distance from the bound."""
+"""Schedules of circuits on a bank of switches: configurations, durations, residue, and their bound."""
 
 from __future__ import annotations
 

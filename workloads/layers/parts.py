@@ -3,8 +3,8 @@
 A step is an operator, the edge of a region, an exchange or a gather. Element-wise steps may be split as an
 eager framework runs them, into a kernel with its own traffic for each operation.
 
-Weights may be pruned 2 of 4 (sparse tensor cores: Mishra et al., arXiv:2104.08378) and traffic quantised with a
-scale per block (ZeRO++: arXiv:2306.10209).
+Weights may be pruned 2 of 4 (sparse tensor cores: Mishra et al., arXiv:2104.08378) and traffic quantised with
+a scale per block (ZeRO++: arXiv:2306.10209).
 """
 
 from __future__ import annotations

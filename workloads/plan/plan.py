@@ -1,4 +1,4 @@
-"""Plan of a training run, which shares a model and a batch among accelerators, and its text ``tp=8,pp=8,...``."""
+"""Plan of a training run: how accelerators share a model and a batch, and its text ``tp=8,pp=8,...``."""
 
 from __future__ import annotations
 

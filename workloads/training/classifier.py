@@ -1,7 +1,7 @@
-"""Small readers of digits, a fully connected network and a vision transformer: trained exactly, run through products.
+"""Small readers of digits, fully connected and vision transformer: trained exactly, run through products.
 
-Shape suffixes: N images, K inputs and M outputs of a layer, T patches of an image, P pixels of a patch, D width,
-H heads, F hidden, C classes; Z all vectors of a batch, Q the head's part of the width.
+Shape suffixes: N images, K inputs and M outputs of a layer, T patches of an image, P pixels of a patch, D
+width, H heads, F hidden, C classes; Z all vectors of a batch, Q the head's part of the width.
 """
 
 from __future__ import annotations
