@@ -29,6 +29,8 @@ POINTS_AHEAD = 4
 """Points that wait at the scheduler for each thread of a worker; a choice."""
 PATIENCE_S = 120.0
 """Longest wait for a scheduler that went away; a choice."""
+MOST_DEATHS = 1
+"""Deaths of workers after which a scheduler started here gives a point up; a choice: it is then tried alone."""
 ANSWER_S = 10.0
 """Longest wait for a result that the scheduler says is there."""
 
@@ -81,6 +83,9 @@ def _scheduler(distributed: Any, address: str | None, workers: int) -> Iterator[
         yield address
         return
     with ctrl_c_later():  # processes that start inherit it: Ctrl-C is this one's
+        import dask  # noqa: PLC0415 - comes with distributed
+
+        dask.config.set({"distributed.scheduler.allowed-failures": MOST_DEATHS})
         cluster = distributed.LocalCluster(
             n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=50
         )
@@ -104,8 +109,20 @@ class _Flight:
     arrived: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)
 
     def run(self, left: deque[Job], keep: Keep, wanted: Wanted) -> None:
-        """Hand in points until all have arrived."""
+        """Hand in points until all have arrived.
+
+        Notes
+        -----
+        A worker that dies takes down points that only waited there. One whose workers died is therefore run
+        again alone, after the others; if they die once more, it is the point's own doing.
+        """
         self._connect()
+        suspects: list[Job] = []
+        self._run(left, keep, wanted, suspects)
+        for one in suspects:
+            self._run(deque([one]), keep, wanted, None)
+
+    def _run(self, left: deque[Job], keep: Keep, wanted: Wanted, suspects: list[Job] | None) -> None:
         while left or self.futures:
             self._hand_in(left, wanted)
             if not self.futures:
@@ -118,6 +135,9 @@ class _Flight:
                 continue
             job = self.futures.pop(future, None)
             if job is None:  # of a connection that was given up
+                continue
+            if suspects is not None and self._killed_workers(future):
+                suspects.append(job)
                 continue
             outcome = self._outcome(future)
             if outcome is None:
@@ -175,6 +195,13 @@ class _Flight:
     def _threads(self) -> int:
         info = self.client.scheduler_info().get("workers", {})
         return sum(one.get("nthreads", 1) for one in info.values())
+
+    def _killed_workers(self, future: Any) -> bool:  # noqa: ANN401 - of Dask
+        """Return whether the scheduler gave a point up, since workers died that had it."""
+        with suppress(Exception):  # a lost connection has many names
+            why = future.exception(timeout=ANSWER_S) if future.status == "error" else None
+            return isinstance(why, self.distributed.scheduler.KilledWorker)
+        return False
 
     def _outcome(self, future: Any) -> Outcome | None:  # noqa: ANN401 - of Dask
         """Return what became of a point; None if its result was lost on the way."""
