@@ -30,7 +30,7 @@ POINTS_AHEAD = 4
 PATIENCE_S = 120.0
 """Longest wait for a scheduler that went away; a choice."""
 MOST_DEATHS = 1
-"""Deaths of workers after which a scheduler started here gives a point up; a choice: it is then tried alone."""
+"""Deaths of workers after which a scheduler started here gives a point up, to be tried alone; a choice."""
 ANSWER_S = 10.0
 """Longest wait for a result that the scheduler says is there."""
 

@@ -241,11 +241,26 @@ def test_a_page_prints(browser, compared):
     assert 1 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 8
 
 
+PAGES = {
+    "compare": ["compare", *SMALL, "--systems", "gpu_packet:fp8,photonic_ocs"],
+    "search": ["search", "--model", "gpt2", "--accelerators", "8", "--top", "1"],
+    "sweep": ["sweep", *SMALL, "--workers", "1", "--set", "laser_power_w=100 mW,400 mW"],
+    "core": ["core", "homodyne"],
+}
+
+
+@pytest.fixture(scope="module", params=PAGES)
+def page(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    assert main([*PAGES[request.param], "--report", str(path)]) == 0
+    return path
+
+
 @needs_browser
 @pytest.mark.skipif("AXE" not in os.environ, reason="AXE names no axe.min.js; accessibility is not audited")
 @pytest.mark.parametrize("look", [{}, {"dark": True}, {"width": 360, "height": 740, "touch": True}])
-def test_axe_finds_nothing(browser, compared, look):
-    browser.open(compared, **look)
+def test_axe_finds_nothing(browser, page, look):
+    browser.open(page, **look)
     browser.run("for (const one of document.querySelectorAll('details')) one.open = true; return 1")
     browser.click(".why")
     browser.ask("Runtime.evaluate", expression=Path(os.environ["AXE"]).read_text())
