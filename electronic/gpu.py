@@ -200,8 +200,6 @@ def _mainloop_s(chip: GpuChip, product: MatMul, split: int) -> float:
 def _waves(chip: GpuChip, product: MatMul, tiles: int) -> int:
     """Return how often the units take a tile each, of `tiles` a product.
 
-    Notes
-    -----
     Products of activations are one kernel. Products with weights of several experts are a kernel each, on
     `EXPERT_STREAMS` streams: the tiles of so many kernels fill the chip together, not those of all.
     """
@@ -221,8 +219,6 @@ def _traffic_bytes(chip: GpuChip, product: MatMul) -> float:
 def _fused(chip: GpuChip, memory: Memory, product: MatMul) -> Work:
     """Return what one product inside a fused attention kernel asks; only the first of a kernel is launched.
 
-    Notes
-    -----
     Units take blocks of `ATTENTION_ROWS` queries. Under a causal mask the longest block is twice the mean,
     without one the last wave is seldom full, so that the last unit ends about one mean block late.
     """

@@ -18,15 +18,7 @@ class ExactNumerics:
     """Products as torch computes them in the operands' own precision; the reference of every comparison."""
 
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
-        """Return the product, shape [B, M, N].
-
-        Parameters
-        ----------
-        a_BMK, b_BKN : torch.Tensor
-            Operands, shapes [B, M, K] and [B, K, N].
-        key : int
-            Not used: nothing is random.
-        """
+        """Return the product, shape [B, M, N]."""
         del key
         return torch.bmm(a_BMK, b_BKN)
 
@@ -48,15 +40,7 @@ class BfloatNumerics:
     """
 
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
-        """Return the product, shape [B, M, N], in the type of A; every value is a bfloat16 one.
-
-        Parameters
-        ----------
-        a_BMK, b_BKN : torch.Tensor
-            Operands, shapes [B, M, K] and [B, K, N].
-        key : int
-            Not used: rounding is to nearest.
-        """
+        """Return the product, shape [B, M, N], in the type of A; every value is a bfloat16 one."""
         del key
         a = a_BMK.to(torch.bfloat16).to(torch.float32)
         b = b_BKN.to(torch.bfloat16).to(torch.float32)
@@ -109,15 +93,7 @@ class Float8Numerics:
     """How far a scale reaches."""
 
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
-        """Return the product, shape [B, M, N], in the type of A; every value is a bfloat16 one.
-
-        Parameters
-        ----------
-        a_BMK, b_BKN : torch.Tensor
-            Operands, shapes [B, M, K] and [B, K, N].
-        key : int
-            Not used: rounding is to nearest.
-        """
+        """Return the product, shape [B, M, N], in the type of A; every value is a bfloat16 one."""
         del key
         rows = self.scale is Float8Scale.ROW
         a, a_scale = _float8(a_BMK, self.a_format, 2 if rows else None)
@@ -155,15 +131,7 @@ class Int8Numerics:
     """
 
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
-        """Return the product, shape [B, M, N], in the type of A; every value is a bfloat16 one.
-
-        Parameters
-        ----------
-        a_BMK, b_BKN : torch.Tensor
-            Operands, shapes [B, M, K] and [B, K, N].
-        key : int
-            Not used: rounding is to nearest.
-        """
+        """Return the product, shape [B, M, N], in the type of A; every value is a bfloat16 one."""
         del key
         a, a_scale = _int8(a_BMK, summed_dim=2)
         b, b_scale = _int8(b_BKN, summed_dim=1)
@@ -195,15 +163,7 @@ class Nvfp4Numerics:
 
     @torch.no_grad()
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
-        """Return the product, shape [B, M, N], in the type of A.
-
-        Parameters
-        ----------
-        a_BMK, b_BKN : torch.Tensor
-            Operands, shapes [B, M, K] and [B, K, N].
-        key : int
-            Source of the dithers.
-        """
+        """Return the product, shape [B, M, N], in the type of A."""
         generator = torch.Generator(a_BMK.device).manual_seed(key % 2**63)
         a = _nvfp4(a_BMK, generator if self.stochastic[0] else None)
         b = _nvfp4(b_BKN.mT, generator if self.stochastic[1] else None)

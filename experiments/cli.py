@@ -216,13 +216,7 @@ class Driven:
 
 
 def run(words: Sequence[str]) -> int:
-    """Run a command; return its exit code.
-
-    Parameters
-    ----------
-    words : sequence of str
-        Its words and options.
-    """
+    """Run a command; return its exit code."""
     os.environ["MPLBACKEND"] = "agg"  # pictures go to files
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")
@@ -298,13 +292,7 @@ def _add_own(parser: argparse.ArgumentParser, *, paged: bool) -> None:
 
 
 def _chosen(words: Sequence[str]) -> str | None:
-    """Return the command that words name; None where help or the version was all that was asked.
-
-    Raises
-    ------
-    ParameterError
-        If they name none.
-    """
+    """Return the command that words name; None where help or the version was all that was asked."""
     first, *rest = words or ("--help",)
     second = rest[0] if rest else "--help"
     if first in ("--help", "-h"):
@@ -360,15 +348,6 @@ def _subject_help(subject: str) -> str:
 
 def drive(name: str, study: Study, driven: Driven) -> None:
     """Run a study, print what it found and write its files.
-
-    Parameters
-    ----------
-    name : str
-        Words of its command.
-    study : Study
-        What is asked.
-    driven : Driven
-        How it is told.
 
     Raises
     ------

@@ -90,15 +90,6 @@ def analog_core(core: Core) -> Core:
 def layer_precision(core: Core, operands: OperandKind, tokens: int = TOKENS) -> Precision:
     """Return the precision of the three products of a layer together.
 
-    Parameters
-    ----------
-    core : Core
-        A core.
-    operands : OperandKind
-        Statistics of the operands.
-    tokens : int
-        Vectors that pass the layer together.
-
     Raises
     ------
     LinkError
@@ -192,15 +183,7 @@ def stage_of(part: str) -> str:
 
 
 def layer_products(tokens: int = TOKENS, inputs: int = INPUTS, outputs: int = OUTPUTS) -> tuple[MatMul, ...]:
-    """Return the three products of a linear layer in the order of `PHASES`.
-
-    Parameters
-    ----------
-    tokens : int
-        Vectors that pass the layer together.
-    inputs, outputs : int
-        Size of its weight.
-    """
+    """Return the three products of a linear layer in the order of `PHASES`."""
     if tokens < 1:
         msg = f"tokens ({tokens}) must be at least 1"
         raise ParameterError(msg)

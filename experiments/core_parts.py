@@ -211,13 +211,7 @@ class RankParts(Study):
         return found.snr_db
 
     def _names(self, unit: PhotonicUnit, place: str) -> Sequence[str]:
-        """Return the parts that fit a place.
-
-        Raises
-        ------
-        ParameterError
-            If the core has no such place.
-        """
+        """Return the parts that fit a place."""
         if place == SIZE:
             get_at(unit.core, "rows"), get_at(unit.core, "columns")
             return SIDES

@@ -224,12 +224,6 @@ class Diff(Study):
     second: Path = option(..., "the other", positional=True, metavar="OTHER")
 
     def run(self, progress: Progress) -> Differences:
-        """Return what differs.
-
-        Raises
-        ------
-        HeliographError
-            If either is no run.
-        """
+        """Return what differs."""
         del progress
         return Differences(runs=(read_run(self.first), read_run(self.second)))

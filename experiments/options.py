@@ -313,13 +313,7 @@ def flags_of(kind: type) -> dict[str, str]:
 
 
 def options_of(study: object) -> dict[str, Any]:
-    """Return every option of a study by its name, groups opened up.
-
-    Parameters
-    ----------
-    study : dataclass
-        The study.
-    """
+    """Return every option of a study by its name, groups opened up."""
     found: dict[str, Any] = {}
     for item in dataclasses.fields(typing.cast("Any", study)):
         value = getattr(study, item.name)
@@ -328,13 +322,7 @@ def options_of(study: object) -> dict[str, Any]:
 
 
 def command_line(study: object) -> list[str]:
-    """Return the words that ask for a study: every option that is not at its default.
-
-    Parameters
-    ----------
-    study : dataclass
-        The study.
-    """
+    """Return the words that ask for a study: every option that is not at its default."""
     words: list[str] = []
     for one in _options(type(study)):
         value: Any = study

@@ -127,8 +127,6 @@ def samples_of(products: Sequence[ModelProduct], source: str, *, layer: int, see
 def _statistics(one: ModelProduct, source: str, layer: int) -> tuple[CapturedProduct, ...]:
     """Return the captured products that a product of a model is like.
 
-    Notes
-    -----
     A step counts both gradients of attention's operands as gradients of an input: that of the second operand
     sums over as many rows as the forward product has (values), or is turned round (scores).
     """
@@ -147,15 +145,7 @@ def _statistics(one: ModelProduct, source: str, layer: int) -> tuple[CapturedPro
 
 
 def delivered_db(core: Core, samples: Sequence[Sample]) -> dict[str, float]:
-    """Return executed signal over noise, decibels: of all products by multiply-accumulates, and by phase.
-
-    Parameters
-    ----------
-    core : Core
-        Any core.
-    samples : sequence of Sample
-        What is executed.
-    """
+    """Return executed signal over noise, decibels: of all products by multiply-accumulates, and by phase."""
     import torch  # noqa: PLC0415 - only to execute
 
     from optical.execution.numerics import AnalogNumerics  # noqa: PLC0415 - torch

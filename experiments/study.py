@@ -139,15 +139,7 @@ class Study(Protocol):
 
 
 def draw(result: Result, path: Path) -> list[Path]:
-    """Write the pictures of a result as PNG and SVG; return the files.
-
-    Parameters
-    ----------
-    result : Result
-        What is drawn.
-    path : pathlib.Path
-        Where, without a suffix.
-    """
+    """Write the pictures of a result as PNG and SVG; return the files."""
     from heliograph.style import save, styled  # noqa: PLC0415 - matplotlib takes its time
 
     with styled():

@@ -220,13 +220,7 @@ class Sweep(Study):
     hardware: Hardware = field(default_factory=Hardware)
 
     def run(self, progress: Progress) -> Swept | States:
-        """Return the grid, or with ``--status`` how far it is.
-
-        Raises
-        ------
-        HeliographError
-            If a name, a value or a range is wrong, or no point runs.
-        """
+        """Return the grid, or with ``--status`` how far it is."""
         file = read_study(self.study) if self.study is not None else None
         if self.status:
             return self._states(file)

@@ -83,15 +83,7 @@ class Watched(Generic[Result]):
 
 
 def watched(work: Callable[[Job], Result], job: Job) -> Watched[Result]:
-    """Return the result of a job with the warnings about it; others are shown as usual.
-
-    Parameters
-    ----------
-    work : callable
-        Does a job.
-    job : object
-        The job.
-    """
+    """Return the result of a job with the warnings about it; others are shown as usual."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", SuspectWarning)
         result = work(job)
@@ -175,13 +167,7 @@ def join(environment: Mapping[str, str] | None = None) -> Ranks | None:
 
 
 def among_ranks(run: Callable[[], None]) -> None:
-    """Run a command in the process of rank 0, whose jobs all do, or alone without torchrun.
-
-    Parameters
-    ----------
-    run : callable
-        The command.
-    """
+    """Run a command in the process of rank 0, whose jobs all do, or alone without torchrun."""
     ranks = join()
     if ranks is None:
         run()

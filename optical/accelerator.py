@@ -90,13 +90,6 @@ def memory_traffic_bytes(operator: Products, buffer_bytes: float) -> Amount:
 def proportionate_buffer_bytes(core: Core, cores: int) -> float:
     """Return the capacity of a buffer that is to so many cores what the published one is to its chip.
 
-    Parameters
-    ----------
-    core : Core
-        Any core.
-    cores : int
-        How many share the buffer.
-
     Notes
     -----
     A product that reuses its operands in a buffer of S bytes moves about 1/sqrt(S) bytes per
@@ -211,13 +204,7 @@ class PhotonicUnit:
             raise ParameterError(msg)
 
     def _check_source(self) -> None:
-        """Raise an error unless light and chip of a core can be: their bounds are those of any core.
-
-        Raises
-        ------
-        ParameterError
-            Naming the number, its value and the rule.
-        """
+        """Raise an error unless light and chip of a core can be: their bounds are those of any core."""
         for path, value in numeric_leaves(self.core).items():
             name = path.rpartition(".")[2]
             if name == "laser_power_w" and not 0.0 < value <= MOST_LASER_W:
@@ -228,13 +215,7 @@ class PhotonicUnit:
                 raise ParameterError(msg)
 
     def _check_light(self) -> None:
-        """Raise an error if the light of a core does not reach its detectors.
-
-        Raises
-        ------
-        LinkError
-            If the link does not close; also if so little light is left that no number holds it.
-        """
+        """Raise an error if the light of a core does not reach its detectors."""
         try:
             self.core.budget  # noqa: B018 - a link that does not close is an error at construction
         except (ZeroDivisionError, OverflowError):
@@ -460,11 +441,6 @@ class PhotonicUnit:
     def cost(self, operator: MatMul | Elementwise) -> Cost:
         """Return time and dynamic energy of one product.
 
-        Parameters
-        ----------
-        operator : MatMul
-            The product.
-
         Raises
         ------
         WorkloadError
@@ -495,8 +471,6 @@ class PhotonicUnit:
     def _priced(self, operator: Products) -> Costs:
         """Return what one product takes, or each of many.
 
-        Notes
-        -----
         Cores, buffer and memory with the links between dies on its way overlap (double buffering): the
         longest of the three is the time. A core that is loaded waits for it. Every word that a DAC converts
         is read from the buffer; every byte from or to memory is written to and read from it once. Penalties
@@ -527,8 +501,6 @@ class PhotonicUnit:
     def _prepared_j(self, operator: Products) -> dict[str, Amount]:
         """Return the energy of finding full scales and of scaling, unless the core's number format has it.
 
-        Notes
-        -----
         Each element is compared with the largest so far when it is written, and multiplied by the scale when
         it is read into the buffer.
         """

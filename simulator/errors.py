@@ -85,15 +85,6 @@ class IncompleteWarning(SuspectWarning):
 def nearest(name: str, known: Iterable[str], *, noun: str = "name") -> str:
     """Return the closing clause of an error about an unknown name.
 
-    Parameters
-    ----------
-    name : str
-        What the user wrote.
-    known : iterable of str
-        What would have been accepted.
-    noun : str
-        What the names are called in the sentence.
-
     Returns
     -------
     str

@@ -179,13 +179,6 @@ def read_text(path: Path) -> str:
 def read_bytes(path: Path, *, most: int = MAX_BYTES) -> bytes:
     """Return the bytes of a file.
 
-    Parameters
-    ----------
-    path : pathlib.Path
-        The file.
-    most : int
-        Bytes beyond which it is refused.
-
     Raises
     ------
     ParameterError
@@ -380,13 +373,6 @@ class Change:
 @contextlib.contextmanager
 def naming(path: Path, key: str) -> Iterator[None]:
     """Put file, line and key before what an error within says, unless it names the key itself.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        A TOML file that could be read.
-    key : str
-        Dotted key, tables included.
 
     Raises
     ------

@@ -381,17 +381,7 @@ class Held:
 
 
 def held_law(runs: Sequence[Run], series: Series, form: Form) -> Held:
-    """Return a law fitted to a series without its largest size and its loudest noise.
-
-    Parameters
-    ----------
-    runs : sequence of Run
-        All runs.
-    series : Series
-        Rises to fit.
-    form : Form
-        Form of the law.
-    """
+    """Return a law fitted to a series without its largest size and its loudest noise."""
     found = rises(runs, Kind.WHITE, series.products, exactly_judged=series.exactly_judged)
     if not found:
         msg = f"the table has no run with white noise on {series.products} products beside an exact twin"
@@ -655,13 +645,7 @@ def _kind_named(kind: Kind, level: float, passes: Passes) -> str:
 
 
 def draw(found: LawFound) -> Figure:
-    """Draw rises over noise with the law of blocks, and signal to noise needed over size.
-
-    Parameters
-    ----------
-    found : LawFound
-        What to draw.
-    """
+    """Draw rises over noise with the law of blocks, and signal to noise needed over size."""
     from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - takes its time
 
     with styled():

@@ -152,13 +152,6 @@ class Bill:
 def bill_of(priced: Priced, name: str) -> Bill:
     """Return the bill with its ranges.
 
-    Parameters
-    ----------
-    priced : Priced
-        What is billed.
-    name : str
-        What it is called.
-
     Notes
     -----
     Each number of the tables that has a range is first set to its ends alone, to see what it moves. Then all

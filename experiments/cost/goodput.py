@@ -103,13 +103,7 @@ class GoodputOf(Study):
     )
 
     def run(self, progress: Progress) -> Goodput:
-        """Return the goodput of jobs of the machine's size, its halves and three quarters of each.
-
-        Raises
-        ------
-        HeliographError
-            If something is unknown or out of range, or no fabric can be built.
-        """
+        """Return the goodput of jobs of the machine's size, its halves and three quarters of each."""
         scale_up_of(self.gpu)  # told once, not for every fabric
         return goodput(self)
 

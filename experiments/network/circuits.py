@@ -513,13 +513,7 @@ class Circuits(Study):
         return study_phases(result)
 
     def _given(self, use: str) -> dict[str, Any]:
-        """Return the options that are given, all of this use.
-
-        Raises
-        ------
-        ParameterError
-            If one is of another.
-        """
+        """Return the options that are given, all of this use."""
         found = {}
         for name in sorted({name for names in MEANT_FOR.values() for name in names}):
             value = getattr(self, name)

@@ -266,15 +266,7 @@ HEIGHT_IN = 7.4
 
 
 def links_figure(loads: LinkLoads, title: str) -> Figure:
-    """Return the picture of a step's loads: links over time with dark time, and nodes against nodes.
-
-    Parameters
-    ----------
-    loads : LinkLoads
-        The loads.
-    title : str
-        What was run.
-    """
+    """Return the picture of a step's loads: links over time with dark time, and nodes against nodes."""
     with styled():
         figure = new_figure(HEIGHT_IN)
         moving = bool(loads.dark.any())

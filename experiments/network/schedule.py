@@ -247,11 +247,6 @@ def _step_time(played: Sequence[Played], microbatches: int) -> float:
 def engine_timeline(result: StepResult) -> Timeline:
     """Return the time line of a step as the engine ran it.
 
-    Parameters
-    ----------
-    result : StepResult
-        A run.
-
     Raises
     ------
     HeliographError

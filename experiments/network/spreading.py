@@ -196,13 +196,7 @@ class BySpreading(Study):
 
 
 def _spread(system: System, spreading: Spreading, pairs: int, seeds: int) -> list[System]:
-    """Return a system under one spreading, one of each hash.
-
-    Raises
-    ------
-    ParameterError
-        If the fabric has no parallel links to spread over.
-    """
+    """Return a system under one spreading, one of each hash."""
     spread = system.with_({"fabric.spreading": str(spreading)})
     if spreading is not Spreading.HASHED:
         return [spread]

@@ -84,19 +84,7 @@ EACH_HEADS = (
 
 
 def page(name: str, study: Study, found: Compared, document: Mapping[str, Any]) -> Page:
-    """Return the page of a comparison.
-
-    Parameters
-    ----------
-    name : str
-        Words of the command.
-    study : Study
-        What was asked.
-    found : Compared
-        What came out.
-    document : mapping
-        The record with its head.
-    """
+    """Return the page of a comparison."""
     comparison = found.comparison
     records = comparison.records()
     parameters: dict[str, Sequence[Parameter]] = {}

@@ -49,19 +49,7 @@ LINK, EXECUTED, SWING = "link budget", "executed", "swing"
 
 
 def page(name: str, study: Study, found: CoreResult, document: Mapping[str, Any]) -> Page:
-    """Return the page of a core.
-
-    Parameters
-    ----------
-    name : str
-        Words of the command.
-    study : Study
-        What was asked.
-    found : CoreResult
-        What came out.
-    document : mapping
-        The record with its head.
-    """
+    """Return the page of a core."""
     bench = found.bench
     mean, gpu = training_j_per_mac(found.energies), found.gpu_j_per_mac
     worth = f"{gpu / mean:.1f} times less" if mean < gpu else f"{mean / gpu:.1f} times more"

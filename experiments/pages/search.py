@@ -41,19 +41,7 @@ SHOWN = {
 
 
 def page(name: str, study: Study, found: Search, document: Mapping[str, Any]) -> Page:
-    """Return the page of a search.
-
-    Parameters
-    ----------
-    name : str
-        Words of the command.
-    study : Study
-        What was asked.
-    found : Search
-        What came out.
-    document : mapping
-        The record with its head.
-    """
+    """Return the page of a search."""
     winner = found.winner
     ran = [one for one in found.found if one.result is not None]
     best = _value(winner.value(found.objective), found.objective)

@@ -50,17 +50,6 @@ EVERY = "every point"
 def page(name: str, study: Study, found: Swept | States, document: Mapping[str, Any]) -> Page:
     """Return the page of a sweep.
 
-    Parameters
-    ----------
-    name : str
-        Words of the command.
-    study : Study
-        What was asked.
-    found : Swept
-        What came out.
-    document : mapping
-        The record with its head.
-
     Raises
     ------
     ParameterError

@@ -250,13 +250,7 @@ def _plain(record: Record, name: str) -> Record:
 
 
 def _between_nodes(record: Record, name: str, ranks: int, gpu: str) -> Record:
-    """Return a claim about several nodes as columns of NCCL's tests.
-
-    Raises
-    ------
-    SkipError
-        If the nodes' cards are not known, or the message is short.
-    """
+    """Return a claim about several nodes as columns of NCCL's tests."""
     known = [cards for machine, cards in CARDS.items() if machine in record.text("system")]
     if not known:
         msg = f"'{record.text('system')[:60]}' has several nodes and names no machine of {', '.join(CARDS)}"
@@ -272,13 +266,7 @@ def _between_nodes(record: Record, name: str, ranks: int, gpu: str) -> Record:
 
 
 def _claimed(record: Record, name: str, ranks: int, gpu: str, size_bytes: int, *, cards: str = "") -> Record:
-    """Return a claim as columns of NCCL's tests.
-
-    Raises
-    ------
-    SkipError
-        If it has no known unit or no value.
-    """
+    """Return a claim as columns of NCCL's tests."""
     column = UNITS.get(record.text("unit"))
     if column is None:
         msg = f"unit '{record.text('unit')}' is neither GB/s of bus bandwidth nor us"
@@ -294,8 +282,6 @@ def _claimed(record: Record, name: str, ranks: int, gpu: str, size_bytes: int, *
 def _size_bytes(config: str) -> int:
     """Return a size such as 32KiB or 8 B, or the power of two that is nearest to a rounded 132K.
 
-    Notes
-    -----
     The tables that print K and M list powers of two, some by 1000 and some by 1024, rounded; both readings
     have the same nearest power.
     """

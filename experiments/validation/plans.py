@@ -256,8 +256,6 @@ def _ffn_hidden(record: Record, hidden: int, *, experts: int, gated: bool) -> in
 def _heads(record: Record, hidden: int) -> int:
     """Return the number of heads.
 
-    Notes
-    -----
     It is never guessed: how a head's width sits on the tiles of a matrix unit moves published steps by up to
     42 % (BLOOM's search, hidden 13824 with 64 or 128 heads).
     """
@@ -320,13 +318,6 @@ def _recipe_of(record: Record) -> dict[str, str]:
 def plan_of(record: Record, ranks: int) -> Plan:
     """Return the plan of a row.
 
-    Parameters
-    ----------
-    record : Record
-        The row.
-    ranks : int
-        Accelerators of the row.
-
     Raises
     ------
     SkipError
@@ -380,8 +371,6 @@ def plan_of(record: Record, ranks: int) -> Plan:
 def _usual_micro_batch(record: Record, *, pp: int, dp: int) -> int:
     """Return the micro-batch of a row without one: the whole batch at once where a program runs it so.
 
-    Notes
-    -----
     A program compiled as a whole for TPUs takes the batch of a step in one piece unless it has a pipeline
     (MaxText: ``per_device_batch_size``, with ``gradient_accumulation_steps`` 1).
     """
@@ -495,8 +484,6 @@ def _recompute(record: Record) -> dict[str, Any]:
 def _sharding(record: Record, ranks: int) -> dict[str, Any]:
     """Return the stage of ZeRO and whether parameters are given up between the passes.
 
-    Notes
-    -----
     FSDP's "shard grad op" keeps the parameters from the forward to the backward pass, but not from step to
     step: stage 3 that does not reshard (PyTorch, `ShardingStrategy.SHARD_GRAD_OP`).
     """
@@ -522,8 +509,6 @@ def _sharding(record: Record, ranks: int) -> dict[str, Any]:
 def _grad_bytes(record: Record) -> int:
     """Return the bytes of a gradient: fp16 runs sum in fp16, all others in fp32.
 
-    Notes
-    -----
     Megatron-LM's distributed optimizer documents fp16 parameters with fp16 gradients and bf16 parameters with
     fp32 gradients; Composer's FSDP reduces in the low precision under ``PURE``.
     """

@@ -74,15 +74,6 @@ class Forecast:
 def forecast(system: System, config: TransformerConfig, plan: Plan) -> Forecast:
     """Return the predicted step, whether or not the memory would hold it.
 
-    Parameters
-    ----------
-    system : System
-        The hardware.
-    config : TransformerConfig
-        The model.
-    plan : Plan
-        How it is spread.
-
     Notes
     -----
     Once its pipeline is full, a step is periodic: every further microbatch (or round of them, where stages

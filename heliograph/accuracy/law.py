@@ -553,13 +553,6 @@ def fit_with_band(found: Sequence[Rise], form: Form, exact: ExactLoss) -> Fitted
 def gradient_price(passes: Passes, runs: Sequence[Run] | None = None) -> Band:
     """Return the rise of the loss by noise in gradients alone, nats per byte over noise to signal.
 
-    Parameters
-    ----------
-    passes : Passes
-        Gradients that err.
-    runs : sequence of Run, optional
-        Trainings; those that ship.
-
     Raises
     ------
     ParameterError

@@ -133,13 +133,7 @@ def matmuls_of(operator: Operator) -> Iterator[tuple[MatMul, int]]:
 
 
 def products_of(graph: StepGraph) -> tuple[ModelProduct, ...]:
-    """Return the products of a step, alike ones together, largest first.
-
-    Parameters
-    ----------
-    graph : StepGraph
-        One step, or several.
-    """
+    """Return the products of a step, alike ones together, largest first."""
     return together(executions_of(graph))
 
 
@@ -207,13 +201,6 @@ class PrecisionRow:
 
 def precision_table(core: Core, lengths: Sequence[int] = LENGTHS) -> tuple[PrecisionRow, ...]:
     """Return the precision of a core by operands and length, beside that of number formats.
-
-    Parameters
-    ----------
-    core : Core
-        A core.
-    lengths : sequence of int
-        Products of a sum.
 
     Raises
     ------

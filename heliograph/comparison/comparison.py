@@ -557,13 +557,7 @@ def _compared(
     stepped: Callable[[Comparison], object] = lambda comparison: None,
     share: bool = False,
 ) -> Comparison:
-    """Return all steps, and what training comes to where it is asked for.
-
-    Raises
-    ------
-    HeliographError
-        If no system runs the plan: the reason of the first.
-    """
+    """Return all steps, and what training comes to where it is asked for."""
     asked = Comparison(request=request, config=config, plan=plan, best={}, results=(), accuracies={})
     stepped(asked)
     tell = _Clock(progress, len(built.systems) * (bool(request.plan) + search))

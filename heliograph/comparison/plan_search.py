@@ -471,8 +471,6 @@ class _Trials:
     before : BestPlan, optional
         What was run before.
 
-    Notes
-    -----
     The estimate of plans of a kind (schedule, interleaved or not, sharded parameters or not) errs alike, so
     that what one of them took longer or shorter than estimated is expected of the others.
     """

@@ -128,15 +128,6 @@ def bars(title: str, stacked: Sequence[Bar], colours: Mapping[str, str], *, unit
 def spans(title: str, swings: Sequence[Span], *, unit: str) -> str:
     """Return bars to both sides of a middle line, on a scale that is linear near it and logarithmic far out.
 
-    Parameters
-    ----------
-    title : str
-        What is drawn, for who cannot see it.
-    swings : sequence of Span
-        From the top.
-    unit : str
-        Of the changes.
-
     Notes
     -----
     The length of a bar is ``asinh(change / c)``, with c the median of the changes: one number that moves an

@@ -324,15 +324,7 @@ def parameter_range(one: Parameter) -> str:
 
 
 def sheet_of(parameters: Mapping[str, Sequence[Parameter]], title: str) -> Sheet:
-    """Return the table of all parameters of several things, a row for each number that they share.
-
-    Parameters
-    ----------
-    parameters : mapping of str to sequence of Parameter
-        By the name of what they describe.
-    title : str
-        Caption of the table.
-    """
+    """Return the table of all parameters of several things, a row for each number that they share."""
     owners: dict[tuple[object, ...], list[str]] = {}
     known: dict[tuple[object, ...], Parameter] = {}
     for name, found in parameters.items():

@@ -134,11 +134,6 @@ class Grid(Tabular):
     def plot(self, x: str, y: str) -> Figure:
         """Return a figure of one column over another, a line for each combination of the other inputs.
 
-        Parameters
-        ----------
-        x, y : str
-            Columns that hold numbers.
-
         Raises
         ------
         ParameterError

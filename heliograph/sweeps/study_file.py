@@ -62,11 +62,6 @@ class StudyFile:
 def read_study(path: Path) -> StudyFile:
     """Return the sweep of a TOML file.
 
-    Parameters
-    ----------
-    path : pathlib.Path
-        The file; docs/sweeps.md tells its keys.
-
     Raises
     ------
     HeliographError

@@ -78,13 +78,7 @@ _SHELVES: Mapping[type, _Shelf] = MappingProxyType(
 
 @cache
 def network_parts(kind: type) -> tuple[str, ...]:
-    """Return the names of all parts of a kind, or nothing where it is no part of a network.
-
-    Parameters
-    ----------
-    kind : type
-        Dataclass of the part.
-    """
+    """Return the names of all parts of a kind, or nothing where it is no part of a network."""
     shelf = _SHELVES.get(kind)
     if shelf is None:
         return ()

@@ -269,13 +269,7 @@ def _pieces(base: str) -> list[str]:
 
 
 def _words(base: str) -> _Said:
-    """Return what the words of a name say.
-
-    Raises
-    ------
-    ParameterError
-        If two say the same thing, or one says what the system does not have.
-    """
+    """Return what the words of a name say."""
     plain, *words = _pieces(base)
     light = SYSTEMS[plain].light
     found: dict[str, str] = {}

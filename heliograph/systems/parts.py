@@ -221,11 +221,6 @@ def _line(part: NamedPart) -> str:
 def figures_of_merit(part: NamedPart) -> str:
     """Return the figures of merit of a part, in a line.
 
-    Parameters
-    ----------
-    part : NamedPart
-        Any of them.
-
     Notes
     -----
     Of an ADC, Walden's and Schreier's figures and its energy over 8 k T SNR, what sampling takes at least.

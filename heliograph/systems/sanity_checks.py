@@ -110,17 +110,7 @@ def _absorbed_db(core: Any) -> float:  # noqa: ANN401 - any core
 
 
 def warn_of_system(name: str, system: object, unit: PhotonicUnit | None) -> None:
-    """Warn of parts that are better than physics allows, or than their tables have them.
-
-    Parameters
-    ----------
-    name : str
-        Its name.
-    system : dataclass
-        Its description.
-    unit : PhotonicUnit, optional
-        Photonic part of an accelerator.
-    """
+    """Warn of parts that are better than physics allows, or than their tables have them."""
     sentence = converter_warning(name, unit) if unit is not None else None
     if sentence is not None:
         warnings.warn(sentence, SuspectWarning, stacklevel=3)
@@ -216,13 +206,6 @@ def least_j_per_mac(snr_db: float) -> float:
 
 def chip_warning(name: str, unit: PhotonicUnit) -> str | None:
     """Return one sentence about a photonic chip that is better than whole chips of today, or None.
-
-    Parameters
-    ----------
-    name : str
-        Name of the system.
-    unit : PhotonicUnit
-        Its chip.
 
     Notes
     -----

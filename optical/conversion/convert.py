@@ -216,25 +216,12 @@ def to_digital(model: _Model, *, inplace: bool = False) -> _Model:
 
 
 def set_model_key(model: nn.Module, key: NoiseKey | None) -> None:
-    """Give a converted model the key that it draws from where no `noise_key` is open.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        A converted model.
-    key : NoiseKey or None
-        Source of draws.
-    """
+    """Give a converted model the key that it draws from where no `noise_key` is open."""
     conversion_of(model).key = key
 
 
 def planned_specs(model: nn.Module) -> dict[str, dict[ProductKind, ProductSpecs | None]]:
     """Return what a core makes of each kind of product in each layer of a converted model, mode aside.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        A converted model.
 
     Returns
     -------
@@ -343,13 +330,7 @@ def _rebuild(original: type[nn.Module]) -> nn.Module:
 
 
 def _class_without(found: type[nn.Module]) -> type[nn.Module]:
-    """Return the class that was converted.
-
-    Raises
-    ------
-    WorkloadError
-        If another class was derived from it since, as fully sharded data parallelism does.
-    """
+    """Return the class that was converted."""
     if _ORIGINAL not in found.__dict__:
         msg = f"{found.__name__} was derived from a converted class; take to_digital before sharding a model"
         raise WorkloadError(msg)
@@ -368,11 +349,6 @@ class KeyedModel(nn.Module):
 
     def __init__(self, model: nn.Module) -> None:
         """Wrap a model.
-
-        Parameters
-        ----------
-        model : torch.nn.Module
-            A converted model.
 
         Raises
         ------

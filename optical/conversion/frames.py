@@ -165,8 +165,6 @@ class Frame:
     ) -> tuple[int | torch.Tensor, int]:
         """Return the key of a product, and how many row blocks each part of the global batch has.
 
-        Notes
-        -----
         Parts alike, of whole row blocks, are counted on, and so draw what one process draws. Others could
         then share a block, three blocks of part 1 being 3 to 5, two of part 2 being 4 and 5; each gets far
         more numbers than it needs, the same in all processes, whatever its rows. Part 0 begins at 0 anyway.
@@ -232,17 +230,7 @@ def running(name: str, *, electronic: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def entered(site: Site, *, training: bool, tensors: list[torch.Tensor]) -> Iterator[Frame]:
-    """Run a call of a layer.
-
-    Parameters
-    ----------
-    site : Site
-        The layer.
-    training : bool
-        Whether it trains.
-    tensors : list of torch.Tensor
-        What it is given.
-    """
+    """Run a call of a layer."""
     frames = _RUNNING.frames
     traced = torch.compiler.is_compiling()
     if traced:
@@ -271,13 +259,7 @@ def entered(site: Site, *, training: bool, tensors: list[torch.Tensor]) -> Itera
 
 @torch.compiler.assume_constant_result
 def _check_compiler() -> bool:
-    """Refuse an option of compilers under which recomputed calls would draw anew, without a word.
-
-    Raises
-    ------
-    WorkloadError
-        If it is set.
-    """
+    """Refuse an option of compilers under which recomputed calls would draw anew, without a word."""
     if torch._dynamo.config.skip_fwd_side_effects_in_bwd_under_checkpoint:
         msg = (
             "skip_fwd_side_effects_in_bwd_under_checkpoint drops the numbers of calls, so that checkpointed "
@@ -310,13 +292,7 @@ def _remember(site: Site, tensors: list[torch.Tensor], call: _Call) -> None:
 
 
 def _recomputed(site: Site, tensors: list[torch.Tensor]) -> _Call:
-    """Return the call that the backward pass runs again.
-
-    Raises
-    ------
-    WorkloadError
-        If several calls could be meant.
-    """
+    """Return the call that the backward pass runs again."""
     call, kept = site.inputs.get(_fingerprint(tensors) or (), (None, []))
     if call is not None and all(tensor() is not None for tensor in kept):
         return call

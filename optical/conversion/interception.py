@@ -187,8 +187,6 @@ def _picks_by_value(func: Callable[..., Any], args: Sequence[Any]) -> bool:
     args : sequence
         What it is given by place.
 
-    Notes
-    -----
     Experts find their tokens so: by `nonzero`, ``where`` of one tensor, a mask, or by counts that Python
     reads. An index of integers has rows of its own shape, and is no such function.
     """

@@ -81,17 +81,7 @@ class Policy:
                 raise ParameterError(msg)
 
     def specs(self, layer: str, kind: ProductKind, default: ProductSpecs) -> ProductSpecs | None:
-        """Return what the core makes of a product, or None if it is electronic.
-
-        Parameters
-        ----------
-        layer : str
-            Name of the module that runs it.
-        kind : ProductKind
-            What it does there.
-        default : ProductSpecs
-            What the core makes of products without an exception.
-        """
+        """Return what the core makes of a product, or None if it is electronic."""
         if any(fits(pattern, layer, kind) for pattern in self.electronic):
             return None
         fitting = (one.specs for one in self.exceptions if fits(one.pattern, layer, kind))
@@ -103,15 +93,7 @@ class Policy:
         return (*self.electronic, *(one.pattern for one in self.exceptions))
 
     def pattern(self, layer: str, kind: ProductKind) -> str | None:
-        """Return the pattern that makes a product electronic or an exception, or None.
-
-        Parameters
-        ----------
-        layer : str
-            Name of the module that runs it.
-        kind : ProductKind
-            What it does there.
-        """
+        """Return the pattern that makes a product electronic or an exception, or None."""
         return next((pattern for pattern in self.patterns if fits(pattern, layer, kind)), None)
 
     def to_json(self) -> str:

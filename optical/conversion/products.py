@@ -90,11 +90,6 @@ def _open_multi_head_attention() -> types.FunctionType:
 
     As it stands, it hands itself over as a whole to whoever overrides functions. This one has the same code
     but does not ask for overriding at its own level, while the functions that it calls do.
-
-    Raises
-    ------
-    WorkloadError
-        If this version of torch does not ask in the way that is known here.
     """
     whole: Any = functional.multi_head_attention_forward
     asks = "has_torch_function"

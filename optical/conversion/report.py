@@ -153,15 +153,7 @@ def _macs(name: str, on_core: bool, args: tuple[Any, ...], result: object) -> in
 def log_products(
     model: nn.Module, sample: torch.Tensor | Sequence[object] | Mapping[str, object]
 ) -> list[ProductEntry]:
-    """Run a converted model once, in `eval()` and without gradients, and return its products.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        A converted model.
-    sample : torch.Tensor, sequence or mapping
-        What it is given, in order or by name.
-    """
+    """Run a converted model once, in `eval()` and without gradients, and return its products."""
     names = {p.untyped_storage()._cdata: name for name, p in model.named_parameters() if p.dim() > 1}
     log = _Log(names)
     given = [sample] if isinstance(sample, torch.Tensor) else sample

@@ -203,13 +203,7 @@ class Homodyne(AnalogCore):
 
     @cached_property
     def budget(self) -> LightBudget:
-        """Budget of the light of a link that closes and does not overflow its capacitors.
-
-        Raises
-        ------
-        LinkError
-            If the light does not reach the detectors, or is more than they hold.
-        """
+        """Budget of the light of a link that closes and does not overflow its capacitors."""
         if self.typical_charge_c > self.receiver.full_charge_c:
             most = math.floor(self.integration_symbols * self.receiver.full_charge_c / self.typical_charge_c)
             msg = (

@@ -201,13 +201,7 @@ class _Search(Generic[CoreT]):
         return ""
 
     def bracket(self, target_db: float) -> tuple[float, float]:
-        """Return two places: the dimmer misses the target, the brighter meets it.
-
-        Raises
-        ------
-        LinkError
-            If no power meets it.
-        """
+        """Return two places: the dimmer misses the target, the brighter meets it."""
 
         def meets(place: int) -> bool:
             found = self.at(place * STEP_LOG)

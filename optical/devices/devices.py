@@ -38,17 +38,7 @@ PartT = TypeVar("PartT")
 
 
 def shipped(kind: type[PartT], name: str, table: Callable[[], Table] = device_table) -> PartT:
-    """Return a dataclass field whose default is a part of a table that ships with the package.
-
-    Parameters
-    ----------
-    kind : type
-        Dataclass of the part.
-    name : str
-        Name of its rows.
-    table : callable
-        Returns the table.
-    """
+    """Return a dataclass field whose default is a part of a table that ships with the package."""
     made: PartT = field(default_factory=lambda: table().build(kind, name))
     return made
 

@@ -330,8 +330,6 @@ class RingModulator(PowerModulator):
     def _curved(self) -> float:
         """Error of the grid for a notch moved from its least to its full transmission.
 
-        Notes
-        -----
         T = x^2 / (1 + x^2) of the detuning x, whose slope is 2 sqrt(T) (1 - T)^1.5; x ends where transmission
         is 1 / (1 + 1/9), at 0.46 dB, and begins where the extinction ratio leaves it.
         """
@@ -355,8 +353,6 @@ class AbsorptionModulator(PowerModulator):
     def _curved(self) -> float:
         """Error of the grid for powers that fall exponentially with the voltage.
 
-        Notes
-        -----
         T = exp(-g v), v from 0 to 1, g = ln(extinction): slope g T, mean square g^2 (1 - r^3) / 3 (1 - r)
         over evenly spread powers from r = exp(-g) to 1, and (1 - r)^2 for the range.
         """

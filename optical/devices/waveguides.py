@@ -120,8 +120,6 @@ def _absorbed_db(
 ) -> float:
     """Return the loss by pairs of photons and their carriers beyond the linear one.
 
-    Notes
-    -----
     Half a step of pairs, 1/P grows by `pairs` z; a step of carriers and linear loss, P^-2 obeys
     dQ/dz = 2 a Q + 2 c; and half a step of pairs again. Both are exact, so that no light is too bright: what
     is followed is 1/P.

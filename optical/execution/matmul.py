@@ -433,15 +433,6 @@ def multiply_in_blocks(
 ) -> torch.Tensor:
     """Return the product, shape [B, M, N].
 
-    Parameters
-    ----------
-    a_BMK, b_BKN : torch.Tensor
-        Operands, shapes [B, M, K] and [B, K, N].
-    spec : AnalogSpec
-        What the core makes of a product.
-    blocks : RowBlocks
-        How it is cut.
-
     Notes
     -----
     B is loaded, or streamed, once for all row blocks: its stochastic rounding and its errors of loading are

@@ -59,17 +59,7 @@ class CountingNumerics:
 
     @torch.no_grad()
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
-        """Return the product as counted, shape [B, M, N].
-
-        Parameters
-        ----------
-        a_BMK : torch.Tensor
-            Inputs of any sign, shape [B, M, K].
-        b_BKN : torch.Tensor
-            Weights of any sign, shape [B, K, N].
-        key : int
-            Source of all draws, at least 0.
-        """
+        """Return the product as counted, shape [B, M, N]."""
         generator = torch.Generator(a_BMK.device).manual_seed(key)
         if self.signs is Signs.PAIR:
             rates = _pair(a_BMK, b_BKN)
@@ -111,13 +101,6 @@ class HomodyneNumerics:
     @torch.no_grad()
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
         """Return the product as the core delivers it, shape [B, M, N].
-
-        Parameters
-        ----------
-        a_BMK, b_BKN : torch.Tensor
-            Operands, shapes [B, M, K] and [B, K, N].
-        key : int
-            Source of all noise, at least 0.
 
         Raises
         ------

@@ -288,13 +288,7 @@ class _Pieces:
 
 @functools.lru_cache(maxsize=128)
 def _pieces(geometry: _Geometry, products: tuple[Product, ...]) -> _Pieces:
-    """Return the vectors of products and their sums.
-
-    Raises
-    ------
-    ParameterError
-        If no product has a weight above zero.
-    """
+    """Return the vectors of products and their sums."""
     counted = [one for one in products if one.weight > 0.0]
     if not counted:
         msg = "an average precision needs at least one product with a weight above 0"
@@ -465,8 +459,6 @@ class _Samples:
     def cut_off(self, range_: float, *, whole: bool) -> float:
         """Return the mean square of what is cut off; of sums that are one sample, what no gain explains.
 
-        Notes
-        -----
         Several samples collapse into one draw, which spreads what they lose over all outputs by their scales.
         """
         place = range_ / math.sqrt(self.mean_square)

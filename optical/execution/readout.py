@@ -344,8 +344,6 @@ def _output_gains(spec: AnalogSpec, a: Operand, b: Operand) -> torch.Tensor | No
 def _imbalance(spec: AnalogSpec, a: Operand, b: Operand, draws: Draws) -> torch.Tensor | None:
     """Return what couplers that do not divide evenly add, in code products [B, M, N], or None.
 
-    Notes
-    -----
     (2 k - 1)(sum(a^2) - sum(b^2))/2 for a node, and the same line by line for wavelengths.
     """
     del draws
@@ -398,8 +396,6 @@ def _fluctuating(a_BMK: torch.Tensor, b_BKN: torch.Tensor, common: CommonNoise, 
 def _common_encoding(spec: AnalogSpec, a: Operand, b: Operand, draws: Draws) -> torch.Tensor | None:
     """Return what errors of the operands' converters add to outputs that share them, [B, M, N], or None.
 
-    Notes
-    -----
     (A + E) B with an E of its own for each block of columns, and the same for rows of B; in code products. A
     row of E B is Gaussian with the covariance B^T B of a block's columns, from which it is drawn: as many
     draws as outputs, however long the sum.

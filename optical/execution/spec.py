@@ -188,13 +188,7 @@ class AnalogSpec(LightNoise):
         return light + 4.0**-self.adc_enob_bits / 3.0
 
     def noise_of_sample(self, *, own: bool = False) -> dict[str, SampleNoise]:
-        """Return the noise of one analog sample by its cause, converters of outputs and chips apart.
-
-        Parameters
-        ----------
-        own : bool
-            Whether only what each output draws for itself counts, by the law of noise.
-        """
+        """Return the noise of one analog sample by its cause, converters of outputs and chips apart."""
         encoding = self.encoding.own_variance if own and self.encoding is not None else self.encoding_variance
         found = super().noise_of_sample(own=own) | {ENCODING: SampleNoise(by_each=encoding)}
         if own and self.shot is Shot.COUNTED:
@@ -342,15 +336,7 @@ class ProductSpecs:
 
     @classmethod
     def of(cls, analog: Callable[[Phase], AnalogSpec], *, row_block: int = 256) -> ProductSpecs:
-        """Return what a core (`Core.analog`) makes of each phase.
-
-        Parameters
-        ----------
-        analog : callable
-            Specification of a phase.
-        row_block : int
-            Rows that the core is given at a time.
-        """
+        """Return what a core (`Core.analog`) makes of each phase."""
         return cls(
             forward=analog(Phase.FORWARD),
             grad_input=analog(Phase.GRAD_INPUT),
@@ -359,15 +345,7 @@ class ProductSpecs:
         )
 
     def within(self, mode: Mode, *, training: bool) -> ProductSpecs:
-        """Return what acts in a mode, while a model trains or while it is only run.
-
-        Parameters
-        ----------
-        mode : Mode
-            Where errors enter.
-        training : bool
-            Whether the model is in training mode.
-        """
+        """Return what acts in a mode, while a model trains or while it is only run."""
         if mode is Mode.HARDWARE:
             return self
         exact = AnalogSpec.ideal()

@@ -263,13 +263,7 @@ class CubeFabric(Fabric):
         return self._graph
 
     def route(self, circuits: Closing, flows: Flows) -> np.ndarray:
-        """Return the links of each flow, shape [F, H]; a flow to itself has none.
-
-        Raises
-        ------
-        RouteError
-            If circuits close the torus in another way than these flows want.
-        """
+        """Return the links of each flow, shape [F, H]; a flow to itself has none."""
         if not self.connected(circuits, flows):
             msg = (
                 f"'{self.name}' is {circuits} now, and axis '{flows.axis}' wants it {self._wanted(flows)}; "
@@ -332,13 +326,7 @@ class CubeFabric(Fabric):
         return np.flatnonzero(self.position == switch)
 
     def replacement_s(self, ports: np.ndarray) -> float:
-        """Return the time until spare ports of the switches carry what failed ports [n] did.
-
-        Raises
-        ------
-        ParameterError
-            If a port is copper, or a switch has fewer spare ports.
-        """
+        """Return the time until spare ports of the switches carry what failed ports [n] did."""
         copper = ports[self.position[ports] == NO_LINK]
         if copper.size:
             endpoint, lane = divmod(int(copper[0]), self.port_lanes)

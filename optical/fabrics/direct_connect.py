@@ -156,13 +156,7 @@ class DirectConnect(NodeCircuits):
         return latency_s
 
     def route(self, circuits: ForwardingCircuits, flows: Flows) -> np.ndarray:
-        """Return the links of each flow, shape [F, H], padded with -1; a flow to itself has none.
-
-        Raises
-        ------
-        RouteError
-            If circuits do not lead from a source to its destination; names the endpoints.
-        """
+        """Return the links of each flow, shape [F, H], padded with -1; a flow to itself has none."""
         sources, destinations = self._node_ends(flows)
         if not circuits.reaches(sources, destinations).all():
             self._refuse(circuits, flows)
@@ -197,15 +191,7 @@ class DirectConnect(NodeCircuits):
         return bool(circuits.reaches(*self._node_ends(flows)).all())
 
     def strides(self, circuits: ForwardingCircuits, group: np.ndarray) -> tuple[int, ...]:
-        """Return the strides along which all of a group have circuits; a vector's parts go around each.
-
-        Parameters
-        ----------
-        circuits : ForwardingCircuits
-            Present circuits.
-        group : numpy.ndarray
-            Endpoints on nodes of their own, shape [n].
-        """
+        """Return the strides along which all of a group have circuits; a vector's parts go around each."""
         nodes, size = self.scale_up.node_of(group), len(group)
         if len(np.unique(nodes)) < size or size < 2:
             return ()

@@ -264,13 +264,7 @@ class NodeCircuits(NodeFabric, CircuitFabric, Protocol):
         return ports
 
     def replacement_s(self, ports: np.ndarray) -> float:
-        """Return the time until spare ports of the switches carry what failed cards' ports [n] did.
-
-        Raises
-        ------
-        ParameterError
-            If a switch has fewer spare ports.
-        """
+        """Return the time until spare ports of the switches carry what failed cards' ports [n] did."""
         check_spares(self.switch, self.port_chassis[ports].ravel().tolist())
         return self.switch.reconfiguration_s
 

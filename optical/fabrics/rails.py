@@ -144,13 +144,7 @@ class RailPorts(NodeFabric, CircuitFabric, Protocol):
         return ports
 
     def replacement_s(self, ports: np.ndarray) -> float:
-        """Return the time until spare ports of the switches carry what failed ports [n] did.
-
-        Raises
-        ------
-        ParameterError
-            If a switch has fewer spare ports.
-        """
+        """Return the time until spare ports of the switches carry what failed ports [n] did."""
         check_spares(self.switch, self.port_chassis[ports].ravel().tolist())
         return self.switch.reconfiguration_s
 
@@ -384,11 +378,6 @@ class OcsRails(RailPorts):
 
     def route(self, circuits: Circuits, flows: Flows) -> np.ndarray:
         """Return the links of each flow, shape [F, 3] or [F, 5], padded with -1; a flow to itself has none.
-
-        Raises
-        ------
-        RouteError
-            If a flow has no circuit; names its endpoints.
 
         Notes
         -----

@@ -319,13 +319,7 @@ class TransceiverRing(CircuitFabric):
         return bool(np.isfinite(np.minimum(*self._lengths(circuits, flows))).all())
 
     def route(self, circuits: RingCircuits, flows: Flows) -> np.ndarray:
-        """Return the links of each flow, shape [F, H], padded with -1; a flow to itself has none.
-
-        Raises
-        ------
-        RouteError
-            If another hop is lit than these flows want.
-        """
+        """Return the links of each flow, shape [F, H], padded with -1; a flow to itself has none."""
         if not self.connected(circuits, flows):
             msg = (
                 f"'{self.name}' has circuits over {circuits.hop} node(s), and axis '{flows.axis}' wants "

@@ -340,13 +340,7 @@ class WaferFabric(BesidePackets, CircuitFabric):
         return latency_s
 
     def route(self, circuits: ForwardingCircuits, flows: Flows) -> np.ndarray:
-        """Return the links of each flow, shape [F, H], padded with -1; a flow to itself has none.
-
-        Raises
-        ------
-        RouteError
-            If circuits do not lead from a chip to another of its wafer; names them.
-        """
+        """Return the links of each flow, shape [F, H], padded with -1; a flow to itself has none."""
         lacking = self._lacking(circuits, flows)
         if lacking.size:
             msg = (

@@ -237,8 +237,6 @@ def _splitter(found: MeasuredScattering, core: Lit) -> dict[str, Any]:
 def _coupler(found: MeasuredScattering, core: Lit) -> dict[str, Any]:
     """Return the loss of an interference of both inputs, read as the difference of both outputs.
 
-    Notes
-    -----
     Fields a and b leave with the difference |E0|^2 - |E1|^2 = 2 Re(a b* (s00 s01* - s10 s11*)) + ..., and of
     an ideal coupler that bracket has the modulus 1: loss and uneven division are in it together.
     """
@@ -350,8 +348,6 @@ def resonance_of(found: MeasuredScattering, middle_hz: float) -> Resonance:
 def _ring(present: RingRouter | WeightRing, found: MeasuredScattering, core: Lit) -> dict[str, Any]:
     """Return the numbers of an add-drop ring, which a heater holds on a line wherever its resonance was.
 
-    Notes
-    -----
     What passes off resonance loses what is dropped of it and the pass loss: the median beyond two linewidths.
     """
     found.check_ports(4, "ring between two buses")

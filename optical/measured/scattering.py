@@ -271,13 +271,7 @@ def _comments(path: Path, text: str, count: int) -> tuple[tuple[str, ...], float
 
 
 def _lines_of_points(path: Path, text: str, count: int) -> tuple[int, ...]:
-    """Return the line on which each frequency begins.
-
-    Raises
-    ------
-    ParameterError
-        If a line holds anything but numbers, or the last frequency is cut off.
-    """
+    """Return the line on which each frequency begins."""
     found, values, each = [], 0, 1 + 2 * count**2
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("!")[0].split()

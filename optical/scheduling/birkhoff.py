@@ -196,8 +196,6 @@ def _densest(left: np.ndarray, delay: float, guess: float, longest: float, toler
 
     The search begins at a guess: the last length found is seldom far off.
 
-    Notes
-    -----
     Between lengths a < b the bytes W of the best matching obey ``W(h) <= W(b)`` and ``W(h) <= W(a) h / a``,
     so that bytes per time stay below ``W(b) / (h + delta)`` at the h where both meet. Intervals that cannot
     beat the best found are never looked into.

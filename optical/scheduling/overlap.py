@@ -319,8 +319,6 @@ def _whole(work: np.ndarray, jobs: Sequence[int], bank: OcsBank) -> list[_Piece]
 def _shared(work: np.ndarray, bank: OcsBank) -> tuple[np.ndarray | None, float]:
     """Return the least plan's time of each job on each plane, shape [jobs, planes], and a bound on any's end.
 
-    Notes
-    -----
     A mixed-integer programme: a job's shares add up to its work, and a plane ends after its shares and a move
     before each job but its first. Solved to within 10^-6, or as far as the nodes go.
     """

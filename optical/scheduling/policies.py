@@ -103,8 +103,6 @@ def _least_over(
 ) -> list[Part] | None:
     """Return the schedule of least makespan that uses some of P permutations, shape [P, N], or None.
 
-    Notes
-    -----
     Where the solver stops at a limit of its own, the best schedule until then is taken unless it had to prove
     that none is better (a limit of time).
     """

@@ -99,8 +99,6 @@ def _turned(layout: MeshLayout, column: int, blocks_C22: Tensor, fields: list[Te
 class _Columns(torch.autograd.Function):
     """Interferometers in the order of a layout on fields; their matrices must be unitary.
 
-    Notes
-    -----
     A column y = T x keeps nothing: backward, y is turned back beside the gradient g, x = T^H y and
     conj(g_x) = T^T conj(g), so memory does not grow with depth. The gradient of T is g x^H = (y g^H)^H T; the
     sums of y g^H over the batch are two by two per interferometer.

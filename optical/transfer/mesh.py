@@ -136,19 +136,7 @@ class MeshErrors:
 def draw_errors(
     layout: MeshLayout, *, splitter_rad: float, phase_rad: float, generator: np.random.Generator
 ) -> MeshErrors:
-    """Return the errors of a chip, normal and independent.
-
-    Parameters
-    ----------
-    layout : MeshLayout
-        Positions.
-    splitter_rad : float
-        Standard deviation of the angle of a coupler.
-    phase_rad : float
-        Standard deviation of every phase.
-    generator : numpy.random.Generator
-        All the randomness there is.
-    """
+    """Return the errors of a chip, normal and independent."""
     require("splitter_rad", splitter_rad, 0.0)
     require("phase_rad", phase_rad, 0.0)
     return MeshErrors(

@@ -373,15 +373,7 @@ class MeshModel(Protocol):
 
 
 def mesh_model(mesh: Mesh, errors: MeshErrors | None = None) -> MeshModel:
-    """Return the scattering model of a programmed mesh; ports in0, in1, ... and out0, out1, ...
-
-    Parameters
-    ----------
-    mesh : Mesh
-        Settings, at the reference wavelength of the platform.
-    errors : MeshErrors, optional
-        Errors of the chip.
-    """
+    """Return the scattering model of a programmed mesh; ports in0, in1, ... and out0, out1, ..."""
 
     def model(
         *,

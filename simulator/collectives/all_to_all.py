@@ -255,13 +255,6 @@ def standing_distances(nodes: int, peers: int) -> tuple[int, ...]:
 
     Both ways of each stand, and of all such layouts the one is taken whose hops together take least time.
 
-    Parameters
-    ----------
-    nodes : int
-        Nodes.
-    peers : int
-        Circuits that a node has at once.
-
     Returns
     -------
     tuple of int

@@ -235,8 +235,6 @@ def _strided(
 def _known(operator: Collective, n: int, scale_up: ScaleUp | None, *, inside: bool) -> tuple[Algorithm, ...]:
     """Return the algorithms that a group's library knows on switches that do not add.
 
-    Notes
-    -----
     NCCL's trees join nodes and are chains inside one, 2(n - 1) hops as the ring takes (src/graph/tuning.cc,
     latency of the tree algorithm), so that inside a node rings are all it has to sum with.
     """

@@ -89,17 +89,7 @@ def traffic_alone(layout: RankLayout, fabric: Fabric, demand: dict[tuple[str, in
 
 
 def collective_lines(operator: Collective, traffic: Traffic, rank_class: int) -> CollectiveLines:
-    """Return the lines of a collective of a class; its own payload does not matter.
-
-    Parameters
-    ----------
-    operator : Collective
-        What is done, and along which axis.
-    traffic : Traffic
-        Prices on the fabric.
-    rank_class : int
-        Class that takes part.
-    """
+    """Return the lines of a collective of a class; its own payload does not matter."""
     if operator.size == 1:
         return NOTHING
     full = traffic.options(replace(operator, payload_bytes=PROBE_BYTES), rank_class)

@@ -139,13 +139,7 @@ def exposed_s(moved_s: np.ndarray, beside_s: np.ndarray, pieces: np.ndarray) -> 
 
 
 def estimate(arrays: StepArrays) -> StepEstimate:
-    """Return the step times of all plans.
-
-    Parameters
-    ----------
-    arrays : StepArrays
-        The plans' pieces.
-    """
+    """Return the step times of all plans."""
     forward_s, backward_s = _busy(arrays)
     pipeline_s = _pipeline_s(arrays, forward_s, backward_s)
     work_s = (forward_s + backward_s).max(axis=1) * arrays.microbatches
@@ -179,8 +173,6 @@ def estimate(arrays: StepArrays) -> StepEstimate:
 def _busy(arrays: StepArrays) -> tuple[np.ndarray, np.ndarray]:
     """Return the forward and backward time of a microbatch on a stage, gathers and sums beside it counted.
 
-    Notes
-    -----
     Without gathers in the backward pass, sums go on beside the next forward pass. With them a piece's gather
     waits for the sums before it, one piece ahead of compute, so that both must keep pace with the backward
     pass; and while the first and the last block, which travel alone, have time to spare, nothing else moves.
@@ -239,8 +231,6 @@ def _pipeline_s(arrays: StepArrays, forward_s: np.ndarray, backward_s: np.ndarra
 def _ahead_idle_s(arrays: StepArrays) -> np.ndarray:
     """Return what a stage of ZB-H2 idles, shape [P]; forms as those of `_folded_idle_s`.
 
-    Notes
-    -----
     The fill is left, and n (F + B - 2 W) of table 2 of the reference where that is longer; of m microbatches
     the weights' passes of m - 1 at most fill gaps.
     """
@@ -259,8 +249,6 @@ def _ahead_idle_s(arrays: StepArrays) -> np.ndarray:
 def _folded_idle_s(arrays: StepArrays) -> np.ndarray:
     """Return what a stage of ZB-V idles, shape [P].
 
-    Notes
-    -----
     The longest of the ways from the first pass to the last (max-plus) that bind where passes of a chunk are
     within a factor of three of each other: forms in n = p - 1 and the passes' times, the same from 4 to 10
     stages, read off the gradient of a played order. With equal passes n F is left, the fill; with slow sends,
@@ -286,8 +274,6 @@ def _folded_idle_s(arrays: StepArrays) -> np.ndarray:
 def _both_ways_idle_s(arrays: StepArrays) -> np.ndarray:
     """Return what a stage of DualPipe idles, shape [P].
 
-    Notes
-    -----
     As for ZB-V, in n = p / 2 - 1; the first form is that of table 2 of the reference, whose F & B passes of
     either way take as long as one after the other.
     """

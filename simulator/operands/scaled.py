@@ -93,15 +93,7 @@ def _erf(x: Reals) -> Reals:
 
 @functools.lru_cache(maxsize=256)
 def magnitudes(element: Element, spread: float) -> Magnitudes:
-    """Return the distribution of the magnitude of elements with a lognormal spread of scales.
-
-    Parameters
-    ----------
-    element : Element
-        Shape.
-    spread : float
-        Standard deviation of the logarithm of the scales.
-    """
+    """Return the distribution of the magnitude of elements with a lognormal spread of scales."""
     logs = spread * _SCALES if spread else np.zeros(1)
     weights = np.exp(-0.5 * _SCALES**2) if spread else np.ones(1)
     weights /= weights.sum()

@@ -190,11 +190,6 @@ def step_ends_s(trace: Trace, graph: StepGraph) -> list[float]:
 def steady(trace: Trace, graph: StepGraph) -> Steady:
     """Return the steady state of a run: the whole of it if it holds one step, else its later steps.
 
-    Parameters
-    ----------
-    trace, graph : Trace, StepGraph
-        The run, and what was run.
-
     Notes
     -----
     A quarter of the steps is left out at either end, for the first ones fill pipeline and network and nothing
@@ -378,13 +373,6 @@ def _computing_s(table: SpanTable, computes: np.ndarray) -> defaultdict[str, flo
 
 def summarise(trace: Trace, graph: StepGraph, node: Node, fabric: Fabric) -> StepMetrics:
     """Return what a step took.
-
-    Parameters
-    ----------
-    trace : Trace
-        The run.
-    graph, node, fabric
-        What was run, on what.
 
     Notes
     -----

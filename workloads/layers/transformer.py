@@ -190,8 +190,6 @@ class _Walker:
     def _cast(self, product: MatMul, elements: int, phase: Phase) -> tuple[Item, ...]:
         """Return the cast of an operand and its transpose, with the search for its largest value.
 
-        Notes
-        -----
         fp8 scales by the largest value of steps before and casts in one pass. nvfp4 needs the largest value
         of this tensor, which a kernel of its own finds before the one that casts reads it again, and rotates
         the operands of weight gradients on the way (Transformer Engine's NVFP4 recipe; arXiv:2509.25149).
@@ -219,11 +217,6 @@ class _Walker:
 
 def gradients(product: MatMul) -> tuple[MatMul, MatMul]:
     """Return the two backward products of C = A B.
-
-    Parameters
-    ----------
-    product : MatMul
-        The forward product.
 
     Returns
     -------
@@ -431,8 +424,6 @@ def model_flops(config: TransformerConfig, share: Share, *, causal: bool = False
 def _retrieval_flops(config: TransformerConfig, share: Share, bare: Share) -> float:
     """Return the operations of a step's cross-attentions and encoder.
 
-    Notes
-    -----
     Both passes are counted one by one, for no gradient reaches the encodings of relative positions; nor does
     it in the blocks, whose third product is taken off.
     """

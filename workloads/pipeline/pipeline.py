@@ -230,17 +230,7 @@ def _needs(pipeline: Pipeline, stage: int, slot: Slot, ended: dict[tuple[int, Sl
 
 
 def peak_kept(played: tuple[Played, ...], stages: int, share: float) -> tuple[float, ...]:
-    """Return the most microbatches whose activations each stage keeps at once, chunks counted by their share.
-
-    Parameters
-    ----------
-    played : tuple of Played
-        A run.
-    stages : int
-        Pipeline stages.
-    share : float
-        Chunks of a stage that a microbatch passes through.
-    """
+    """Most microbatches whose activations each stage keeps at once, chunks by their share."""
     kept: Counter[int] = Counter()
     most = [0] * stages
     releases = {Pass.BACKWARD: -1, Pass.WEIGHT: -1, Pass.FORWARD: 1, Pass.INPUT: 0}

@@ -364,13 +364,6 @@ def divisors(whole: int) -> list[int]:
 def broken_rules(config: TransformerConfig, plans: PlanArrays) -> dict[str, np.ndarray]:
     """Return, for every rule that a plan must keep, which rows break it, shape [P] each.
 
-    Parameters
-    ----------
-    config : TransformerConfig
-        The model.
-    plans : PlanArrays
-        The rows.
-
     Notes
     -----
     The rules of `workloads.plan.rules`, and two of the search: a row that is another in

@@ -108,8 +108,6 @@ def layer_parameters(config: TransformerConfig, axes: Axes, formats: Formats) ->
 def _square_parameters(config: TransformerConfig, axes: Axes, formats: Formats) -> RankParameters:
     """Return a block's parameters on one rank of a square.
 
-    Notes
-    -----
     A rank holds 1/q^2 of every matrix (arXiv:2104.05343, section 3.2); vectors, which norms and biases are,
     lie along the columns, and on every row.
     """

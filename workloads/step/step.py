@@ -277,13 +277,6 @@ def task_count(config: TransformerConfig, plan: Plan, steps: int) -> int:
 def build_step(config: TransformerConfig, plan: Plan) -> StepGraph:
     """Return one training step of a model under a plan.
 
-    Parameters
-    ----------
-    config : TransformerConfig
-        The model.
-    plan : Plan
-        How it is cut.
-
     Returns
     -------
     StepGraph

@@ -277,13 +277,7 @@ def _method(text: str) -> tuple[Method, int]:
 
 
 def _check(run: Run) -> None:
-    """Refuse what that simulator itself refuses, never ends, or gives no meaning.
-
-    Raises
-    ------
-    SkipError
-        With the reason.
-    """
+    """Refuse what that simulator itself refuses, never ends, or gives no meaning."""
     reasons = (
         (run.ranks < 2, "one rank has nobody to send to"),
         (run.queued and len(run.dimensions) > 1, "the congestion-aware backend knows one dimension only"),

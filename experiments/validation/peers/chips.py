@@ -488,11 +488,6 @@ def _digits() -> tuple[Classifier, Digits]:
 def digit_accuracy(photons_per_mac: float) -> float:
     """Return the accuracy of digits read with so many detected photons per multiplication, 0 to 1.
 
-    Parameters
-    ----------
-    photons_per_mac : float
-        Photons; infinite for exact arithmetic.
-
     Notes
     -----
     A perceptron 784-100-100-10 trained in exact arithmetic on digits drawn from fonts; every product of all

@@ -504,13 +504,6 @@ class Effect:
 def effects(machine: LighteningTransformer, workload: Workload) -> tuple[Effect, ...]:
     """Return the effect of each correction alone, and of all faults together at the end.
 
-    Parameters
-    ----------
-    machine : LighteningTransformer
-        The accelerator; what it already puts right is dropped.
-    workload : Workload
-        Whose energy and time are compared.
-
     Notes
     -----
     Reading the sensitivity per wavelength is another reading, not a fault; it is no part of the last line.
@@ -585,13 +578,6 @@ class BaselineEffect:
 
 def baseline_effects(core: BaselineRingBank | BaselineMesh, workload: Workload) -> tuple[BaselineEffect, ...]:
     """Return what a baseline takes as published, with each correction alone, and with all faults at the end.
-
-    Parameters
-    ----------
-    core : BaselineRingBank or BaselineMesh
-        The baseline; what it already puts right is dropped.
-    workload : Workload
-        Whose energy and time are compared.
 
     Notes
     -----

@@ -98,15 +98,6 @@ def _side(operations: float, elements: float) -> float:
 def process_groups(prefix: Path, path: Path | None, *, ranks: int) -> dict[str, tuple[int, ...]]:
     """Return the ranks of each group from its file; none if it is not named and not there.
 
-    Parameters
-    ----------
-    prefix : pathlib.Path
-        Beginning of the traces' names, or their directory.
-    path : pathlib.Path, optional
-        The file.
-    ranks : int
-        Ranks that there are.
-
     Raises
     ------
     ParameterError

@@ -345,11 +345,6 @@ class DamagedError(WorkloadError):
 def read_trace(path: Path) -> Iterator[Node]:
     """Go through the nodes of one rank's file, in its order.
 
-    Parameters
-    ----------
-    path : pathlib.Path
-        File of Chakra messages, plain or gzip.
-
     Raises
     ------
     ParameterError
