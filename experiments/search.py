@@ -26,6 +26,7 @@ from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.systems import SYSTEMS, System
 from heliograph.systems.fabrics import CIRCUITS, check_fabric
 from heliograph.systems.registry import model_named
+from heliograph.tables import tokens_price
 from heliograph.workload import TOKENS_PER_ACCELERATOR
 from optical.fabrics.direct_connect import DirectConnect
 from optical.fabrics.lane_assignment import domain_demands
@@ -342,7 +343,7 @@ UNITS = {Objective.TIME: "s", Objective.ENERGY: "J", Objective.COST: "$"}
 
 def _told(one: Candidate, objective: Objective) -> str:
     value = one.value(objective)
-    return f"{value:.4g} $" if objective is Objective.COST else format_si(value, UNITS[objective])
+    return tokens_price(value) if objective is Objective.COST else format_si(value, UNITS[objective])
 
 
 def winner_rows(found: Search) -> list[ReportRow]:

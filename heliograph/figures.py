@@ -17,7 +17,7 @@ import numpy as np
 from heliograph.report import format_si, prefix_of
 from heliograph.style import PALETTE, REFERENCE, label, looks_of, new_figure, save, styled
 from simulator.errors import HeliographError
-from simulator.units import dimension_of
+from simulator.units import dimension_of, plain_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -175,7 +175,7 @@ def lines_figure(lines: Mapping[str, Sequence[tuple[float, float]]], *, x: str, 
             spread = [number for number in numbers if number > 0.0]
             wide = len(spread) == len(numbers) and max(spread) >= WIDE * min(spread)
             axis = axes.xaxis if place == 0 else axes.yaxis
-            axis.set_label_text(f"{name} ({prefix}{unit})" if unit else name)
+            axis.set_label_text(f"{plain_name(name)} ({prefix}{unit})" if unit else plain_name(name))
             (axes.set_xscale if place == 0 else axes.set_yscale)("log" if wide else "linear")
         for index, (name, points) in enumerate(lines.items()):
             across, up = zip(*points, strict=True)

@@ -150,7 +150,8 @@ def hardware_price(price_usd: float) -> str:
 
 def tokens_price(price_usd: float) -> str:
     """Return the price of tokens in dollars, with three significant digits where thousandths are fewer."""
-    return f"{price_usd:.3f} $" if price_usd >= TENTH_USD else f"{price_usd:#.3g} $"
+    small = 0.0 < price_usd < TENTH_USD
+    return f"{price_usd:.{2 - math.floor(math.log10(price_usd)) if small else 3}f} $"
 
 
 _COST: tuple[tuple[str, str, Callable[[Record], str]], ...] = (

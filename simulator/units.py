@@ -127,6 +127,12 @@ def dimension_of(name: str) -> tuple[str, str] | None:
     return None
 
 
+def plain_name(name: str) -> str:
+    """Return a quantity's name as a person writes it: without its unit, "step time" for ``step_time_s``."""
+    suffix = next((suffix for suffix in SUFFIXES if name.endswith(suffix)), "")
+    return name.removesuffix(suffix).replace("_", " ").strip() or name
+
+
 @cache
 def accepted_units(name: str) -> Mapping[str, float]:
     """Return every unit that a table may use for the quantity `name`, with its factor to SI."""

@@ -15,7 +15,7 @@ from heliograph.sweeps.space import Value
 from heliograph.sweeps.store import Status, Store
 from heliograph.sweeps.work import STEP
 from simulator.errors import HeliographError, ParameterError, nearest
-from simulator.units import dimension_of
+from simulator.units import dimension_of, plain_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -154,7 +154,7 @@ class Grid(Tabular):
         others = [name for name, values in self.axes.items() if name != along and len(values) > 1]
         lines: dict[str, list[tuple[float, float]]] = {}
         for row in drawn:
-            name = ", ".join(f"{one} {_shown(one, row[one])}" for one in others)
+            name = ", ".join(f"{plain_name(one)} {_shown(one, row[one])}" for one in others)
             lines.setdefault(name, []).append((row[x], row[y]))
         return lines_figure(lines, x=x, y=y)
 

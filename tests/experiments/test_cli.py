@@ -166,7 +166,7 @@ def test_step_names_no_file_that_it_does_not_write(capsys):
 
 @pytest.mark.parametrize(
     ("hardware_usd", "tokens_usd", "shown"),
-    [(35.66e6, 2.618, ("35.7 M$", "2.618 $")), (2.7e5, 0.00912, ("270 k$", "0.00912 $"))],
+    [(35.66e6, 2.618, ("35.7 M$", "2.618 $")), (2.7e5, 6.263e-5, ("270 k$", "0.0000626 $"))],
 )
 def test_small_prices_keep_their_digits(hardware_usd, tokens_usd, shown):
     assert (hardware_price(hardware_usd), tokens_price(tokens_usd)) == shown

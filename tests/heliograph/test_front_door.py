@@ -145,7 +145,7 @@ def test_pictures_are_figures_of_matplotlib(result, light):
     figures = (result.plot(), compared.plot(), grid.plot("laser_power_w", "energy_per_token_j"))
     assert all(isinstance(figure, Figure) for figure in figures)
     (axes,) = figures[2].axes
-    assert axes.get_xlabel() == "laser_power_w (mW)"
+    assert axes.get_xlabel() == "laser power (mW)"
     assert axes.lines[0].get_xdata() == pytest.approx([10.0, 15.0])
 
 
