@@ -6,11 +6,13 @@ import dataclasses
 import math
 import re
 from types import MappingProxyType
+from typing import Any
 
 from electronic.devices import SCALE_UP, load_packet_switch, load_scale_up, load_transceiver
 from electronic.fabrics.packets import RailFabric
 from electronic.fabrics.torus import TorusFabric
 from electronic.gpu import Gpu, gpu_names, load_gpu
+from experiments.validation.plans import said_by_recipes
 from experiments.validation.rows import Record, SkipError
 from heliograph.systems import System
 from simulator.results.metrics import default_economics
@@ -38,20 +40,6 @@ FLAT = ("tpu-v5e", "tpu-v6e")
 """Those of them whose torus has two axes (Google Cloud TPU documentation: four links a chip)."""
 VARIANTS = frozenset({"pcie", "nvl"})
 """Words of a name that make another accelerator of it: refused rather than taken for the usual one."""
-
-EARLY_CHIPS = ("v100", "a100")
-"""Accelerators that the first two generations of FlashAttention were written for."""
-ATTENTION_GENERATIONS = (
-    (re.compile("llm-foundry", re.I), "attention kernels of the first generation", (0.33, 0.19)),
-    (re.compile("torchtitan", re.I), "attention kernels of the second generation", (0.6, 0.35)),
-)
-"""Software with older attention kernels than the accelerator's best: its name, and the share of the peak that
-those kernels reach forward on chips of up to the A100's generation and on later ones.
-
-FlashAttention-1 reaches 25-40 % of an A100's peak and FlashAttention-2 50-73 % (Dao 2023, arXiv:2307.08691,
-abstract). Neither uses what the H100 added: FlashAttention-2 reaches 35 % of its peak (Shah et al. 2024,
-arXiv:2407.08608, abstract), of which the first is taken to keep as much as on the A100.
-"""
 
 _TORUS = re.compile(r"torus (?:(\d+) ?x ?)?(\d+) ?x ?(\d+)")
 _OMNI_PATH = re.compile(r"omni-?path|jean zay", re.I)
@@ -121,23 +109,17 @@ def accelerator_of(record: Record) -> Gpu:
                 record.assume(f"memory of {capacity[1]} GB as fast as that of '{gpu.name}'")
     if memory is not gpu.memory:
         gpu = dataclasses.replace(gpu, memory=memory)
-    return _with_its_kernels(record, gpu)
+    return with_its_software(record, gpu)
 
 
-def _with_its_kernels(record: Record, gpu: Gpu) -> Gpu:
-    """Return the accelerator with the attention kernels of the row's software."""
-    for software, what, (early, late) in ATTENTION_GENERATIONS:
-        if software.search(record.text("source")):
-            record.assume(what)
-            chip = gpu.chip
-            share = (early if gpu.name.startswith(EARLY_CHIPS) else late) / chip.attention_efficiency
-            chip = dataclasses.replace(
-                chip,
-                attention_efficiency=chip.attention_efficiency * share,
-                attention_backward_efficiency=chip.attention_backward_efficiency * share,
-            )
-            return dataclasses.replace(gpu, chip=chip)
-    return gpu
+def with_its_software(record: Record, gpu: Gpu) -> Gpu:
+    """Return an accelerator with the kernels and the host's part of a row's software, as its recipes say."""
+    said = said_by_recipes(record, "chip")
+    if not said:
+        return gpu
+    record.assume(f"{', '.join(f'{key} {value}' for key, value in said.items())}, as its software has it")
+    values: dict[str, Any] = {key: float(value) for key, value in said.items()}
+    return dataclasses.replace(gpu, chip=dataclasses.replace(gpu.chip, **values))
 
 
 def system_of(record: Record) -> System:

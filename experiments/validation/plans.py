@@ -15,7 +15,7 @@ from simulator.units import to_si
 from workloads.models.architecture import Norm, Positions, TransformerConfig
 from workloads.models.config import load_model, shipped_models
 from workloads.plan.choices import Attention, ExpertExchange, Precision, Recompute
-from workloads.plan.plan import Plan
+from workloads.plan.plan import Plan, parse_plan
 from workloads.step.memory import fullest_stage, memory_by_kind
 
 _REDUCED = re.compile(r"-(\d+)L$")
@@ -39,7 +39,9 @@ _MOE_NAMES = re.compile(
     r"mixtral|deepseek|grok|kimi|gpt[ _-]?oss|nemotron_3|_a\d+b\b|moe|switch|\d+x\d+b", re.I
 )
 RECIPES = Path(__file__).parent / "reference" / "recipes.csv"
-"""Begin of a source's name, and what its recipe says."""
+"""What the recipes of a source say beside its rows."""
+RECIPE_KEYS = ("source", "model_name", "system", "precision")
+"""Columns of a row that its recipes go by."""
 YES = frozenset({"y", "yes", "true", "1"})
 """Cells that say yes, in lower case."""
 FLASH_SINCE = 2023
@@ -121,7 +123,7 @@ def exchange_of(record: Record, ep: int) -> dict[str, Any]:
     Notes
     -----
     The notes may name a dispatcher that sends a token to a node once (DeepEP, HybridEP) and may say that the
-    expert exchange was overlapped; else every rank sends to every other, and waits.
+    expert exchange was overlapped, and so may a recipe; else every rank sends to every other, and waits.
     """
     notes = record.text("notes")
     if ep == 1:
@@ -129,12 +131,8 @@ def exchange_of(record: Record, ep: int) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if _ONCE.search(notes):
         values["expert_exchange"] = ExpertExchange.ONCE_PER_NODE
-    else:
-        record.assume("tokens sent to every expert's rank")
     if _OVERLAPPED.search(notes):
         values["overlap_experts"] = True
-    else:
-        record.assume("expert exchanges not overlapped")
     return values
 
 
@@ -281,38 +279,60 @@ def _usual_layers(record: Record, *, block: int, embedding: int, pp: int) -> int
 
 @cache
 def recipes() -> tuple[dict[str, str], ...]:
-    """Return the table of recipes: ``source``, ``overlap_tensor``, ``recompute_share`` and ``citation``."""
+    """Return the table of recipes, the general ones of a source first.
+
+    Columns are what a row must begin with for the recipe to be its own (`RECIPE_KEYS`, regular expressions,
+    empty for any), what it says (pairs ``key=value`` of a ``plan``, of a ``chip``, of a plan that recomputes
+    selectively: ``selective``), and ``citation``.
+    """
     with RECIPES.open(encoding="utf-8", newline="") as file:
         return tuple(csv.DictReader(file))
 
 
-def overlaps_tensor(record: Record, tp: int, *, sequence_parallel: bool) -> bool:
-    """Return whether a row's tensor-parallel traffic travels beside its products.
+def said_by_recipes(record: Record, column: str) -> dict[str, str]:
+    """Return what the recipes of a row say in one column, later and more special ones over earlier.
+
+    Notes
+    -----
+    A cell must end where the expression does, or with a space, as a release's number must.
+    """
+    pairs: dict[str, str] = {}
+    for recipe in recipes():
+        stated = (key for key in RECIPE_KEYS if recipe[key])
+        if all(re.match(rf"(?:{recipe[key]})(?!\S)", record.text(key), re.I) for key in stated):
+            pairs |= dict(pair.split("=") for pair in recipe[column].split())
+    return pairs
+
+
+def with_recipe(record: Record, plan: Plan) -> Plan:
+    """Return a plan with what the recipe of a row's source says and the row does not.
 
     Parameters
     ----------
     record : Record
-        The row; its column ``tp_comm_overlap`` counts first, then the recipe of its source.
-    tp : int
-        Tensor-parallel ranks of the row.
-    sequence_parallel : bool
-        Whether there are gathers and scatters to cut into shards.
+        The row; its column ``tp_comm_overlap`` counts first.
+    plan : Plan
+        What the row itself says.
     """
-    if tp == 1 or not sequence_parallel:
-        return False
+    said = said_by_recipes(record, "plan")
     given = record.text("tp_comm_overlap").lower()
     if given:
-        return given in YES
-    said = _recipe_of(record).get("overlap_tensor")
-    if said:
-        record.assume("tensor-parallel traffic overlapped, as the source's recipe has it")
-    return said in YES
-
-
-def _recipe_of(record: Record) -> dict[str, str]:
-    """Return the recipe of a row's source; a release's number must end where the row's does."""
-    source = record.text("source") + " "
-    return next((one for one in recipes() if source.startswith(one["source"] + " ")), {})
+        said["overlap_tensor"] = str(given in YES).lower()
+    if plan.axes.tp == 1 or not plan.axes.sequence_parallel:  # no gathers and scatters to cut into shards
+        said.pop("overlap_tensor", None)
+    if plan.axes.ep == 1:
+        said = {key: value for key, value in said.items() if "expert" not in key}
+    else:
+        if (plan.axes.pp > 1 and plan.schedule.vpp == 1) or plan.sharding.zero > 1:  # nothing to run beside
+            said.pop("overlap_experts", None)
+        if plan.experts.expert_exchange is not ExpertExchange.ONCE_PER_NODE and "expert_exchange" not in said:
+            record.assume("tokens sent to every expert's rank")
+        if not plan.traffic.overlap_experts and said.get("overlap_experts") != "true":
+            record.assume("expert exchanges not overlapped")
+    text = ",".join(f"{key}={value}" for key, value in said.items())
+    if text:
+        record.assume(f"{text}, as the source's recipe has it")
+    return parse_plan(text, base=plan)
 
 
 def plan_of(record: Record, ranks: int) -> Plan:
@@ -341,8 +361,7 @@ def plan_of(record: Record, ranks: int) -> Plan:
         "micro_batch": micro_batch,
         "global_batch": _global_batch(record, dp * micro_batch),
         "sequence_length": record.needed("seq_len"),
-        "sequence_parallel": (sharded := _sequence_parallel(record, tp)),
-        "overlap_tensor": overlaps_tensor(record, tp, sequence_parallel=sharded),
+        "sequence_parallel": _sequence_parallel(record, tp),
         **_recompute(record),
         "grad_bytes": _grad_bytes(record),
         "precision": precision,
@@ -365,7 +384,7 @@ def plan_of(record: Record, ranks: int) -> Plan:
         values["overlap_sends"] = False
         values["prefetch"] = False
         record.assume("gradients summed after the last backward pass, as the code of that time did")
-    return Plan.of(**values)
+    return with_recipe(record, Plan.of(**values))
 
 
 def _usual_micro_batch(record: Record, *, pp: int, dp: int) -> int:
@@ -470,7 +489,7 @@ def _recompute(record: Record) -> dict[str, Any]:
     text = record.text("recompute").lower()
     if not text:
         return {"recompute": Recompute.NONE}  # or as much as the memory needs: `with_room`
-    share = _recipe_of(record).get("recompute_share")
+    share = said_by_recipes(record, "selective").get("recompute_share")
     if share and text.startswith(str(Recompute.SELECTIVE)):
         record.assume(f"{share} of the blocks recomputed, for as much of the products by the source's recipe")
         return {"recompute": Recompute.FULL, "recompute_share": float(share)}

@@ -2,10 +2,14 @@
 
 import pytest
 
-from experiments.validation.plans import overlaps_tensor, recipes
+from experiments.validation.machines import accelerator_of
+from experiments.validation.plans import RECIPE_KEYS, plan_of, recipes, said_by_recipes, with_recipe
 from experiments.validation.rows import Record
+from workloads.plan.choices import ExpertExchange, Recompute
+from workloads.plan.plan import Plan, parse_plan
 
 SOURCE = "NVIDIA DGX Cloud benchmarking v25.02 (LLAMA3_70B bf16)"
+BRIDGE = "Megatron-Bridge performance summary, 26.06 NeMo Container"
 
 
 @pytest.mark.parametrize(
@@ -18,17 +22,40 @@ SOURCE = "NVIDIA DGX Cloud benchmarking v25.02 (LLAMA3_70B bf16)"
         ({"source": "NVIDIA DGX Cloud benchmarking v25.05.05 (LLAMA3.1_405B bf16)"}, 4, True, False),
         ({"source": "another", "tp_comm_overlap": "y"}, 4, True, True),
         ({"source": "another"}, 4, True, False),
+        ({"source": BRIDGE, "precision": "fp8"}, 4, True, True),
+        ({"source": BRIDGE, "precision": "nvfp4"}, 4, True, False),
     ],
 )
 def test_recipe_of_the_source_says_whether_traffic_overlaps(cells, tp, sharded, expected):
     record = Record(where="x:1", cells=cells)
-    assert overlaps_tensor(record, tp, sequence_parallel=sharded) is expected
-    assert bool(record.assumed) is (expected and "tp_comm_overlap" not in cells)
+    plan = parse_plan(f"tp={tp},sequence_parallel={str(sharded).lower()}")
+    assert with_recipe(record, plan).traffic.overlap_tensor is expected
 
 
-def test_every_recipe_cites_its_file():
+def test_special_recipe_adds_to_the_general_one():
+    """A captured step pays no host; where a release did not capture it, the host is paid as everywhere."""
+    cells = {"system": "GB300 NVL72", "model_name": "Qwen3_30B_a3B", "precision": "mxfp8", "source": BRIDGE}
+    cells |= {"tp": "1", "pp": "1", "ep": "8", "n_accelerators": "8", "seq_len": "4096"}
+    record = Record(where="x:1", cells=cells | {"global_batch_sequences": "512", "micro_batch": "8"})
+    plan = plan_of(record, 8)
+    assert plan.traffic.overlap_experts
+    assert plan.experts.expert_exchange is ExpertExchange.ONCE_PER_NODE
+    assert plan.precision.grad_bytes == 2
+    assert accelerator_of(record).chip.host_operator_s == 0.0
+    older = Record(where="x:1", cells=record.cells | {"source": BRIDGE.replace("26.06", "26.04.01")})
+    assert not plan_of(older, 8).traffic.overlap_experts
+    assert accelerator_of(older).chip.host_operator_s > 0.0
+
+
+def test_every_recipe_cites_its_file_and_names_what_plans_and_chips_have():
+    whole = Plan.of(recompute=Recompute.FULL)
     for row in recipes():
         assert row["citation"]
-        assert row["overlap_tensor"] in {"y", "n", ""}
-        assert row["overlap_tensor"] or 0.0 < float(row["recompute_share"]) < 1.0
-    assert len({row["source"] for row in recipes()}) == len(recipes())
+        assert row["plan"] or row["chip"] or row["selective"]
+        parse_plan(",".join(row["plan"].split()))
+        parse_plan(",".join(row["selective"].split()), base=whole)
+    chip = accelerator_of(Record(where="x:1", cells={"system": "B200 SXM", "source": "another"})).chip
+    names = {pair.split("=")[0] for row in recipes() for pair in row["chip"].split()}
+    assert all(hasattr(chip, name) for name in names)
+    assert set(RECIPE_KEYS) < set(recipes()[0])
+    assert said_by_recipes(Record(where="x:1", cells={"source": BRIDGE}), "plan")["grad_bytes"] == "2"
