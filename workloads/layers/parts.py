@@ -477,7 +477,11 @@ class Parts:
             self.elementwise(
                 "attention.latent_norms", flops=NORM_FLOPS[config.norm] * normed, read=normed, written=normed
             ),
-            *self.boundary("attention.input", enters=True, width=config.latent_width),
+            *self.boundary(
+                "attention.input",
+                enters=True,
+                width=config.latent_width + (0 if config.query_rank else config.hidden),
+            ),
         )
 
     def from_latents(self) -> tuple[tuple[Step, ...], int]:
@@ -487,7 +491,10 @@ class Parts:
         pairs = heads * (config.head_dim - config.rope_dim + config.value_dim)
         products = (
             self.weighted(
-                "attention.queries", m=share.tokens, k=config.query_rank, n=heads * config.head_dim
+                "attention.queries",
+                m=share.tokens,
+                k=config.query_rank or config.hidden,
+                n=heads * config.head_dim,
             ),
             self.weighted("attention.keys_values", m=share.tokens, k=config.kv_rank, n=pairs),
         )

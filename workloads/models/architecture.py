@@ -43,10 +43,12 @@ PUBLISHED: Mapping[str, Activation] = {
     "quick_gelu": Activation.GELU,
     "silu": Activation.SILU,
     "swish": Activation.SILU,
+    "xielu": Activation.GELU,
     "relu": Activation.RELU,
     "relu2": Activation.SQUARED_RELU,
 }
-"""Names in published ``config.json`` files; every form of a GELU counts as its tanh form."""
+"""Names in published ``config.json`` files; every form of a GELU counts as its tanh form, and so
+does xIELU (arXiv:2411.13010), an exponential and a square an element."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,7 +225,7 @@ class TransformerConfig:
     kv_rank: int = 0
     """Width of the latent from which keys and values are made (multi-head latent attention); 0 without."""
     query_rank: int = 0
-    """Width of the latent from which queries are made; 0 without."""
+    """Width of the latent from which queries are made; 0 without, they are made from the stream then."""
     rope_dim: int = 0
     """With a latent, the part of a head that carries positions; its key is one for all heads."""
     value_dim: int = 0
@@ -299,12 +301,9 @@ class TransformerConfig:
         if self.parallel and (self.experts > 1 or self.kv_rank):
             msg = f"{self.name}: parallel blocks with experts or latent attention are not modelled"
             raise WorkloadError(msg)
-        latent = (self.kv_rank, self.query_rank, self.rope_dim, self.value_dim)
-        if any(latent) and not all(latent):
-            msg = (
-                f"{self.name}: kv_rank, query_rank, rope_dim and value_dim {latent} go together; "
-                "give all four or none"
-            )
+        latent = (self.kv_rank, self.rope_dim, self.value_dim)
+        if any((*latent, self.query_rank)) and not all(latent):
+            msg = f"{self.name}: kv_rank, rope_dim and value_dim {latent} go together; give all three or none"
             raise WorkloadError(msg)
         if bool(self.window) != bool(self.window_every) or (
             self.window and (self.kv_rank or self.dense_layers)
@@ -373,7 +372,7 @@ class TransformerConfig:
     def latent_matrices(self) -> int:
         """Elements of the products from latents to heads."""
         keys_values = self.key_width - self.heads * self.rope_dim + self.value_width
-        return self.query_rank * self.query_width + self.kv_rank * keys_values
+        return (self.query_rank or self.hidden) * self.query_width + self.kv_rank * keys_values
 
     @property
     def key_width(self) -> int:

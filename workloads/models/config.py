@@ -5,7 +5,7 @@ Each family of models states the keys under which it writes its sizes, and what 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -35,6 +35,8 @@ class Windows:
     """Keys in a window where the file says nothing (null there means none); none: all keys are seen then."""
     switch: str = ""
     """Key without which, or with false, no block is windowed."""
+    key: str = "sliding_window"
+    """Key of the keys in a window."""
     after: tuple[str, int] = ("", 0)
     """Key of how many first blocks see all keys, and how many without it; so the library runs Qwen2, whose
     documents say that these have the window (huggingface/transformers, issue 35896)."""
@@ -68,14 +70,18 @@ class Family:
     demands: tuple[tuple[str, bool], ...] = ()
     parallel: bool = False
     latent: bool = False
-    qk_norm: bool = False
+    qk_norm: tuple[str, bool] = ("", False)
     post_norms: bool = False
     sinks: bool = False
+    dense_first: str = ""
+    shared: tuple[str, int] = ("", 0)
+    shared_width: str = ""
     router_bias: bool = False
     windows: Windows | None = None
     activation: tuple[str, ...] = ("hidden_act",)
     retrieval: bool = False
     fixed: tuple[tuple[str, Any], ...] = ()
+    translated: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
 
 
 def gated_family(
@@ -154,15 +160,22 @@ _RETRO = Family(
     mlp_bias=_NO_BIAS,
     retrieval=True,
 )
-_DEEPSEEK_V3 = replace(
-    gated_family(qkv=_NO_BIAS, output=_NO_BIAS, experts=("n_routed_experts", "num_experts_per_tok")),
+_ROUTED = replace(
+    gated_family(
+        qkv=("attention_bias", False), output=_NO_BIAS, experts=("n_routed_experts", "num_experts_per_tok")
+    ),
     ffn=("moe_intermediate_size",),
-    latent=True,
+    dense_first="first_k_dense_replace",
+    shared=("n_shared_experts", 0),
 )
+_DEEPSEEK_V3 = replace(_ROUTED, qkv_bias=_NO_BIAS, latent=True)
+_GLM_4_MOE = replace(_ROUTED, qk_norm=("use_qk_norm", False), router_bias=True)
 _LAST = Windows(switch="use_sliding_window", default=4096, after=("max_window_layers", 28))
 _PHI_3 = replace(gated_family(qkv=_NO_BIAS, output=_NO_BIAS), windows=Windows())
 _QWEN3 = replace(
-    gated_family(qkv=("attention_bias", False), output=("attention_bias", False)), qk_norm=True, windows=_LAST
+    gated_family(qkv=("attention_bias", False), output=("attention_bias", False)),
+    qk_norm=("", True),
+    windows=_LAST,
 )
 _QWEN3_MOE = replace(
     _QWEN3,
@@ -216,19 +229,65 @@ _COHERE = replace(
     norm=Norm.SCALE,
     parallel=True,
     tied=True,
-    demands=(("use_qk_norm", False),),
+    qk_norm=("use_qk_norm", False),
 )
 _SEED_OSS = gated_family(qkv=("attention_bias", True), output=("attention_out_bias", False), mlp="mlp_bias")
 _GEMMA_2 = replace(_GEMMA, post_norms=True, windows=Windows(every=2, default=4096))
 _GEMMA_3 = replace(
     _GEMMA_2,
-    qk_norm=True,
+    qk_norm=("", True),
     windows=Windows(every=6, every_keys=("sliding_window_pattern", "_sliding_window_pattern"), default=4096),
 )
+
+
+def _nested(names: Mapping[str, str], *groups: str) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+    """Return a reader of files that call keys by other names, some of them in groups."""
+
+    def flat(values: Mapping[str, Any]) -> Mapping[str, Any]:
+        inner = [values[group] for group in groups if isinstance(values.get(group), Mapping)]
+        known = {key: value for one in (*inner, values) for key, value in one.items()}
+        return known | {ours: known[theirs] for theirs, ours in names.items() if theirs in known}
+
+    return flat
+
+
+def _first_of_lists(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the values of a file that names one for each block, where all are alike."""
+    return {
+        key: value[0]
+        if isinstance(value, list) and value and all(one == value[0] for one in value)
+        else value
+        for key, value in values.items()
+    }
+
+
+def _falcon_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the values of a Falcon with its key heads: groups in the newer blocks, else one or all."""
+    heads = values.get("num_attention_heads", values.get("n_head"))
+    few = heads if values.get("multi_query") is False else 1
+    new = values.get("new_decoder_architecture") is True
+    return {**values, "num_key_value_heads": values.get("num_kv_heads", heads) if new else few}
+
+
+def _mpt_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the values of an MPT under the usual names, with the inner width that its ratio gives."""
+    flat = _nested(_MOSAIC, "attn_config")(values)
+    width, ratio = flat.get("hidden_size"), flat.get("expansion_ratio", 4)
+    whole = isinstance(width, int) and isinstance(ratio, int)
+    return {**flat, "intermediate_size": width * ratio} if whole else flat
+
+
+_MOSAIC = {
+    "d_model": "hidden_size",
+    "n_layers": "num_hidden_layers",
+    "n_heads": "num_attention_heads",
+    "max_seq_len": "max_position_embeddings",
+    "kv_n_heads": "num_key_value_heads",
+}
 _FALCON = Family(
     layers=("num_hidden_layers", "n_layer"),
     heads=("num_attention_heads", "n_head"),
-    kv_heads_default=1,
+    kv_heads=("num_key_value_heads",),
     ffn=("ffn_hidden_size",),
     ffn_default=True,
     sequence_default=2048,
@@ -239,12 +298,64 @@ _FALCON = Family(
     tied=True,
     parallel=True,
     dropout=("hidden_dropout", 0.0),
-    demands=(
-        ("multi_query", True),
-        ("parallel_attn", True),
-        ("new_decoder_architecture", False),
-        ("alibi", False),
+    demands=(("parallel_attn", True), ("alibi", False)),
+    translated=_falcon_keys,
+)
+_MPT = Family(
+    kv_heads=("num_key_value_heads",),
+    norm=Norm.SCALE,
+    positions=Positions.ALIBI,
+    qkv_bias=_NO_BIAS,
+    output_bias=_NO_BIAS,
+    mlp_bias=_NO_BIAS,
+    tied=True,
+    demands=(("no_bias", True), ("alibi", True), ("qk_ln", False)),
+    translated=_mpt_keys,
+)
+_DBRX = replace(
+    gated_family(qkv=_NO_BIAS, output=_NO_BIAS, experts=("moe_num_experts", "moe_top_k")),
+    norm=Norm.SCALE,
+    ffn=("ffn_hidden_size",),
+    translated=_nested(_MOSAIC, "attn_config", "ffn_config"),
+)
+_GPT_J = replace(
+    _GPT2,
+    positions=Positions.ROTARY,
+    parallel=True,
+    tied=False,
+    qkv_bias=_NO_BIAS,
+    output_bias=_NO_BIAS,
+)
+_PHI = Family(kv_heads=("num_key_value_heads",), parallel=True, demands=(("qk_layernorm", False),))
+_PLAIN = gated_family(qkv=_NO_BIAS, output=_NO_BIAS)
+_NORMED = replace(
+    gated_family(qkv=("attention_bias", False), output=("attention_bias", False)), qk_norm=("", True)
+)
+_OLMO_3 = replace(_NORMED, windows=Windows(every=4))
+_NEMOTRON = Family(
+    kv_heads=("num_key_value_heads",),
+    qkv_bias=("attention_bias", False),
+    output_bias=("attention_bias", False),
+    mlp_bias=("mlp_bias", False),
+)
+_ERNIE_4_5 = replace(
+    gated_family(qkv=("use_bias", False), output=("use_bias", False), mlp="use_bias"), tied=True
+)
+_LLAMA_4 = replace(
+    gated_family(
+        qkv=("attention_bias", False),
+        output=("attention_bias", False),
+        experts=("num_local_experts", "num_experts_per_tok"),
     ),
+    qk_norm=("use_qk_norm", True),
+    shared=("", 1),
+    fixed=(("interleave_moe_layer_step", 1),),
+    windows=Windows(every=4, key="attention_chunk_size"),
+)
+_HUNYUAN = replace(
+    gated_family(qkv=("attention_bias", False), output=("attention_bias", False)),
+    qk_norm=("use_qk_norm", False),
+    translated=_first_of_lists,
 )
 FAMILIES: Mapping[str, Family] = {
     "llama": gated_family(qkv=("attention_bias", False), output=("attention_bias", False), mlp="mlp_bias"),
@@ -273,6 +384,66 @@ FAMILIES: Mapping[str, Family] = {
     "cohere": _COHERE,
     "seed_oss": _SEED_OSS,
     "smollm3": _GRANITE,
+    "apertus": replace(_NEMOTRON, norm=Norm.RMS, qk_norm=("", True)),
+    "baichuan": _PLAIN,
+    "cohere2": replace(
+        _COHERE,
+        qk_norm=("", False),
+        windows=Windows(every=4, every_keys=("sliding_window_pattern",), default=4096),
+    ),
+    "dbrx": _DBRX,
+    "dots1": replace(_GLM_4_MOE, qk_norm=("", True), windows=_LAST),
+    "ernie4_5": _ERNIE_4_5,
+    "ernie4_5_moe": replace(
+        _ERNIE_4_5,
+        ffn=("moe_intermediate_size",),
+        experts=("moe_num_experts", "moe_k"),
+        dense_first="moe_layer_start_index",
+        shared=("moe_num_shared_experts", 0),
+        fixed=(("moe_layer_interval", 1),),
+    ),
+    "exaone4": _OLMO_3,
+    "glm": replace(_PLAIN, qkv_bias=("attention_bias", True)),
+    "glm4": replace(_PLAIN, qkv_bias=("attention_bias", True), post_norms=True),
+    "glm4_moe": _GLM_4_MOE,
+    "gpt_bigcode": replace(_GPT2, kv_heads_default=1, demands=(("multi_query", True),)),
+    "gptj": _GPT_J,
+    "hunyuan_v1_dense": _HUNYUAN,
+    "hunyuan_v1_moe": replace(
+        _HUNYUAN,
+        ffn=("moe_intermediate_size", "intermediate_size"),
+        experts=("num_experts", "moe_topk"),
+        shared=("num_shared_expert", 0),
+    ),
+    "internlm2": gated_family(qkv=("bias", False), output=("bias", False)),
+    "internlm3": gated_family(qkv=("qkv_bias", False), output=("bias", False), mlp="bias"),
+    "llama4_text": _LLAMA_4,
+    "minimax_m2": replace(
+        _PLAIN,
+        experts=("num_local_experts", "num_experts_per_tok"),
+        qk_norm=("use_qk_norm", True),
+        router_bias=True,
+    ),
+    "mpt": _MPT,
+    "nemotron": _NEMOTRON,
+    "olmo2": _NORMED,
+    "olmo3": _OLMO_3,
+    "olmoe": replace(_NORMED, experts=("num_experts", "num_experts_per_tok")),
+    "phi": _PHI,
+    "phimoe": replace(
+        _PLAIN,
+        norm=Norm.LAYER,
+        qkv_bias=("attention_bias", False),
+        output_bias=("attention_bias", False),
+        experts=("num_local_experts", "num_experts_per_tok"),
+    ),
+    "qwen2_moe": replace(
+        _QWEN3_MOE,
+        qk_norm=("", False),
+        qkv_bias=("qkv_bias", True),
+        output_bias=_NO_BIAS,
+        shared_width="shared_expert_intermediate_size",
+    ),
     "opt": _OPT,
     "palm": _PALM,
     "retro": _RETRO,
@@ -283,9 +454,15 @@ NOT_DECODERS: Mapping[str, str] = {
         ("albert", "bert", "deberta-v2", "distilbert", "electra", "roberta", "xlm-roberta"), "encoder"
     ),
     **dict.fromkeys(("bart", "marian", "mt5", "pegasus", "t5", "whisper"), "encoder and decoder"),
+    **dict.fromkeys(("clip", "deit", "dinov2", "siglip", "swin", "vit"), "reader of pictures"),
     **dict.fromkeys(("mamba", "mamba2", "rwkv"), "recurrence"),
 }
 """Other ``model_type`` values that are often met, and what they are made of."""
+HYBRIDS = frozenset(
+    """bamba falcon_h1 granitemoehybrid jamba kimi_linear lfm2 minimax nemotron_h qwen3_5_moe qwen3_next
+    recurrent_gemma zamba zamba2""".split()
+)
+"""``model_type`` values of decoders some blocks of which are recurrent."""
 
 
 __all__ = [
@@ -351,6 +528,8 @@ class _Reader:
     def count(self, key: str, default: int = 0) -> int:
         """Return a whole number that may be zero, or absent for the default."""
         value = self.values.get(key)
+        if not key:
+            return default
         return 0 if value == 0 and not isinstance(value, bool) else self.whole((key,), default)
 
     def flag(self, key: str, default: bool) -> bool:
@@ -382,8 +561,10 @@ def from_hugging_face(source: Path | str | Mapping[str, Any], *, name: str = "")
 
     Notes
     -----
-    Keys that no shape follows from are ignored: published files have dozens of them (tokens, dropout, types
-    of weights, versions), and new ones with every release.
+    Not counted, as below 0.02 % of any published model: biases of the head, the gate of shared experts, norms
+    of queries and keys beyond one head's, Falcon's second norm of a block. Llama 4's chunks of keys are taken
+    as windows of as many. Keys that no shape follows from are ignored: published files have dozens of them
+    (tokens, dropout, types of weights, versions), and new ones with every release.
 
     Raises
     ------
@@ -407,18 +588,25 @@ def from_hugging_face(source: Path | str | Mapping[str, Any], *, name: str = "")
     if kind not in FAMILIES:
         msg = f"{reader.at('model_type')} '{kind}' {_not_supported(kind, reader.values)}"
         raise WorkloadError(msg)
-    return _build(reader, FAMILIES[kind], name or kind)
+    family = FAMILIES[kind]
+    reader.values = family.translated(reader.values)
+    return _build(reader, family, name or kind)
 
 
 def _not_supported(kind: str, values: Mapping[str, Any]) -> str:
     """Return why a kind of model is not read, and what to do."""
     if kind in NOT_DECODERS:
         return f"is not a decoder ({NOT_DECODERS[kind]}); only decoders are modelled, e.g. gpt2 or llama"
+    if kind in HYBRIDS:
+        return (
+            "has blocks of a state space, a convolution or linear attention, which are not modelled; only "
+            "blocks of attention are, e.g. qwen3 or llama"
+        )
     text = values.get("text_config")
     inner = text.get("model_type") if isinstance(text, Mapping) else None
     if inner in FAMILIES:
         return f"reads more than text; save what stands under 'text_config' ({inner}) as a file and give that"
-    return f"is not supported; supported: {', '.join(sorted(FAMILIES))}"
+    return f"is not supported; {nearest(kind, FAMILIES, noun='model_type')}"
 
 
 def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
@@ -470,12 +658,12 @@ def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
         mlp_bias=reader.flag(*family.mlp_bias),
         dropout=family.dropout is not None and reader.share(*family.dropout) > 0,
         parallel=family.parallel,
-        qk_norm=family.qk_norm,
+        qk_norm=reader.flag(*family.qk_norm),
         post_norms=family.post_norms,
         sinks=family.sinks,
         routing_bias=family.router_bias,
     )
-    config = _with_windows(reader, config, family.windows)
+    config = _with_windows(reader, _with_experts(reader, config, family), family.windows)
     if family.retrieval:
         return _with_retrieval(reader, config)
     return _with_latents(reader, config) if family.latent else config
@@ -499,25 +687,38 @@ def _with_retrieval(reader: _Reader, config: TransformerConfig) -> TransformerCo
     return replace(config, retrieval=retrieval)
 
 
-def _with_latents(reader: _Reader, config: TransformerConfig) -> TransformerConfig:
-    """Return a model with DeepSeek-V3's latent attention, dense first blocks and shared experts.
+def _with_experts(reader: _Reader, config: TransformerConfig, family: Family) -> TransformerConfig:
+    """Return a mixture with its dense first blocks, shared experts and groups of experts."""
+    shared = reader.count(*family.shared)
+    if family.shared_width:
+        shared, left = divmod(reader.count(family.shared_width), config.ffn_hidden)
+        if left:
+            reader.fail(family.shared_width, f"must be a multiple of an expert's width ({config.ffn_hidden})")
+    dense = reader.count(family.dense_first) if family.dense_first else 0
+    return replace(
+        config,
+        shared_experts=shared,
+        dense_layers=dense,
+        dense_ffn_hidden=reader.whole(("intermediate_size",)) if family.dense_first else 0,
+        routing_groups=(family.dense_first and reader.count("n_group")) or 1,
+        chosen_groups=(family.dense_first and reader.count("topk_group")) or 1,
+    )
 
-    The blocks of its multi-token prediction are not counted, as in its published 671 billion parameters.
+
+def _with_latents(reader: _Reader, config: TransformerConfig) -> TransformerConfig:
+    """Return a model with DeepSeek-V2's latent attention; without ``q_lora_rank`` queries have no latent.
+
+    The blocks of multi-token prediction are not counted, as in the 671 billion parameters of DeepSeek-V3.
     """
     positions = reader.whole(("qk_rope_head_dim",))
     return replace(
         config,
         head_dim=reader.whole(("qk_nope_head_dim",)) + positions,
         kv_rank=reader.whole(("kv_lora_rank",)),
-        query_rank=reader.whole(("q_lora_rank",)),
+        query_rank=0 if reader.values.get("q_lora_rank", 0) is None else reader.whole(("q_lora_rank",)),
         rope_dim=positions,
         value_dim=reader.whole(("v_head_dim",)),
-        dense_layers=reader.count("first_k_dense_replace"),
-        dense_ffn_hidden=reader.whole(("intermediate_size",)),
-        shared_experts=reader.count("n_shared_experts"),
         routing_bias=reader.values.get("topk_method") == "noaux_tc",
-        routing_groups=reader.count("n_group") or 1,
-        chosen_groups=reader.count("topk_group") or 1,
     )
 
 
@@ -544,8 +745,8 @@ def _with_windows(reader: _Reader, config: TransformerConfig, rule: Windows | No
             if reader.values.get(key) not in (None, [FULL] * config.layers):
                 reader.fail(key, "must be absent: this model_type has no windows")
         return config
-    written = "sliding_window" in reader.values
-    window = reader.whole(("sliding_window",), 0 if written else rule.default or 0)
+    written = rule.key in reader.values
+    window = reader.whole((rule.key,), 0 if written else rule.default or 0)
     if not window or (rule.switch and not reader.flag(rule.switch, False)):
         if listed not in (None, [FULL] * config.layers):
             reader.fail("layer_types", "must be absent where the model has no sliding_window")

@@ -58,6 +58,17 @@ def test_deepseek_does_its_work_exactly_under_every_plan(plan):
         assert min(memory_by_kind(DEEPSEEK, plan, stage).values()) >= 0
 
 
+@pytest.mark.parametrize("plan", PLANS[1:5])
+def test_queries_without_a_latent_are_made_from_the_stream(plan):
+    """DeepSeek-V2-Lite and Moonlight write no ``q_lora_rank``."""
+    config = replace(DEEPSEEK, query_rank=0)
+    step = build_step(config, plan)
+    assert product_flops(step) == step.model_flops
+    more = config.hidden * config.query_width - DEEPSEEK.query_rank * (config.hidden + config.query_width)
+    norms = DEEPSEEK.query_rank
+    assert config.parameters - DEEPSEEK.parameters == config.layers * (more - norms)
+
+
 def test_latent_attention_takes_the_operations_of_its_matrices_and_pairs():
     """Two operations per parameter and token, and 2 s a (d + v) for the pairs (arXiv:2412.19437, 2.1.1)."""
     config, s = replace(DEEPSEEK, dense_layers=0, dense_ffn_hidden=0, experts=1, experts_per_token=1), 64
@@ -118,7 +129,7 @@ def test_ranks_that_outnumber_the_key_heads_share_them():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"value_dim": 0}, r"go together; give all four or none"),
+        ({"value_dim": 0}, r"go together; give all three or none"),
         ({"experts": 1, "experts_per_token": 1}, r"dense_layers \(2\) needs experts \(1\)"),
         ({"parallel": True}, "parallel blocks with experts or latent attention are not modelled"),
     ],

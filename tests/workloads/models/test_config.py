@@ -1,5 +1,8 @@
 """Reading config.json: sizes, and parameter counts against those published."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from simulator.errors import WorkloadError
@@ -8,6 +11,7 @@ from workloads.layers.transformer import forward_layer
 from workloads.models.architecture import Activation
 from workloads.models.config import from_hugging_face, load_model, shipped_models
 from workloads.plan.plan import Plan
+from workloads.step.step import model_flops
 
 PUBLISHED = {
     "llama-3.1-405b": 405_853_388_800,
@@ -267,8 +271,9 @@ def test_falcon_shares_one_key_head_and_one_norm():
         "vocab_size": 65024,
     }
     assert from_hugging_face(values).parameters == 6_921_720_704
-    with pytest.raises(WorkloadError, match="config:new_decoder_architecture must be false"):
-        from_hugging_face(values | {"new_decoder_architecture": True})
+    assert from_hugging_face(values | {"multi_query": False}).kv_heads == 71
+    with pytest.raises(WorkloadError, match="config:alibi must be false"):
+        from_hugging_face(values | {"alibi": True})
 
 
 def test_phi_3_counts_fused_products_like_separate_ones():
@@ -286,6 +291,29 @@ def test_phi_3_counts_fused_products_like_separate_ones():
     config = from_hugging_face(values)
     assert config.parameters == 3_821_079_552
     assert (config.window, config.window_every) == (2047, 1)
+
+
+FAMILIES = [json.loads(line) for line in (Path(__file__).parent / "families.jsonl").read_text().splitlines()]
+"""Sizes of published models, and the parameters that their own code makes of them (transformers 5.23)."""
+
+
+@pytest.mark.parametrize("model", FAMILIES, ids=[one["name"] for one in FAMILIES])
+def test_parameters_are_those_that_the_published_code_makes(model):
+    found = from_hugging_face(model["config"])
+    assert found.parameters == pytest.approx(1e9 * model["billions"], rel=1e-4)
+    assert model_flops(found, Plan.of(sequence_length=16, global_batch=1, pp=1).share) > 0
+
+
+@pytest.mark.parametrize("kind", ["jamba", "nemotron_h", "qwen3_next", "granitemoehybrid", "minimax"])
+def test_recurrent_blocks_among_others_are_refused_in_one_sentence(kind):
+    with pytest.raises(WorkloadError, match="state space, a convolution or linear attention"):
+        from_hugging_face({"model_type": kind, "hidden_size": 64})
+
+
+def test_dense_blocks_among_those_with_experts_are_refused():
+    scout = next(one["config"] for one in FAMILIES if one["name"] == "llama-4-scout")
+    with pytest.raises(WorkloadError, match="interleave_moe_layer_step must be 1"):
+        from_hugging_face(scout | {"interleave_moe_layer_step": 2})
 
 
 def test_models_that_are_no_decoders_are_told_apart():

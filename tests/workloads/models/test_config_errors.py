@@ -32,7 +32,7 @@ from workloads.models.config import FAMILIES, from_hugging_face, load_model
         ({"tie_word_embeddings": "no"}, "config:tie_word_embeddings must be true or false; got 'no'"),
         (
             {"model_type": "lama"},
-            "'lama' is not supported; supported: bloom, cohere, deepseek_v2, deepseek_v3, falcon, gemma",
+            "'lama' is not supported; did you mean 'llama'",
         ),
         ({"model_type": None}, "config:model_type must be text"),
         ({"model_type": ["llama"]}, "config:model_type must be text"),
