@@ -29,7 +29,7 @@ from heliograph.report_page import (
     spans,
     write_page,
 )
-from heliograph.report_page.provenance import LAWS, PART_INPUTS, step_formulas
+from heliograph.report_page.provenance import LAWS, PART_LAWS, step_formulas
 from heliograph.simulation import simulate
 from tests.browser import Browser, needs_browser
 
@@ -134,7 +134,7 @@ def test_laws_name_numbers_and_parameters_that_are_there(name):
 
 
 def test_patterns_of_parts_are_used():
-    assert all(isinstance(patterns, tuple) and patterns for patterns in PART_INPUTS.values())
+    assert all(law.inputs for law in PART_LAWS.values())
 
 
 @pytest.fixture(scope="module")
