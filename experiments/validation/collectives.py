@@ -207,18 +207,8 @@ def sizes_text(outcomes: Iterable[Outcome]) -> str:
     return table_text(title, RANGES, rows, width=130)
 
 
-def validate_collectives(records: Sequence[Record]) -> tuple[Outcome, ...]:
-    """Return what becomes of each row of measured collectives.
-
-    Raises
-    ------
-    ParameterError
-        If a row holds a number that cannot be one (not finite, negative).
-    """
-    return tuple(_outcome(record) for record in records)
-
-
-def _outcome(record: Record) -> Outcome:
+def outcome(record: Record) -> Outcome:
+    """Return what becomes of a row of measured collectives; numbers that cannot be raise `ParameterError`."""
     blank = begun(record)
     try:
         check_provenance(record)

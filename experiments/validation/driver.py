@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -11,16 +11,7 @@ from typing import Any
 
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
-from experiments.validation.collectives import NEEDS as COLLECTIVE_COLUMNS
-from experiments.validation.collectives import sizes_record, sizes_text, validate_collectives
-from experiments.validation.famous import NEEDS as FAMOUS_COLUMNS
-from experiments.validation.famous import famous_text, search_famous, search_text, validate_famous
-from experiments.validation.kernels import NEEDS as KERNEL_COLUMNS
-from experiments.validation.kernels import validate_kernels
-from experiments.validation.memory import NEEDS as MEMORY_COLUMNS
-from experiments.validation.memory import validate_memory
-from experiments.validation.network import NEEDS as NETWORK_COLUMNS
-from experiments.validation.network import validate_network
+from experiments.validation import collectives, famous, kernels, memory, network, photonic, training
 from experiments.validation.network_tables import (
     beside_text,
     claims_record,
@@ -37,8 +28,6 @@ from experiments.validation.peers.lightening_baselines import (
     corrections_text,
 )
 from experiments.validation.peers.topoopt import read_networks
-from experiments.validation.photonic import NEEDS as PHOTONIC_COLUMNS
-from experiments.validation.photonic import validate_photonic
 from experiments.validation.rows import (
     FAR_OFF,
     Outcome,
@@ -46,11 +35,10 @@ from experiments.validation.rows import (
     Statistics,
     Told,
     Validation,
+    outcomes_of,
     read_records,
     statistics,
 )
-from experiments.validation.training import NEEDS as TRAINING_COLUMNS
-from experiments.validation.training import validate_training
 from heliograph.records import canonical_json, whole, write_atomically
 from heliograph.report import ReportRow, plain_text, prefix_of, table_text
 from heliograph.style import PALETTE, new_figure, plain_ticks, save, styled
@@ -165,8 +153,12 @@ class Kind:
 
     needs: Sequence[Sequence[str]]
     """Columns without which a file is not of this kind."""
-    run: Callable[[Sequence[Record], Told | None], tuple[Outcome, ...]]
-    """What turns rows into outcomes."""
+    outcomes: Callable[[Record], Iterable[Outcome]]
+    """What turns a row into outcomes."""
+    label: str = "rows"
+    """What progress calls the rows."""
+    every: int = 1
+    """Rows after which progress is told."""
     read: Callable[[Path, Sequence[Sequence[str]]], list[Record]] = lambda path, needs: read_records(
         path, needs=needs
     )
@@ -181,35 +173,40 @@ class Kind:
     """Whether the terminal names each skipped row below its reason."""
 
 
+def _one(outcome: Callable[[Record], Outcome]) -> Callable[[Record], Iterable[Outcome]]:
+    return lambda record: (outcome(record),)
+
+
 KINDS = MappingProxyType(
     {
-        "training": Kind(
-            needs=TRAINING_COLUMNS,
-            run=lambda records, progress: validate_training(records, progress=progress),
-        ),
+        "training": Kind(needs=training.NEEDS, outcomes=_one(training.outcome), every=20),
         "famous": Kind(
-            needs=FAMOUS_COLUMNS,
-            run=lambda records, progress: validate_famous(records, progress=progress),
-            beside=lambda found: famous_text(found.outcomes),
+            needs=famous.NEEDS,
+            outcomes=_one(famous.outcome),
+            label="famous runs",
+            beside=lambda found: famous.famous_text(found.outcomes),
             names_skipped=True,
         ),
         "famous-search": Kind(
-            needs=FAMOUS_COLUMNS,
-            run=lambda records, progress: search_famous(records, progress=progress),
-            beside=lambda found: search_text(found.outcomes),
+            needs=famous.NEEDS,
+            outcomes=_one(famous.searched),
+            label="searches",
+            beside=lambda found: famous.search_text(found.outcomes),
             table="famous",
         ),
-        "kernels": Kind(needs=KERNEL_COLUMNS, run=lambda records, _: validate_kernels(records)),
+        "kernels": Kind(needs=kernels.NEEDS, outcomes=_one(kernels.outcome)),
         "collectives": Kind(
-            needs=COLLECTIVE_COLUMNS,
-            run=lambda records, _: validate_collectives(records),
-            beside=lambda found: sizes_text(found.outcomes),
-            beside_records=MappingProxyType({"sizes": lambda found: sizes_record(found.outcomes)}),
+            needs=collectives.NEEDS,
+            outcomes=_one(collectives.outcome),
+            beside=lambda found: collectives.sizes_text(found.outcomes),
+            beside_records=MappingProxyType(
+                {"sizes": lambda found: collectives.sizes_record(found.outcomes)}
+            ),
         ),
-        "memory": Kind(needs=MEMORY_COLUMNS, run=lambda records, _: validate_memory(records)),
+        "memory": Kind(needs=memory.NEEDS, outcomes=_one(memory.outcome)),
         "photonic": Kind(
-            needs=PHOTONIC_COLUMNS,
-            run=lambda records, _: validate_photonic(records),
+            needs=photonic.NEEDS,
+            outcomes=photonic.outcomes,
             beside=lambda _: f"{corrections_text()}\n{baselines_text()}",
             beside_records=MappingProxyType(
                 {"corrections": lambda _: corrections_record(), "baselines": lambda _: baselines_record()}
@@ -217,8 +214,8 @@ KINDS = MappingProxyType(
             names_skipped=True,
         ),
         "network": Kind(
-            needs=NETWORK_COLUMNS,
-            run=lambda records, _: validate_network(records),
+            needs=network.NEEDS,
+            outcomes=network.outcomes,
             read=read_networks,
             beside=lambda found: beside_text(found.outcomes),
             beside_records=MappingProxyType(
@@ -262,7 +259,9 @@ def validate(kind: str, *, data: Path | None = None, progress: Told | None = Non
         msg = f"no table of {kind} ships with the project; name one with --data FILE.csv"
         raise HeliographError(msg)
     records = KINDS[kind].read(path, KINDS[kind].needs)
-    return Validation(kind=kind, outcomes=KINDS[kind].run(records, progress))
+    asked = KINDS[kind]
+    found = outcomes_of(records, asked.outcomes, progress, label=asked.label, every=asked.every)
+    return Validation(kind=kind, outcomes=found)
 
 
 def write(validation: Validation, directory: Path) -> tuple[Path, ...]:

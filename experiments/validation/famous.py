@@ -13,7 +13,7 @@ import numpy as np
 from electronic.gpu import Gpu
 from experiments.validation.machines import system_of
 from experiments.validation.plans import YES
-from experiments.validation.rows import Outcome, Record, SkipError, Told, begun, outcomes_of, skipped
+from experiments.validation.rows import Outcome, Record, SkipError, begun, skipped
 from experiments.validation.training import constant_s, forecast, peak_flop_per_s, recomputed_flops
 from heliograph.comparison.plan_estimates import Objective, estimates, feasible
 from heliograph.systems import System
@@ -60,25 +60,8 @@ class Run:
     """Operations of a step as the source counts them."""
 
 
-def validate_famous(records: Sequence[Record], *, progress: Told | None = None) -> tuple[Outcome, ...]:
-    """Return what becomes of each famous run.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Rows with the columns of the shipped table.
-    progress : callable, optional
-        Told a label, how many rows are done, and how many there are.
-
-    Raises
-    ------
-    ParameterError
-        If a row holds a number that cannot be one.
-    """
-    return outcomes_of(records, _outcome, progress, label="famous runs")
-
-
-def _outcome(record: Record) -> Outcome:
+def outcome(record: Record) -> Outcome:
+    """Return what becomes of a row of famous runs; numbers that cannot be raise `ParameterError`."""
     blank = begun(record)
     try:
         run = run_of(record)
@@ -270,25 +253,14 @@ class Best:
     """Plans that were estimated."""
 
 
-def search_famous(records: Sequence[Record], *, progress: Told | None = None) -> tuple[Outcome, ...]:
-    """Return the best plan of each famous run: its step, against that of the published plan.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Rows with the columns of the shipped table.
-    progress : callable, optional
-        Told a label, how many rows are done, and how many there are.
+def searched(record: Record) -> Outcome:
+    """Return the best plan of a famous run: its step, against that of the published plan.
 
     Notes
     -----
-    Of each outcome, what was measured is the published plan's step *as predicted*, so that the difference is
-    the plan's and not the model's; where no plan was published it is the published step itself.
+    What was measured is the published plan's step *as predicted*, so that the difference is the plan's and
+    not the model's; where no plan was published it is the published step itself.
     """
-    return outcomes_of(records, _searched, progress, label="searches")
-
-
-def _searched(record: Record) -> Outcome:
     blank = begun(record)
     try:
         known = run_of(record) if record.text("plan") else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -111,18 +111,8 @@ class AttentionShape:
         )
 
 
-def validate_kernels(records: Sequence[Record]) -> tuple[Outcome, ...]:
-    """Return what becomes of each row of measured kernels.
-
-    Raises
-    ------
-    ParameterError
-        If a row holds a number that cannot be one (not finite, negative).
-    """
-    return tuple(_outcome(record) for record in records)
-
-
-def _outcome(record: Record) -> Outcome:
+def outcome(record: Record) -> Outcome:
+    """Return what becomes of a row of measured kernels; numbers that cannot be raise `ParameterError`."""
     blank = begun(record)
     try:
         check_provenance(record)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from experiments.validation.plans import BILLION, model_of, plan_of
@@ -29,18 +29,8 @@ NEEDS = (("quantity",), ("measured",), ("unit",))
 """Columns without which a file is no table of memory; of each group one."""
 
 
-def validate_memory(records: Sequence[Record]) -> tuple[Outcome, ...]:
-    """Return what becomes of each row of published memory.
-
-    Raises
-    ------
-    ParameterError
-        If a row holds a number or unit that cannot be one.
-    """
-    return tuple(_outcome(record) for record in records)
-
-
-def _outcome(record: Record) -> Outcome:
+def outcome(record: Record) -> Outcome:
+    """Return what becomes of a row of published memory; numbers that cannot be raise `ParameterError`."""
     share = record.text("unit") in {"1", "%"}
     blank = begun(record, unit="1" if share else "B")
     try:

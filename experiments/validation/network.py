@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
@@ -13,7 +13,8 @@ from types import MappingProxyType
 import numpy as np
 
 from electronic.devices import load_packet_switch
-from experiments.validation.collectives import RATES, TIMES, validate_collectives
+from experiments.validation import collectives
+from experiments.validation.collectives import RATES, TIMES
 from experiments.validation.network_circuits import RULES as ROTOR_RULES
 from experiments.validation.network_circuits import permutations_of_dense_demand
 from experiments.validation.network_costs import RULES as COST_RULES
@@ -213,12 +214,12 @@ def collective_outcome(record: Record) -> Outcome:
         If it holds a number that cannot be one.
     """
     if record.text("gpu"):
-        return validate_collectives([record])[0]
+        return collectives.outcome(record)
     name = " ".join(record.text(one) for one in ("system", "metric", "config") if record.text(one))
     source = record.text("source") or "no source"
     try:
         check_provenance(record)
-        outcome = validate_collectives([_plain(record, name)])[0]
+        outcome = collectives.outcome(_plain(record, name))
     except ParameterError:
         raise
     except HeliographError as error:
@@ -294,18 +295,8 @@ def _size_bytes(config: str) -> int:
     return round(value) if not found[2] else 2 ** round(math.log2(value))
 
 
-def validate_network(records: Sequence[Record]) -> tuple[Outcome, ...]:
-    """Return what becomes of each published number of networks.
-
-    Raises
-    ------
-    ParameterError
-        If a row holds a number that cannot be one (not finite, negative).
-    """
-    return tuple(outcome for record in records for outcome in _outcomes(record))
-
-
-def _outcomes(record: Record) -> Iterator[Outcome]:
+def outcomes(record: Record) -> Iterator[Outcome]:
+    """Return what becomes of a row's numbers; one that cannot be a number raises `ParameterError`."""
     if record.text(FAULTS):
         yield from trace_outcomes(record)
         return

@@ -15,8 +15,8 @@ from electronic.fabrics.collectives import collective_plan
 from electronic.fabrics.fat_tree import FatTree
 from electronic.gpu import load_gpu
 from experiments.validation.collectives import NEEDS as COLLECTIVE_COLUMNS
-from experiments.validation.collectives import bus_bytes, validate_collectives
-from experiments.validation.network import NEEDS, validate_network
+from experiments.validation.collectives import bus_bytes, outcome
+from experiments.validation.network import NEEDS, outcomes
 from experiments.validation.network_costs import (
     OPUS_GPUS,
     SIRIUS_PORTS,
@@ -318,7 +318,7 @@ def _claims() -> tuple[Outcome, ...]:
     records = read_records(REFERENCE / "network.csv", needs=NEEDS)
     own = [record for record in records if _matches(record, modelled)]
     own += [Record(f"recalled:{place}", dict(one)) for place, one in enumerate(RECALLED_CLAIMS, 1)]
-    return validate_network(own)
+    return tuple(found for one in own for found in outcomes(one))
 
 
 def _matches(record: Record, modelled: Iterable[tuple[str, str]]) -> bool:
@@ -355,8 +355,8 @@ def collectives_record() -> list[dict[str, Any]]:
     found = []
     for (source, gpu), rows in series.items():
         longest = max(rows, key=lambda record: record.number("bytes") or 0.0)
-        errors = [one.relative_error for one in validate_collectives(rows) if one.relative_error is not None]
-        one = validate_collectives([longest])[0]
+        errors = [one.relative_error for one in map(outcome, rows) if one.relative_error is not None]
+        one = outcome(longest)
         if one.measured is None or one.predicted is None:
             continue
         ranks = longest.whole("n_gpus_one_node") or longest.needed("n_gpus")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -374,15 +374,9 @@ def baseline_area(record: Record, claim: Claim, found: re.Match[str]) -> tuple[f
     return part_of(core.area_parts_m2(), part, record.text("system")), claim.metric
 
 
-def validate_photonic(records: Sequence[Record]) -> tuple[Outcome, ...]:
-    """Return what becomes of each published number of photonic accelerators.
-
-    Raises
-    ------
-    ParameterError
-        If a row holds a number that cannot be one.
-    """
-    return tuple(_outcome(record, claim) for record in records for claim in claims(record))
+def outcomes(record: Record) -> tuple[Outcome, ...]:
+    """Return what becomes of a row's numbers; one that cannot be a number raises `ParameterError`."""
+    return tuple(_outcome(record, claim) for claim in claims(record))
 
 
 def _outcome(record: Record, claim: Claim) -> Outcome:

@@ -277,16 +277,16 @@ Told = Callable[[str, int, int], None]
 
 def outcomes_of(
     records: Sequence[Record],
-    outcome: Callable[[Record], Outcome],
+    outcomes: Callable[[Record], Iterable[Outcome]],
     told: Told | None,
     *,
     label: str = "rows",
     every: int = 1,
 ) -> tuple[Outcome, ...]:
     """Return what becomes of each row, and tell progress after so many rows."""
-    found = []
+    found: list[Outcome] = []
     for number, record in enumerate(records, start=1):
-        found.append(outcome(record))
+        found += outcomes(record)
         if told is not None and (number % every == 0 or number == len(records)):
             told(label, number, len(records))
     return tuple(found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -14,10 +13,8 @@ from experiments.validation.rows import (
     Outcome,
     Record,
     SkipError,
-    Told,
     begun,
     check_provenance,
-    outcomes_of,
     skipped,
 )
 from heliograph.systems import System
@@ -114,25 +111,8 @@ def _run(system: System, config: TransformerConfig, plan: Plan) -> Forecast:
     return Forecast(step_time_s=metrics.step_time_s, parts_s=metrics.time_by_category_s)
 
 
-def validate_training(records: Sequence[Record], *, progress: Told | None = None) -> tuple[Outcome, ...]:
-    """Return what becomes of each row of published training runs.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Rows with the columns of the shipped table, or fewer.
-    progress : callable, optional
-        Told a label, how many rows are done, and how many there are.
-
-    Raises
-    ------
-    ParameterError
-        If a row holds a number that cannot be one (not finite, negative).
-    """
-    return outcomes_of(records, _outcome, progress, every=20)
-
-
-def _outcome(record: Record) -> Outcome:
+def outcome(record: Record) -> Outcome:
+    """Return what becomes of a published training run; numbers that cannot be raise `ParameterError`."""
     blank = begun(record)
     try:
         blank = dataclasses.replace(blank, measured=measured_s(record))

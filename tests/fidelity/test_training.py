@@ -13,7 +13,7 @@ import pytest
 
 import experiments.validation
 from experiments.validation.rows import Validation, read_records
-from experiments.validation.training import NEEDS, validate_training
+from experiments.validation.training import NEEDS, outcome
 
 pytestmark = pytest.mark.slow
 TABLE = Path(experiments.validation.__file__).parent / "reference" / "training.csv"
@@ -51,7 +51,7 @@ MISSED = {"Korthikanti table 5": "5.1 %, and 3.5 % is wanted", "BLOOM search": "
 def outcomes(name):
     bar = BARS[name]
     rows = [one for one in read_records(TABLE, needs=NEEDS) if one.text("source").startswith(bar.sources)]
-    return Validation(kind="training", outcomes=validate_training(rows[:: bar.every]))
+    return Validation(kind="training", outcomes=tuple(map(outcome, rows[:: bar.every])))
 
 
 @pytest.mark.parametrize("name", BARS)

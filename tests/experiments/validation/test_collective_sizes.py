@@ -11,9 +11,9 @@ from experiments.validation.collectives import (
     caller_of,
     forced_algorithm,
     gpus_per_process,
+    outcome,
     size_errors,
     sizes_text,
-    validate_collectives,
 )
 from experiments.validation.rows import Record
 from simulator.collectives.algorithms import Algorithm
@@ -26,7 +26,7 @@ def record(**cells):
 
 
 def predicted_s(**cells):
-    (one,) = validate_collectives([record(**cells)])
+    one = outcome(record(**cells))
     return one.predicted
 
 
@@ -94,11 +94,11 @@ def test_short_collectives_miss_by_a_fifth_where_nothing_was_fitted():
 def test_rows_far_off_say_what_each_protocol_takes_and_what_others_measured():
     """Azure's table has 36.22 GB/s of 1 MiB on 8 A100, which is 50.7 us; other tables have twice that."""
     far = record(bytes=2**20, time_us=300, source="mine")
-    (one,) = validate_collectives([far])
+    one = outcome(far)
     assert one.far_off
     assert "ring ll " in one.hint
     assert "ring simple " in one.hint
     assert "ND A100 v4 measured 50.7 \u00b5s" in one.hint
-    (near,) = validate_collectives([record(bytes=2**20, time_us=one.predicted * 1e6)])
+    near = outcome(record(bytes=2**20, time_us=one.predicted * 1e6))
     assert not near.far_off
     assert near.hint == ""

@@ -9,11 +9,13 @@ from experiments.validation.famous import (
     changes,
     famous_text,
     run_of,
-    search_famous,
     search_text,
+    searched,
     seconds_of,
     unpublished,
-    validate_famous,
+)
+from experiments.validation.famous import (
+    outcome as outcome_of,
 )
 from experiments.validation.rows import Outcome, read_records
 from simulator.errors import WorkloadError
@@ -40,7 +42,7 @@ def test_published_plan_is_allowed_and_fits_its_accelerator(name):
 
 @pytest.mark.parametrize("name", ["llama3-405b-16384", "nemotron-4-340b", "bloom-176b"])
 def test_rate_is_within_a_tenth_of_the_published_one(name):
-    (outcome,) = validate_famous([RECORDS[name]])
+    outcome = outcome_of(RECORDS[name])
     assert abs(outcome.relative_error) <= 0.10
     assert "met" in famous_text([outcome])
 
@@ -61,7 +63,7 @@ def test_published_figure_becomes_a_step_time_and_back(name):
 
 
 def test_run_without_its_plan_is_named_not_judged():
-    (outcome,) = validate_famous([RECORDS["llama-65b"]])
+    outcome = outcome_of(RECORDS["llama-65b"])
     assert outcome.skipped == "its plan was not published"
 
 
@@ -84,7 +86,7 @@ def test_partial_recomputation_needs_blocks_that_are_alike():
 
 
 def test_best_plan_of_a_run_without_one_fits_and_is_told_with_its_gain():
-    (outcome,) = search_famous([RECORDS["llama-65b"]])
+    outcome = searched(RECORDS["llama-65b"])
     run = unpublished(RECORDS["llama-65b"])
     plan = parse_plan(outcome.beside["plan"])
     assert plan.axes.ranks == run.system.accelerators

@@ -3,7 +3,8 @@ import time
 import pytest
 
 from electronic.gpu import gpu_of, load_gpu
-from experiments.validation.kernels import ELEMENTWISE, HOST_TIMED_S, kernel_time_s, validate_kernels
+from experiments.validation.kernels import ELEMENTWISE, HOST_TIMED_S, kernel_time_s
+from experiments.validation.kernels import outcome as outcome_of
 from experiments.validation.rows import Record
 from simulator.errors import ParameterError
 
@@ -25,7 +26,7 @@ def outcome(**changes):
         "source": "a page",
         "url": "https://example.org",
     }
-    (found,) = validate_kernels([Record("row 1", cells | changes)])
+    found = outcome_of(Record("row 1", cells | changes))
     return found
 
 

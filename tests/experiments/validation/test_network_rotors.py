@@ -6,7 +6,7 @@ import pytest
 
 from experiments.__main__ import main
 from experiments.validation import validate
-from experiments.validation.network import validate_network
+from experiments.validation.network import outcomes
 from experiments.validation.network_costs import hbd_ratios, paper_parts
 from experiments.validation.rows import Record
 from heliograph.simulation import run_step
@@ -20,7 +20,7 @@ SETTING = "N=16, u=4, r=10 us, T_ss=100.9 us, hosts=4, rate=10 Gb/s, pair=3 MB, 
 
 def one(metric, value, config=SETTING, unit="share"):
     cells = {"system": "RotorNet", "metric": metric, "value": value, "unit": unit, "config": config}
-    return validate_network([Record("rows.csv:2", cells)])[0]
+    return next(iter(outcomes(Record("rows.csv:2", cells))))
 
 
 def test_a_packet_simulator_s_rotors_are_bounded_and_nearly_met():

@@ -5,7 +5,8 @@ import pytest
 from experiments.validation.machines import accelerator_name, system_of
 from experiments.validation.plans import attention_of, mixture_of, plan_of, with_ends_counted
 from experiments.validation.rows import Record, SkipError
-from experiments.validation.training import constant_s, forecast, measured_s, run_of, validate_training
+from experiments.validation.training import constant_s, forecast, measured_s, run_of
+from experiments.validation.training import outcome as outcome_of
 from heliograph.simulation import run_step
 from heliograph.systems import build_system
 from workloads.models.architecture import TransformerConfig
@@ -65,7 +66,7 @@ def record(**changes):
 
 
 def outcome(**changes):
-    return validate_training([Record("rows.csv:2", SMALL | changes)])[0]
+    return outcome_of(Record("rows.csv:2", SMALL | changes))
 
 
 def test_the_constant_is_that_worked_out_by_hand():

@@ -6,7 +6,7 @@ import flatbuffers
 import pytest
 
 from electronic.fabrics.packets import Wires
-from experiments.validation.network import validate_network
+from experiments.validation.network import outcomes
 from experiments.validation.rows import Record
 from simulator.engine.replay import Clockwork, Replay
 from simulator.errors import HeliographError, WorkloadError
@@ -164,7 +164,7 @@ def test_a_row_s_transport_shares_links_by_age_alike_or_is_no_transport(tmp_path
     for transport in ("", "fair", "dctcp-flexnet", "tahoe"):
         cells = {"task_graph": str(path), "value": "1", "unit": "ms", "links": "switched", "link_gbps": "100"}
         row = Record("rows.csv:2", {**cells, "path_ns": "1000", "transport": transport})
-        (found[transport],) = validate_network([row])
+        (found[transport],) = outcomes(row)
     assert found[""].predicted == found["dctcp-flexnet"].predicted > 1.05 * found["fair"].predicted
     assert "if all shared alike" in found[""].hint
     assert "has no device 'tahoe'" in found["tahoe"].skipped
