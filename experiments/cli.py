@@ -51,7 +51,7 @@ class Command:
 
 COMMANDS = MappingProxyType(
     {
-        "step": Command("experiments.step:Step", "run one training step on one system"),
+        "step": Command("experiments.compare:Step", "run one training step on one system"),
         "compare": Command(
             "experiments.compare:Compare",
             "compare systems in time, energy, cost and accuracy",

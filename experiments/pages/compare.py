@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.compare import Compared, passed_limits
-from experiments.pages.frame import asked, end
+from experiments.pages import asked, end
 from experiments.study import Study
 from heliograph.catalogue import show
 from heliograph.figures import folded_parts, parts_of

@@ -18,7 +18,7 @@ from experiments.core import (
     summary_lines,
     training_j_per_mac,
 )
-from experiments.pages.frame import asked, end, sheet
+from experiments.pages import asked, end, sheet
 from experiments.study import Study
 from heliograph.report import ReportTable, format_quantity, format_si
 from heliograph.report_page import (

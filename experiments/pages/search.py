@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.pages.frame import asked, end, sheet
+from experiments.pages import asked, end, sheet
 from experiments.search import Search, short, winner_rows
 from experiments.study import Study
 from heliograph.catalogue import show

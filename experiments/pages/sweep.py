@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from experiments.pages.frame import asked, end
+from experiments.pages import asked, end
 from experiments.study import Row, Study
 from experiments.sweep import BestFound, States, Swept
 from heliograph.catalogue import description

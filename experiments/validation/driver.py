@@ -155,8 +155,8 @@ class Kind:
     """Columns without which a file is not of this kind."""
     outcomes: Callable[[Record], Iterable[Outcome]]
     """What turns a row into outcomes."""
-    label: str = "rows"
-    """What progress calls the rows."""
+    label: str = ""
+    """What progress calls the rows; empty where they are too quick to tell."""
     every: int = 1
     """Rows after which progress is told."""
     read: Callable[[Path, Sequence[Sequence[str]]], list[Record]] = lambda path, needs: read_records(
@@ -179,7 +179,7 @@ def _one(outcome: Callable[[Record], Outcome]) -> Callable[[Record], Iterable[Ou
 
 KINDS = MappingProxyType(
     {
-        "training": Kind(needs=training.NEEDS, outcomes=_one(training.outcome), every=20),
+        "training": Kind(needs=training.NEEDS, outcomes=_one(training.outcome), label="rows", every=20),
         "famous": Kind(
             needs=famous.NEEDS,
             outcomes=_one(famous.outcome),
@@ -260,7 +260,8 @@ def validate(kind: str, *, data: Path | None = None, progress: Told | None = Non
         raise HeliographError(msg)
     records = KINDS[kind].read(path, KINDS[kind].needs)
     asked = KINDS[kind]
-    found = outcomes_of(records, asked.outcomes, progress, label=asked.label, every=asked.every)
+    told = progress if asked.label else None
+    found = outcomes_of(records, asked.outcomes, told, label=asked.label, every=asked.every)
     return Validation(kind=kind, outcomes=found)
 
 

@@ -8,8 +8,8 @@ from optical.conversion.convert import (
     set_model_key,
     to_digital,
 )
+from optical.conversion.frames import NoiseKey, noise_key
 from optical.conversion.interception import ProductCounts, watch_products
-from optical.conversion.noise_keys import NoiseKey, noise_key
 from optical.conversion.policy import Policy, ProductException, ProductKind
 from optical.conversion.report import ConversionReport, ReportRow, RunsOn, describe
 from optical.execution import Mode, ProductSpecs

@@ -17,9 +17,8 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from optical.conversion.frames import Conversion, Site, current_frame, entered
+from optical.conversion.frames import Conversion, NoiseKey, Site, TensorKey, current_frame, entered, opened
 from optical.conversion.interception import Interception, show_to_compilers
-from optical.conversion.noise_keys import NoiseKey, TensorKey, opened
 from optical.conversion.policy import (
     Hardware,
     Policy,

@@ -16,9 +16,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from optical.conversion.convert import conversion_of, sites_of
-from optical.conversion.frames import Site, current_frame, current_product
+from optical.conversion.frames import Site, current_frame, current_product, noise_key
 from optical.conversion.interception import CORE_NAMESPACE, is_product, operator_of
-from optical.conversion.noise_keys import noise_key
 from optical.conversion.policy import ProductKind
 
 _ATTENTION = ("_scaled_dot_product", "_flash_attention", "_efficient_attention")

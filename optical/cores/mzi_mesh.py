@@ -63,8 +63,8 @@ from optical.noise import (
     OscillatorBudget,
     elements_of,
 )
+from optical.transfer.decomposition import Calibration
 from optical.transfer.mesh import MeshLayout as MeshPositions
-from optical.transfer.selfconfiguration import Calibration
 from simulator.amounts import Amount, choose
 from simulator.checks import check_positive, check_range
 from simulator.operators import Held, Phase, Products
@@ -89,7 +89,7 @@ class RealMatrixError:
 
     Notes
     -----
-    The laws of `optical.transfer.selfconfiguration` are those of complex unitary matrices. A weight is real,
+    The laws of `optical.transfer.decomposition` are those of complex unitary matrices. A weight is real,
     so are both factors of its singular value decomposition, and a receiver beside a local oscillator sees one
     quadrature: most of what errors of first order add stands in the other one.
 

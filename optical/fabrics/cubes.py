@@ -8,11 +8,11 @@ from functools import cached_property
 
 import numpy as np
 
-from optical.fabrics.failed_ports import check_spares
 from optical.fabrics.switches import (
     LaneBudget,
     LaneOptics,
     OpticalSwitch,
+    check_spares,
     lane_budget,
     load_optics,
     load_switch,

@@ -18,12 +18,14 @@ from typing import Protocol
 import numpy as np
 
 from optical.fabrics.circuits import DARK, CircuitFabric, Circuits
-from optical.fabrics.failed_ports import chassis_of, chassis_ports, check_spares
 from optical.fabrics.lane_assignment import DomainDemand, busiest_first, even_circuits
 from optical.fabrics.switches import (
     LaneBudget,
     LaneOptics,
     OpticalSwitch,
+    chassis_of,
+    chassis_ports,
+    check_spares,
     lane_budget,
     load_switch,
     switch_chassis,

@@ -15,12 +15,15 @@ from typing import Protocol
 import numpy as np
 
 from optical.fabrics.circuits import DARK, CircuitFabric, Circuits, assign_lanes, circuit_wiring, merge_pairs
-from optical.fabrics.failed_ports import chassis_of, chassis_ports, check_spares, lend_lanes
 from optical.fabrics.switches import (
     LaneBudget,
     LaneOptics,
     OpticalSwitch,
+    chassis_of,
+    chassis_ports,
+    check_spares,
     lane_budget,
+    lend_lanes,
     load_optics,
     load_switch,
     switch_chassis,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from optical.scheduling.birkhoff import (
+    Matching,
     birkhoff_von_neumann,
     double,
     eclipse,
@@ -12,7 +13,6 @@ from optical.scheduling.birkhoff import (
     solstice,
 )
 from optical.scheduling.demand import duty, exposed_delay, is_worth_moving, makespan_bound, sinkhorn, stuffed
-from optical.scheduling.matchings import Matching
 from optical.scheduling.overlap import CollectiveStep, OverlapPlan, bruck_steps, collective_steps, overlap
 from optical.scheduling.phases import PhasePlan, TrafficPhase, plan_phases
 from optical.scheduling.policies import SchedulePolicy, schedule, spread

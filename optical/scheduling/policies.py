@@ -11,9 +11,16 @@ from types import MappingProxyType
 import numpy as np
 import scipy
 
-from optical.scheduling.birkhoff import Part, birkhoff_von_neumann, double, eclipse, fewest, solstice
+from optical.scheduling.birkhoff import (
+    Matching,
+    Part,
+    birkhoff_von_neumann,
+    double,
+    eclipse,
+    fewest,
+    solstice,
+)
 from optical.scheduling.demand import checked, largest_line, stuffed
-from optical.scheduling.matchings import Matching
 from optical.scheduling.schedule import CircuitSchedule, OcsBank, schedule_of
 from simulator.errors import ParameterError
 

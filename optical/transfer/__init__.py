@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from optical.transfer.conventions import ConvertedMesh, MziConvention, from_convention, to_convention
-from optical.transfer.decomposition import ProgrammedWeight, decompose, program_weight
+from optical.transfer.decomposition import (
+    Calibration,
+    ErrorLaw,
+    ProgrammedWeight,
+    decompose,
+    matrix_error,
+    program_weight,
+    self_configure,
+)
 from optical.transfer.elements import mzi_matrix
-from optical.transfer.mesh import Mesh, MeshErrors, MeshLayout, MeshShape, draw_errors
-from optical.transfer.selfconfiguration import Calibration, ErrorLaw, matrix_error, self_configure
+from optical.transfer.mesh import (
+    ConvertedMesh,
+    Mesh,
+    MeshErrors,
+    MeshLayout,
+    MeshShape,
+    MziConvention,
+    draw_errors,
+    from_convention,
+    to_convention,
+)
 
 __all__ = [
     "Calibration",

@@ -17,7 +17,7 @@ With perfect couplers (a = b = 0) this is
     T(theta, phi) = i e^{i theta/2} [[e^{i phi} sin(theta/2),  cos(theta/2)],
                                      [e^{i phi} cos(theta/2), -sin(theta/2)]]:
 
-theta = 0 crosses, theta = pi passes straight. Other conventions stand in `optical.transfer.conventions`.
+theta = 0 crosses, theta = pi passes straight. Other conventions stand in `optical.transfer.mesh`.
 """
 
 from __future__ import annotations

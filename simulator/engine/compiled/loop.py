@@ -19,24 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from simulator.engine.compiled import events, turns
-from simulator.engine.compiled.events import (
-    DONE_SHARE,
-    EVENTS,
-    advance,
-    pop_heap,
-    push,
-    push_later,
-    set_wake,
-    solve,
-    start_process,
-)
+from simulator.engine.compiled import memory, turns
 from simulator.engine.compiled.memory import (
     BEGIN,
     BESIDE,
     CHARGE,
     DONE,
+    DONE_SHARE,
     ENDED,
+    EVENTS,
     FORK,
     KINDS,
     LATE,
@@ -55,6 +46,13 @@ from simulator.engine.compiled.memory import (
     At,
     Ints,
     Reals,
+    advance,
+    pop_heap,
+    push,
+    push_later,
+    set_wake,
+    solve,
+    start_process,
 )
 from simulator.engine.compiled.turns import TURNS, end_communication, light_up, serve, wait_for_circuits
 
@@ -378,7 +376,7 @@ def compiled_play() -> Callable[[np.ndarray, np.ndarray, At], None] | None:
         import numba  # noqa: PLC0415 - its import takes longer than most steps
     except ImportError:  # it is an extra
         return None
-    names = {**vars(events), **vars(turns), **globals()}
+    names = {**vars(memory), **vars(turns), **globals()}
     inner: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # half the time to compile
     for function in _FUNCTIONS:
         copied = FunctionType(function.__code__, names, function.__name__)
@@ -395,7 +393,7 @@ def compiled_play() -> Callable[[np.ndarray, np.ndarray, At], None] | None:
 
 def _digest() -> str:
     """Return a digest of the sources that are compiled together, of which numba looks at one."""
-    sources = (Path(one).read_bytes() for one in (__file__, events.__file__, turns.__file__))
+    sources = (Path(one).read_bytes() for one in (__file__, memory.__file__, turns.__file__))
     return hashlib.blake2b(b"".join(sources), digest_size=6).hexdigest()
 
 

@@ -9,8 +9,18 @@ from __future__ import annotations
 
 import math
 
-from simulator.engine.compiled.events import advance, push, set_wake
-from simulator.engine.compiled.memory import BITS, KINDS, MOVED, RESUME, At, Ints, Reals
+from simulator.engine.compiled.memory import (
+    BITS,
+    KINDS,
+    MOVED,
+    RESUME,
+    At,
+    Ints,
+    Reals,
+    advance,
+    push,
+    set_wake,
+)
 
 
 def lane_to(ints: Ints, at: At, row: int, peer: int) -> int:

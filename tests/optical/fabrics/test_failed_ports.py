@@ -7,8 +7,7 @@ import pytest
 
 from optical.fabrics.circuits import DARK
 from optical.fabrics.cubes import CubeFabric
-from optical.fabrics.failed_ports import chassis_of, chassis_ports, check_spares
-from optical.fabrics.switches import load_switch, switch_chassis
+from optical.fabrics.switches import chassis_of, chassis_ports, check_spares, load_switch, switch_chassis
 from optical.fabrics.transceiver_ring import TransceiverRing
 from simulator.errors import ParameterError, RouteError
 from simulator.fabric import CircuitPolicy

@@ -17,7 +17,7 @@ from optical.transfer import (
     program_weight,
     self_configure,
 )
-from optical.transfer.selfconfiguration import couplers_from_fringe, unreachable_share
+from optical.transfer.decomposition import couplers_from_fringe, unreachable_share
 from simulator.errors import ParameterError
 
 CHIPS = 24

@@ -20,8 +20,8 @@ from optical.transfer import (
     program_weight,
     to_convention,
 )
-from optical.transfer.conventions import clements_matrix, reck_matrix, symmetric_matrix
 from optical.transfer.elements import settle, wrapped
+from optical.transfer.mesh import clements_matrix, reck_matrix, symmetric_matrix
 from optical.transfer.models import largest_gain
 from simulator.errors import ParameterError
 from tests.builders import haar
