@@ -173,13 +173,8 @@ class PhaseEnergy:
         """Energy per multiply-accumulate by stage, in the order of `STAGES`, stages without any left out."""
         found = dict.fromkeys((*STAGES, OTHER), 0.0)
         for part, energy_j in self.j_per_mac_by_part.items():
-            found[stage_of(part)] += energy_j
+            found[next((stage for stage, parts in STAGES.items() if part in parts), OTHER)] += energy_j
         return {stage: energy_j for stage, energy_j in found.items() if energy_j}
-
-
-def stage_of(part: str) -> str:
-    """Return the stage that a part of the energy belongs to."""
-    return next((stage for stage, parts in STAGES.items() if part in parts), OTHER)
 
 
 def layer_products(tokens: int = TOKENS, inputs: int = INPUTS, outputs: int = OUTPUTS) -> tuple[MatMul, ...]:

@@ -316,11 +316,6 @@ class PhotonicUnit:
         return self.cut.dies
 
     @property
-    def footprint_m2(self) -> float:
-        """Area of all dies, stacked."""
-        return self.dies * self.cut.die_m2
-
-    @property
     def word_distance_m(self) -> float:
         """Mean way of a word from the buffer to a converter."""
         return mean_distance_m(self.cluster_footprint_m2)

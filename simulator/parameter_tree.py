@@ -102,19 +102,8 @@ def path_of(obj: object, path: str) -> str:
     return _find(obj, path).path
 
 
-def value_at(obj: object, path: str, value: float | str) -> float | int | str | None:
-    """Return a value as a parameter would hold it: in SI, or the text of a choice; nothing is changed.
-
-    Raises
-    ------
-    ParameterError
-        If the path fits no parameter or several, or the value is not of the parameter's kind.
-    """
-    return reader_of(obj, path)[1](value)
-
-
 def reader_of(obj: object, path: str) -> tuple[str, Callable[[float | str], float | int | str | None]]:
-    """Return the full path of a parameter, and what reads its values as `value_at` does, found once for many.
+    """Return the full path of a parameter, and what reads its values (SI, or a choice), found once for many.
 
     Raises
     ------

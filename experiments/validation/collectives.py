@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
@@ -190,11 +189,6 @@ def _by_size(series: str, pairs: Sequence[tuple[float, float]]) -> Iterable[Size
                 p90=float(np.quantile(np.abs(errors), HIGH_QUANTILE)),
                 bias=float(errors.mean()),
             )
-
-
-def sizes_record(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
-    """Return the errors by size as plain data."""
-    return [asdict(one) for one in size_errors(outcomes)]
 
 
 def sizes_text(outcomes: Iterable[Outcome]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -200,7 +201,11 @@ KINDS = MappingProxyType(
             outcomes=_one(collectives.outcome),
             beside=lambda found: collectives.sizes_text(found.outcomes),
             beside_records=MappingProxyType(
-                {"sizes": lambda found: collectives.sizes_record(found.outcomes)}
+                {
+                    "sizes": lambda found: [
+                        dataclasses.asdict(one) for one in collectives.size_errors(found.outcomes)
+                    ]
+                }
             ),
         ),
         "memory": Kind(needs=memory.NEEDS, outcomes=_one(memory.outcome)),

@@ -77,11 +77,6 @@ class AttentionShape:
     value_dim: int
     """Size of a value head."""
 
-    @property
-    def square_flops(self) -> int:
-        """Multiply-accumulates of both products over all s x s pairs, the mask not counted."""
-        return self.batch * self.heads * self.sequence**2 * (self.query_dim + self.value_dim)
-
     def products(self, *, backward: bool) -> tuple[MatMul, ...]:
         """Return the products of the kernel, half of each hidden by the causal mask."""
         keys = (self.sequence + 1) // 2
@@ -189,13 +184,8 @@ def _measured_s(record: Record, flops: float, peak: float) -> float:
     if share is None:
         msg = "neither time, nor rate, nor share of peak is given"
         raise SkipError(msg)
-    record.assume(f"time from the share of {to_terascale(peak):.0f} TFLOP/s")
+    record.assume(f"time from the share of {peak / to_si('rate_flop_per_s', 1.0, 'TFLOP/s'):.0f} TFLOP/s")
     return flops / (share * peak)
-
-
-def to_terascale(rate_flop_per_s: float) -> float:
-    """Return a rate in TFLOP/s, for messages."""
-    return rate_flop_per_s / to_si("rate_flop_per_s", 1.0, "TFLOP/s")
 
 
 def kernel_s(gpu_name: str, record: Record) -> float:

@@ -317,7 +317,7 @@ def delivered(
         If a core's link does not close.
     """
     if system.photonic is None:
-        return of_format(_format_of(system), products, kind)
+        return of_format(FORMATS[str(system.precision or "bf16")], products, kind)
     lit, others = divided(products, system.light)
     light = of_core(system.photonic.core, lit, kind)
     return Delivered(operands=kind, parts=(*light.parts, *of_format(FORMATS["bf16"], others, kind).parts))
@@ -344,10 +344,6 @@ def divided(
             dataclasses.replace(one, macs=one.macs * (1.0 - share)) for one, share in shares if share < 1.0
         ),
     )
-
-
-def _format_of(system: System) -> NumberFormat:
-    return FORMATS["bf16" if system.precision is None else str(system.precision)]
 
 
 def of_core(core: Core, products: Sequence[ModelProduct], kind: OperandKind = DEFAULT_OPERANDS) -> Delivered:

@@ -547,7 +547,7 @@ class Traffic:
         )
         found = self._plans.get(key)
         if found is None:
-            found = self._plans[key] = self._best(operator, rank_class)
+            found = self._plans[key] = min(self.options(operator, rank_class), key=lambda plan: plan.alone_s)
         return found
 
     def price(self, works: abc.Iterable[tuple[Operator, int]]) -> None:
@@ -622,9 +622,6 @@ class Traffic:
             found = FlowGroup(index=self._network.number(), flows=flows, demand=demand)
             self._flow_groups[key] = found
         return found
-
-    def _best(self, operator: Collective, rank_class: int) -> PricedCollective:
-        return min(self.options(operator, rank_class), key=lambda plan: plan.alone_s)
 
     def options(self, operator: Collective, rank_class: int) -> tuple[PricedCollective, ...]:
         """Return all ways in which a class can carry out a collective: algorithms and protocols."""

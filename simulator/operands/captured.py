@@ -146,17 +146,12 @@ def _rms(x: Reals) -> float:
     return math.sqrt(float(np.mean(np.square(x))))
 
 
-def _quantile(table: tuple[float, ...], shares: tuple[float, ...], at: Reals) -> Reals:
-    """Return scales at shares, by interpolation of their logarithms."""
-    return np.exp(np.interp(at, shares, np.log(np.maximum(table, _FLOOR))))
-
-
 def _scales(
     table: tuple[float, ...], shares: tuple[float, ...], count: int, rng: np.random.Generator
 ) -> Reals:
     """Return so many scales in a random order, of mean square one; the loudest is always among them."""
     at = np.linspace(0.0, 1.0, count) if count > 1 else np.array([0.5])
-    found = rng.permutation(_quantile(table, shares, at))
+    found = rng.permutation(np.exp(np.interp(at, shares, np.log(np.maximum(table, _FLOOR)))))
     return found / _rms(found)
 
 

@@ -85,15 +85,10 @@ def layer_activation_bytes(config: TransformerConfig, share: Share) -> float:
     """
     width = share.precision.element_bytes
     stream = share.tokens * config.hidden
-    shared = _stream_share(share)
+    shared = share.tokens / -(-share.tokens // share.axes.stream_cut)
     if share.recompute.kind is Recompute.FULL:
         return width * stream / shared
     return _stream_bytes(config, share) / shared + _sharded_bytes(config, share) / share.axes.tp
-
-
-def _stream_share(share: Share) -> float:
-    """Return over how many ranks the stream is cut; fewer than there are if the fullest has more tokens."""
-    return share.tokens / -(-share.tokens // share.axes.stream_cut)
 
 
 def operand_bytes(share: Share) -> float:

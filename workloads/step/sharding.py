@@ -309,11 +309,6 @@ MOMENTS = MappingProxyType({Optimizer.ADAM: 2, Optimizer.MOMENTUM: 1, Optimizer.
 """Moments of a parameter that are kept whole."""
 
 
-def factored_bytes(rows: int, columns: int) -> int:
-    """Return Adafactor's state of one matrix: a sum per row and per column (arXiv:1804.04235, section 3)."""
-    return VALUE_BYTES * (rows + columns)
-
-
 def moment_bytes(config: TransformerConfig, axes: Axes, formats: Formats) -> float:
     """Return the bytes of an optimizer's moments per parameter, without copies of weights or gradients.
 
@@ -330,7 +325,7 @@ def moment_bytes(config: TransformerConfig, axes: Axes, formats: Formats) -> flo
     query, kv, inner = config.query_width // tp, axes.key_width(config), config.ffn_hidden // tp
     experts = config.experts // axes.ep
     shapes = [(hidden, query, 2), (hidden, kv, 2), (hidden, inner, (config.ffn_branches + 1) * experts)]
-    kept = sum(factored_bytes(rows, columns) * count for rows, columns, count in shapes)
+    kept = sum(VALUE_BYTES * (rows + columns) * count for rows, columns, count in shapes)
     return kept / sum(rows * columns * count for rows, columns, count in shapes)
 
 

@@ -297,7 +297,7 @@ class _Matching:
         for members, task in self._tasks:
             after = set()
             for one in members:
-                for other in _deps(one.node):
+                for other in dict.fromkeys((*one.node.ctrl_deps, *one.node.data_deps)):
                     found = self._task_of.get((one.rank, other))
                     if found is not None:
                         after.add(found)
@@ -462,10 +462,6 @@ def _star(number: int, group: tuple[int, ...], size: int) -> Message:
     if number == CommType.GATHER:
         return Message(sources=others, destinations=root, size_bytes=float(max(0, size)))
     return Message(sources=root, destinations=others, size_bytes=max(0, size) / len(group))
-
-
-def _deps(node: Node) -> tuple[int, ...]:
-    return tuple(dict.fromkeys((*node.ctrl_deps, *node.data_deps)))
 
 
 def _duration_s(node: Node) -> float:
