@@ -6,13 +6,14 @@ beyond that stands in one frozen `Traits`: nobody asks for its type, its name, o
 
 from __future__ import annotations
 
+import dataclasses
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
@@ -291,8 +292,15 @@ class Fabric(Protocol):
         return None
 
     def with_policy(self, policy: CircuitPolicy, timing: PortTiming | None = None) -> Fabric:
-        """Return the fabric with another circuit policy and, if given, timing; itself by default."""
-        return self
+        """Return the fabric with another circuit policy and, if it can prefetch, timing.
+
+        Where `Traits.policy` names one, they are its fields `policy` and `turning`; any other returns itself.
+        """
+        if self.traits.policy is None:
+            return self
+        timed = {"turning": timing} if timing is not None and self.traits.can_prefetch else {}
+        changed: Fabric = dataclasses.replace(cast("Any", self), policy=policy, **timed)
+        return changed
 
     def loads(self, circuits: Circuits, flows: Flows) -> Loads:
         """Return what flows of equal rate take of every link; by default that of their routes.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -20,7 +20,7 @@ from optical.scheduling.demand import BALANCE_TOLERANCE
 from optical.scheduling.schedule import DARK
 from simulator.errors import ParameterError, RouteError
 from simulator.fabric import Fabric
-from simulator.interfaces import Flows, Wiring
+from simulator.interfaces import Flows, Reconfiguration, Wiring
 from simulator.topology.graphs import NO_LINK, bundle, detours
 
 
@@ -346,6 +346,10 @@ def lit_detours(
 
 class CircuitFabric(Fabric, Protocol):
     """Fabric whose links are circuits: who would cross a failed one goes round over those that are lit."""
+
+    def without(self, circuits: Any, failed: np.ndarray) -> tuple[Any, Reconfiguration]:  # noqa: ANN401 - its own
+        """Return circuits while some ports [n] and no others are down; others pass on round them."""
+        return replace(circuits, circuits=circuits.circuits.without(failed)), Reconfiguration()
 
     def around(self, circuits: Any, flows: Flows, failed: np.ndarray) -> np.ndarray:  # noqa: ANN401 - its own
         """Return the links of each flow as `route` does, past failed links where a way is left."""

@@ -15,7 +15,7 @@ from optical.fabrics.node_circuits import NodeCircuits, card_variants, changed_l
 from optical.fabrics.switches import LaneOptics, OpticalSwitch, load_optics, load_switch
 from simulator.checks import check_choices, check_range
 from simulator.errors import RouteError
-from simulator.fabric import CircuitPolicy, Fabric, PortTiming, Traits
+from simulator.fabric import CircuitPolicy, Fabric, Traits
 from simulator.interfaces import Flows, LinkGraph, Reconfiguration, Wiring
 from simulator.topology.graphs import NO_LINK, bundle, joined, packed
 from simulator.topology.scale_up import BillItem, Nic, ScaleUp, load_nic
@@ -72,10 +72,6 @@ class DirectConnect(NodeCircuits):
             ports=self.card_ports,
             idle_numbers=self.optics.idle_numbers,
         )
-
-    def with_policy(self, policy: CircuitPolicy, timing: PortTiming | None = None) -> DirectConnect:
-        """Return the fabric with another circuit policy; its ports turn when they are asked."""
-        return dataclasses.replace(self, policy=policy)
 
     def variants(self) -> dict[str, Fabric]:
         """Return the fabric with other numbers of cards, and with switches that can turn in a step."""
@@ -135,12 +131,6 @@ class DirectConnect(NodeCircuits):
             all_meet = self.policy is CircuitPolicy.STATIC
             tx_peer = lanes_of(job_links(found[0], self.degree, all_meet=all_meet), self.degree)
         return ForwardingCircuits(circuits=Circuits(tx_peer), domain=self.nodes, axes=(axis,))
-
-    def without(
-        self, circuits: ForwardingCircuits, failed: np.ndarray
-    ) -> tuple[ForwardingCircuits, Reconfiguration]:
-        """Return circuits while some ports [n] and no others are down; nodes pass on round them."""
-        return dataclasses.replace(circuits, circuits=circuits.circuits.without(failed)), Reconfiguration()
 
     def graph(self, circuits: ForwardingCircuits) -> LinkGraph:
         """Return the links that exist now; circuits merged into another have no capacity."""

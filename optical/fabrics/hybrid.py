@@ -112,10 +112,6 @@ class HybridFabric(BesidePackets, NodeCircuits):
             idle_numbers={**self.packets.traits.idle_numbers, **self.optics.idle_numbers},
         )
 
-    def with_policy(self, policy: CircuitPolicy, timing: PortTiming | None = None) -> HybridFabric:
-        """Return the fabric with another circuit policy and, if given, timing."""
-        return dataclasses.replace(self, policy=policy, turning=timing or self.turning)
-
     def variants(self) -> dict[str, Fabric]:
         """Return the fabric with other numbers of cards, and with switches that can turn in a step."""
         return card_variants(self, partial(dataclasses.replace, self))
@@ -257,10 +253,6 @@ class HybridFabric(BesidePackets, NodeCircuits):
             moved_links=self.packets.wiring.links + moved,
             energy_j=self.move_energy_j(circuits.circuits, after),
         )
-
-    def without(self, circuits: RegionCircuits, failed: np.ndarray) -> tuple[RegionCircuits, Reconfiguration]:
-        """Return circuits while some ports [n] and no others are down; packets carry what lacks one."""
-        return dataclasses.replace(circuits, circuits=circuits.circuits.without(failed)), Reconfiguration()
 
     def graph(self, circuits: RegionCircuits) -> LinkGraph:
         """Return the links that exist now; circuits merged into another have no capacity."""

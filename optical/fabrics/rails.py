@@ -217,10 +217,6 @@ class OcsRails(RailPorts):
             idle_numbers=self.optics.idle_numbers,
         )
 
-    def with_policy(self, policy: CircuitPolicy, timing: PortTiming | None = None) -> OcsRails:
-        """Return the fabric with another circuit policy and, if given, timing."""
-        return replace(self, policy=policy, turning=timing or self.turning)
-
     def variants(self) -> dict[str, Fabric]:
         """Return the fabric with other numbers of lanes."""
         return {f"{lanes} lanes": replace(self, lanes=lanes) for lanes in LANES_TRIED if lanes != self.lanes}

@@ -223,10 +223,6 @@ class WaferFabric(BesidePackets, CircuitFabric):
             idle_numbers=idle_of_packets(self.packets),
         )
 
-    def with_policy(self, policy: CircuitPolicy, timing: PortTiming | None = None) -> WaferFabric:
-        """Return the fabric with another circuit policy and, if given, timing."""
-        return dataclasses.replace(self, policy=policy, turning=timing or self.turning)
-
     @cached_property
     def budget(self) -> LaneBudget:
         """Power budget of a lane over the longest circuit."""
@@ -316,12 +312,6 @@ class WaferFabric(BesidePackets, CircuitFabric):
     def port_name(self, port: int) -> str:
         """Return what a port is called in messages."""
         return f"lane {port % self.wafer.lanes} of chip {port // self.wafer.lanes}"
-
-    def without(
-        self, circuits: ForwardingCircuits, failed: np.ndarray
-    ) -> tuple[ForwardingCircuits, Reconfiguration]:
-        """Return circuits while some ports [n] and no others are down; chips pass on round them."""
-        return dataclasses.replace(circuits, circuits=circuits.circuits.without(failed)), Reconfiguration()
 
     def graph(self, circuits: ForwardingCircuits) -> LinkGraph:
         """Return the links that exist now; circuits merged into another have no capacity."""
