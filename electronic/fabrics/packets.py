@@ -260,7 +260,7 @@ class MultipathFabric(PacketFabric):
         return self.switch.shipped_queue_pairs if self.queue_pairs is None else self.queue_pairs
 
     @cached_property
-    def views(self) -> tuple[Self, ...]:  # type: ignore[override]
+    def views(self) -> tuple[Self, ...]:
         """The fabric as each queue pair of a flow sees it."""
         return queue_pair_views(self)
 

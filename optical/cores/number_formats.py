@@ -74,6 +74,20 @@ class FormattedCore(ABC):
         """Cost of learning the errors of the chip."""
         return self.core.calibration
 
+    @property
+    def reload(self) -> Reload:
+        """Time, energy and wear of loading one core."""
+        return self.core.reload
+
+    @property
+    def effective_bits(self) -> float:
+        """Effective bits of a full-scale sample with its converters, which no format or transform moves."""
+        return self.core.effective_bits
+
+    def parts(self) -> tuple[Part, ...]:
+        """Return the parts list of one core."""
+        return (*self.core.parts(), *self.format_parts)
+
     @cached_property
     def forward(self) -> AnalogSpec:
         """The core's record of a forward product, derived once."""
@@ -117,19 +131,9 @@ class BlockFloatCore(FormattedCore):
     """Digital electronics of the format."""
 
     @property
-    def reload(self) -> Reload:
-        """Time, energy and wear of loading one core."""
-        return self.core.reload
-
-    @property
     def peak_macs_per_s(self) -> float:
         """Multiply-accumulates per second of one core."""
         return self.core.peak_macs_per_s
-
-    @property
-    def effective_bits(self) -> float:
-        """Effective bits of a full-scale sample with its converters; the format leaves them as they are."""
-        return self.core.effective_bits
 
     @property
     def _with_scales(self) -> float:
@@ -160,10 +164,6 @@ class BlockFloatCore(FormattedCore):
     def samples_hz(self) -> float:
         """Samples that are scaled per second at full load."""
         return self.peak_macs_per_s / self.analog_length
-
-    def parts(self) -> tuple[Part, ...]:
-        """Return the parts list of one core."""
-        return (*self.core.parts(), *self.format_parts)
 
     @property
     def full_load(self) -> Events:

@@ -17,7 +17,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from optical.cores.core import Core, Reload, Work
+from optical.cores.core import Core, Work
 from optical.cores.number_formats import FormattedCore, elements_of, in_block_float
 from optical.devices import Adder, Events, FormatLogic, Part, Per, energy_j, shipped
 from optical.execution import AnalogSpec, OperandTransforms
@@ -55,11 +55,6 @@ class RescuedCore(FormattedCore):
         """Electronics of the transform."""
 
     @property
-    def reload(self) -> Reload:
-        """Time, energy and wear of loading one core."""
-        return self.core.reload
-
-    @property
     def peak_macs_per_s(self) -> float:
         """Multiply-accumulates per second of one core, repetitions taken off."""
         return self.core.peak_macs_per_s / self.repeats
@@ -68,11 +63,6 @@ class RescuedCore(FormattedCore):
     def operand_bytes_per_symbol(self) -> float:
         """Bytes that one core fetches from the buffer in one symbol at full load."""
         return self.core.operand_bytes_per_symbol
-
-    @property
-    def effective_bits(self) -> float:
-        """Effective bits of a full-scale sample of the core within: transforms act on whole products."""
-        return self.core.effective_bits
 
     @property
     def samples_hz(self) -> float:
@@ -100,10 +90,6 @@ class RescuedCore(FormattedCore):
             operand_bytes=self.repeats * work.operand_bytes,
             writes=self.loads * work.writes,
         )
-
-    def parts(self) -> tuple[Part, ...]:
-        """Return the parts list of one core."""
-        return (*self.core.parts(), *self.format_parts)
 
     @property
     def full_load(self) -> Events:

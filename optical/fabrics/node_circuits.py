@@ -33,8 +33,9 @@ from optical.fabrics.switches import (
 )
 from optical.scheduling.topology import job_topology
 from simulator.errors import LinkError
-from simulator.fabric import CircuitPolicy, Fabric, NodeFabric, PortOwner, Ports, Traits
-from simulator.interfaces import Flows, Wiring
+from simulator.fabric import CircuitPolicy, Fabric, NodeFabric, PortOwner, Ports
+from simulator.interfaces import Flows
+from simulator.topology.graphs import GraphFabric
 from simulator.topology.scale_up import BillItem, Nic, ScaleUp
 
 
@@ -55,57 +56,16 @@ class CircuitChoice(StrEnum):
     """As many to every pair with traffic, however much it has; what a fabric does that knows no demand."""
 
 
-class Packets(Protocol):
+class Packets(NodeFabric, GraphFabric, Protocol):
     """A packet fabric that can stand beside circuits: a fixed graph with switched nodes.
 
     Its first links lead from accelerators to their node's switch [E], the next from there back [E].
     """
 
     @property
-    def name(self) -> str:
-        """Name shown in tables."""
-        ...
-
-    @property
-    def endpoints(self) -> int:
-        """Accelerators."""
-        ...
-
-    @property
-    def traits(self) -> Traits:
-        """Abilities."""
-        ...
-
-    @property
-    def scale_up(self) -> ScaleUp:
-        """The domain inside a node."""
-        ...
-
-    @property
-    def wiring(self) -> Wiring:
-        """All links."""
-        ...
-
-    @property
-    def views(self) -> tuple[Packets, ...]:
-        """The fabric as each equal share of a flow sees it."""
-        ...
-
-    @property
+    @abstractmethod
     def port_bytes_per_s(self) -> float:
         """Rate of an accelerator's card."""
-        ...
-
-    def bill(self) -> dict[str, BillItem]:
-        """Return the bill of materials."""
-        ...
-
-    def paths(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
-        """Return the links from sources to other endpoints, shape [F, H]."""
-        ...
-
-    def transfer_energy_j(self, flows: Flows) -> float:
-        """Return the dynamic energy of carrying all the flows once."""
         ...
 
 

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 import scipy
@@ -311,7 +311,7 @@ class GraphFabric(Fabric, Protocol):
         return detours(self.wiring, self.route(circuits, flows), flows, failed)
 
     @property
-    def views(self) -> tuple[GraphFabric, ...]:
+    def views(self) -> tuple[Self, ...]:
         """The fabric as each equal share of a flow sees it; itself alone where a flow has one path."""
         return (self,)
 
