@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-from experiments.validation import validate
+from experiments.validation.driver import validate
 
 LEAST_BYTES = 2**20
 WANTED = 0.097

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import experiments.validation
-from experiments.validation import validate
+from experiments.validation.driver import validate
 from experiments.validation.memory import NEEDS
 from experiments.validation.rows import read_records
 from simulator.units import to_si

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from experiments.__main__ import main
-from experiments.validation import validate
+from experiments.validation.driver import validate
 from tests.workloads.traces.test_task_graph import TASKS, graph_of
 from workloads.traces.chakra import Node, NodeType, write_trace
 

@@ -3,7 +3,6 @@
 import pytest
 
 from electronic.fabrics.collectives import load_caller
-from experiments.validation import validate
 from experiments.validation.collectives import (
     ALL,
     RANGES,
@@ -15,6 +14,7 @@ from experiments.validation.collectives import (
     size_errors,
     sizes_text,
 )
+from experiments.validation.driver import validate
 from experiments.validation.rows import Record
 from simulator.collectives.algorithms import Algorithm
 from simulator.errors import ParameterError

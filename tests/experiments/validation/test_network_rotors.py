@@ -5,7 +5,7 @@ import json
 import pytest
 
 from experiments.__main__ import main
-from experiments.validation import validate
+from experiments.validation.driver import validate
 from experiments.validation.network import outcomes
 from experiments.validation.network_costs import hbd_ratios, paper_parts
 from experiments.validation.rows import Record

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.validation import Outcome, Validation, report, validate, write
-from experiments.validation.driver import family, scatter
+from experiments.validation.driver import family, report, scatter, validate, write
+from experiments.validation.rows import Outcome, Validation
 from simulator.errors import HeliographError
 from tests import builders
 

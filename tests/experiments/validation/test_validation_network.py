@@ -8,7 +8,7 @@ import pytest
 from electronic.fabrics.collectives import Cards, collective_plan
 from experiments.__main__ import main
 from experiments.validation import driver as command
-from experiments.validation import report, validate
+from experiments.validation.driver import report, validate
 from experiments.validation.network import PARAMETERS
 
 CLAIM = "system,metric,value,unit,config,source,provenance,where\n"

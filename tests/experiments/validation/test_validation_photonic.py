@@ -4,8 +4,7 @@ from collections import Counter
 import pytest
 
 from experiments.__main__ import main
-from experiments.validation import validate
-from experiments.validation.driver import scatter
+from experiments.validation.driver import scatter, validate
 
 HEADER = "system,metric,value,unit,config,source,provenance,where\n"
 

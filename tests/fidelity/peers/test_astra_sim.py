@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.validation import validate
+from experiments.validation.driver import validate
 from experiments.validation.peers.astra_sim import Dimension, Run, Shape, Wires
 from experiments.validation.peers.astra_sim_algorithms import Method, node_of
 from experiments.validation.peers.astra_sim_rows import ports_bound_s, wires_s

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from experiments.validation import driver as command
-from experiments.validation import validate
+from experiments.validation.driver import validate
 from experiments.validation.peers.astra_sim import Dimension, Run, Shape, Wires
 from experiments.validation.peers.astra_sim_algorithms import Method
 from experiments.validation.peers.astra_sim_traces import (

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from experiments.validation import report, validate
+from experiments.validation.driver import report, validate
 from experiments.validation.peers.chips import (
     AlbireoScenario,
     digit_accuracy,
