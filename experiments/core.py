@@ -402,19 +402,7 @@ _CLEAR = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.85}
 
 
 def waterfall(energies: Sequence[PhaseEnergy], gpu: str, gpu_j_per_mac: float, title: str) -> Figure:
-    """Draw the energy per multiply-accumulate stage by stage, a panel for each phase.
-
-    Parameters
-    ----------
-    energies : sequence of PhaseEnergy
-        One per phase.
-    gpu : str
-        The electronic baseline, a line in every panel.
-    gpu_j_per_mac : float
-        What it takes.
-    title : str
-        What is drawn.
-    """
+    """Draw the energy per multiply-accumulate stage by stage, a panel for each phase."""
     present = {stage for one in energies for stage in one.j_per_mac_by_stage}
     stages = [stage for stage in (*STAGES, OTHER) if stage in present]
     colours = {stage: PALETTE[place % len(PALETTE)] for place, stage in enumerate((*STAGES, OTHER))}
@@ -500,15 +488,6 @@ def snr_over_power(curve: SnrCurve) -> Figure:
 
 def tornado_bars(swings: Sequence[Swing], present: Answers, title: str) -> Figure:
     """Draw what both ends of each parameter's range do to energy, time and precision.
-
-    Parameters
-    ----------
-    swings : sequence of Swing
-        The parameters.
-    present : Answers
-        Answers with all of them as they are.
-    title : str
-        What is drawn.
 
     Notes
     -----

@@ -159,15 +159,7 @@ def storage_bytes(target_db: float, operands: OperandKind = PLAIN_OPERANDS) -> i
 
 
 def gpu_prices(reuse: Sequence[int], operands: OperandKind = PLAIN_OPERANDS) -> tuple[GpuPrice, ...]:
-    """Return every GPU of the table in every format that it has units for, narrow formats first.
-
-    Parameters
-    ----------
-    reuse : sequence of int
-        Products that each element takes part in.
-    operands : OperandKind
-        Statistics of the operands.
-    """
+    """Return every GPU of the table in every format that it has units for, narrow formats first."""
     return tuple(
         gpu_price(load_gpu(name), one, reuse, operands)
         for name in gpu_names()
@@ -510,13 +502,6 @@ def _resized(core: Core, sides: Mapping[str, int]) -> Core:
 
 def accelerator(system: System, core: Core) -> tuple[PhotonicUnit, bool]:
     """Return as many cores as a system's basis allows, at least one cluster, and whether that has room.
-
-    Parameters
-    ----------
-    system : System
-        Photonic system, sized for the core as it is.
-    core : Core
-        The core in another size or light.
 
     Raises
     ------

@@ -217,15 +217,7 @@ def _members(read: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
 
 
 def add_options(parser: argparse.ArgumentParser, kind: type) -> None:
-    """Add the options of a study.
-
-    Parameters
-    ----------
-    parser : argparse.ArgumentParser
-        Where to.
-    kind : type
-        The study's dataclass.
-    """
+    """Add the options of a study."""
     for one in _options(kind):
         _add(parser, one)
 
@@ -302,13 +294,7 @@ def written_by(study: object) -> list[Path]:
 
 
 def flags_of(kind: type) -> dict[str, str]:
-    """Return the flag of every option of a study by its name without dashes; empty for one told by its place.
-
-    Parameters
-    ----------
-    kind : type
-        The study's dataclass.
-    """
+    """Return the flag of every option of a study by its name without dashes; empty where its place tells."""
     return {one.flag.removeprefix("--"): "" if one.told.positional else one.flag for one in _options(kind)}
 
 

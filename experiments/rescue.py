@@ -99,19 +99,7 @@ class Sample:
 
 
 def samples_of(products: Sequence[ModelProduct], source: str, *, layer: int, seed: int) -> tuple[Sample, ...]:
-    """Return captured operands for the products of a model.
-
-    Parameters
-    ----------
-    products : sequence of ModelProduct
-        Of a step.
-    source : str
-        Model whose operands were captured.
-    layer : int
-        Its block; the last one if it has fewer.
-    seed : int
-        Of the draw.
-    """
+    """Return captured operands for the products of a model."""
     rng, whole = np.random.default_rng(seed), math.fsum(one.macs for one in products)
     found = []
     for one in products:

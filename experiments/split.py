@@ -169,15 +169,6 @@ class Split:
 def cheapest(choices: Sequence[Choice], budget_nats: float, objective: Objective) -> Split:
     """Return the cheapest mixture under a budget, by a linear programme.
 
-    Parameters
-    ----------
-    choices : sequence of Choice
-        Every way of every group.
-    budget_nats : float
-        Largest rise of the loss, nats a byte.
-    objective : Objective
-        What is kept least.
-
     Raises
     ------
     ParameterError
@@ -287,15 +278,7 @@ def without_rescues(core: Core) -> dict[str, Core]:
 
 
 def ways_of(system: System, config: Any, plan: Any) -> tuple[list[_Way], dict[str, AnalogSpec]]:  # noqa: ANN401
-    """Return the ways to run a product on a photonic system with its GPU beside it, and how light comes out.
-
-    Parameters
-    ----------
-    system : System
-        The system, its laser sized.
-    config, plan
-        The model and how it is spread.
-    """
+    """Return the ways to run a product on a photonic system with its GPU beside it, and the light of each."""
     unit = cast("PhotonicUnit", system.node().units[0])
     gpu = _gpu_alone(system).units[0]
     ways, specs = [], {}

@@ -199,13 +199,6 @@ class PlacedLayout(RankLayout):
 def placed(layout: RankLayout, endpoints: Sequence[int]) -> PlacedLayout:
     """Return a layout with its ranks at chosen endpoints.
 
-    Parameters
-    ----------
-    layout : RankLayout
-        Which ranks form which groups.
-    endpoints : sequence of int
-        Endpoint of each rank.
-
     Raises
     ------
     WorkloadError

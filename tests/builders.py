@@ -120,3 +120,22 @@ def haar(n, seed=0):
 
 
 SINGLE = replace(load_scale_up("nvlink4"), size=1)
+
+
+def coin_change_hops(size, strides):
+    """Return the fewest rings' steps that lead a distance on, by distance, shape [size]; infinite for never.
+
+    Notes
+    -----
+    CoinChangeMod of TopoOpt: change for a distance modulo `size`, the coins being the strides.
+    """
+    fewest = np.full(size, np.inf)
+    fewest[0] = 0.0
+    front = np.zeros(1, dtype=np.int64)
+    coins = np.array(strides, dtype=np.int64).reshape(1, -1)
+    while len(front):
+        following = np.unique((front[:, None] + coins) % size)
+        following = following[np.isinf(fewest[following])]
+        fewest[following] = fewest[front[0]] + 1.0
+        front = following
+    return fewest

@@ -111,15 +111,7 @@ class _Recording:
 
 
 def capture_small_gpt(seed: int = 0, *, quick: bool = False) -> list[Operands]:
-    """Return the operands of one more batch of the small GPT, after its training with exact products.
-
-    Parameters
-    ----------
-    seed : int
-        Of weights and batches.
-    quick : bool
-        Whether the training is a short one.
-    """
+    """Return the operands of one more batch of the small GPT, after its training with exact products."""
     import torch  # noqa: PLC0415 - only to execute
 
     from workloads.training.corpora import python_source  # noqa: PLC0415 - only to execute

@@ -244,19 +244,7 @@ def points_of(
     laws: Mapping[Form, FittedLaw],
     sizes: Sequence[float],
 ) -> tuple[list[Point], list[str]]:
-    """Return a system at every laser power that its budget allows, and sentences on the others.
-
-    Parameters
-    ----------
-    system : System
-        A photonic one.
-    config, plan
-        The model and how it is spread.
-    laws : mapping of Form to FittedLaw
-        Forms of the law.
-    sizes : sequence of float
-        Parameters at which they are asked.
-    """
+    """Return a system at every laser power that its budget allows, and sentences on the others."""
     if system.photonic is None:
         msg = f"--system {system.name} has no laser to turn; name a photonic one, as photonic_packet"
         raise ParameterError(msg)

@@ -212,17 +212,7 @@ def run_job(job: LawJob) -> list[Run]:
 
 
 def train_sweep(jobs: Sequence[LawJob], path: Path, progress: Progress) -> tuple[Run, ...]:
-    """Run what a table of runs lacks of a sweep, and add it to the table as it is done.
-
-    Parameters
-    ----------
-    jobs : sequence of LawJob
-        The sweep.
-    path : pathlib.Path
-        Table, which is made if there is none.
-    progress : Progress
-        Told how many trainings are done.
-    """
+    """Run what a table of runs lacks of a sweep, and add it to the table as it is done."""
     runs = list(read_runs(path)) if path.exists() else []
     done = {run.training for run in runs}
     left = [job for job in jobs if job.training not in done]

@@ -408,17 +408,7 @@ Curves = dict[tuple[str, float], float]
 def run_vision(
     request: Request, images: tuple[Digits, Digits], progress: Callable[[str], None]
 ) -> ModelCurves:
-    """Train a vision transformer per seed and run it through every scheme, then some products apart.
-
-    Parameters
-    ----------
-    request : Request
-        How much to run.
-    images : tuple of Digits
-        To train on, and to test with.
-    progress : callable
-        Told of each network that is done.
-    """
+    """Train a vision transformer per seed and run it through every scheme, then some products apart."""
     from workloads.training.classifier import (  # noqa: PLC0415 - torch, only to execute
         Product,
         VisionConfig,

@@ -243,17 +243,7 @@ def study_widths(
     cache: TrainingCache,
     progress: Callable[[str, int, int], None] = lambda label, done, total: None,
 ) -> NoiseByWidth:
-    """Calibrate models of several widths with the same training.
-
-    Parameters
-    ----------
-    effort : Effort
-        How much to run; its model is not used.
-    cache : TrainingCache
-        Finished runs, which are not repeated.
-    progress : callable
-        Told what is done.
-    """
+    """Calibrate models of several widths with the same training."""
     found = []
     for name in sorted(WIDTHS, key=lambda one: MODELS[one]["width"]):
 

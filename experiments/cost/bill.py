@@ -376,13 +376,7 @@ def refused_lines(bills: Sequence[Bill]) -> list[str]:
 
 
 def draw_bills(bills: Sequence[Bill]) -> Figure:
-    """Draw watts and dollars per accelerator as stacked bars, the range of each sum as a bar of error.
-
-    Parameters
-    ----------
-    bills : sequence of Bill
-        One bar each, in this order from the top.
-    """
+    """Draw watts and dollars per accelerator as stacked bars, the range of each sum as a bar of error."""
     totals: dict[str, float] = {}
     for bill in bills:
         for line in bill.lines:

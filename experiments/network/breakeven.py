@@ -244,17 +244,7 @@ def candidates(
 
 
 def best_line(name: str, plans: Sequence[Plan], lines: Sequence[Line]) -> Line:
-    """Return the best of several plans' lines, point by point.
-
-    Parameters
-    ----------
-    name : str
-        Of the line.
-    plans : sequence of Plan
-        The plans.
-    lines : sequence of Line
-        Step times of each.
-    """
+    """Return the best of several plans' lines, point by point."""
     moving_s = np.array([line.moving_s for line in lines])
     static_s = np.array([line.static_s for line in lines])
     packet_s = np.array([line.packet_s for line in lines])

@@ -156,13 +156,6 @@ class LinkLoads:
 def link_loads(result: StepResult, *, bins: int = BINS) -> LinkLoads:
     """Run a step once more and return where its bytes went.
 
-    Parameters
-    ----------
-    result : StepResult
-        The step; its system is as it was run.
-    bins : int
-        Intervals of time.
-
     Raises
     ------
     ParameterError

@@ -317,13 +317,7 @@ class Statistics:
 
 
 def statistics(outcomes: Iterable[Outcome]) -> Statistics:
-    """Return the statistics of the rows that were predicted.
-
-    Parameters
-    ----------
-    outcomes : iterable of Outcome
-        Rows; skipped ones do not count.
-    """
+    """Return the statistics of the rows that were predicted."""
     rows = [one for one in outcomes if one.relative_error is not None]
     errors = np.array([one.relative_error for one in rows], dtype=float)
     if not rows:

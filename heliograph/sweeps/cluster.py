@@ -111,8 +111,6 @@ class _Flight:
     def run(self, left: deque[Job], keep: Keep, wanted: Wanted) -> None:
         """Hand in points until all have arrived.
 
-        Notes
-        -----
         A worker that dies takes down points that only waited there. One whose workers died is therefore run
         again alone, after the others; if they die once more, it is the point's own doing.
         """

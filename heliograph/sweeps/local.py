@@ -38,19 +38,7 @@ def usual_workers(points: int) -> int:
 
 
 def in_this_process(work: Work, jobs: Sequence[Job], keep: Keep, wanted: Wanted) -> None:
-    """Run points one after another here.
-
-    Parameters
-    ----------
-    work : Work
-        What they have in common.
-    jobs : sequence of tuple
-        Key and values of each.
-    keep : callable
-        Told what became of each.
-    wanted : callable
-        Whether a point is still to be run.
-    """
+    """Run points one after another here."""
     run = work.runner(len(jobs))
     for key, inputs in jobs:
         if wanted(key):

@@ -127,13 +127,6 @@ class Asked:
 def axis(name: str, values: Values) -> Axis:
     """Return the axis of one name.
 
-    Parameters
-    ----------
-    name : str
-        What is swept.
-    values : Range, sequence, number or str
-        A range, values, or one value.
-
     Raises
     ------
     ParameterError

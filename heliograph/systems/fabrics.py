@@ -428,13 +428,6 @@ def fabric_in_file(content: dict[str, Any], path: Path, given: str) -> str:
 def check_effect(fabric: Fabric, path: str) -> None:
     """Refuse a change of a number that counts for nothing on a fabric.
 
-    Parameters
-    ----------
-    fabric : Fabric
-        The fabric after all changes.
-    path : str
-        What was changed, or an ending of it.
-
     Raises
     ------
     ParameterError

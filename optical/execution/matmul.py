@@ -409,15 +409,7 @@ class RowBlocks:
         return mix_key(self.key, *self.place, number)
 
     def groups(self, count: int, most: int) -> Iterator[tuple[list[int], slice]]:
-        """Yield the keys and the rows of blocks that are executed together: equally long ones.
-
-        Parameters
-        ----------
-        count : int
-            Rows of all blocks.
-        most : int
-            Blocks of a group.
-        """
+        """Yield the keys and the rows of blocks that are executed together: equally long ones."""
         whole, start = count // self.size, 0
         while start < count:
             number = start // self.size

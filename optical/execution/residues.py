@@ -153,15 +153,6 @@ class Misread:
 def draw_misread(residues: Residues, count: int, generator: np.random.Generator) -> Misread:
     """Return which of so many samples are misread, and by how much; drawn anew at every use.
 
-    Parameters
-    ----------
-    residues : Residues
-        The moduli, and the noise of each.
-    count : int
-        Samples.
-    generator : numpy.random.Generator
-        Source of all noise.
-
     Notes
     -----
     Each remainder of each sample has Gaussian noise of its own and is rounded to whole steps. Those that come

@@ -30,15 +30,6 @@ def multiply_transformed(
 ) -> torch.Tensor:
     """Return the product of a core around which operands are transformed, [B, M, N].
 
-    Parameters
-    ----------
-    a_BMK, b_BKN : torch.Tensor
-        Operands.
-    transforms : OperandTransforms
-        What is done to them.
-    multiply : Multiply
-        The core's own product.
-
     Notes
     -----
     Outlier channels are those of the largest ``max|a_k| max|b_k|`` over all rows at hand, hence of a shard

@@ -120,30 +120,6 @@ def _turned(tx_peer: np.ndarray, moving: np.ndarray, target: np.ndarray) -> np.n
     return after
 
 
-def split_lanes(weights: np.ndarray, lanes: int) -> np.ndarray:
-    """Return how many of an endpoint's lanes each of its destinations gets.
-
-    Parameters
-    ----------
-    weights : numpy.ndarray
-        Bytes to each destination, not negative, shape [D].
-    lanes : int
-        Lanes to share out.
-
-    Returns
-    -------
-    numpy.ndarray
-        Lanes, shape [D], their sum being `lanes`: in proportion by largest remainder, at least one each.
-
-    Raises
-    ------
-    RouteError
-        If there are more destinations than lanes.
-    """
-    owners = np.zeros(len(weights), dtype=np.int64)
-    return _split(owners, np.asarray(weights, dtype=float), lanes)
-
-
 def _split(owners: np.ndarray, weights: np.ndarray, lanes: int) -> np.ndarray:
     """Return the lanes of each pair, shared out among the pairs of each owner, shape [P]."""
     if not len(owners):

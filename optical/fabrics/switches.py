@@ -429,13 +429,6 @@ def chassis_ports(switch: OpticalSwitch, rail: int, planes: int, chassis: int) -
 def check_spares(switch: OpticalSwitch, chassis: Sequence[int]) -> None:
     """Check that the spare ports of every chassis are enough for its failed ones.
 
-    Parameters
-    ----------
-    switch : OpticalSwitch
-        The switches, all alike.
-    chassis : sequence of int
-        Chassis of each port that a spare should replace.
-
     Raises
     ------
     ParameterError

@@ -156,25 +156,6 @@ def spread_strides(size: int, count: int) -> tuple[int, ...]:
     return tuple(chosen)
 
 
-def coin_change_hops(size: int, strides: Sequence[int]) -> np.ndarray:
-    """Return the fewest rings' steps that lead a distance on, by distance, shape [size]; infinite for never.
-
-    Notes
-    -----
-    CoinChangeMod of TopoOpt: change for a distance modulo `size`, the coins being the strides.
-    """
-    fewest = np.full(size, np.inf)
-    fewest[0] = 0.0
-    front = np.zeros(1, dtype=np.int64)
-    coins = np.array(strides, dtype=np.int64).reshape(1, -1)
-    while len(front):
-        following = np.unique((front[:, None] + coins) % size)
-        following = following[np.isinf(fewest[following])]
-        fewest[following] = fewest[front[0]] + 1.0
-        front = following
-    return fewest
-
-
 def job_topology(groups: Sequence[AllReduceGroup], demand: np.ndarray, *, degree: int) -> JobTopology:
     """Return circuits for a job: rings of spread strides for its all-reduces, matchings for the rest.
 

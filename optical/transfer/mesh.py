@@ -400,13 +400,6 @@ def from_convention(mesh: ConvertedMesh) -> Mesh:
 def to_convention(mesh: Mesh, convention: MziConvention) -> ConvertedMesh:
     """Return a mesh in another convention; angles w in [0, pi/2] (symmetric: [0, pi]), phases in [0, 2 pi).
 
-    Parameters
-    ----------
-    mesh : Mesh
-        Mesh in the project's convention.
-    convention : MziConvention
-        Convention wanted.
-
     Notes
     -----
     With phases a, b on the inputs of an interferometer, and psi = phi + a - b,

@@ -199,17 +199,7 @@ PLAIN = Protocol(
 
 
 def protocols(name: str, scale_up: ScaleUp | None, adder: Adder | None) -> tuple[Protocol, ...]:
-    """Return the protocols by which a library may carry out an algorithm.
-
-    Parameters
-    ----------
-    name : str
-        The algorithm.
-    scale_up : ScaleUp, optional
-        The domain inside nodes, if the fabric says.
-    adder : Adder, optional
-        How switches between nodes add, if they do.
-    """
+    """Return the protocols by which a library may carry out an algorithm."""
     if adder is not None and name in {
         Algorithm.IN_SWITCHES,
         Algorithm.HIERARCHICAL_IN_SWITCHES,

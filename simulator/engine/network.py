@@ -44,15 +44,7 @@ class Change:
 
 
 def circuit_spans(changes: list[Change], layout: RankLayout) -> list[Span]:
-    """Return the time that ports moved, for each class whose traffic asked for it.
-
-    Parameters
-    ----------
-    changes : list of Change
-        What moved.
-    layout : RankLayout
-        Where the classes stand.
-    """
+    """Return the time that ports moved, for each class whose traffic asked for it."""
     return [
         Span(
             rank_class=int(rank_class),

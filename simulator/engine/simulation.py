@@ -422,15 +422,6 @@ def simulate_jobs(
 ) -> tuple[JobRun, ...]:
     """Return what becomes of jobs that run on one fabric together, each beside its time alone.
 
-    Parameters
-    ----------
-    jobs : sequence of Job
-        The jobs; no two use an endpoint.
-    fabric : Fabric
-        What carries the flows of all.
-    failures : tuple of Failure
-        What stops working, and when; spares must stand idle.
-
     Raises
     ------
     WorkloadError

@@ -133,15 +133,7 @@ class LinePrices:
         self._crowds: dict[tuple[object, ...], float] = {}
 
     def lines(self, operator: Collective, layout: RankLayout) -> CollectiveLines | None:
-        """Return the lines of a collective on a layout; None where the fabric cannot carry it.
-
-        Parameters
-        ----------
-        operator : Collective
-            What is done; its payload does not matter.
-        layout : RankLayout
-            Where the ranks stand.
-        """
+        """Return the lines of a collective on a layout; None where the fabric cannot carry it."""
         if operator.size == 1:
             return NOTHING
         rank_class = _inner(layout)

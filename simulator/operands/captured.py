@@ -446,13 +446,6 @@ def load_captured() -> tuple[CapturedProduct, ...]:
 def captured(model: str = "", product: str = "", phase: Phase | None = None) -> tuple[CapturedProduct, ...]:
     """Return the captured products that are asked for, of all layers.
 
-    Parameters
-    ----------
-    model, product : str
-        Only those of it; all where empty.
-    phase : Phase, optional
-        Only those of it.
-
     Raises
     ------
     ParameterError

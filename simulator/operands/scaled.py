@@ -455,11 +455,6 @@ class Precision:
 def average(parts: Iterable[tuple[float, Precision]]) -> Precision:
     """Return the precision of many products together: noise over signal, averaged with weights.
 
-    Parameters
-    ----------
-    parts : iterable of (float, Precision)
-        Weight, usually multiply-accumulates, and precision of each.
-
     Raises
     ------
     ParameterError

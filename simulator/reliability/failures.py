@@ -187,15 +187,6 @@ class Failure:
 def endpoint_links(fabric: Fabric, circuits: Circuits, endpoint: int) -> np.ndarray:
     """Return the links that leave an endpoint: its own ports, which others may send through.
 
-    Parameters
-    ----------
-    fabric : Fabric
-        The fabric.
-    circuits
-        Its present circuits.
-    endpoint : int
-        The endpoint.
-
     Raises
     ------
     RouteError

@@ -72,13 +72,7 @@ class OpticalHop:
         check_range(self, "fibre_loss_db_per_m", "margin_db")
 
     def budget(self, fibre_m: float) -> HopBudget:
-        """Return the loss budget of a link.
-
-        Parameters
-        ----------
-        fibre_m : float
-            Length of its fibre.
-        """
+        """Return the loss budget of a link."""
         losses = (
             ("connectors", self.connectors * self.connector_loss_db),
             ("fibre", fibre_m * self.fibre_loss_db_per_m),
@@ -88,13 +82,6 @@ class OpticalHop:
 
     def closed(self, between: str, fibre_m: float) -> HopBudget:
         """Return the loss budget of a link that closes.
-
-        Parameters
-        ----------
-        between : str
-            What it joins, for the message.
-        fibre_m : float
-            Length of its fibre.
 
         Raises
         ------

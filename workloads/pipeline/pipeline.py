@@ -78,15 +78,7 @@ class Pipeline:
         return self.schedule.passes(self.stages, count, self.vpp)
 
     def kept(self, stage: int, layers: tuple[float, ...]) -> float:
-        """Return how many blocks' activations a stage keeps at most, each microbatch counted.
-
-        Parameters
-        ----------
-        stage : int
-            The stage.
-        layers : tuple of float
-            Blocks of each of its chunks.
-        """
+        """Return how many blocks' activations a stage keeps at most, each microbatch counted."""
         # A forward pass woven into a backward pass keeps its own before the other's are given up.
         woven = self.weaves and not self.schedule.two_copies
         if len(layers) == 1 and not isinstance(self.schedule.in_flight, InFlight):

@@ -230,15 +230,7 @@ def _passes(schedule: Schedule, stages: int, microbatches: int, chunks: int) -> 
 
 
 def most_kept(slots: tuple[Slot, ...], layers: tuple[float, ...]) -> float:
-    """Return the most blocks whose activations a stage keeps at once, each microbatch counted.
-
-    Parameters
-    ----------
-    slots : tuple of Slot
-        The stage's slots in order.
-    layers : tuple of float
-        Blocks of each of its chunks.
-    """
+    """Return the most blocks whose activations a stage keeps at once, each microbatch counted."""
     held: Counter[int] = Counter()
     most = 0.0
     for slot in slots:

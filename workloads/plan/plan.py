@@ -299,18 +299,6 @@ def parse_plan(text: str, *, base: Plan | None = None) -> Plan:
     return (base or Plan()).with_(**values)
 
 
-def accelerators_of(text: str) -> int | None:
-    """Return the accelerators that a plan's text takes, None for a text that names nothing.
-
-    Raises
-    ------
-    WorkloadError
-        As `parse_plan`.
-    """
-    plan = parse_plan(text)
-    return plan.axes.ranks if text.strip(", ") else None
-
-
 def plan_text(plan: Plan) -> str:
     """Return a plan as text that `parse_plan` reads back: its shape, and what differs from the defaults."""
     plain = Plan()

@@ -264,13 +264,6 @@ class PlanPricer:
     def without_traffic(self, plans: PlanArrays, fabric: Fabric) -> PlanCosts:
         """Return the pieces of all plans' steps where every transfer takes no time and no energy.
 
-        Parameters
-        ----------
-        plans : PlanArrays
-            Rows that break no rule.
-        fabric : Fabric
-            Any; nothing goes through it.
-
         Notes
         -----
         No step on any fabric is estimated shorter, so that a plan whose bare step is longer than another

@@ -552,13 +552,6 @@ def _in_flight(schedule: Schedule, stages: Any, microbatches: Any, stage: Any) -
 def memory_bytes(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
     """Return the bytes that the fullest rank of each plan needs, shape [P].
 
-    Parameters
-    ----------
-    config : TransformerConfig
-        The model.
-    plans : PlanArrays
-        Rows that break no rule.
-
     Notes
     -----
     `workloads.step.memory.memory_by_kind` of the first, the second and the last stage; blocks of a mixture

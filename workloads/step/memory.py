@@ -384,13 +384,6 @@ def fullest_stage(config: TransformerConfig, plan: Plan) -> int:
 def check_fits(config: TransformerConfig, plan: Plan, capacity_bytes: float) -> None:
     """Check that every stage of a plan fits an accelerator's memory.
 
-    Parameters
-    ----------
-    config, plan : TransformerConfig, Plan
-        Model and plan.
-    capacity_bytes : float
-        Memory of one accelerator.
-
     Raises
     ------
     WorkloadError

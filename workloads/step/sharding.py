@@ -213,17 +213,7 @@ def stage_parts(config: TransformerConfig, plan: Plan, stage: int) -> tuple[Stag
 
 
 def pieces_of(plan: Plan, layers: Amount, chunks: Amount) -> Amount:
-    """Return in how many pieces a chunk's gradients and parameters travel.
-
-    Parameters
-    ----------
-    plan : Plan
-        The plan, or one whose counts are arrays.
-    layers : float or array
-        Blocks of the chunk.
-    chunks : float or array
-        Chunks of a stage.
-    """
+    """Return in how many pieces a chunk's gradients and parameters travel."""
     once = smaller(ceiling(plan.traffic.grad_buckets / chunks), layers)
     return larger(1, choose(plan.sharding.shards_parameters, smaller(layers, MOST_UNITS), once))
 

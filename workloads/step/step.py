@@ -172,13 +172,6 @@ def flowing_ends(runs: Iterable[StageRun]) -> tuple[tuple[int, ...], ...]:
 def unrolled(step: StepGraph, plan: Plan) -> StepGraph:
     """Return as many steps in a row as a plan's run holds; a single one as it is.
 
-    Parameters
-    ----------
-    step : StepGraph
-        One step.
-    plan : Plan
-        Its plan.
-
     Notes
     -----
     A stage begins a step when it has ended the one before: its own update, not that of other stages. With

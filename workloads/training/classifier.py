@@ -71,15 +71,7 @@ class Classifier:
 
 
 def train_classifier(config: ClassifierConfig, digits: Digits) -> Classifier:
-    """Return a classifier trained in single precision; the same arguments give the same weights.
-
-    Parameters
-    ----------
-    config : ClassifierConfig
-        What to train, and how.
-    digits : Digits
-        Images to train on.
-    """
+    """Return a classifier trained in single precision; the same arguments give the same weights."""
     initial = torch.Generator().manual_seed(mix_key(config.seed, _INITIAL_WEIGHTS))
     order = torch.Generator().manual_seed(mix_key(config.seed, _ORDER))
     widths = (digits.images.shape[1], *config.hidden, CLASSES)
@@ -268,15 +260,7 @@ def logits_of(model: VisionTransformer, patches_NTP: torch.Tensor, multiply: Mul
 
 
 def train_vision_transformer(config: VisionConfig, digits: Digits) -> VisionTransformer:
-    """Return a model trained in single precision; the same arguments give the same weights.
-
-    Parameters
-    ----------
-    config : VisionConfig
-        What to train, and how.
-    digits : Digits
-        Images to train on.
-    """
+    """Return a model trained in single precision; the same arguments give the same weights."""
     order = torch.Generator().manual_seed(mix_key(config.seed, _ORDER))
     patches = patches_of(torch.from_numpy(digits.images), digits.side, config.patch_side)
     labels = torch.from_numpy(digits.labels)

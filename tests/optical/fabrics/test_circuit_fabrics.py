@@ -17,7 +17,7 @@ from optical.fabrics.in_network_reduction import OpticalReduction, load_optical_
 from optical.fabrics.lane_assignment import DomainDemand, busiest_first, domain_demands, job_links
 from optical.fabrics.node_circuits import CircuitChoice, region_links
 from optical.fabrics.wafer import WaferFabric, load_wafer
-from optical.scheduling.topology import coin_change_hops, spread_strides
+from optical.scheduling.topology import spread_strides
 from simulator.collectives.algorithms import strided_rounds
 from simulator.collectives.traffic import Traffic
 from simulator.engine.network import Network
@@ -26,7 +26,7 @@ from simulator.fabric import CircuitPolicy
 from simulator.interfaces import Flows
 from simulator.layout import RankLayout
 from simulator.operators import CollectiveKind
-from tests.builders import collective
+from tests.builders import coin_change_hops, collective
 
 ONE = replace(load_scale_up("nvlink4"), size=1, protocols=(), adders=())
 """Nodes of one accelerator, and no library: latency and bandwidth alone."""

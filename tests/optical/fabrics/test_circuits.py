@@ -8,9 +8,16 @@ from optical.fabrics.circuits import (
     Circuits,
     assign_lanes,
     merge_pairs,
-    split_lanes,
 )
 from simulator.errors import ParameterError, RouteError
+
+
+def split_lanes(weights, lanes):
+    """Return how many lanes one source gives each of several destinations that nobody else sends to."""
+    others = np.arange(1, len(weights) + 1)
+    pairs = np.stack([np.zeros_like(others), others], axis=1)
+    found = assign_lanes(pairs, np.asarray(weights, dtype=float), len(others) + 1, lanes)[0]
+    return np.bincount(found[found != DARK], minlength=len(others) + 1)[1:]
 
 
 @given(weights=st.lists(st.floats(0, 1e12), min_size=1, max_size=8), extra=st.integers(0, 20))

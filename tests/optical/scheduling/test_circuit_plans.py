@@ -13,7 +13,6 @@ from optical.scheduling.phases import TrafficPhase, plan_phases
 from optical.scheduling.schedule import Lanes, OcsBank
 from optical.scheduling.topology import (
     AllReduceGroup,
-    coin_change_hops,
     coprime_strides,
     job_time,
     job_topology,
@@ -22,6 +21,7 @@ from optical.scheduling.topology import (
 from simulator.collectives.algorithms import Algorithm
 from simulator.errors import ParameterError, RouteError
 from simulator.operators import CollectiveKind
+from tests.builders import coin_change_hops
 
 
 def lanes(delay, count=3):

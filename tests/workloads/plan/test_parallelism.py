@@ -16,7 +16,6 @@ from workloads.plan.plan import (
     KEYS,
     PARTS,
     Plan,
-    accelerators_of,
     default_sequence_length,
     parse_plan,
     plan_text,
@@ -81,11 +80,10 @@ def test_a_plan_is_read_back_with_every_schedule(name):
 
 
 def test_a_text_tells_its_accelerators():
-    assert accelerators_of("tp=8,pp=4,dp=2,cp=2,ep=2") == 128
-    assert accelerators_of("micro_batch=2") == 1
-    assert accelerators_of(" ") is None
+    assert parse_plan("tp=8,pp=4,dp=2,cp=2,ep=2").axes.ranks == 128
+    assert parse_plan("micro_batch=2").axes.ranks == 1
     with pytest.raises(WorkloadError, match="unknown key"):
-        accelerators_of("tpp=2")
+        parse_plan("tpp=2")
 
 
 def test_every_rule_can_say_what_is_wrong():

@@ -285,13 +285,6 @@ def _attribute(told: Any) -> tuple[str, Attribute]:  # noqa: ANN401 - a message
 def decode_node(data: bytes, offset: int = 0) -> Node:
     """Return the node that some bytes hold; fields that the schema does not have are passed over.
 
-    Parameters
-    ----------
-    data : bytes
-        The message.
-    offset : int
-        Byte of the file at which it begins.
-
     Raises
     ------
     ValueError
