@@ -15,8 +15,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from optical.transfer import Mesh, MeshShape, decompose, mzi_matrix
-from optical.transfer.elements import Complex
+from optical.transfer.decomposition import decompose
+from optical.transfer.elements import Complex, mzi_matrix
+from optical.transfer.mesh import Mesh, MeshShape
 
 _SLOWEST_WHOLE = 96
 

@@ -15,8 +15,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from optical.transfer import MeshLayout
 from optical.transfer.gradients import propagate
+from optical.transfer.mesh import MeshLayout
 
 BATCH = 256
 Way = Callable[[MeshLayout, Tensor, Tensor, Tensor, Tensor], Tensor]

@@ -20,16 +20,10 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
-from optical.scheduling import (
-    Matching,
-    OcsBank,
-    SchedulePolicy,
-    birkhoff_von_neumann,
-    schedule,
-    sinkhorn,
-)
-from optical.scheduling.birkhoff import eclipse
-from optical.scheduling.policies import applies
+from optical.scheduling.birkhoff import Matching, birkhoff_von_neumann, eclipse
+from optical.scheduling.demand import sinkhorn
+from optical.scheduling.policies import SchedulePolicy, applies, schedule
+from optical.scheduling.schedule import OcsBank
 
 _FIRST = 12
 _RATE_BYTES_PER_S = 50e9

@@ -11,20 +11,15 @@ from heliograph.simulation import run_step
 from heliograph.systems import build_system
 from simulator.errors import WorkloadError
 from tests.workloads.pipeline.eager import EAGER
-from workloads import (
-    build_step,
-    check,
-    load_model,
-    memory_by_kind,
-    parse_plan,
-    register_model,
-    register_schedule,
-)
 from workloads.models import config as models
+from workloads.models.config import load_model, register_model
 from workloads.pipeline import schedule as registry
 from workloads.pipeline.pipeline import PassTimes
-from workloads.plan.plan import Plan
-from workloads.step.memory import layer_activation_bytes
+from workloads.pipeline.schedule import register_schedule
+from workloads.plan.plan import Plan, parse_plan
+from workloads.plan.rules import check
+from workloads.step.memory import layer_activation_bytes, memory_by_kind
+from workloads.step.step import build_step
 
 CONFIG = dataclasses.replace(load_model("llama-3-8b"), layers=8)
 SHAPE = {

@@ -12,7 +12,8 @@ from experiments.network.collective import OPTICS, SWITCH
 from experiments.study import Progress
 from heliograph.style import DPI, WIDTH_IN
 from optical.fabrics.switches import load_optics, load_switch
-from optical.scheduling import DARK, SchedulePolicy
+from optical.scheduling.policies import SchedulePolicy
+from optical.scheduling.schedule import DARK
 from simulator.errors import ParameterError
 from tests import builders
 

@@ -4,20 +4,18 @@ import math
 import numpy as np
 import pytest
 
-from optical.transfer import (
+from optical.transfer.decomposition import (
     Calibration,
     ErrorLaw,
-    MeshErrors,
-    MeshLayout,
-    MeshShape,
+    couplers_from_fringe,
     decompose,
-    draw_errors,
     matrix_error,
-    mzi_matrix,
     program_weight,
     self_configure,
+    unreachable_share,
 )
-from optical.transfer.decomposition import couplers_from_fringe, unreachable_share
+from optical.transfer.elements import mzi_matrix
+from optical.transfer.mesh import MeshErrors, MeshLayout, MeshShape, draw_errors
 from simulator.errors import ParameterError
 
 CHIPS = 24

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from optical.transfer import Mesh, MeshErrors, MeshLayout, MeshShape
 from optical.transfer.gradients import propagate
+from optical.transfer.mesh import Mesh, MeshErrors, MeshLayout, MeshShape
 from simulator.errors import ParameterError
 
 TURN = 2.0 * math.pi

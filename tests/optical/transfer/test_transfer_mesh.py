@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optical.transfer import (
+from optical.transfer.decomposition import decompose, program_weight
+from optical.transfer.elements import mzi_matrix, settle, wrapped
+from optical.transfer.mesh import (
     Mesh,
     MeshLayout,
     MeshShape,
     MziConvention,
-    decompose,
+    clements_matrix,
     from_convention,
-    mzi_matrix,
-    program_weight,
+    reck_matrix,
+    symmetric_matrix,
     to_convention,
 )
-from optical.transfer.elements import settle, wrapped
-from optical.transfer.mesh import clements_matrix, reck_matrix, symmetric_matrix
 from optical.transfer.models import largest_gain
 from simulator.errors import ParameterError
 from tests.builders import haar
