@@ -49,20 +49,16 @@ from optical.devices import (
 from optical.devices.limits import TELECOM_WAVELENGTH_M
 from optical.devices.named_parts import named_parts_table
 from optical.execution import AnalogSpec, Rounding
-from optical.noise import (
-    CalibrationCost,
-    Chip,
+from optical.noise.chip import CalibrationCost, Chip, Mismatch
+from optical.noise.link_budget import (
     LightBudget,
-    Mismatch,
     NoiseRatio,
-    Receiver,
     Source,
-    Symbols,
     check_closes,
     converter_ratios,
-    reading_of,
     source_of,
 )
+from optical.noise.receiver import Receiver, Symbols, reading_of
 from simulator.amounts import ceiling
 from simulator.checks import check_choices, check_positive, check_range, check_whole
 from simulator.errors import ParameterError

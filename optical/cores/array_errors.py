@@ -11,7 +11,6 @@ from functools import cache
 
 from optical.devices import device_table
 from optical.execution import AnalogSpec, Shot
-from optical.noise import LinkBudget
 from optical.noise.chip import (
     Chip,
     ChipErrors,
@@ -22,6 +21,7 @@ from optical.noise.chip import (
     LineGrid,
     NodeCoupler,
 )
+from optical.noise.link_budget import LinkBudget
 from simulator.checks import check_range
 
 

@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 
 from optical.devices import Events, Part
 from optical.execution import AnalogSpec, loads_second
-from optical.noise import CalibrationCost
+from optical.noise.chip import CalibrationCost
 from simulator.amounts import Amount, Flag, ceiling, choose
 from simulator.operators import Phase, Products
 

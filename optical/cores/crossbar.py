@@ -58,7 +58,8 @@ from optical.devices import (
 from optical.devices.limits import TELECOM_WAVELENGTH_M
 from optical.devices.named_parts import named_parts_table
 from optical.execution import AnalogSpec, Shot
-from optical.noise import Chip, Element, LinkBudget, elements_of
+from optical.noise.chip import Chip
+from optical.noise.link_budget import Element, LinkBudget, elements_of
 from simulator.amounts import ceiling
 from simulator.operators import Phase, Products
 from simulator.units import to_si

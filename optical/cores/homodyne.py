@@ -54,14 +54,8 @@ from optical.devices import (
 )
 from optical.devices.named_parts import named_parts_table
 from optical.execution import AnalogSpec, Shot
-from optical.noise import (
-    UNIFORM_MEAN_SQUARE,
-    Chip,
-    Element,
-    LightBudget,
-    LinkBudget,
-    elements_of,
-)
+from optical.noise.chip import Chip
+from optical.noise.link_budget import UNIFORM_MEAN_SQUARE, Element, LightBudget, LinkBudget, elements_of
 from simulator.amounts import ceiling, larger
 from simulator.checks import check_positive
 from simulator.errors import LinkError, ParameterError

@@ -55,14 +55,9 @@ from optical.devices import (
 )
 from optical.devices.named_parts import named_parts_table
 from optical.execution import AnalogSpec
-from optical.noise import (
-    UNIFORM_MEAN_SQUARE,
-    CalibrationCost,
-    Chip,
-    Element,
-    OscillatorBudget,
-    elements_of,
-)
+from optical.noise.chip import CalibrationCost, Chip
+from optical.noise.detection import OscillatorBudget
+from optical.noise.link_budget import UNIFORM_MEAN_SQUARE, Element, elements_of
 from optical.transfer.decomposition import Calibration
 from optical.transfer.mesh import MeshLayout as MeshPositions
 from simulator.amounts import Amount, choose

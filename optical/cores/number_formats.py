@@ -23,7 +23,7 @@ from optical.devices import Events, FormatLogic, Integrator, Part, Per, bytes_of
 from optical.devices.limits import bits_from_snr
 from optical.execution import AnalogSpec, Residues, Scale
 from optical.execution.residues import Remainder, largest_mantissa, largest_residue, residue_mean_square
-from optical.noise import CalibrationCost
+from optical.noise.chip import CalibrationCost
 from simulator.amounts import Amount, ceiling
 from simulator.checks import check_choices, check_range, check_whole
 from simulator.errors import ParameterError

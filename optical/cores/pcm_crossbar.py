@@ -56,7 +56,9 @@ from optical.devices import (
 from optical.devices.limits import TELECOM_WAVELENGTH_M
 from optical.devices.named_parts import named_parts_table
 from optical.execution import AnalogSpec
-from optical.noise import UNIFORM_MEAN_SQUARE, Chip, DifferenceBudget, Element, elements_of
+from optical.noise.chip import Chip
+from optical.noise.detection import DifferenceBudget
+from optical.noise.link_budget import UNIFORM_MEAN_SQUARE, Element, elements_of
 from simulator.checks import check_range
 from simulator.operators import Phase, Products
 from simulator.units import ratio_from_db, to_si

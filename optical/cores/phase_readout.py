@@ -16,7 +16,8 @@ import scipy
 
 from optical.devices.limits import bits_from_snr
 from optical.execution import Residues
-from optical.noise import Element, NoiseRatio, Receiver, loss_db
+from optical.noise.link_budget import Element, NoiseRatio, loss_db
+from optical.noise.receiver import Receiver
 from simulator.amounts import Reals
 from simulator.checks import check_positive, check_range
 from simulator.units import ratio_from_db

@@ -45,16 +45,9 @@ from optical.devices.limits import bits_from_snr
 from optical.devices.named_parts import named_parts_table
 from optical.execution import AnalogSpec, Residues, Rounding, Scale
 from optical.execution.residues import largest_mantissa
-from optical.noise import (
-    CalibrationCost,
-    Element,
-    NoiseRatio,
-    Receiver,
-    Symbols,
-    check_closes,
-    elements_of,
-    reading_of,
-)
+from optical.noise.chip import CalibrationCost
+from optical.noise.link_budget import Element, NoiseRatio, check_closes, elements_of
+from optical.noise.receiver import Receiver, Symbols, reading_of
 from simulator.checks import check_choices, check_positive, check_range, check_whole
 from simulator.errors import LinkError, ParameterError
 from simulator.operators import Phase, Products

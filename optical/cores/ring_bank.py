@@ -56,16 +56,9 @@ from optical.devices.named_parts import named_parts_table
 from optical.devices.programmable import NEIGHBOURS
 from optical.devices.rings import OWN_TERMS, WeightCrosstalk, least_drop, weight_crosstalk
 from optical.execution import AnalogSpec
-from optical.noise import (
-    UNIFORM_MEAN_SQUARE,
-    CalibrationCost,
-    Chip,
-    Element,
-    IntensityBudget,
-    elements_of,
-)
-from optical.noise.chip import left_after
-from optical.noise.detection import SIGN_PASSES
+from optical.noise.chip import CalibrationCost, Chip, left_after
+from optical.noise.detection import SIGN_PASSES, IntensityBudget
+from optical.noise.link_budget import UNIFORM_MEAN_SQUARE, Element, elements_of
 from simulator.errors import ParameterError
 from simulator.operators import Phase, Products
 from simulator.units import SPEED_OF_LIGHT_M_PER_S, to_si

@@ -34,7 +34,8 @@ from optical.devices import (
     Waveguide,
     shipped,
 )
-from optical.noise import Chip, LinkBudget, elements_of
+from optical.noise.chip import Chip
+from optical.noise.link_budget import LinkBudget, elements_of
 from simulator.amounts import ceiling, larger
 
 TRANSMITTER = Modulator(

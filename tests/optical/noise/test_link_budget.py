@@ -8,8 +8,7 @@ from optical.cores import Product, core_precision, default_crossbar, with_laser_
 from optical.devices import Waveguide
 from optical.devices.limits import bits_from_snr, snr_from_bits
 from optical.devices.named_parts import named_parts
-from optical.noise import check_closes
-from optical.noise.link_budget import QUADRATURE_VARIANCE
+from optical.noise.link_budget import QUADRATURE_VARIANCE, check_closes
 from simulator.errors import LinkError, ParameterError
 from simulator.operands.statistics import OperandKind, operands_of
 from simulator.parameter_tree import replace_at

@@ -9,7 +9,7 @@ from scipy.signal import lfilter
 
 from optical.cores import default_crossbar, default_homodyne
 from optical.devices import PulsedLaser, Sampler, device_table
-from optical.noise import Symbols, reading_of
+from optical.noise.receiver import Symbols, reading_of
 from simulator.errors import ParameterError
 from simulator.parameter_tree import replace_at
 from simulator.units import ELEMENTARY_CHARGE_C
