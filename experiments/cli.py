@@ -360,7 +360,7 @@ def drive(name: str, study: Study, driven: Driven) -> None:
     from heliograph.records import check_writable  # noqa: PLC0415 - not for --help alone
 
     if driven.report is not None:
-        from heliograph.report_page import check_page_path  # noqa: PLC0415 - not for --help alone
+        from heliograph.report_page.page import check_page_path  # noqa: PLC0415 - not for --help alone
 
         check_page_path(driven.report)
     for path in written_by(study):
@@ -426,7 +426,7 @@ def _write(name: str, record: dict[str, Any], found: Result, out: Path) -> list[
 
 
 def _write_page(name: str, study: Study, found: Result, record: dict[str, Any], path: Path) -> Path:
-    from heliograph.report_page import write_page  # noqa: PLC0415 - only for --report
+    from heliograph.report_page.page import write_page  # noqa: PLC0415 - only for --report
 
     module, _, function = COMMANDS[name].page.partition(":")
     return write_page(getattr(importlib.import_module(module), function)(name, study, found, record), path)

@@ -18,7 +18,7 @@ from optical.devices import device_table
 from optical.devices.named_parts import named_parts_table
 from optical.devices.programmable import programmable_table
 from optical.fabrics.switches import optics_table, switch_table
-from optical.measured import OF
+from optical.measured.parts import OF
 from simulator.reliability.goodput import reliability_table
 from simulator.results.metrics import economics_table
 from simulator.tables import Row, Status, Table

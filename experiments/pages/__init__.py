@@ -12,7 +12,7 @@ from experiments.study import Study
 from heliograph.parameters import tables
 from heliograph.records import git_commit, plain, versions
 from heliograph.report import ReportTable
-from heliograph.report_page import Cell, Number, Section, Sheet
+from heliograph.report_page.page import Cell, Number, Section, Sheet
 
 
 def asked(name: str, study: Study, document: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -12,21 +12,8 @@ from heliograph.catalogue import show
 from heliograph.figures import folded_parts, parts_of
 from heliograph.parameters import Parameter
 from heliograph.report import format_si
-from heliograph.report_page import (
-    Bar,
-    Cell,
-    Drawing,
-    Formula,
-    Line,
-    Number,
-    Page,
-    Section,
-    Sheet,
-    bars,
-    lines,
-    sheet_of,
-)
-from heliograph.report_page.drawings import colours_of
+from heliograph.report_page.drawings import Bar, Line, bars, colours_of, lines
+from heliograph.report_page.page import Cell, Drawing, Formula, Number, Page, Section, Sheet, sheet_of
 from heliograph.report_page.provenance import numbers, step_formulas
 from heliograph.simulation import wear_warnings
 from heliograph.tables import best_of, binding, precision_notes

@@ -21,24 +21,18 @@ from experiments.core import (
 from experiments.pages import asked, end, sheet
 from experiments.study import Study
 from heliograph.report import ReportTable, format_quantity, format_si
-from heliograph.report_page import (
-    Bar,
+from heliograph.report_page.drawings import Bar, Line, Span, bars, colour, lines, spans
+from heliograph.report_page.page import (
     Cell,
     Drawing,
     Formula,
-    Line,
     Number,
     Page,
     Section,
     Sheet,
-    Span,
-    bars,
-    lines,
     parameter_formulas,
     sheet_of,
-    spans,
 )
-from heliograph.report_page.drawings import colour
 from heliograph.report_page.provenance import DERIVED, part_inputs
 from heliograph.systems.sanity_checks import light_limits
 

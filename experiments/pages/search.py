@@ -12,21 +12,8 @@ from heliograph.catalogue import show
 from heliograph.comparison.plan_estimates import Objective
 from heliograph.comparison.plan_search import Candidate
 from heliograph.report import ReportTable, format_si
-from heliograph.report_page import (
-    Bar,
-    Cell,
-    Drawing,
-    Formula,
-    Line,
-    Number,
-    Page,
-    Section,
-    Sheet,
-    bars,
-    lines,
-    sheet_of,
-)
-from heliograph.report_page.drawings import colour, colours_of
+from heliograph.report_page.drawings import Bar, Line, bars, colour, colours_of, lines
+from heliograph.report_page.page import Cell, Drawing, Formula, Number, Page, Section, Sheet, sheet_of
 from heliograph.report_page.provenance import DERIVED, SIMULATED, step_formulas, told
 from workloads.plan.plan import plan_text
 

@@ -12,8 +12,8 @@ from experiments.sweep import BestFound, States, Swept
 from heliograph.catalogue import description
 from heliograph.parameters import SET, Parameter
 from heliograph.records import COLUMNS
-from heliograph.report_page import Cell, Drawing, Formula, Line, Number, Page, Section, Sheet, lines, sheet_of
-from heliograph.report_page.drawings import COLOURS, colour
+from heliograph.report_page.drawings import COLOURS, Line, colour, lines
+from heliograph.report_page.page import Cell, Drawing, Formula, Number, Page, Section, Sheet, sheet_of
 from heliograph.report_page.provenance import is_number, numbers, step_formulas, told
 from heliograph.systems.names import is_system
 from simulator.errors import ParameterError

@@ -41,14 +41,9 @@ from optical.devices.programmable import (
     PcmCell,
 )
 from optical.devices.rings import WeightRing
-from optical.measured import (
-    is_touchstone,
-    read_comb,
-    read_touchstone,
-    scattering_of,
-    with_comb,
-    with_scattering,
-)
+from optical.measured.comb_lines import read_comb, with_comb
+from optical.measured.parts import scattering_of, with_scattering
+from optical.measured.scattering import is_touchstone, read_touchstone
 from simulator.errors import ParameterError
 from simulator.parameter_tree import Place, TreeT, find_place, places, put_part, rebuilt
 

@@ -14,21 +14,8 @@ from experiments.pages import sweep as sweep_pages
 from experiments.pages.sweep import sweep_formulas
 from heliograph.catalogue import show
 from heliograph.records import COLUMNS
-from heliograph.report_page import (
-    Bar,
-    Drawing,
-    Formula,
-    Line,
-    Number,
-    Page,
-    Section,
-    Sheet,
-    Span,
-    bars,
-    lines,
-    spans,
-    write_page,
-)
+from heliograph.report_page.drawings import Bar, Line, Span, bars, lines, spans
+from heliograph.report_page.page import Drawing, Formula, Number, Page, Section, Sheet, write_page
 from heliograph.report_page.provenance import LAWS, PART_LAWS, step_formulas
 from heliograph.simulation import simulate
 from tests.browser import Browser, needs_browser

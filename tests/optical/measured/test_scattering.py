@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from optical.measured import read_touchstone, sampled
+from optical.measured.scattering import read_touchstone, sampled
 from optical.transfer.models import coupler, crossing, scattering_matrix
 from simulator.errors import ParameterError
 from simulator.units import SPEED_OF_LIGHT_M_PER_S
