@@ -12,8 +12,9 @@ import time
 import torch
 
 from optical.cores import load_core
-from optical.execution import AnalogSpec, Shot
+from optical.execution import AnalogSpec
 from optical.execution.numerics import AnalogNumerics
+from optical.execution.spec import Shot
 from simulator.operators import Phase
 from simulator.parameter_tree import replace_at
 

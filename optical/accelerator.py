@@ -20,11 +20,9 @@ from numpy.typing import NDArray
 from optical.cores.core import Core
 from optical.cores.crossbar import default_crossbar
 from optical.devices import (
-    Block,
     ChipElectronics,
     Converter,
     Die,
-    DieCut,
     Domain,
     Modulator,
     Part,
@@ -38,6 +36,7 @@ from optical.devices import (
     shipped,
     static_w,
 )
+from optical.devices.electronics import Block, DieCut
 from simulator.amounts import Amount, ceiling, choose, floored, larger, single, smaller
 from simulator.checks import check_positive, check_range
 from simulator.errors import LinkError, ParameterError, WorkloadError

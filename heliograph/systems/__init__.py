@@ -5,15 +5,7 @@
 accelerator, and `sanity_checks` warns of what can hardly be meant.
 """
 
-from heliograph.systems.system import (
-    SYSTEMS,
-    Basis,
-    Lighting,
-    System,
-    TargetFormat,
-    build_system,
-    has_parameter,
-)
+from heliograph.systems.system import SYSTEMS, Basis, Lighting, System, TargetFormat, build_system
 
 __all__ = [
     "SYSTEMS",
@@ -22,5 +14,4 @@ __all__ = [
     "System",
     "TargetFormat",
     "build_system",
-    "has_parameter",
 ]

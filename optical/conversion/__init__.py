@@ -9,22 +9,19 @@ from optical.conversion.convert import (
     to_digital,
 )
 from optical.conversion.frames import NoiseKey, noise_key
-from optical.conversion.interception import ProductCounts, watch_products
+from optical.conversion.interception import watch_products
 from optical.conversion.policy import Policy, ProductException, ProductKind
-from optical.conversion.report import ConversionReport, ReportRow, RunsOn, describe
+from optical.conversion.report import RunsOn, describe
 from optical.execution import Mode, ProductSpecs
 
 __all__ = [
-    "ConversionReport",
     "KeyedModel",
     "Mode",
     "NoiseKey",
     "Policy",
-    "ProductCounts",
     "ProductException",
     "ProductKind",
     "ProductSpecs",
-    "ReportRow",
     "RunsOn",
     "StepwiseConverter",
     "convert",

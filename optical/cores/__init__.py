@@ -6,55 +6,30 @@
 
 from __future__ import annotations
 
-from optical.cores.analog import (
-    AnalogCore,
-    converter_parts,
-    integrating_receiver_of,
-    receiver_of,
-    source_parts,
-    streaming,
-)
-from optical.cores.array_errors import ArrayShape, default_chip, default_interfering_chip
-from optical.cores.core import NOTHING_RELOADED, Budget, Core, Reload, TiledLoads, Work, tiled_loads
+from optical.cores.analog import AnalogCore, converter_parts, integrating_receiver_of, source_parts
+from optical.cores.array_errors import ArrayShape, default_interfering_chip
+from optical.cores.core import Core
 from optical.cores.crossbar import Crossbar, default_crossbar
 from optical.cores.homodyne import Homodyne, default_homodyne
-from optical.cores.mzi_mesh import MziMesh, default_mesh
-from optical.cores.number_formats import (
-    BlockFloatCore,
-    ResidueCore,
-    default_block_float,
-    default_residue,
-)
-from optical.cores.pcm_crossbar import PcmCrossbar, default_pcm_crossbar
-from optical.cores.phase_residue import PhaseResidueCore, default_phase_residue
-from optical.cores.registry import CORES, CoreKind, load_core, register_core, resized, unregister_core
-from optical.cores.ring_bank import RingBank, default_ring_bank
-from optical.cores.sizing import Product, core_precision, most_precision, with_laser_for
+from optical.cores.mzi_mesh import default_mesh
+from optical.cores.number_formats import default_block_float, default_residue
+from optical.cores.pcm_crossbar import default_pcm_crossbar
+from optical.cores.phase_residue import default_phase_residue
+from optical.cores.registry import CORES, load_core, register_core, resized, unregister_core
+from optical.cores.ring_bank import default_ring_bank
+from optical.cores.sizing import Product, core_precision, with_laser_for
 
 __all__ = [
     "CORES",
-    "NOTHING_RELOADED",
     "AnalogCore",
     "ArrayShape",
-    "BlockFloatCore",
-    "Budget",
     "Core",
-    "CoreKind",
     "Crossbar",
     "Homodyne",
-    "MziMesh",
-    "PcmCrossbar",
-    "PhaseResidueCore",
     "Product",
-    "Reload",
-    "ResidueCore",
-    "RingBank",
-    "TiledLoads",
-    "Work",
     "converter_parts",
     "core_precision",
     "default_block_float",
-    "default_chip",
     "default_crossbar",
     "default_homodyne",
     "default_interfering_chip",
@@ -65,13 +40,9 @@ __all__ = [
     "default_ring_bank",
     "integrating_receiver_of",
     "load_core",
-    "most_precision",
-    "receiver_of",
     "register_core",
     "resized",
     "source_parts",
-    "streaming",
-    "tiled_loads",
     "unregister_core",
     "with_laser_for",
 ]

@@ -20,7 +20,6 @@ from optical.devices import (
     FROM_NULL,
     THROUGH_NULL,
     AbsorptionModulator,
-    Adder,
     Comb,
     Converter,
     Driver,
@@ -35,19 +34,19 @@ from optical.devices import (
     Photodetector,
     PulsedLaser,
     RingModulator,
-    Routing,
     Sampler,
-    Soa,
     Tia,
     Waveguide,
-    bytes_of_bits,
-    energy_j,
     full_load_w,
     shipped,
     static_w,
 )
+from optical.devices.amplifiers import Soa
+from optical.devices.devices import Adder, bytes_of_bits
 from optical.devices.limits import TELECOM_WAVELENGTH_M
 from optical.devices.named_parts import named_parts_table
+from optical.devices.parts import energy_j
+from optical.devices.waveguides import Routing
 from optical.execution import AnalogSpec, Rounding
 from optical.noise.chip import CalibrationCost, Chip, Mismatch
 from optical.noise.link_budget import (

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from optical.devices import device_table
-from optical.execution import AnalogSpec, Shot
+from optical.execution import AnalogSpec
+from optical.execution.spec import Shot
 from optical.noise.chip import (
     Chip,
     ChipErrors,

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from optical.devices import Events, Part
-from optical.execution import AnalogSpec, loads_second
+from optical.execution import AnalogSpec
+from optical.execution.spec import loads_second
 from optical.noise.chip import CalibrationCost
 from simulator.amounts import Amount, Flag, ceiling, choose
 from simulator.operators import Phase, Products

@@ -32,32 +32,28 @@ from optical.cores.analog import (
 )
 from optical.cores.array_errors import ArrayShape, counted, default_interfering_chip
 from optical.devices import (
-    QUARTER_TURN_RAD,
-    CapacitiveShifter,
-    CarrierShifter,
     Comb,
-    CrossbarLayout,
     Crossing,
     Domain,
     Events,
-    Heater,
     Integrator,
-    MeasuredElement,
     Modulator,
     Part,
     PassiveElement,
     PhaseShifter,
     Photodetector,
-    RingRouter,
     Sampler,
     SummingWires,
     Tia,
     area_m2,
     shipped,
 )
+from optical.devices.devices import CrossbarLayout, MeasuredElement, RingRouter
 from optical.devices.limits import TELECOM_WAVELENGTH_M
 from optical.devices.named_parts import named_parts_table
-from optical.execution import AnalogSpec, Shot
+from optical.devices.programmable import QUARTER_TURN_RAD, CapacitiveShifter, CarrierShifter, Heater
+from optical.execution import AnalogSpec
+from optical.execution.spec import Shot
 from optical.noise.chip import Chip
 from optical.noise.link_budget import Element, LinkBudget, elements_of
 from simulator.amounts import ceiling

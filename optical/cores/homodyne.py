@@ -32,18 +32,11 @@ from optical.cores.analog import (
 )
 from optical.cores.array_errors import ArrayShape, counted, default_interfering_chip
 from optical.devices import (
-    QUARTER_TURN_RAD,
-    CapacitiveShifter,
-    CarrierShifter,
-    CrossbarLayout,
     Crossing,
     Events,
-    Heater,
     IntegratingReceiver,
     Integrator,
-    InterferometerArms,
     Laser,
-    MeasuredElement,
     Modulator,
     Part,
     PassiveElement,
@@ -52,8 +45,11 @@ from optical.devices import (
     PulsedLaser,
     shipped,
 )
+from optical.devices.devices import CrossbarLayout, InterferometerArms, MeasuredElement
 from optical.devices.named_parts import named_parts_table
-from optical.execution import AnalogSpec, Shot
+from optical.devices.programmable import QUARTER_TURN_RAD, CapacitiveShifter, CarrierShifter, Heater
+from optical.execution import AnalogSpec
+from optical.execution.spec import Shot
 from optical.noise.chip import Chip
 from optical.noise.link_budget import UNIFORM_MEAN_SQUARE, Element, LightBudget, LinkBudget, elements_of
 from simulator.amounts import ceiling, larger

@@ -32,28 +32,30 @@ from optical.cores.analog import (
 from optical.cores.array_errors import ArrayShape, default_chip
 from optical.cores.core import PARTIAL_SUM_BYTES, Reload, tiled_loads
 from optical.devices import (
-    MEAN_PHASE_RAD,
-    CapacitiveShifter,
-    CarrierShifter,
     Converter,
-    Decomposer,
     Events,
-    Heater,
     Integrator,
-    MeshCoupler,
-    MeshLayout,
     Modulator,
     Part,
     Per,
     Photodetector,
-    Routing,
     Sampler,
     Tia,
-    bytes_of_bits,
     programmable_table,
     shipped,
 )
+from optical.devices.devices import bytes_of_bits
 from optical.devices.named_parts import named_parts_table
+from optical.devices.programmable import (
+    MEAN_PHASE_RAD,
+    CapacitiveShifter,
+    CarrierShifter,
+    Decomposer,
+    Heater,
+    MeshCoupler,
+    MeshLayout,
+)
+from optical.devices.waveguides import Routing
 from optical.execution import AnalogSpec
 from optical.noise.chip import CalibrationCost, Chip
 from optical.noise.detection import OscillatorBudget

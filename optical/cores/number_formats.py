@@ -19,10 +19,18 @@ from functools import cache, cached_property
 
 from optical.cores.core import Budget, Core, Reload, Work
 from optical.cores.crossbar import Crossbar, default_crossbar
-from optical.devices import Events, FormatLogic, Integrator, Part, Per, bytes_of_bits, device_table, energy_j
+from optical.devices import Events, FormatLogic, Integrator, Part, Per, device_table
+from optical.devices.devices import bytes_of_bits
 from optical.devices.limits import bits_from_snr
-from optical.execution import AnalogSpec, Residues, Scale
-from optical.execution.residues import Remainder, largest_mantissa, largest_residue, residue_mean_square
+from optical.devices.parts import energy_j
+from optical.execution import AnalogSpec, Scale
+from optical.execution.residues import (
+    Remainder,
+    Residues,
+    largest_mantissa,
+    largest_residue,
+    residue_mean_square,
+)
 from optical.noise.chip import CalibrationCost
 from simulator.amounts import Amount, ceiling
 from simulator.checks import check_choices, check_range, check_whole

@@ -39,22 +39,20 @@ from optical.devices import (
     Crossing,
     Events,
     Integrator,
-    MeasuredElement,
     Modulator,
     Part,
-    PcmCell,
     Per,
     Photodetector,
     RingModulator,
-    RingRouter,
     Sampler,
     Tia,
-    bytes_of_bits,
     programmable_table,
     shipped,
 )
+from optical.devices.devices import MeasuredElement, RingRouter, bytes_of_bits
 from optical.devices.limits import TELECOM_WAVELENGTH_M
 from optical.devices.named_parts import named_parts_table
+from optical.devices.programmable import PcmCell
 from optical.execution import AnalogSpec
 from optical.noise.chip import Chip
 from optical.noise.detection import DifferenceBudget

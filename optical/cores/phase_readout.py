@@ -15,7 +15,7 @@ import numpy as np
 import scipy
 
 from optical.devices.limits import bits_from_snr
-from optical.execution import Residues
+from optical.execution.residues import Residues
 from optical.noise.link_budget import Element, NoiseRatio, loss_db
 from optical.noise.receiver import Receiver
 from simulator.amounts import Reals

@@ -21,30 +21,27 @@ from optical.cores.analog import DEFAULT_FEED
 from optical.cores.core import PARTIAL_SUM_BYTES, Reload, Work, tiled_loads
 from optical.cores.phase_readout import PhaseBudget, PhaseChannel, sigma_of_misreading
 from optical.devices import (
-    Adder,
     Converter,
-    Device,
     Events,
     FormatLogic,
     Integrator,
-    InterferometerArms,
     Laser,
     Part,
     PassiveElement,
     Per,
     Photodetector,
-    Routing,
     Sampler,
     Tia,
     Waveguide,
-    bytes_of_bits,
     device_table,
-    energy_j,
 )
+from optical.devices.devices import Adder, InterferometerArms, bytes_of_bits
 from optical.devices.limits import bits_from_snr
 from optical.devices.named_parts import named_parts_table
-from optical.execution import AnalogSpec, Residues, Rounding, Scale
-from optical.execution.residues import largest_mantissa
+from optical.devices.parts import Device, energy_j
+from optical.devices.waveguides import Routing
+from optical.execution import AnalogSpec, Rounding, Scale
+from optical.execution.residues import Residues, largest_mantissa
 from optical.noise.chip import CalibrationCost
 from optical.noise.link_budget import Element, NoiseRatio, check_closes, elements_of
 from optical.noise.receiver import Receiver, Symbols, reading_of

@@ -19,7 +19,9 @@ from typing import Any
 
 from optical.cores.core import Core, Work
 from optical.cores.number_formats import FormattedCore, elements_of, in_block_float
-from optical.devices import Adder, Events, FormatLogic, Part, Per, energy_j, shipped
+from optical.devices import Events, FormatLogic, Part, Per, shipped
+from optical.devices.devices import Adder
+from optical.devices.parts import energy_j
 from optical.execution import AnalogSpec, OperandTransforms
 from simulator.checks import check_range, check_whole
 from simulator.errors import ParameterError, nearest

@@ -43,18 +43,22 @@ from optical.devices import (
     Part,
     Per,
     Photodetector,
-    RingBankLayout,
     RingModulator,
-    RingRouter,
     Sampler,
     Tia,
-    WeightRing,
-    bytes_of_bits,
     shipped,
 )
+from optical.devices.devices import RingRouter, bytes_of_bits
 from optical.devices.named_parts import named_parts_table
 from optical.devices.programmable import NEIGHBOURS
-from optical.devices.rings import OWN_TERMS, WeightCrosstalk, least_drop, weight_crosstalk
+from optical.devices.rings import (
+    OWN_TERMS,
+    RingBankLayout,
+    WeightCrosstalk,
+    WeightRing,
+    least_drop,
+    weight_crosstalk,
+)
 from optical.execution import AnalogSpec
 from optical.noise.chip import CalibrationCost, Chip, left_after
 from optical.noise.detection import SIGN_PASSES, IntensityBudget

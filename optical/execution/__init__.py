@@ -12,28 +12,13 @@ What is exported here needs no torch. `optical.execution.numerics.AnalogNumerics
 `optical.execution.matmul.noisy_matmul` and the numerics of `optical.execution.photons` do.
 """
 
-from optical.execution.residues import Residues
-from optical.execution.spec import (
-    AnalogSpec,
-    Mode,
-    NoiseLaw,
-    OperandTransforms,
-    ProductSpecs,
-    Rounding,
-    Scale,
-    Shot,
-    loads_second,
-)
+from optical.execution.spec import AnalogSpec, Mode, OperandTransforms, ProductSpecs, Rounding, Scale
 
 __all__ = [
     "AnalogSpec",
     "Mode",
-    "NoiseLaw",
     "OperandTransforms",
     "ProductSpecs",
-    "Residues",
     "Rounding",
     "Scale",
-    "Shot",
-    "loads_second",
 ]

@@ -17,24 +17,20 @@ import numpy as np
 
 from optical.devices import (
     AbsorptionModulator,
-    CapacitiveShifter,
-    CarrierShifter,
-    Heater,
     Laser,
     MeasuredCrossing,
-    MeasuredElement,
     MeasuredRouter,
-    MeshCoupler,
     Modulator,
     PassiveElement,
     PhaseShifter,
     Photodetector,
     RingModulator,
-    RingRouter,
     Tia,
     Waveguide,
-    WeightRing,
 )
+from optical.devices.devices import MeasuredElement, RingRouter
+from optical.devices.programmable import CapacitiveShifter, CarrierShifter, Heater, MeshCoupler
+from optical.devices.rings import WeightRing
 from optical.measured.scattering import MeasuredScattering, Real, sampled
 from simulator.errors import ParameterError
 from simulator.units import db_from_ratio

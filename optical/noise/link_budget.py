@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
-from optical.devices import Converter, Laser, Soa
+from optical.devices import Converter, Laser
+from optical.devices.amplifiers import Soa
 from optical.devices.limits import bits_from_snr, snr_from_bits
 from optical.noise.receiver import Receiver
 from simulator.checks import check_positive, check_range

@@ -12,8 +12,9 @@ import torch
 from optical.accelerator import PhotonicUnit, proportionate_buffer_bytes
 from optical.cores import CORES, Core, load_core
 from optical.devices import Domain, Modulator, Per, area_m2, full_load_w, static_w
-from optical.execution import AnalogSpec, Scale, loads_second
+from optical.execution import AnalogSpec, Scale
 from optical.execution.numerics import AnalogNumerics
+from optical.execution.spec import loads_second
 from simulator.errors import HeliographError
 from simulator.interfaces import Bound
 from simulator.operators import MatMul, Phase

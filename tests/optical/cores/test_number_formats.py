@@ -7,9 +7,9 @@ import torch
 from optical.cores import default_block_float, default_crossbar, default_homodyne, default_residue
 from optical.cores.number_formats import Remainder, in_block_float, in_residues
 from optical.devices import Domain, area_m2, static_w
-from optical.execution import AnalogSpec, Residues, Scale
+from optical.execution import AnalogSpec, Scale
 from optical.execution.numerics import AnalogNumerics
-from optical.execution.residues import misreading, symmetric_residues
+from optical.execution.residues import Residues, misreading, symmetric_residues
 from simulator.errors import ParameterError
 from simulator.operators import MatMul, Phase
 

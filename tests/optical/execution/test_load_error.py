@@ -6,9 +6,10 @@ import math
 import pytest
 import torch
 
-from optical.execution import AnalogSpec, ProductSpecs, loads_second
+from optical.execution import AnalogSpec, ProductSpecs
 from optical.execution.matmul import noisy_matmul
 from optical.execution.numerics import AnalogNumerics
+from optical.execution.spec import loads_second
 from optical.noise.chip import ChipErrors
 
 SPEC = dataclasses.replace(AnalogSpec.ideal(), load_variance=1e-4)

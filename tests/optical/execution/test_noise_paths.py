@@ -11,10 +11,12 @@ import pytest
 import torch
 
 from optical.cores import CORES, load_core
-from optical.execution import AnalogSpec, ProductSpecs, Residues, Rounding, Scale, Shot
+from optical.execution import AnalogSpec, ProductSpecs, Rounding, Scale
 from optical.execution.matmul import noisy_matmul
 from optical.execution.numerics import AnalogNumerics
 from optical.execution.operands import largest_code
+from optical.execution.residues import Residues
+from optical.execution.spec import Shot
 from simulator.operators import Phase
 
 LENGTH = 36

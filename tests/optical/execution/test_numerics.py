@@ -5,8 +5,9 @@ import pytest
 import torch
 
 import optical.execution.operands
-from optical.execution import AnalogSpec, Rounding, Scale, Shot
+from optical.execution import AnalogSpec, Rounding, Scale
 from optical.execution.numerics import AnalogNumerics
+from optical.execution.spec import Shot
 from optical.noise.chip import CommonEncoding
 from simulator.errors import WorkloadError
 from simulator.interfaces import Numerics

@@ -9,8 +9,9 @@ import torch
 
 from optical.cores import load_core
 from optical.cores.array_errors import default_chip
-from optical.execution import AnalogSpec, Scale, Shot
+from optical.execution import AnalogSpec, Scale
 from optical.execution.numerics import AnalogNumerics
+from optical.execution.spec import Shot
 from optical.noise.chip import ChipErrors, CommonEncoding, CommonNoise, Mismatch, left_after
 from simulator.operators import Phase
 from simulator.parameter_tree import replace_at
