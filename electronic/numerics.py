@@ -12,6 +12,8 @@ from types import MappingProxyType
 
 import torch
 
+from electronic.formats import FORMATS, element_format
+
 
 @dataclass(frozen=True)
 class ExactNumerics:
@@ -66,7 +68,7 @@ class Float8Scale(StrEnum):
 
 INT8_LARGEST = 127.0
 """Largest code of 8 bits whose range is even about zero."""
-LARGEST: Mapping[Float8, float] = MappingProxyType({Float8.E4M3: 448.0, Float8.E5M2: 57344.0})
+LARGEST: Mapping[Float8, float] = MappingProxyType({one: element_format(one.value).largest for one in Float8})
 """Largest number of each format (Micikevicius et al. 2022, table 1)."""
 
 
@@ -179,8 +181,7 @@ def nvfp4_passes() -> tuple[Nvfp4Numerics, Nvfp4Numerics, Nvfp4Numerics]:
     )
 
 
-_E2M1_LARGEST = 6.0
-_NVFP4_BLOCK = 16
+_E2M1_LARGEST, _NVFP4_BLOCK = FORMATS["nvfp4"].element.largest, FORMATS["nvfp4"].block
 
 
 def _nvfp4(x_BRK: torch.Tensor, dither: torch.Generator | None) -> torch.Tensor:

@@ -8,6 +8,7 @@ from electronic.formats import FORMATS, element_format, format_named
 from electronic.numerics import BfloatNumerics, Float8Numerics, Float8Scale, Int8Numerics, Nvfp4Numerics
 from simulator.errors import ParameterError
 from simulator.operands.statistics import OperandKind, OperandLaw, Operands, operands_of, signal_to_noise_db
+from workloads.plan.choices import NVFP4_BLOCK
 
 GAUSSIAN = operands_of(OperandKind.GAUSSIAN)
 
@@ -28,6 +29,10 @@ def test_smallest_floats_are_all_numbers_of_their_bits():
     form = element_format("e2m1")  # OCP MX v1.0, FP4
     grid = np.unique(form.rounded(np.linspace(-7.0, 7.0, 10_001)))
     assert grid.tolist() == [-6.0, -4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
+
+
+def test_plans_count_the_scales_of_the_format():
+    assert FORMATS["nvfp4"].block == NVFP4_BLOCK
 
 
 @pytest.mark.parametrize(
