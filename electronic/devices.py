@@ -116,8 +116,13 @@ SCALE_UP = MappingProxyType(
         **dict.fromkeys(("b200", "b300"), "nvlink5"),
         **dict.fromkeys(("gb200", "gb300"), "nvlink5-72"),
         "v100": "nvlink2",
-        **dict.fromkeys(("mi300x", "mi210"), "xgmi3"),
-        **dict.fromkeys(("tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e"), "nvlink4"),
+        "a800": "nvlink4-h800",
+        **dict.fromkeys(("l40s", "rtx-4090"), "pcie4"),
+        **dict.fromkeys(("mi300x", "mi325x", "mi210"), "xgmi3"),
+        "mi355x": "xgmi4",
+        **{"gaudi2": "roce-gaudi2", "gaudi3": "roce-gaudi3"},
+        **{"trainium1": "neuronlink2", "trainium2": "neuronlink3"},
+        **dict.fromkeys(("tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-v7"), "nvlink4"),
     }
 )
 """Scale-up domain that comes with each accelerator (for TPUs a switched stand-in for their torus)."""
@@ -410,7 +415,7 @@ def load_transceiver(name: str) -> Transceiver:
 HOSTS = MappingProxyType(
     {
         "v100": "dgx-2",
-        **dict.fromkeys(("a100", "a100-40gb", "a100-pcie"), "dgx-a100"),
+        **dict.fromkeys(("a100", "a100-40gb", "a100-pcie", "a800"), "dgx-a100"),
         **dict.fromkeys(("h100", "h200", "h800", "h20"), "dgx-h100"),
         **dict.fromkeys(("b200", "b300"), "dgx-b200"),
         **dict.fromkeys(("gb200", "gb300"), "grace-gb200"),

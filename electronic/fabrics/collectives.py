@@ -43,7 +43,7 @@ NETWORKS = MappingProxyType(
 """Card, switch and module of each."""
 SLOWER = frozenset(
     {
-        *("v100", "a100", "a100-40gb", "a100-pcie", "mi210"),
+        *("v100", "a100", "a100-40gb", "a100-pcie", "a800", "mi210", "gaudi2", "trainium1", "rtx-4090"),
         *("tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e"),
     }
 )

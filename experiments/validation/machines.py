@@ -21,8 +21,22 @@ from simulator.topology.scale_up import Nic, ScaleUp, load_nic
 from simulator.topology.torus import cube_sides, even_sides
 from simulator.units import to_si
 
-USUAL_NETWORK_GB_PER_S = {"v100": 12.5, "a100": 25.0, "h100": 50.0, "h200": 50.0, "b200": 50.0, "gb200": 50.0}
-"""Bandwidth of the card of each accelerator in the vendor's reference systems (DGX, HGX, NVL72), GB/s."""
+USUAL_NETWORK_GB_PER_S = {
+    **{"v100": 12.5, "a100": 25.0, "a800": 25.0, "b300": 100.0, "gb300": 100.0},
+    **{"gaudi2": 37.5, "gaudi3": 75.0, "trainium1": 6.25, "trainium2": 25.0},
+}
+"""Bandwidth of the card of each accelerator in the vendor's reference systems, GB/s, where it is not 50 (DGX,
+HGX, NVL72; three ports of a Gaudi; an instance's 800 and 3,200 Gb/s shared by 16 Trainium)."""
+OTHER_NAMES = MappingProxyType(
+    {
+        **dict.fromkeys(("tpu7x", "v7x", "ironwood"), "tpu v7"),
+        **dict.fromkeys(("trillium", "v6e"), "tpu v6e"),
+        **dict.fromkeys(("trn1", "trn1n", "trainium"), "trainium1"),
+        "trn2": "trainium2",
+        "rtx4090": "rtx 4090",
+    }
+)
+"""Words for accelerators of the table that are not their names."""
 NETWORKS = (
     (25.0, "connectx-6", "switch-200g", "dr4-200g"),
     (50.0, "connectx-7", "switch-400g", "dr4-400g"),
@@ -33,7 +47,7 @@ OMNI_PATH_SHARE = 0.2
 """Share of Omni-Path's line rate that NCCL reaches: 42 Gb/s of algorithm bandwidth at best in all-reduces of
 4 nodes of 8 A100, hence 82 Gb/s on a bus of 400 (bigscience, experiments/bandwidth, Jean Zay)."""
 TORUS_LINKS = MappingProxyType(
-    {"tpu-v4": "ici-v4", "tpu-v5e": "ici-v5e", "tpu-v5p": "ici-v5p", "tpu-v6e": "ici-v6e"}
+    {"tpu-v4": "ici-v4", "tpu-v5e": "ici-v5e", "tpu-v5p": "ici-v5p", "tpu-v6e": "ici-v6e", "tpu-v7": "ici-v7"}
 )
 """Links of accelerators that stand on a torus and have no nodes."""
 FLAT = ("tpu-v5e", "tpu-v6e")
@@ -63,7 +77,9 @@ def accelerator_name(text: str, known: tuple[str, ...] | None = None) -> str:
     SkipError
         If no name's words all stand in the text, or the text names a variant that the table lacks.
     """
-    words = set(re.split(r"[^a-z0-9]+", text.lower()))
+    plain = re.sub(r"gaudi[ -]?(?=\d)", "gaudi", text.lower())
+    words = set(re.split(r"[^a-z0-9]+", plain))
+    words |= {part for word in words for part in OTHER_NAMES.get(word, "").split()}
     names = gpu_names() if known is None else known
     fitting = [name for name in names if set(name.split("-")) <= words]
     if not fitting:

@@ -21,6 +21,7 @@ from workloads.step.memory import fullest_stage, memory_by_kind
 _REDUCED = re.compile(r"-(\d+)L$")
 _ONCE = re.compile(r"once per node|deepep|hybridep", re.I)
 _OVERLAPPED = re.compile(r"expert exchange\w* overlapped", re.I)
+_ASYNC = re.compile(r"async[ -]?tp\b", re.I)
 _BRACKETS = re.compile(r"\s*\(([^)]*)\)")
 _PREDICTS_MORE = re.compile(r"w/ ?mtp|with mtp", re.I)
 
@@ -310,12 +311,12 @@ def with_recipe(record: Record, plan: Plan) -> Plan:
     Parameters
     ----------
     record : Record
-        The row; its column ``tp_comm_overlap`` counts first.
+        The row; its column ``tp_comm_overlap`` counts first, and "async TP" in its notes.
     plan : Plan
         What the row itself says.
     """
     said = said_by_recipes(record, "plan")
-    given = record.text("tp_comm_overlap").lower()
+    given = record.text("tp_comm_overlap").lower() or ("y" if _ASYNC.search(record.text("notes")) else "")
     if given:
         said["overlap_tensor"] = str(given in YES).lower()
     if plan.axes.tp == 1 or not plan.axes.sequence_parallel:  # no gathers and scatters to cut into shards

@@ -178,7 +178,17 @@ def test_embedding_and_head_count_as_blocks_only_where_blocks_then_fill_the_stag
 
 @pytest.mark.parametrize(
     ("text", "name"),
-    [("A100-80GB SXM (Jean Zay)", "a100"), ("GB200 NVL72", "gb200"), ("TPU v4", "tpu-v4"), ("H200", "h200")],
+    [
+        ("A100-80GB SXM (Jean Zay)", "a100"),
+        ("GB200 NVL72", "gb200"),
+        ("TPU v4", "tpu-v4"),
+        ("H200", "h200"),
+        ("Ironwood", "tpu-v7"),
+        ("AWS Trn2", "trainium2"),
+        ("Intel Gaudi 3", "gaudi3"),
+        ("Trillium", "tpu-v6e"),
+        ("RTX 4090", "rtx-4090"),
+    ],
 )
 def test_published_names_find_their_accelerator(text, name):
     assert accelerator_name(text) == name

@@ -24,6 +24,11 @@ PUBLISHED = {
     "deepseek-v3": 671_026_419_200,
     # 236 billion (arXiv:2405.04434, abstract).
     "deepseek-v2": 235_741_434_880,
+    # 15.7 billion (arXiv:2405.04434, appendix B); 57.4 billion, gates of shared experts left out
+    # (arXiv:2407.10671, table 1); 106 billion, no multi-token prediction (arXiv:2508.06471, table 1).
+    "deepseek-v2-lite": 15_706_484_224,
+    "qwen2-57b-a14b": 57_408_558_592,
+    "glm-4.5-air": 106_852_251_264,
     # 1.04 trillion as published, rounded up (arXiv:2507.20534, table 2).
     "kimi-k2": 1_026_408_232_448,
     # 30.5 and 235 billion (arXiv:2505.09388, table 2).
