@@ -19,7 +19,7 @@ BRIDGE = "Megatron-Bridge performance summary, 26.06 NeMo Container"
         ({"source": SOURCE, "tp_comm_overlap": "n"}, 4, True, False),
         ({"source": SOURCE}, 1, True, False),
         ({"source": SOURCE}, 4, False, False),
-        ({"source": "NVIDIA DGX Cloud benchmarking v25.05.05 (LLAMA3.1_405B bf16)"}, 4, True, False),
+        ({"source": "NVIDIA DGX Cloud benchmarking v25.01 (LLAMA3.1_405B bf16)"}, 4, True, False),
         ({"source": "another", "tp_comm_overlap": "y"}, 4, True, True),
         ({"source": "another"}, 4, True, False),
         ({"source": BRIDGE, "precision": "fp8"}, 4, True, True),
