@@ -205,12 +205,13 @@ class Crossbar(AnalogCore):
         Notes
         -----
         LT counts modulator, two rings, splitter tree of a side, and splitter, phase shifter and coupler of a
-        node. Added here: coupling into the chip, splitters and route of `broadcast`, crossings and waveguide,
+        node. Added here: coupling into the chip, splitters between the operands and among their modulators,
+        splitters and route of `broadcast`, crossings and waveguide,
         and the routers of other lines that a line passes: as many as there are others, since what is dropped
         last is added last where both buses run the same way.
         """
         side = max(self.rows, self.columns)
-        splits = math.ceil(math.log2(side)) + math.ceil(math.log2(self.broadcast)) + 1
+        splits = 1 + sum(math.ceil(math.log2(one)) for one in (self.rows, self.columns, self.broadcast))
         routes = 1 if self.broadcast_m else 0
         found = (
             ("coupling", 1, self.laser.coupling_loss_db),

@@ -154,8 +154,15 @@ class Homodyne(AnalogCore):
 
     @property
     def path(self) -> tuple[Element, ...]:
-        """Losses from source to detector, for the operand and node that lose most."""
-        side, splits = max(self.rows, self.columns), math.ceil(math.log2(max(self.rows, self.columns))) + 1
+        """Losses from source to detector, for the operand and node that lose most.
+
+        Notes
+        -----
+        Light is split between the operands, among an operand's modulators, and behind each of them among the
+        nodes of its line.
+        """
+        side = max(self.rows, self.columns)
+        splits = 1 + math.ceil(math.log2(self.rows)) + math.ceil(math.log2(self.columns))
         found = (
             ("coupling", 1, self.laser.coupling_loss_db),
             (self.modulator.name, 1, self.modulator_loss_db),
@@ -284,16 +291,17 @@ class Homodyne(AnalogCore):
         )
 
     def parts(self) -> tuple[Part, ...]:
-        """Return the parts list of one core."""
+        """Return the parts list of one core, detectors biased for both operands at full scale."""
         adcs, fill = math.ceil(self.receivers / self.outputs_per_adc), self.layout.node_fill
+        biased_w = self.receiver.bias_w(2.0 * self.link.received_w)
         held_w = self.phase_shifter.hold_w(QUARTER_TURN_RAD)
         passive, pair = (self.branch, self.coupler, self.crossing), self.receiver
         return (
             *source_parts(self),
             *converter_parts(self, adcs=adcs),
-            Part("integrator", pair, 1, pair.reset_energy_j, Per.SAMPLE),
+            Part("integrator", pair, 1, pair.sample_j(self.adc.rate_hz), Per.SAMPLE),
             *(() if self.readout is None else readout_parts(self, self.readout)),
-            Part("photodetector", pair, self.receivers, 2.0 * pair.bias_w, within="node", fill=fill),
+            Part("photodetector", pair, self.receivers, biased_w, within="node", fill=fill),
             Part("phase hold", self.phase_shifter, self.receivers, held_w, within="node", fill=fill),
             *(Part("node", device, self.receivers, fill=fill) for device in passive),
             Part("node", self.branch, 2.0 * self.receivers),

@@ -180,6 +180,7 @@ class PcmCrossbar(AnalogCore):
         columns are read, it passes those of other vectors, lines far from it: as many as there are, together.
         """
         length_m = (2 * self.columns + self.rows) * math.sqrt(self.cell.area_m2)
+        joints = math.ceil(math.log2(2 * self.columns)) + math.ceil(math.log2(self.rows))
         return elements_of(
             (
                 ("coupling", 1, self.laser.coupling_loss_db),
@@ -187,7 +188,7 @@ class PcmCrossbar(AnalogCore):
                 ("passed routers of vectors", self.vectors - 1, self.router.pass_loss_db),
                 ("passed routers", 1, self.router.passing_loss_db(self.modulators, self.line_spacing_hz)),
                 (self.modulator.name, 1, self.modulator_loss_db),
-                (self.branch.name, math.ceil(math.log2(2 * self.columns)), self.branch.insertion_loss_db),
+                (self.branch.name, joints, self.branch.insertion_loss_db),
                 *crossing_losses(self.crossing, 2 * self.columns - 1),
                 (self.cell.name, 1, self.cell.insertion_loss_db),
                 *self.routing(

@@ -584,6 +584,10 @@ class Die:
         check_range(self, "price_usd_per_m2")
 
 
+BUFFER_SLOTS = 2.0
+"""Conversions of its ADC during which a node's buffer is on: one to settle, its own; a choice."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class IntegratingReceiver(Device):
     """Balanced pair whose difference current charges a capacitor until it is read and emptied.
@@ -608,14 +612,16 @@ class IntegratingReceiver(Device):
     """Largest voltage on it, to either side."""
     temperature_k: float
     """Temperature."""
-    bias_w: float
-    """Power of bias and buffer per detector, all the time."""
+    bias_v: float
+    """Reverse bias of a detector, from whose supply its photocurrent is drawn."""
+    buffer_w: float
+    """Power of the buffer of a node while it drives the ADC of its block."""
     area_m2: float
     """Area of the pair."""
 
     def __post_init__(self) -> None:
         check_positive(self, "responsivity_a_per_w", "capacitance_f", "swing_v")
-        check_range(self, "dark_current_a", "cmrr_db", "temperature_k", "bias_w", "area_m2")
+        check_range(self, "dark_current_a", "cmrr_db", "temperature_k", "bias_v", "buffer_w", "area_m2")
 
     @property
     def reset_charge_c(self) -> float:
@@ -631,6 +637,14 @@ class IntegratingReceiver(Device):
     def reset_energy_j(self) -> float:
         """Energy of charging to half the swing and emptying, C (V/2)^2 from the supply."""
         return self.capacitance_f * (self.swing_v / 2.0) ** 2
+
+    def bias_w(self, light_w: float) -> float:
+        """Return the power that the pair draws while light of a power falls on it."""
+        return self.bias_v * (self.responsivity_a_per_w * light_w + 2.0 * self.dark_current_a)
+
+    def sample_j(self, adc_rate_hz: float) -> float:
+        """Return the energy of a reading by an ADC: emptying, and the buffer, on for `BUFFER_SLOTS` of it."""
+        return self.reset_energy_j + BUFFER_SLOTS * self.buffer_w / adc_rate_hz
 
     def noise_density_a_per_sqrt_hz(self, symbol_rate_hz: float, symbols: int, window: float = 1.0) -> float:
         """Return the density of amplifier noise that equals the reset noise of one reading.

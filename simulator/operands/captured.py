@@ -472,7 +472,7 @@ def captured(model: str = "", product: str = "", phase: Phase | None = None) -> 
 
 LAWS = TABLE.with_name("laws.csv")
 """The table that ships."""
-_SPREAD_STEP, _WIDEST = 0.05, 3.0
+_SPREAD_STEP, _WIDEST = 0.01, 3.0
 """Step and end of the spreads of element scales among which a captured operand's is found; choices."""
 MOST_OUTLIERS = 0.02
 """Largest share of channels that count as outliers of a captured operand; more are its spread. A choice."""
@@ -492,9 +492,9 @@ def captured_law(spread: OperandSpread, length: int) -> OperandLaw:
     -----
     Few channels (`MOST_OUTLIERS`) that are `LOUD` times the ninth decile are outliers, in the mean of
     their squares. The spread of elements, channels included, is the one with which a row's full scale over
-    the rms is as captured (`OperandSpread.crest`), since precision hangs on full scale; evenly spread
-    elements where even a Gaussian's is more. Of that spread as much is the channels' as makes the rms of
-    theirs, outliers apart, over the median what was captured.
+    the rms is as captured (`OperandSpread.crest`), since precision hangs on full scale: of Gaussian elements,
+    or of evenly spread ones where even a Gaussian's is more. Of that spread as much is the channels' as makes
+    the rms of theirs, outliers apart, over the median what was captured.
     """
     channel = np.maximum(spread.channel, _FLOOR)
     sizes = np.exp(np.interp(np.linspace(0.0, 1.0, 2001), CHANNEL_SHARES, np.log(channel)))
@@ -506,19 +506,26 @@ def captured_law(spread: OperandSpread, length: int) -> OperandLaw:
     if 0.0 < share <= MOST_OUTLIERS:
         loudest = math.sqrt(float(np.mean(sizes[loud] ** 2)))
         law = OperandLaw(outlier_share=share, outlier_size=loudest / rms)
+    if spread.crest < _law_crest(law, length):
+        law = dataclasses.replace(law, element=Element.UNIFORM)
+    whole = _spread_for(law, length, spread.crest)
+    channels = min(channels, whole)
+    single = math.sqrt(whole**2 - channels**2)
+    return dataclasses.replace(law, element_spread=single, channel_spread=channels)
+
+
+def _spread_for(law: OperandLaw, length: int, crest: float) -> float:
+    """Return the spread of element scales, in whole steps, with which a law's crest comes nearest."""
+
+    def at(step: int) -> float:
+        return _law_crest(dataclasses.replace(law, element_spread=step * _SPREAD_STEP), length)
+
     low, high = 0, round(_WIDEST / _SPREAD_STEP)
     while low < high:
         middle = (low + high) // 2
-        if _law_crest(dataclasses.replace(law, element_spread=middle * _SPREAD_STEP), length) < spread.crest:
-            low = middle + 1
-        else:
-            high = middle
-    even = dataclasses.replace(law, element=Element.UNIFORM)
-    if low == 0 and spread.crest < math.sqrt(_law_crest(law, length) * _law_crest(even, length)):
-        return even
-    channels = min(channels, low * _SPREAD_STEP)
-    single = math.sqrt((low * _SPREAD_STEP) ** 2 - channels**2)
-    return dataclasses.replace(law, element_spread=single, channel_spread=channels)
+        low, high = (middle + 1, high) if at(middle) < crest else (low, middle)
+    below = max(0, low - 1)
+    return (below if crest**2 < at(below) * at(low) else low) * _SPREAD_STEP
 
 
 def _law_crest(law: OperandLaw, length: int) -> float:
