@@ -205,16 +205,18 @@ class Crossbar(AnalogCore):
         Notes
         -----
         LT counts modulator, two rings, splitter tree of a side, and splitter, phase shifter and coupler of a
-        node. Added here: coupling into the chip, splitters between the operands and among their modulators,
-        splitters and route of `broadcast`, crossings and waveguide,
+        node. Added here: coupling into the chip, splitters among an operand's modulators, splitters and route of
+        `broadcast`, crossings and waveguide,
         and the routers of other lines that a line passes: as many as there are others, since what is dropped
         last is added last where both buses run the same way.
         """
         side = max(self.rows, self.columns)
-        splits = 1 + sum(math.ceil(math.log2(one)) for one in (self.rows, self.columns, self.broadcast))
+        sources = math.ceil(math.log2(min(self.rows, self.columns)))
+        splits = math.ceil(math.log2(side)) + math.ceil(math.log2(self.broadcast)) + 1
         routes = 1 if self.broadcast_m else 0
         found = (
             ("coupling", 1, self.laser.coupling_loss_db),
+            ("splitters to modulators", 1, sources * self.branch.insertion_loss_db),
             (self.router.name, 2, self.router.insertion_loss_db),
             ("passed routers", 1, self.router.passing_loss_db(self.wavelengths, self.line_spacing_hz)),
             (self.modulator.name, 1, self.modulator_loss_db),
@@ -346,7 +348,7 @@ def default_crossbar() -> Crossbar:
     Notes
     -----
     The laser's power, 45 mW per line, is our choice: a cluster then stands under the power of an H100 beside
-    its memory, which it does not with 120 mW, and receivers add 8 times the noise of the ADC.
+    its memory, which it does not with 120 mW, and receivers add 11 times the noise of the ADC.
     """
     return Crossbar(
         name="crossbar",

@@ -171,7 +171,7 @@ class _Search(Generic[CoreT]):
         """Return the best precision at any power, and why more is refused, if it is."""
         best: Precision | None = None
         last = beyond = 0.0
-        for beyond in _places():
+        for beyond in _places() if self.at(0.0) is None else _places()[STEPS:]:
             found = self.at(beyond)
             if found is None and best is not None:
                 break
@@ -208,7 +208,8 @@ class _Search(Generic[CoreT]):
             return found is not None and found.snr_db >= target_db
 
         steps = range(STEPS + 1)
-        start = next((place for place in (*steps, *(-place for place in steps)) if meets(place)), None)
+        dimmer = () if self.at(0.0) is not None else steps  # a core that works gains nothing by less light
+        start = next((place for place in (*steps, *(-place for place in dimmer)) if meets(place)), None)
         if start is not None:
             while start > -STEPS and meets(start - 1):
                 start -= 1

@@ -108,7 +108,7 @@ def test_a_detector_becomes_the_pair_of_an_integrating_receiver():
     receiver, before = one.photonic.core.receiver, system("homodyne").photonic.core.receiver
     assert receiver.responsivity_a_per_w == pytest.approx(1.133)
     assert receiver.area_m2 == pytest.approx(2 * 40e-12)
-    assert (receiver.capacitance_f, receiver.bias_w) == (before.capacitance_f, before.bias_w)
+    assert (receiver.capacitance_f, receiver.bias_v) == (before.capacitance_f, before.bias_v)
 
 
 def test_numbers_and_parts_are_set_in_their_order():
@@ -241,7 +241,7 @@ def test_named_parts_that_are_too_good_together_are_warned_of(core):
     free += ("lighting.target=none",)
     free += ("electronics.bias.power_w=0", "overhead=1")
     lit = ("detector.bias_w=0", "tia.power_w=0", "comb.conversion_efficiency=1")
-    free += ("receiver.bias_w=0",) if core == "homodyne" else lit
+    free += ("receiver.bias_v=0",) if core == "homodyne" else lit
     with pytest.warns(SuspectWarning, match=r"needs 0\.\d\d pJ/MAC at an executed signal over noise"):
         system(core, *parts, *free)
     with warnings.catch_warnings():

@@ -186,9 +186,9 @@ def test_reading_whole_sums_takes_a_better_converter():
     assert whole.effective_bits < core.effective_bits
 
 
-def test_default_residue_core_errs_less_than_once_in_three_thousand():
+def test_default_residue_core_errs_less_than_once_in_two_thousand():
     core = default_residue()
-    assert core.residues.wrong_sample < 1 / 3000
+    assert core.residues.wrong_sample < 1 / 2000
     dim = dataclasses.replace(core, core=dataclasses.replace(core.core, laser_power_w=15e-3))
     assert dim.residues.wrong_sample > 0.05
 
