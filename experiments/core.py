@@ -21,7 +21,7 @@ from heliograph.style import PALETTE, REFERENCE, label, linear_width, new_figure
 from heliograph.systems import build_system
 from heliograph.systems.names import DEFAULT_OPERANDS
 from heliograph.systems.registry import core_named
-from heliograph.systems.sanity_checks import light_limits, limits_told
+from heliograph.systems.sanity_checks import check_buildable, light_limits, limits_told
 from optical.cores.sizing import core_precision
 from simulator.errors import HeliographError, LinkError, ParameterError
 from simulator.operands.scaled import Precision
@@ -888,4 +888,5 @@ class OneCore(Study):
         """Return energy, precision and sensitivities of the core."""
         with limits_told():
             built = bench(self.name, assignments=self.settings, tokens=self.tokens, **self.replaced.given())
+            check_buildable(self.name, built.unit)
             return study(built, self.operands)

@@ -15,7 +15,7 @@ from optical.accelerator import PhotonicUnit
 from optical.devices import ABSORPTION, Converter
 from optical.devices.limits import LitChip, Passed, limits_of, sampling_floor_j, snr_from_bits
 from optical.execution.precision import predicted
-from simulator.errors import LimitWarning, ParameterError, RangeWarning, SuspectWarning
+from simulator.errors import LimitWarning, LinkError, ParameterError, RangeWarning, SuspectWarning
 from simulator.operands.statistics import OperandKind, operands_of
 from simulator.operators import Phase
 from simulator.parameter_tree import get_at
@@ -118,6 +118,21 @@ def warn_of_system(name: str, system: object, unit: PhotonicUnit | None) -> None
         warnings.warn(sentence, RangeWarning, stacklevel=3)
 
 
+def check_buildable(name: str, unit: PhotonicUnit) -> None:
+    """Raise an error for a chip that cannot be.
+
+    Raises
+    ------
+    LinkError
+        If cores that share light are larger than a scanner's field, rings are bistable by any measurement, or
+        waveguides absorb most of the light.
+    """
+    for passed in light_limits(unit):
+        if passed.forbids:
+            msg = f"'{name}' cannot be built: {passed}"
+            raise LinkError(msg)
+
+
 def warn_of_chip(name: str, unit: PhotonicUnit) -> None:
     """Warn of a chip that is better than whole chips of today, or passes a limit of light or size.
 
@@ -127,10 +142,16 @@ def warn_of_chip(name: str, unit: PhotonicUnit) -> None:
         Name of the system.
     unit : PhotonicUnit
         Photonic part of an accelerator, its laser and number of cores as they run.
+
+    Raises
+    ------
+    LinkError
+        As `check_buildable`.
     """
     sentence = chip_warning(name, unit)
     if sentence is not None:
         warnings.warn(sentence, SuspectWarning, stacklevel=3)
+    check_buildable(name, unit)
     for passed in light_limits(unit):
         told = f"'{name}' passes a limit: {passed}"
         warnings.warn(LimitWarning(told, passed.limit, passed.excess), stacklevel=3)

@@ -205,10 +205,9 @@ class Crossbar(AnalogCore):
         Notes
         -----
         LT counts modulator, two rings, splitter tree of a side, and splitter, phase shifter and coupler of a
-        node. Added here: coupling into the chip, splitters among an operand's modulators, splitters and route of
-        `broadcast`, crossings and waveguide,
-        and the routers of other lines that a line passes: as many as there are others, since what is dropped
-        last is added last where both buses run the same way.
+        node. Added here: coupling into the chip, splitters among an operand's modulators, splitters and route
+        of `broadcast`, crossings and waveguide, and the routers of other lines that a line passes: as many as
+        there are others, since what is dropped last is added last where both buses run the same way.
         """
         side = max(self.rows, self.columns)
         sources = math.ceil(math.log2(min(self.rows, self.columns)))

@@ -180,8 +180,9 @@ def schreier_db(power_w: float, rate_hz: float, enob_bits: float) -> float:
     return db_from_ratio(snr_from_bits(enob_bits)) + db_from_ratio(rate_hz / 2.0 / power_w)
 
 
-MOST_LOSS_DB = 1.0
-"""Loss by nonlinear absorption from which it is told, beside being charged; a choice."""
+MOST_LOSS_DB, MOST_CARRIED_DB = 1.0, 10.0
+"""Loss by nonlinear absorption from which it is told, beside being charged, and from which a waveguide does
+not carry the light; choices."""
 
 SOURCE = "source"
 """Name of the limit on the power of one source."""
@@ -193,9 +194,10 @@ def limits_table() -> Table:
     return read_table(Path(__file__).parents[1] / "parameters" / "limits.csv")
 
 
-def limit(name: str, parameter: str) -> float:
-    """Return a number of the table of limits, SI."""
-    return next(float(row.value) for row in limits_table().of(name) if row.parameter == parameter)
+def limit(name: str, parameter: str, *, high: bool = False) -> float:
+    """Return a number of the table of limits, or the high end of its range, SI."""
+    row = next(row for row in limits_table().of(name) if row.parameter == parameter)
+    return float(row.high if high else row.value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,6 +239,13 @@ class Passed(NamedTuple):
     """What is asked over what is possible."""
     sentence: str
     """One sentence with the number that forbids it."""
+    refused_from: float = math.inf
+    """Excess from which nothing can be built so, rather than that nobody has."""
+
+    @property
+    def forbids(self) -> bool:
+        """Whether a chip cannot be."""
+        return self.excess > self.refused_from
 
     def __str__(self) -> str:
         """Return the sentence."""
@@ -261,12 +270,14 @@ def _light_passed(chip: LitChip) -> tuple[Passed, ...]:
             chip.absorbed_db / MOST_LOSS_DB,
             f"'{chip.feed}' guides {1e3 * feed_w:.0f} mW, and {chip.absorbed_db:.1f} dB of the light are "
             "lost to two-photon and free-carrier absorption, charged; core.feed=waveguide_sin_2014 has none",
+            MOST_CARRIED_DB / MOST_LOSS_DB,
         ),
         Passed(
             "ring",
             chip.ring_w / ring_w,
             f"a line brings {1e3 * chip.ring_w:.1f} mW to a ring, and silicon rings turn bistable from "
             f"some {1e3 * ring_w:g} mW",
+            limit("silicon_ring", "most_line_w", high=True) / ring_w,
         ),
         Passed(
             SOURCE,
@@ -298,6 +309,7 @@ def _size_passed(chip: LitChip) -> tuple[Passed, ...]:
             f"a cluster of cores that share light covers {1e6 * chip.cluster_m2:.0f} mm2, and a scanner "
             f"exposes {1e6 * chip.field_m2:.0f} mm2 at once; light crosses no dies here: take smaller cores, "
             "or fewer that share",
+            1.0,
         ),
         Passed(
             "buffer",

@@ -131,7 +131,7 @@ class LithiumNiobate(AnalogCore):
             *converter_parts(self, adcs=math.ceil(self.receivers / self.outputs_per_adc)),
             Part("modulator", self.modulator, 1, drive_j, Per.SYMBOL),
             Part("photodetector", pair, self.receivers, pair.bias_w(2.0 * self.link.received_w)),
-            Part("integrator", pair, 1, pair.reset_energy_j, Per.SAMPLE),
+            Part("integrator", pair, 1, pair.sample_j(self.adc.rate_hz), Per.SAMPLE),
             Part("units", unit, self.receivers),
             Part("facet", self.facet, self.modulators),
             Part("fan-out", self.branch, 2.0 * self.receivers),

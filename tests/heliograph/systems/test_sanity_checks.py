@@ -8,7 +8,7 @@ from experiments.__main__ import main
 from heliograph.systems import build_system
 from heliograph.systems.sanity_checks import built_snr_db, chip_warning, least_j_per_mac
 from optical.devices.limits import sampling_floor_j
-from simulator.errors import LimitWarning, ParameterError, RangeWarning, SuspectWarning
+from simulator.errors import LimitWarning, LinkError, ParameterError, RangeWarning, SuspectWarning
 from simulator.parameter_tree import replace_at
 
 PRECISE = ("adc.nominal_bits=12", "adc.enob_bits=9", "dac.enob_bits=8")
@@ -102,7 +102,7 @@ def test_a_number_without_its_unit_is_warned_of():
     """A laser of 5 W a line instead of 5 mW: what was read, what stood there, and how to write it."""
     said = r"laser_power_w=5 is 5.00 W, and \d+\.\d mW stood there; .* e.g. laser_power_w="
     options = {"accelerators": 8, "basis": "count"}
-    with pytest.warns(SuspectWarning, match=said):
+    with pytest.warns(SuspectWarning, match=said), pytest.raises(LinkError, match="turn bistable"):
         build_system("photonic_packet:crossbar", **options, assignments=["laser_power_w=5"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -161,13 +161,34 @@ def test_an_end_of_the_range_and_an_ideal_are_not_doubted(assignment):
         build_system("photonic_packet:crossbar", accelerators=8, assignments=[assignment])
 
 
-def test_a_cluster_beyond_a_scanner_s_field_is_doubted():
-    """Light crosses no dies: cores that share it must stand on one."""
-    small = "link.field_area_m2=400 mm^2"
-    with pytest.warns(LimitWarning, match=r"covers \d\d\d mm2, and a scanner exposes 400 mm2 at once"):
-        build_system("photonic_packet:crossbar", accelerators=8, assignments=[small, UNSIZED])
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            ["link.field_area_m2=400 mm^2", UNSIZED],
+            r"covers \d\d\d mm2, and a scanner exposes 400 mm2 at once",
+        ),
+        (
+            ["laser_power_w=500 mW"],
+            r"brings 1\d\.\d mW to a ring, and silicon rings turn bistable from some 1 mW",
+        ),
+        (
+            ["core.feed=si_waveguide", "laser_power_w=4 W"],
+            r"guides \d+ mW, and \d\d\.\d dB of the light are lost",
+        ),
+    ],
+)
+def test_what_cannot_be_built_is_refused_with_the_number_that_forbids_it(changes, said):
+    """Light crosses no dies, so cores that share it stand on one; rings hold their line; waveguides carry."""
+    with pytest.raises(LinkError, match=r"cannot be built: .*" + said):
+        build_system("photonic_packet:crossbar", accelerators=8, basis="count", assignments=changes)
+
+
+def test_cores_that_share_no_light_stand_on_dies_of_their_own():
+    small = ["link.field_area_m2=400 mm^2", UNSIZED]
     with pytest.warns(LimitWarning) as caught:
-        build_system("photonic_packet:mzi_mesh", accelerators=8, assignments=[small, UNSIZED])
+        build_system("photonic_packet:mzi_mesh", accelerators=8, assignments=small)
     assert not any("scanner" in str(one.message) for one in caught)
 
 

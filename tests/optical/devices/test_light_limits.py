@@ -23,7 +23,7 @@ CHIP = LitChip(
     words_bytes_per_s=1e12,
     buffer_bytes_per_s=2e12,
 )
-BRIGHT = ("feed=si_waveguide", "laser_power_w=500 mW")
+BRIGHT = ("feed=si_waveguide", "laser_power_w=180 mW")
 
 
 def test_dim_light_on_a_small_die_passes_no_limit():
@@ -48,11 +48,11 @@ def test_each_limit_is_told_with_its_number(changes, said):
     assert found.excess > 1.0
 
 
-def test_half_a_watt_a_line_does_not_pass_without_a_word():
+def test_two_watts_of_light_do_not_pass_without_a_word():
     with pytest.warns(LimitWarning, match="two-photon"):
         bright = build_system("photonic_packet:crossbar", accelerators=8, basis="count", assignments=BRIGHT)
     said = " ".join(str(one) for one in light_limits(bright.photonic))
-    assert "6.00 W of one source" in said
+    assert "2.16 W of one source" in said
     with warnings.catch_warnings():
         warnings.simplefilter("error", LimitWarning)
         build_system(
@@ -69,10 +69,10 @@ def test_of_several_systems_each_limit_is_said_once_with_the_worst_number():
                 basis="count",
                 assignments=["feed=si_waveguide", f"laser_power_w={power}"],
             ).photonic
-            for power in ("500 mW", "600 mW")
+            for power in ("170 mW", "180 mW")
         ]
     assert [one.limit for one in worst_limits(units)] == [one.limit for one in light_limits(units[1])]
     told = [one for one in _sentences([one.message for one in caught]) if "of one source" in one]
     assert len(told) == 1
-    assert "7.20 W" in told[0]
+    assert "2.16 W" in told[0]
     assert told[0].endswith("(the worst of several)")
