@@ -10,8 +10,6 @@ product; G blocks of B / G matrices, each with a gain and draws of its own.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,25 +17,18 @@ import numpy as np
 import torch
 
 from optical.execution.draws import (
-    INCREMENT,
-    LAST_SHIFT,
-    MIXING,
+    COMPILES,
     NO_WORDS,
     WORDS_PER_NUMBER,
     Draws,
     Words,
+    compiled,
+    fill,
     gaussian_pairs,
+    inner,
+    look_up,
 )
 
-try:
-    import numba
-except ImportError:  # it is an extra; torch does the same
-    numba = None  # type: ignore[assignment]
-
-_COMPILES = numba is not None and os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
-_INCREMENT, _LAST_SHIFT = np.uint64(INCREMENT), np.uint64(LAST_SHIFT)
-_SHIFTS = tuple(np.uint64(shift) for shift, _ in MIXING)
-_MULTIPLIERS = tuple(np.uint64(multiplier) for _, multiplier in MIXING)
 _DITHER_UNIT = np.float32(2.0**-16)
 """One 16-bit word of dither, in steps."""
 _WHOLE = (torch.int8, torch.int16)
@@ -198,22 +189,10 @@ def of_matrices(x: Any, like: torch.Tensor) -> torch.Tensor:  # noqa: ANN401
 
 def available(x: torch.Tensor) -> bool:
     """Return whether compiled passes take such a tensor: float32 on a CPU, where numba is installed."""
-    return _COMPILES and x.dtype == torch.float32 and x.device.type == "cpu"
+    return COMPILES and x.dtype == torch.float32 and x.device.type == "cpu"
 
 
-def _compiled(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # noqa: ANN401
-    """Return what makes a function one that is compiled at its first call."""
-    if numba is None:
-        return lambda function: function
-    made: Callable[..., Any] = numba.njit(nogil=True, cache=True, error_model="numpy", **options)
-    return made
-
-
-_inner = _compiled(no_cpython_wrapper=True, no_cfunc_wrapper=True)
-"""For functions that only compiled ones call, which takes half the time."""
-
-
-@_compiled()
+@compiled()
 def _encode(
     x_BRC: np.ndarray,
     scale: np.ndarray,
@@ -233,7 +212,7 @@ def _encode(
             if words.keys.size > 0:
                 each = batch // words.keys.size
                 place = words.first + (matrix % each * rows + row) * columns
-                start = _fill(numbers, words.keys[matrix // each], place)
+                start = fill(numbers, words.keys[matrix // each], place)
                 _dither(numbers.view(np.int16)[start : start + columns], dither)
             x, codes = x_BRC[matrix, row], codes_BRC[matrix, row]
             if by_columns:
@@ -248,7 +227,7 @@ def _encode(
             _copy(squares, energy[matrix, 0])
 
 
-@_compiled()
+@compiled()
 def _read(
     value_BMN: np.ndarray, operands: tuple[Lines, Lines], law: Law, words: Words, pairs: np.ndarray
 ) -> None:
@@ -265,8 +244,8 @@ def _read(
             value = value_BMN[matrix, row]
             if words.keys.size > 0:
                 place = (matrix % each * rows + row) * columns
-                start = _fill(numbers, words.keys[block], words.first + place // 2)
-                _look_up(numbers.view(np.uint16)[start : start + drawn.size], pairs, drawn)
+                start = fill(numbers, words.keys[block], words.first + place // 2)
+                look_up(numbers.view(np.uint16)[start : start + drawn.size], pairs, drawn)
                 mine = of_rows.energy[matrix, row]
                 base = np.float32(law.constant[block] + law.by_row[block] * mine)
                 slope = np.float32(law.by_column[block] + law.by_both[block] * mine)
@@ -281,37 +260,25 @@ def _read(
                 _scale(value, unit * scales[0], ones)
 
 
-@_inner
-def _fill(numbers: np.ndarray, key: np.uint64, first: int) -> int:
-    """Write numbers of a generator that hold the words from a first one; return where that begins."""
-    start = key + np.uint64(first // WORDS_PER_NUMBER + 1) * _INCREMENT
-    for place in range(numbers.size):
-        x = start + np.uint64(place) * _INCREMENT
-        x = (x ^ (x >> _SHIFTS[0])) * _MULTIPLIERS[0]
-        x = (x ^ (x >> _SHIFTS[1])) * _MULTIPLIERS[1]
-        numbers[place] = x ^ (x >> _LAST_SHIFT)
-    return first % WORDS_PER_NUMBER
-
-
-@_inner
+@inner
 def _dither(words: np.ndarray, dither: np.ndarray) -> None:
     for place in range(dither.size):
         dither[place] = np.float32(words[place]) * _DITHER_UNIT
 
 
-@_inner
+@inner
 def _round_row(x: np.ndarray, factor: np.float32, dither: np.ndarray, codes: np.ndarray) -> None:
     for place in range(x.size):
         codes[place] = np.rint(x[place] * factor + dither[place])
 
 
-@_inner
+@inner
 def _round_columns(x: np.ndarray, factor: np.ndarray, dither: np.ndarray, codes: np.ndarray) -> None:
     for place in range(x.size):
         codes[place] = np.rint(x[place] * factor[place] + dither[place])
 
 
-@_compiled(fastmath={"reassoc"}, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@compiled(fastmath={"reassoc"}, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def _sum_of_squares(codes: np.ndarray) -> float:
     """Return a sum of whole numbers, exact in any order; of int8 codes an int32 holds it."""
     if codes.itemsize == 1:
@@ -326,26 +293,20 @@ def _sum_of_squares(codes: np.ndarray) -> float:
     return total
 
 
-@_inner
+@inner
 def _add_squares(codes: np.ndarray, squares: np.ndarray) -> None:
     for place in range(codes.size):
         squares[place] += np.float64(codes[place]) * np.float64(codes[place])
 
 
-@_inner
+@inner
 def _copy(values: np.ndarray, out: np.ndarray) -> None:
     """Write values one by one; an assignment of arrays takes seconds to compile."""
     for place in range(out.size):
         out[place] = values[place]
 
 
-@_inner
-def _look_up(words: np.ndarray, pairs: np.ndarray, drawn: np.ndarray) -> None:
-    for place in range(drawn.size):
-        drawn[place] = pairs[words[place]]
-
-
-@_inner
+@inner
 def _add_noise(
     value: np.ndarray, gaussian: np.ndarray, base: np.float32, slope: np.float32, energy: np.ndarray
 ) -> None:
@@ -354,7 +315,7 @@ def _add_noise(
         value[place] += gaussian[place] * np.sqrt(base + slope * energy[place])
 
 
-@_inner
+@inner
 def _convert(value: np.ndarray, codes_per_unit: np.float32, largest: np.float32) -> None:
     """Round to codes of the output converter, and clip."""
     for place in range(value.size):
@@ -363,7 +324,7 @@ def _convert(value: np.ndarray, codes_per_unit: np.float32, largest: np.float32)
         value[place] = largest if code > largest else code
 
 
-@_inner
+@inner
 def _scale(value: np.ndarray, unit: np.float32, scale: np.ndarray) -> None:
     for place in range(value.size):
         value[place] = value[place] * unit * scale[place]

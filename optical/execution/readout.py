@@ -408,29 +408,41 @@ def _common_encoding(spec: AnalogSpec, a: Operand, b: Operand, draws: Draws) -> 
     turned = shared.holds_weights and a.loaded
     first, other = (b_BKN.mT, a_BMK.mT) if turned else (a_BMK, b_BKN)
     steps = (b.step, a.step) if turned else (a.step, b.step)
-    errs = _erring(other, shared.columns, deviation / steps[0], draws, first.shape[1])
-    errs += _erring(first.mT, shared.rows, deviation / steps[1], draws, other.shape[2]).mT
+    errs = _erring(other.mT, shared.columns, first.shape[1], draws).mul_(deviation / steps[0])
+    errs += _erring_rows(first, shared.rows, other.shape[2], draws).mul_(deviation / steps[1])
     return errs.mT if turned else errs
 
 
-def _erring(y_BKN: torch.Tensor, width: int, deviation: float, draws: Draws, rows: int) -> torch.Tensor:
-    """Return E Y, [B, rows, N], E drawn anew for each block of columns of Y, [B, K, N]."""
-    batch, length, columns = y_BKN.shape
-    blocks = -(-columns // width)
-    padded = torch.nn.functional.pad(y_BKN, (0, blocks * width - columns))
-    y_JKW = padded.unflatten(2, (blocks, width)).transpose(1, 2).flatten(0, 1)
-    factor_JRW = y_JKW if length <= width else _factor(y_JKW)
-    shape = torch.Size((batch * blocks, rows, factor_JRW.shape[1]))
-    errs = draws.gaussian(shape, y_BKN.dtype).bmm(factor_JRW).mul_(deviation)
-    return errs.unflatten(0, (batch, blocks)).transpose(1, 2).flatten(2)[..., :columns]
+def _erring(y_BNK: torch.Tensor, width: int, rows: int, draws: Draws) -> torch.Tensor:
+    """Return E Y^T, [B, rows, N], E of variance 1 drawn anew for each block of rows of Y, [B, N, K]."""
+    batch, columns, _ = y_BNK.shape
+    factor_JRW = _factors(y_BNK, width)
+    shape = torch.Size((len(factor_JRW), rows, factor_JRW.shape[1]))
+    errs = draws.gaussian(shape, y_BNK.dtype).bmm(factor_JRW)
+    return errs.unflatten(0, (batch, -1)).transpose(1, 2).flatten(2)[..., :columns]
 
 
-def _factor(y_JKW: torch.Tensor) -> torch.Tensor:
-    """Return upper triangles whose squares are those of matrices, R^T R = Y^T Y, [J, W, W]."""
-    square = y_JKW.mT.bmm(y_JKW).double()
+def _erring_rows(x_BMK: torch.Tensor, width: int, columns: int, draws: Draws) -> torch.Tensor:
+    """Return X F, [B, M, columns], F of variance 1 drawn anew for each block of rows of X, [B, M, K]."""
+    batch, rows, _ = x_BMK.shape
+    factor_JRW = _factors(x_BMK, width)
+    shape = torch.Size((len(factor_JRW), factor_JRW.shape[1], columns))
+    errs = factor_JRW.mT.bmm(draws.gaussian(shape, x_BMK.dtype))
+    return errs.view(batch, -1, columns)[:, :rows]
+
+
+def _factors(x_BRK: torch.Tensor, width: int) -> torch.Tensor:
+    """Return matrices whose squares are those of blocks of rows, F^T F = X X^T, [B blocks, R, width]."""
+    batch, rows, length = x_BRK.shape
+    blocks = -(-rows // width)
+    padded = torch.nn.functional.pad(x_BRK, (0, 0, 0, blocks * width - rows)).contiguous()
+    x_JWK = padded.view(batch * blocks, width, length)
+    if length <= width:
+        return x_JWK.mT
+    square = x_JWK.bmm(x_JWK.mT).double()
     hair = square.diagonal(dim1=1, dim2=2).amax(1).clamp_(min=SMALLEST_SCALE).mul_(_HAIR)
     square.diagonal(dim1=1, dim2=2).add_(hair[:, None])  # columns may be alike
-    return torch.linalg.cholesky(square, upper=True).to(y_JKW.dtype)
+    return torch.linalg.cholesky(square, upper=True).to(x_BRK.dtype)
 
 
 _SHARED_TERMS: tuple[Callable[[AnalogSpec, Operand, Operand, Draws], torch.Tensor | None], ...] = (

@@ -240,7 +240,7 @@ def test_table_has_a_line_for_each_core_and_generation(found):
     lines = summary_lines(found)
     assert "executed signal over noise" in lines[0]
     assert any("reaches the target (up to" in line for line in lines)
-    assert steady_db(load_core("residue"), layer_product(OperandKind.GAUSSIAN)) == 20.0
+    assert steady_db(load_core("residue"), layer_product(OperandKind.GAUSSIAN)) == 19.0
 
 
 @pytest.mark.slow

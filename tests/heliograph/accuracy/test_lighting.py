@@ -132,11 +132,11 @@ def test_a_target_is_an_option_of_the_command_line(capsys):
     asked = ["step", "--system", CORE, "--basis", "count", "--set", "operands=gaussian"]
     asked += ["--model", MODEL, "--plan", PLAN, "--json"]
     found = {}
-    for target in ("25", "none"):
+    for target in ("22", "none"):
         assert main([*asked, "--precision-target", target]) == 0
         found[target] = json.loads(capsys.readouterr().out)
-    assert found["25"]["snr_db"] == pytest.approx(25.0, abs=0.02)
-    assert found["25"]["precision_target"] == "25 dB"
+    assert found["22"]["snr_db"] == pytest.approx(22.0, abs=0.02)
+    assert found["22"]["precision_target"] == "22 dB"
     assert found["none"]["precision_target"] == "power as it stands"
     wrong = ["step", "--model", MODEL, "--plan", PLAN, "--precision-target"]
     assert main([*wrong, "fp9", "--system", CORE]) == 2
