@@ -197,7 +197,7 @@ def limits_table() -> Table:
 def limit(name: str, parameter: str, *, high: bool = False) -> float:
     """Return a number of the table of limits, or the high end of its range, SI."""
     row = next(row for row in limits_table().of(name) if row.parameter == parameter)
-    return float(row.high if high else row.value)
+    return float(row.value if row.high is None or not high else row.high)
 
 
 @dataclass(frozen=True, kw_only=True)
