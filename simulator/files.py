@@ -72,11 +72,6 @@ def read_toml(path: Path) -> dict[str, Any]:
 def read_json_value(path: Path) -> Any:  # noqa: ANN401 - whatever JSON may hold
     """Return the content of a JSON file, whatever it holds.
 
-    Parameters
-    ----------
-    path : pathlib.Path
-        UTF-8 text, with or without a byte-order mark, any line endings.
-
     Raises
     ------
     ParameterError
@@ -119,11 +114,6 @@ def read_json_value(path: Path) -> Any:  # noqa: ANN401 - whatever JSON may hold
 
 def read_json(path: Path) -> dict[str, Any]:
     """Return the content of a JSON file that holds one object.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        UTF-8 text, with or without a byte-order mark, any line endings.
 
     Raises
     ------

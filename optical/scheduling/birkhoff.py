@@ -2,6 +2,9 @@
 
 Matchings are kept up to date while a demand is peeled off, rather than found anew. Eclipse chooses
 configurations one by one for the most bytes in the time that they and their delay take.
+
+A demand is bytes from input i to output j, shape [N, N]. A decomposition is a list of parts: the destination
+of each source, shape [N], and the bytes that each of its circuits may carry.
 """
 
 from __future__ import annotations
@@ -291,11 +294,6 @@ def eclipse(
     tolerance : float
         Bytes per time may be less than the greatest by this share; zero for the exact greedy choice.
 
-    Returns
-    -------
-    list of (numpy.ndarray, float)
-        Destination of each source, shape [N], and bytes that each circuit may carry.
-
     Notes
     -----
     Bojja Venkatakrishnan, Alizadeh and Viswanath, "Costly circuits, submodular schedules and approximate
@@ -370,16 +368,6 @@ def _densest(left: np.ndarray, delay: float, guess: float, longest: float, toler
 def double(demand: np.ndarray) -> list[Part]:
     """Return at most 2 N configurations that take at most twice the time of the busiest port.
 
-    Parameters
-    ----------
-    demand : numpy.ndarray
-        Bytes from input i to output j, shape [N, N].
-
-    Returns
-    -------
-    list of (numpy.ndarray, float)
-        Destination of each source, shape [N], and bytes that each circuit may carry.
-
     Notes
     -----
     Towles and Dally, "Guaranteed scheduling for switches with configuration overhead", IEEE/ACM Trans.
@@ -412,11 +400,6 @@ def solstice(demand: np.ndarray, *, delay_bytes: float, packet_share: float = 0.
         What a circuit would carry during one delay.
     packet_share : float
         Rate of the packet switch over that of a circuit; zero serves all by circuits.
-
-    Returns
-    -------
-    list of (numpy.ndarray, float)
-        Destination of each source, shape [N], and bytes that each circuit may carry.
 
     Notes
     -----
@@ -454,16 +437,6 @@ def solstice(demand: np.ndarray, *, delay_bytes: float, packet_share: float = 0.
 
 def fewest(demand: np.ndarray) -> list[Part]:
     """Return as many configurations as the busiest port has peers, the fewest that touch every pair.
-
-    Parameters
-    ----------
-    demand : numpy.ndarray
-        Bytes from input i to output j, shape [N, N].
-
-    Returns
-    -------
-    list of (numpy.ndarray, float)
-        Destination of each source, shape [N], and bytes that each circuit may carry.
 
     Notes
     -----

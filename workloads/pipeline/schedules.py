@@ -1,4 +1,4 @@
-"""Pipeline schedules that come with the project: orders of passes, and what follows from each."""
+"""Pipeline schedules that come with the project: orders of passes of at least one microbatch on one stage."""
 
 from __future__ import annotations
 
@@ -26,11 +26,6 @@ from workloads.pipeline.schedule import (
 def gpipe(stages: int, microbatches: int) -> Order:
     """Return GPipe's order: all forward passes, then all backward passes.
 
-    Parameters
-    ----------
-    stages, microbatches : int
-        At least 1 each.
-
     References
     ----------
     Huang et al., GPipe, arXiv:1811.06965, figure 2c.
@@ -42,11 +37,6 @@ def gpipe(stages: int, microbatches: int) -> Order:
 
 def one_forward_one_backward(stages: int, microbatches: int) -> Order:
     """Return the order that alternates as soon as it can, so that few microbatches are kept.
-
-    Parameters
-    ----------
-    stages, microbatches : int
-        At least 1 each.
 
     Notes
     -----
@@ -288,11 +278,6 @@ class _Block:
 def v_min(stages: int, microbatches: int) -> Order:
     """Return V-Min: a third of the activations of 1F1B.
 
-    Parameters
-    ----------
-    stages, microbatches : int
-        At least 1 each.
-
     Notes
     -----
     Every stage keeps at most ceil((p + 2) / 3) microbatches. With equal times of all passes the bubble is
@@ -308,11 +293,6 @@ def v_min(stages: int, microbatches: int) -> Order:
 
 def v_half(stages: int, microbatches: int) -> Order:
     """Return V-Half: half of the activations of 1F1B.
-
-    Parameters
-    ----------
-    stages, microbatches : int
-        At least 1 each.
 
     Notes
     -----
