@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from enum import StrEnum
 from functools import cached_property
 from typing import Protocol
 
@@ -11,7 +12,32 @@ import numpy as np
 
 from simulator.errors import WorkloadError
 
-AXES = ("tp", "cp", "dp", "pp")
+
+class Axis(StrEnum):
+    """Axis of parallelism, or a cut of one, along which the ranks of a class form groups."""
+
+    TENSOR = "tp"
+    ROW = "tp_row"
+    """Rows of the squares on which tensor-parallel ranks stand."""
+    COLUMN = "tp_column"
+    """Columns of these squares."""
+    DEPTH = "tp_depth"
+    """The same place of one square after the other."""
+    CONTEXT = "cp"
+    DATA = "dp"
+    GRADIENT = "dpcp"
+    """Data and context together, over which gradients are summed."""
+    INNER = "inner"
+    """Neighbours along that joint axis."""
+    OUTER = "outer"
+    """The same place of one block of neighbours after the other."""
+    EXPERT = "ep"
+    REPLICAS = "edp"
+    """Ranks with the same experts."""
+    PIPELINE = "pp"
+
+
+AXES = (Axis.TENSOR, Axis.CONTEXT, Axis.DATA, Axis.PIPELINE)
 """Axes from the fastest to the slowest running rank index (Megatron-LM's order tp-cp-dp-pp)."""
 
 
@@ -102,9 +128,7 @@ class RankLayout:
         Parameters
         ----------
         axis : str
-            ``tp``, ``cp``, ``dp``, ``ep``, ``edp`` (ranks with the same experts), ``dpcp`` (data and context
-            together, for gradients), or the two that it is cut into: ``inner`` and ``outer``; on squares of
-            tensor-parallel ranks ``tp_row`` and ``tp_column`` within one, ``tp_depth`` from one to the next.
+            Any `Axis` but that of the pipeline.
         rank_class : int
             The class.
 
@@ -120,20 +144,20 @@ class RankLayout:
         """
         grid = self.members(rank_class).reshape(self.dp, self.cp, self.tp)
         match axis:
-            case "cp":
+            case Axis.CONTEXT:
                 return grid.transpose(0, 2, 1).reshape(-1, self.cp)
-            case "dp":
+            case Axis.DATA:
                 return grid.transpose(1, 2, 0).reshape(-1, self.dp)
-            case "dpcp":
+            case Axis.GRADIENT:
                 return grid.reshape(-1, self.tp).T.copy()
-            case "ep" | "edp":
-                return self._expert_groups(grid, across=axis == "edp")
-            case "inner" | "outer":
-                return self._inner_groups(grid, across=axis == "outer")
-            case "tp" | "tp_row" | "tp_column" | "tp_depth":
+            case Axis.EXPERT | Axis.REPLICAS:
+                return self._expert_groups(grid, across=axis == Axis.REPLICAS)
+            case Axis.INNER | Axis.OUTER:
+                return self._inner_groups(grid, across=axis == Axis.OUTER)
+            case Axis.TENSOR | Axis.ROW | Axis.COLUMN | Axis.DEPTH:
                 return self._tensor_groups(axis, grid)
             case _:
-                known = "tp, tp_row, tp_column, tp_depth, cp, dp, dpcp, ep, edp, inner, outer"
+                known = ", ".join(one for one in Axis if one is not Axis.PIPELINE)
                 msg = f"no axis '{axis}' within a class; known: {known}"
                 raise WorkloadError(msg)
 
@@ -155,11 +179,11 @@ class RankLayout:
         """Return groups of tensor-parallel ranks: all, or rows, columns or depths of squares."""
         square = self.side**2
         match axis:
-            case "tp":
+            case Axis.TENSOR:
                 return grid.reshape(-1, self.tp)
-            case "tp_row":
+            case Axis.ROW:
                 return grid.reshape(-1, self.side)
-            case "tp_column":
+            case Axis.COLUMN:
                 return grid.reshape(-1, self.side, self.side).transpose(0, 2, 1).reshape(-1, self.side)
             case _:
                 depth = self.tp // square

@@ -20,7 +20,7 @@ from simulator.collectives.algorithms import Algorithm
 from simulator.collectives.flow_groups import PricedCollective
 from simulator.collectives.traffic import Traffic
 from simulator.engine.network import Network
-from simulator.layout import RankLayout
+from simulator.layout import Axis, RankLayout
 from simulator.operators import Collective, CollectiveKind, Phase
 from simulator.topology.scale_up import load_nic
 
@@ -113,7 +113,7 @@ def collective_plans(
         layer="block",
         phase=Phase.FORWARD,
         kind=kind,
-        axis="pp" if sends else "dp",
+        axis=Axis.PIPELINE if sends else Axis.DATA,
         size=2 if sends else n_gpus,
         payload_bytes=nbytes / shared,
         shift=int(sends),

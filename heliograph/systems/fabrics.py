@@ -46,6 +46,7 @@ from optical.fabrics.wafer import WaferFabric, load_wafer
 from simulator.errors import LinkError, ParameterError, nearest
 from simulator.fabric import CircuitPolicy, Fabric, missing_members
 from simulator.files import naming
+from simulator.layout import Axis
 from simulator.tables import Table
 from simulator.topology.clos import DirectLink, direct_link_table, load_direct_link
 from simulator.topology.graph_file import load_graph
@@ -193,7 +194,7 @@ def _regional(endpoints: int, scale_up: ScaleUp) -> HybridFabric:
         packets=_thin(endpoints, scale_up),
         degree=_cards(scale_up),
         region=math.gcd(scale_up.nodes(endpoints), REGION),
-        axis="ep",
+        axis=Axis.EXPERT,
         choice=CircuitChoice.GREEDY,
         policy=CircuitPolicy.PER_AXIS,
     )

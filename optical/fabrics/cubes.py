@@ -23,6 +23,7 @@ from simulator.checks import check_choices, check_range
 from simulator.errors import ParameterError, RouteError
 from simulator.fabric import Fabric, Loads, PortOwner, Ports, Splicing, Traits
 from simulator.interfaces import Flows, LinkGraph, Reconfiguration, Wiring
+from simulator.layout import Axis
 from simulator.topology.clos import DirectLink, load_direct_link
 from simulator.topology.graphs import NO_LINK, detours
 from simulator.topology.scale_up import BillItem
@@ -51,7 +52,7 @@ class Closing(StrEnum):
     """Twisted while experts exchange tokens, regular otherwise; circuits move in between."""
 
 
-EXCHANGES = frozenset({"ep"})
+EXCHANGES = frozenset({Axis.EXPERT})
 """Axes of parallelism for which per-axis circuits are twisted."""
 
 

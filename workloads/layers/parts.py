@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from simulator.layout import Axis
 from simulator.operators import Collective, CollectiveKind, Elementwise, Held, MatMul, Phase, Skew, Spread
 from workloads.layers.routing import COUNT_BYTES, exchange_skew, expert_rows, visits
 from workloads.models.architecture import FLOPS, Activation, Norm, Positions, TransformerConfig
@@ -150,7 +151,7 @@ class Exchange:
     """What is sent."""
     elements: int
     """Elements that a rank sends."""
-    axis: str = "ep"
+    axis: Axis = Axis.EXPERT
     """Axis of parallelism."""
     two_level: bool = False
     """Whether it goes within nodes and between them in turn."""
@@ -299,7 +300,7 @@ def counts(parts: Parts) -> tuple[Step, ...]:
         layer=parts.layer,
         phase=Phase.FORWARD,
         kind=CollectiveKind.ALL_TO_ALL,
-        axis="ep",
+        axis=Axis.EXPERT,
         size=share.axes.ep,
         payload_bytes=float(parts.config.experts * COUNT_BYTES),
     )
@@ -512,8 +513,8 @@ class Parts:
         if exchange is ContextExchange.ALL_GATHER:
             return (Gather(name="attention.keys", elements=pairs),), ()
         return (
-            (Exchange(name="attention.heads", elements=queries + pairs, axis="cp"),),
-            (Exchange(name="attention.tokens", elements=results, axis="cp"),),
+            (Exchange(name="attention.heads", elements=queries + pairs, axis=Axis.CONTEXT),),
+            (Exchange(name="attention.tokens", elements=results, axis=Axis.CONTEXT),),
         )
 
     def core_attention(self) -> tuple[Step, ...]:
@@ -683,7 +684,7 @@ class Parts:
             layer=self.layer,
             phase=Phase.FORWARD,
             kind=CollectiveKind.ALL_REDUCE,
-            axis="tp",
+            axis=Axis.TENSOR,
             size=share.axes.tp,
             payload_bytes=float(tokens * LOSS_BYTES),
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.collectives.algorithms import Algorithm
+from simulator.layout import Axis
 from simulator.operators import Collective, CollectiveKind, Elementwise, Held, MatMul, Overlapped, Phase
 from workloads.layers.transformer import Item
 from workloads.models.architecture import Norm, TransformerConfig
@@ -95,7 +96,7 @@ def _scatter_last(items: list[Item], axes: Axes, element_bytes: int) -> tuple[in
 
 
 def _is(item: Item, kind: CollectiveKind) -> bool:
-    return isinstance(item[0], Collective) and item[0].kind is kind and item[0].axis == "tp"
+    return isinstance(item[0], Collective) and item[0].kind is kind and item[0].axis == Axis.TENSOR
 
 
 def _cuttable(item: Item, axes: Axes) -> bool:
@@ -127,8 +128,6 @@ STATISTICS = {Norm.LAYER: 2, Norm.SCALE: 2, Norm.RMS: 1}
 """Sums that a norm needs of every token, forward and again backward."""
 STATISTIC_BYTES = 4
 """Bytes of each of them (fp32)."""
-ROW, COLUMN, DEPTH = "tp_row", "tp_column", "tp_depth"
-"""Axes within the tensor-parallel ranks: along a row of a grid, along a column, from grid to grid."""
 
 
 def on_one_row(share: Share) -> Share:
@@ -204,12 +203,12 @@ class _Grid:
                 made = self.lookup(one)
             case Elementwise() if one.name.endswith(".norm"):
                 sums = STATISTICS[self.config.norm] * self.row.tokens * STATISTIC_BYTES
-                made = [(one, 1), (self.move(one, CollectiveKind.ALL_REDUCE, ROW, sums), 1)]
+                made = [(one, 1), (self.move(one, CollectiveKind.ALL_REDUCE, Axis.ROW, sums), 1)]
             case Elementwise() if one.name.removesuffix(".cast") in CUT_BY_ROWS:
                 made = [(self.cast(one), 1)]
             case Collective() if one.name == "head.loss":
-                made = [(replace(one, axis=ROW, size=self.side), 1)]
-            case Collective() if one.axis == "tp":
+                made = [(replace(one, axis=Axis.ROW, size=self.side), 1)]
+            case Collective() if one.axis == Axis.TENSOR:
                 made = []
             case _:
                 made = [(one, 1)]
@@ -224,25 +223,25 @@ class _Grid:
                 step = replace(one, n=one.n // side) if by_rows else replace(one, k=one.k // side)
                 a, b = step.m * step.k, step.k * step.n
                 return [
-                    (self.move(one, CollectiveKind.BROADCAST, ROW, a * one.element_bytes), side),
-                    (self.move(one, CollectiveKind.BROADCAST, COLUMN, b * one.element_bytes), side),
+                    (self.move(one, CollectiveKind.BROADCAST, Axis.ROW, a * one.element_bytes), side),
+                    (self.move(one, CollectiveKind.BROADCAST, Axis.COLUMN, b * one.element_bytes), side),
                     (step, side),
                 ]
             case Phase.GRAD_INPUT:
                 step = replace(one, k=one.k // side) if by_rows else replace(one, n=one.n // side)
                 b, c = step.k * step.n, step.m * step.n
                 return [
-                    (self.move(one, CollectiveKind.BROADCAST, COLUMN, b * one.element_bytes), side),
+                    (self.move(one, CollectiveKind.BROADCAST, Axis.COLUMN, b * one.element_bytes), side),
                     (step, side),
-                    (self.move(one, CollectiveKind.REDUCE, ROW, c * self.width), side),
+                    (self.move(one, CollectiveKind.REDUCE, Axis.ROW, c * self.width), side),
                 ]
             case _:
                 step = replace(one, n=one.n // side) if by_rows else replace(one, m=one.m // side)
                 a, c = step.m * step.k, step.m * step.n
                 return [
-                    (self.move(one, CollectiveKind.BROADCAST, ROW, a * one.element_bytes), side),
+                    (self.move(one, CollectiveKind.BROADCAST, Axis.ROW, a * one.element_bytes), side),
                     (step, side),
-                    (self.move(one, CollectiveKind.REDUCE, COLUMN, c * self.width), side),
+                    (self.move(one, CollectiveKind.REDUCE, Axis.COLUMN, c * self.width), side),
                     *self.from_grid_to_grid(one, c),
                 ]
 
@@ -258,10 +257,10 @@ class _Grid:
         block = rows * self.config.hidden // self.side
         if one.phase is Phase.FORWARD:
             return [
-                (self.move(one, CollectiveKind.BROADCAST, COLUMN, block * self.width), self.side),
+                (self.move(one, CollectiveKind.BROADCAST, Axis.COLUMN, block * self.width), self.side),
                 (part, 1),
             ]
-        reduced = self.move(one, CollectiveKind.REDUCE, COLUMN, block * self.width)
+        reduced = self.move(one, CollectiveKind.REDUCE, Axis.COLUMN, block * self.width)
         return [(part, 1), (reduced, self.side), *self.from_grid_to_grid(one, block)]
 
     def from_grid_to_grid(self, one: MatMul | Elementwise, elements: int) -> list[Item]:
@@ -269,7 +268,7 @@ class _Grid:
         if self.share.axes.tensor_depth == 1:
             return []
         payload = elements * self.width
-        return [(self.move(one, CollectiveKind.ALL_REDUCE, DEPTH, payload), 1)]
+        return [(self.move(one, CollectiveKind.ALL_REDUCE, Axis.DEPTH, payload), 1)]
 
     def cast(self, one: Elementwise) -> Elementwise:
         """Return the cast of an output's gradient, which is cut over columns as well."""
@@ -291,6 +290,6 @@ class _Grid:
             phase=one.phase,
             kind=kind,
             axis=axis,
-            size=self.share.axes.tensor_depth if axis == DEPTH else self.side,
+            size=self.share.axes.tensor_depth if axis == Axis.DEPTH else self.side,
             payload_bytes=float(payload_bytes),
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from simulator.layout import Axis
 from simulator.operators import (
     Collective,
     CollectiveKind,
@@ -82,7 +83,7 @@ class _Walker:
     layer: str
 
     def collective(
-        self, name: str, phase: Phase, kind: CollectiveKind, axis: str, elements: float
+        self, name: str, phase: Phase, kind: CollectiveKind, axis: Axis, elements: float
     ) -> Collective:
         """Return a collective whose payload is so many elements per rank."""
         return Collective(
@@ -91,7 +92,11 @@ class _Walker:
             phase=phase,
             kind=kind,
             axis=axis,
-            size={"ep": self.share.axes.ep, "cp": self.share.axes.cp, "tp": self.share.axes.tp}[axis],
+            size={
+                Axis.EXPERT: self.share.axes.ep,
+                Axis.CONTEXT: self.share.axes.cp,
+                Axis.TENSOR: self.share.axes.tp,
+            }[axis],
             payload_bytes=float(elements * self.share.precision.element_bytes),
         )
 
@@ -101,11 +106,15 @@ class _Walker:
         if not self.share.axes.sequence_parallel:
             if gathers:
                 return ()
-            return ((self.collective(step.name, phase, CollectiveKind.ALL_REDUCE, "tp", step.elements), 1),)
+            return (
+                (self.collective(step.name, phase, CollectiveKind.ALL_REDUCE, Axis.TENSOR, step.elements), 1),
+            )
         if gathers:
             share = step.elements / self.share.axes.tp
-            return ((self.collective(step.name, phase, CollectiveKind.ALL_GATHER, "tp", share), 1),)
-        return ((self.collective(step.name, phase, CollectiveKind.REDUCE_SCATTER, "tp", step.elements), 1),)
+            return ((self.collective(step.name, phase, CollectiveKind.ALL_GATHER, Axis.TENSOR, share), 1),)
+        return (
+            (self.collective(step.name, phase, CollectiveKind.REDUCE_SCATTER, Axis.TENSOR, step.elements), 1),
+        )
 
     def forward(self, steps: tuple[Step, ...]) -> tuple[Item, ...]:
         """Return the operators of steps run forward."""
@@ -153,12 +162,14 @@ class _Walker:
         return replace(sent, two_level=True, spread=step.spread) if step.two_level else sent
 
     def _gathered(self, step: Gather, phase: Phase) -> Collective:
-        return self.collective(step.name, phase, CollectiveKind.ALL_GATHER, "cp", step.elements)
+        return self.collective(step.name, phase, CollectiveKind.ALL_GATHER, Axis.CONTEXT, step.elements)
 
     def _gather_backward(self, step: Gather) -> tuple[Item, ...]:
         """Gather keys and values once more, unless they were just recomputed, and sum their gradients."""
         whole = step.elements * self.share.axes.cp
-        summed = self.collective(step.name, Phase.GRAD_INPUT, CollectiveKind.REDUCE_SCATTER, "cp", whole)
+        summed = self.collective(
+            step.name, Phase.GRAD_INPUT, CollectiveKind.REDUCE_SCATTER, Axis.CONTEXT, whole
+        )
         if self.share.recompute.kind is Recompute.FULL:
             return ((summed, 1),)
         return ((self._gathered(step, Phase.GRAD_INPUT), 1), (summed, 1))
@@ -348,11 +359,11 @@ def ring_layer(
     walker = _Walker(share=share, layer="block")
     pairs = share.tokens * (share.axes.key_width(config) + share.axes.value_width(config))
     phase = Phase.FORWARD if forward else Phase.GRAD_INPUT
-    keys = walker.collective("attention.keys", phase, CollectiveKind.ALL_GATHER, "cp", pairs)
+    keys = walker.collective("attention.keys", phase, CollectiveKind.ALL_GATHER, Axis.CONTEXT, pairs)
     if forward:
         return others, (keys,)
     sums = walker.collective(
-        "attention.keys", phase, CollectiveKind.REDUCE_SCATTER, "cp", pairs * share.axes.cp
+        "attention.keys", phase, CollectiveKind.REDUCE_SCATTER, Axis.CONTEXT, pairs * share.axes.cp
     )
     return others, (*((keys,) if share.recompute.kind is Recompute.FULL else ()), keys, sums)
 

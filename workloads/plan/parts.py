@@ -23,6 +23,7 @@ import numpy as np
 
 from simulator.amounts import Flag, choose
 from simulator.errors import WorkloadError
+from simulator.layout import Axis
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import SCHEDULES, Schedule, balanced_layers, stage_layers
 from workloads.pipeline.schedules import ONE_FORWARD_ONE_BACKWARD
@@ -221,7 +222,7 @@ class Axes(_Part):
     @property
     def gradient_axis(self) -> str:
         """Axis over which gradients of dense parameters are summed."""
-        return choose(self.cp == 1, "dp", "dpcp")
+        return choose(self.cp == 1, Axis.DATA, Axis.GRADIENT)
 
     @property
     def gradient_ranks(self) -> int:
@@ -430,7 +431,7 @@ class Sharding(_Part):
 
     def axis(self, axes: Axes) -> str:
         """Return the axis along which those ranks stand."""
-        return "inner" if self.shard_group else axes.gradient_axis
+        return Axis.INNER if self.shard_group else axes.gradient_axis
 
 
 @dataclass(frozen=True, kw_only=True)

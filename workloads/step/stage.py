@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from simulator.layout import Axis
 from simulator.operators import Collective, CollectiveKind, Phase, Sequence
 from workloads.layers.transformer import Item
 from workloads.models.architecture import TransformerConfig
@@ -309,7 +310,7 @@ class StageRun:
             layer="pipeline",
             phase=Phase.FORWARD if forward else Phase.GRAD_INPUT,
             kind=CollectiveKind.SEND,
-            axis="pp",
+            axis=Axis.PIPELINE,
             size=2,
             payload_bytes=elements * plan.precision.element_bytes,
             shift=receiver - self.stage,
@@ -317,7 +318,9 @@ class StageRun:
 
     def _gathered(self, receiver: int, send: Collective, sent: int) -> int:
         """Add the gather of what tensor-parallel ranks sent, a share each (arXiv:2104.04473, section 4.1)."""
-        gather = replace(send, kind=CollectiveKind.ALL_GATHER, axis="tp", size=self.plan.axes.tp, shift=0)
+        gather = replace(
+            send, kind=CollectiveKind.ALL_GATHER, axis=Axis.TENSOR, size=self.plan.axes.tp, shift=0
+        )
         return self.graph.add(receiver, gather, (sent,), self.priority)
 
     @property
@@ -339,7 +342,7 @@ class StageRun:
             layer=name,
             phase=phase,
             kind=CollectiveKind.SEND,
-            axis="pp",
+            axis=Axis.PIPELINE,
             size=2,
             payload_bytes=optimizer_share(self.plan, self.held) * each,
             shift=twin - self.stage,

@@ -13,6 +13,7 @@ from itertools import zip_longest
 
 from simulator.amounts import choose
 from simulator.errors import WorkloadError
+from simulator.layout import Axis
 from simulator.operators import BESIDE, Collective, CollectiveKind, StepGraph, Task
 from workloads.layers.routing import dropped_share
 from workloads.layers.transformer import Item, model_flops
@@ -59,7 +60,7 @@ def pieces(passes: Passes, part: StagePart, direction: Pass) -> tuple[Piece, ...
     found: list[Piece] = []
     work: list[Item] = []
     for operator, times in passes.one_by_one(part, direction):
-        if not isinstance(operator, Collective) or operator.axis != "ep":
+        if not isinstance(operator, Collective) or operator.axis != Axis.EXPERT:
             work.append((operator, times))
             continue
         if work or not found:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from simulator.layout import Axis
 from simulator.operators import (
     Collective,
     CollectiveKind,
@@ -318,7 +319,7 @@ def _groups(plan: Plan, held: RankParameters) -> tuple[tuple[str, int, int], ...
         plan.sharding.ranks(plan.axes),
         held.dense if apart else held.total,
     )
-    return (dense, ("edp", plan.axes.expert_replicas, held.expert)) if apart else (dense,)
+    return (dense, (Axis.REPLICAS, plan.axes.expert_replicas, held.expert)) if apart else (dense,)
 
 
 def _served(
@@ -349,7 +350,7 @@ def gathering(plan: Plan, held: RankParameters, *, forward: bool) -> Gathering:
     if plan.sharding.secondary_copy and not forward:
         size = plan.sharding.local_group
         return Gathering(
-            collectives=_collective("parameters", kind, "inner", size, held.total * stored / size)
+            collectives=_collective("parameters", kind, Axis.INNER, size, held.total * stored / size)
         )
     each = INT8_BYTES if plan.traffic.quantised_weights else stored
     collectives = tuple(
@@ -431,7 +432,9 @@ class ShardedSums:
         self.pending: list[_Pending] = []
         inner = plan.sharding.inner_ranks
         outer = plan.axes.gradient_ranks // inner
-        axes = (("inner", inner), ("outer", outer)) if inner > 1 else ((plan.axes.gradient_axis, outer),)
+        axes = (
+            ((Axis.INNER, inner), (Axis.OUTER, outer)) if inner > 1 else ((plan.axes.gradient_axis, outer),)
+        )
         self.hops = tuple((axis, size) for axis, size in axes if size > 1)
 
     def across(self, held: RankParameters, after: tuple[int, ...]) -> None:
@@ -441,7 +444,7 @@ class ShardedSums:
             return
         size = plan.axes.gradient_ranks // plan.sharding.shard_group
         share = held.total / plan.sharding.shard_group * plan.precision.grad_bytes
-        for one in _collective("gradients", CollectiveKind.ALL_REDUCE, "outer", size, share):
+        for one in _collective("gradients", CollectiveKind.ALL_REDUCE, Axis.OUTER, size, share):
             self.ended.append(self.graph.add(self.stage, one, after, 0))
 
     def before(self, held: RankParameters) -> tuple[Item, ...]:
