@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from experiments.validation.peers.lightening_transformer import (
     FAULTS,
@@ -85,67 +86,14 @@ def _parts() -> BaselineParts:
     return published_table().build(BaselineParts, "lightening_baselines")
 
 
-class Baseline(Protocol):
-    """Interface that the two baselines have in common."""
+@dataclass(frozen=True, kw_only=True)
+class Baseline(ABC):
+    """Size of a baseline, and what it shares with the other and with the machine that it is compared with."""
 
     attention: ClassVar[bool]
     """Whether products of two activations are done."""
     label: ClassVar[str]
     """Name shown in tables."""
-
-    @property
-    def machine(self) -> LighteningTransformer:
-        """Converters, detectors, buffers and memory, which are Lightening-Transformer's."""
-        ...
-
-    @property
-    def corrections(self) -> frozenset[AnyCorrection]:
-        """What is put right."""
-        ...
-
-    @property
-    def laser_w(self) -> float:
-        """Electrical power of a core's laser."""
-        ...
-
-    @property
-    def modulator_w(self) -> float:
-        """Power of an input's modulator."""
-        ...
-
-    def passes(self, product: Product, *, positive: bool) -> int:
-        """Return how often a product is done since light has no sign."""
-        ...
-
-    def held_words(self, product: Product) -> float:
-        """Return the values that are converted to hold an operand."""
-        ...
-
-    def buffered_words(self, product: Product) -> float:
-        """Return the values of weights that memory writes to the global buffer."""
-        ...
-
-    def held_j(self, product: Product, *, passes: int, time_s: float) -> float:
-        """Return the energy of setting and holding an operand of one head for a time."""
-        ...
-
-    def loading_s(self, loads: int) -> float:
-        """Return the time of so many loads, one after the other."""
-        ...
-
-    @property
-    def area_m2(self) -> float:
-        """Area as totalled."""
-        ...
-
-    def area_parts_m2(self) -> dict[str, float]:
-        """Return the area by part, with the published names."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class BaselineSize:
-    """Size of a baseline, and what it shares with the machine that it is compared with."""
 
     tiles: int
     """Tiles."""
@@ -175,9 +123,55 @@ class BaselineSize:
             corrections=frozenset(one for one in self.corrections if isinstance(one, Correction)),
         )
 
+    @property
+    def laser_w(self) -> float:
+        """Electrical power of a core's laser, divided over its inputs."""
+        machine = self.machine
+        light_w = machine.received_w * ratio_from_db(self.loss_db) * self.size
+        return light_w / machine.parts.laser_efficiency
+
+    @property
+    def area_m2(self) -> float:
+        """Area as totalled."""
+        return math.fsum(self.area_parts_m2().values())
+
+    @property
+    @abstractmethod
+    def loss_db(self) -> float:
+        """Insertion loss from the laser to a detector, without the ideal division of power."""
+
+    @property
+    @abstractmethod
+    def modulator_w(self) -> float:
+        """Power of an input's modulator."""
+
+    @abstractmethod
+    def passes(self, product: Product, *, positive: bool) -> int:
+        """Return how often a product is done since light has no sign."""
+
+    @abstractmethod
+    def held_words(self, product: Product) -> float:
+        """Return the values that are converted to hold an operand."""
+
+    @abstractmethod
+    def buffered_words(self, product: Product) -> float:
+        """Return the values of weights that memory writes to the global buffer."""
+
+    @abstractmethod
+    def held_j(self, product: Product, *, passes: int, time_s: float) -> float:
+        """Return the energy of setting and holding an operand of one head for a time."""
+
+    @abstractmethod
+    def loading_s(self, loads: int) -> float:
+        """Return the time of so many loads, one after the other."""
+
+    @abstractmethod
+    def area_parts_m2(self) -> dict[str, float]:
+        """Return the area by part, with the published names."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class BaselineRingBank(BaselineSize):
+class BaselineRingBank(Baseline):
     """Banks of microrings, broadcast and weight, as in the public simulator.
 
     Notes
@@ -205,13 +199,6 @@ class BaselineRingBank(BaselineSize):
         p = self.parts
         rings = 2.0 * (p.passed_ring_loss_db * (self.size - 1) + p.ring_loss_db)
         return rings + self.machine.parts.splitter_loss_db * math.ceil(math.log2(self.size))
-
-    @property
-    def laser_w(self) -> float:
-        """Electrical power of a core's laser, divided over its rows."""
-        machine = self.machine
-        light_w = machine.received_w * ratio_from_db(self.loss_db) * self.size
-        return light_w / machine.parts.laser_efficiency
 
     @property
     def modulator_w(self) -> float:
@@ -243,11 +230,6 @@ class BaselineRingBank(BaselineSize):
             return 0.0
         return loads * device_table().build(WeightRing, "weight_ring").settling_s
 
-    @property
-    def area_m2(self) -> float:
-        """Area as totalled."""
-        return math.fsum(self.area_parts_m2().values())
-
     def area_parts_m2(self) -> dict[str, float]:
         """Return the area by part, with the published names."""
         p, own, machine = self.machine.parts, self.parts, self.machine
@@ -263,7 +245,7 @@ class BaselineRingBank(BaselineSize):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BaselineMesh(BaselineSize):
+class BaselineMesh(Baseline):
     """Meshes of interferometers that hold a matrix by its singular value decomposition, as simulated.
 
     Notes
@@ -301,13 +283,6 @@ class BaselineMesh(BaselineSize):
         """Insertion loss from the laser to a detector, without the ideal division of power."""
         passed = 2 * self.size + 1
         return self.machine.parts.modulator_loss_db + passed * self.parts.interferometer_loss_db
-
-    @property
-    def laser_w(self) -> float:
-        """Electrical power of a core's laser, divided over its inputs."""
-        machine = self.machine
-        light_w = machine.received_w * ratio_from_db(self.loss_db) * self.size
-        return light_w / machine.parts.laser_efficiency
 
     @property
     def modulator_w(self) -> float:
