@@ -7,28 +7,20 @@ width, H heads, F hidden, C classes; Z all vectors of a batch, Q the head's part
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
 import torch
 
 from simulator.checks import check_positive, check_range
 from simulator.errors import WorkloadError
+from simulator.interfaces import Numerics
 from simulator.keys import mix_key
 from workloads.training.digits import CLASSES, Digits
 
 _WEIGHT_DECAY = 1e-2
 _INITIAL_WEIGHTS, _ORDER = 0, 1
-
-
-class Products(Protocol):
-    """Executes the products of a layer."""
-
-    def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
-        """Return the product, shape [B, M, N]; `key` fixes all of its noise."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,28 +62,46 @@ class Classifier:
         return (*(weight.shape[0] for weight in self.weights_KM), self.weights_KM[-1].shape[1])
 
 
+def _fit(
+    config: ClassifierConfig | VisionConfig,
+    parameters: Iterable[torch.Tensor],
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    logits: Callable[[torch.Tensor], torch.Tensor],
+    *,
+    warm_up: float = 0.0,
+) -> None:
+    """Train parameters by AdamW on cross-entropy; the rate rises over a share of the updates, then falls."""
+    order = torch.Generator().manual_seed(mix_key(config.seed, _ORDER))
+    optimizer = torch.optim.AdamW(parameters, lr=config.learning_rate, weight_decay=_WEIGHT_DECAY)
+    updates = config.epochs * -(-len(images) // config.batch)
+    rising = warm_up * updates
+    rate = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda done: min((done + 1) / rising if rising else 1.0, 1.0 - done / updates)
+    )
+    for _ in range(config.epochs):
+        for chosen in torch.randperm(len(images), generator=order).split(config.batch):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(logits(images[chosen]), labels[chosen]).backward()
+            optimizer.step()
+            rate.step()
+
+
 def train_classifier(config: ClassifierConfig, digits: Digits) -> Classifier:
     """Return a classifier trained in single precision; the same arguments give the same weights."""
     initial = torch.Generator().manual_seed(mix_key(config.seed, _INITIAL_WEIGHTS))
-    order = torch.Generator().manual_seed(mix_key(config.seed, _ORDER))
     widths = (digits.images.shape[1], *config.hidden, CLASSES)
     shapes = list(itertools.pairwise(widths))
     weights = [torch.randn(k, m, generator=initial).mul_((2.0 / k) ** 0.5) for k, m in shapes]
     biases = [torch.zeros(m) for _, m in shapes]
     parameters = [one.requires_grad_() for one in (*weights, *biases)]
-    images, labels = torch.from_numpy(digits.images), torch.from_numpy(digits.labels)
-    optimizer = torch.optim.AdamW(parameters, lr=config.learning_rate, weight_decay=_WEIGHT_DECAY)
-    updates = config.epochs * -(-len(images) // config.batch)
-    decay = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda done: 1.0 - done / updates)
-    for _ in range(config.epochs):
-        for chosen in torch.randperm(len(images), generator=order).split(config.batch):
-            x_NK = images[chosen]
-            for layer, (weight_KM, bias_M) in enumerate(zip(weights, biases, strict=True)):
-                x_NK = torch.addmm(bias_M, x_NK.relu() if layer else x_NK, weight_KM)
-            optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(x_NK, labels[chosen]).backward()
-            optimizer.step()
-            decay.step()
+
+    def logits(x_NK: torch.Tensor) -> torch.Tensor:
+        for layer, (weight_KM, bias_M) in enumerate(zip(weights, biases, strict=True)):
+            x_NK = torch.addmm(bias_M, x_NK.relu() if layer else x_NK, weight_KM)
+        return x_NK
+
+    _fit(config, parameters, torch.from_numpy(digits.images), torch.from_numpy(digits.labels), logits)
     return Classifier(
         weights_KM=tuple(one.detach() for one in weights), biases_M=tuple(one.detach() for one in biases)
     )
@@ -99,7 +109,7 @@ def train_classifier(config: ClassifierConfig, digits: Digits) -> Classifier:
 
 @torch.no_grad()
 def accuracy(
-    classifier: Classifier, digits: Digits, products: Sequence[Products | None], *, key: int
+    classifier: Classifier, digits: Digits, products: Sequence[Numerics | None], *, key: int
 ) -> float:
     """Return the share of images that are classified rightly.
 
@@ -109,7 +119,7 @@ def accuracy(
         The network.
     digits : Digits
         Images to classify.
-    products : sequence of Products or None
+    products : sequence of Numerics or None
         What executes the product of each layer; None for exact arithmetic.
     key : int
         Source of all noise.
@@ -261,29 +271,21 @@ def logits_of(model: VisionTransformer, patches_NTP: torch.Tensor, multiply: Mul
 
 def train_vision_transformer(config: VisionConfig, digits: Digits) -> VisionTransformer:
     """Return a model trained in single precision; the same arguments give the same weights."""
-    order = torch.Generator().manual_seed(mix_key(config.seed, _ORDER))
     patches = patches_of(torch.from_numpy(digits.images), digits.side, config.patch_side)
-    labels = torch.from_numpy(digits.labels)
     weights = {name: one.requires_grad_() for name, one in _initial(config, *patches.shape[1:]).items()}
     model = VisionTransformer(config=config, weights=weights)
-    optimizer = torch.optim.AdamW(weights.values(), lr=config.learning_rate, weight_decay=_WEIGHT_DECAY)
-    updates = config.epochs * -(-len(patches) // config.batch)
-    rate = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda done: min((done + 1) / (_WARM_UP * updates), 1.0 - done / updates)
-    )
-    for _ in range(config.epochs):
-        for chosen in torch.randperm(len(patches), generator=order).split(config.batch):
-            optimizer.zero_grad()
-            logits_NC = logits_of(model, patches[chosen], _exactly)
-            torch.nn.functional.cross_entropy(logits_NC, labels[chosen]).backward()
-            optimizer.step()
-            rate.step()
+    labels = torch.from_numpy(digits.labels)
+
+    def logits(patches_NTP: torch.Tensor) -> torch.Tensor:
+        return logits_of(model, patches_NTP, _exactly)
+
+    _fit(config, weights.values(), patches, labels, logits, warm_up=_WARM_UP)
     return VisionTransformer(config=config, weights={name: one.detach() for name, one in weights.items()})
 
 
 @torch.no_grad()
 def vision_accuracy(
-    model: VisionTransformer, digits: Digits, products: Mapping[Product, Products], *, key: int
+    model: VisionTransformer, digits: Digits, products: Mapping[Product, Numerics], *, key: int
 ) -> float:
     """Return the share of images that are classified rightly.
 
