@@ -127,6 +127,9 @@ def separate(step: Elementwise, config: TransformerConfig) -> tuple[Elementwise,
     return tuple(replace(step, flops=flops, read_bytes=ins, written_bytes=outs) for ins, outs in traffic)
 
 
+BIAS_PASSES = 7
+"""Elements of two bytes that adding a weighted bias reads for each result, and writes: a result and three of
+four bytes; three of four bytes and a result."""
 SOFTMAX_FLOPS = 5
 """Operations of a softmax per element: maximum, subtract, exponential, sum, divide."""
 
@@ -218,6 +221,7 @@ def expert_mlp(parts: Parts) -> tuple[Step, ...]:
             batch=config.experts // share.axes.ep,
             whole=share.axes.whole_experts,
         ),
+        *expert_biases(parts),
         *region(parts, "mlp.output", enters=False),
         *sorting(parts),
         *exchange(parts, "mlp.combine", returns=True),
@@ -229,6 +233,24 @@ def expert_mlp(parts: Parts) -> tuple[Step, ...]:
         *parts.norm_after("mlp"),
         parts.residual("mlp.residual"),
     )
+
+
+def expert_biases(parts: Parts) -> tuple[Step, ...]:
+    """Return the sum of experts' results and their biases, which no product can make on its way.
+
+    Notes
+    -----
+    A result's bias is weighted by the router's probability of its token, in single precision: written and
+    read once as a product, once as the sum, once where the experts' sums are joined and once in their cast
+    (Megatron-LM, megatron/core/transformer/moe/experts.py, _apply_bias). Biases before the activation are
+    the products' own.
+    """
+    config, share = parts.config, parts.share
+    if not config.mlp_bias or config.experts == 1:
+        return ()
+    results = config.experts // share.axes.ep * expert_rows(config, share) * config.hidden
+    moved = BIAS_PASSES * results
+    return (parts.elementwise("mlp.expert_bias", flops=2 * results, read=moved, written=moved),)
 
 
 def region(parts: Parts, name: str, *, enters: bool) -> tuple[Step, ...]:

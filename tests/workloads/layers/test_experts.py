@@ -219,6 +219,17 @@ def test_counts_are_told_before_tokens_are_sent():
     assert names[names.index("mlp.counts") + 1 : names.index("mlp.up")] == ["mlp.dispatch", "mlp.sort"]
 
 
+def test_biases_of_experts_pass_over_their_results_seven_times():
+    """A weighted bias is a product, a sum, a joining and a cast in single precision."""
+    plain, biased = (forward_layer(replace(ROUTED, mlp_bias=bias), SPREAD.share) for bias in (False, True))
+    [added] = set(biased) - set(plain)
+    results = 2 * SPREAD.share.routed_tokens * ROUTED.experts_per_token * ROUTED.hidden
+    assert added[0].name == "mlp.expert_bias"
+    assert added[0].read_bytes == added[0].written_bytes == 7 * results
+    dense = (forward_layer(replace(EVEN, mlp_bias=bias), SPREAD.with_(ep=1).share) for bias in (False, True))
+    assert next(dense) == next(dense)
+
+
 def test_a_rank_with_one_expert_need_not_sort():
     """Chunks of ranks are sorted by expert and back where there are several (arXiv:2201.05596)."""
     moved = 2 * 2 * SPREAD.share.tokens * ROUTED.hidden
