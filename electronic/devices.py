@@ -10,7 +10,7 @@ from types import MappingProxyType
 from simulator.checks import check_choices, check_positive, check_range
 from simulator.errors import ParameterError, nearest
 from simulator.node import Host, HostLink, Memory, Processors, Storage
-from simulator.tables import Table, read_table
+from simulator.tables import Shelf, Table, shipped_table
 from simulator.topology.clos import Spreading
 from simulator.topology.scale_up import Adder, BillItem, Protocol, ScaleUp
 from simulator.units import BITS_PER_BYTE, SPEED_OF_LIGHT_M_PER_S, to_si
@@ -328,7 +328,6 @@ class Transceiver:
         )
 
 
-@cache
 def table(name: str) -> Table:
     """Return a parameter table of this package, read once.
 
@@ -337,7 +336,7 @@ def table(name: str) -> Table:
     name : str
         ``gpus``, ``vector``, ``network`` or ``hosts``.
     """
-    return read_table(PARAMETERS / f"{name}.csv")
+    return shipped_table(PARAMETERS / f"{name}.csv")
 
 
 @cache
@@ -397,19 +396,16 @@ def scale_up_name(gpu_name: str, accelerators: int = 0) -> str:
     return few if few in table("network").names else name
 
 
-def load_adder(name: str) -> Adder:
-    """Return how switches add from the network table, e.g. ``"sharp"``."""
-    return table("network").build(Adder, name)
+load_adder = Shelf(Adder, PARAMETERS / "network.csv")
+"""How switches add, e.g. ``"sharp"``."""
 
 
-def load_packet_switch(name: str) -> PacketSwitch:
-    """Return a packet switch from the network table, e.g. ``"switch-400g"``."""
-    return table("network").build(PacketSwitch, name)
+load_packet_switch = Shelf(PacketSwitch, PARAMETERS / "network.csv")
+"""Packet switches, e.g. ``"switch-400g"``."""
 
 
-def load_transceiver(name: str) -> Transceiver:
-    """Return a pluggable module from the network table, e.g. ``"dr4-400g"``."""
-    return table("network").build(Transceiver, name)
+load_transceiver = Shelf(Transceiver, PARAMETERS / "network.csv")
+"""Pluggable modules, e.g. ``"dr4-400g"``."""
 
 
 HOSTS = MappingProxyType(

@@ -17,13 +17,13 @@ from heliograph.report import format_quantity
 from optical.devices import device_table
 from optical.devices.named_parts import named_parts_table
 from optical.devices.programmable import programmable_table
-from optical.fabrics.switches import optics_table, switch_table
+from optical.fabrics.switches import load_optics, load_switch
 from optical.measured.parts import OF
-from simulator.reliability.goodput import reliability_table
+from simulator.reliability.goodput import load_hosts
 from simulator.results.metrics import economics_table
 from simulator.tables import Row, Status, Table
-from simulator.topology.clos import direct_link_table
-from simulator.topology.scale_up import cable_table, nic_table, optical_hop_table
+from simulator.topology.clos import load_direct_link
+from simulator.topology.scale_up import load_cables, load_hop, load_nic
 from simulator.units import dimension_of
 
 CHOICE = "choice"
@@ -55,8 +55,14 @@ class Parameter:
 def tables() -> tuple[Table, ...]:
     """Return every parameter table that ships."""
     electronic = tuple(electronic_table(name) for name in ("gpus", "vector", "network", "hosts"))
-    optical = (device_table(), named_parts_table(), programmable_table(), switch_table(), optics_table())
-    shared = (nic_table(), direct_link_table(), optical_hop_table(), cable_table(), reliability_table())
+    optical = (
+        device_table(),
+        named_parts_table(),
+        programmable_table(),
+        load_switch.table,
+        load_optics.table,
+    )
+    shared = tuple(one.table for one in (load_nic, load_direct_link, load_hop, load_cables, load_hosts))
     return (*optical, *electronic, *shared, economics_table())
 
 

@@ -16,7 +16,7 @@ import typing
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from simulator.checks import annotations_of
 from simulator.errors import ParameterError, nearest
@@ -210,6 +210,31 @@ def read_table(path: Path) -> Table:
         msg = f"{path.name} has no rows"
         raise ParameterError(msg)
     return Table(path, tuple(rows))
+
+
+@functools.cache
+def shipped_table(path: Path) -> Table:
+    """Return a table that ships with the package, read once."""
+    return read_table(path)
+
+
+@dataclass(frozen=True)
+class Shelf(Generic[DeviceT]):
+    """Parts of one kind in a table that ships; called with a name it returns the part."""
+
+    kind: type[DeviceT]
+    """Dataclass of the parts."""
+    path: Path
+    """The table."""
+
+    @property
+    def table(self) -> Table:
+        """The table, which may hold other kinds too; read when it is first asked for."""
+        return shipped_table(self.path)
+
+    def __call__(self, name: str) -> DeviceT:
+        """Return a part by its name."""
+        return self.table.build(self.kind, name)
 
 
 def _read_row(cells: dict[str, str], where: str) -> Row:

@@ -240,8 +240,6 @@ def runs_text(runs: Iterable[Run]) -> str:
 
 HELD_NATS = 0.01
 """Rise at which noise counts as tolerated, nats per prediction; a choice."""
-HELD_ERROR = 0.20
-"""Error of the law on the held-out size, as a share of the rise, that counts as held; set before the fit."""
 MLPERF = Path(__file__).parents[1] / "validation" / "reference" / "mlperf_formats.csv"
 """Extra samples that number formats took in MLPerf Training."""
 CARRIED_TO: Mapping[str, float] = MappingProxyType({"8B": 8.03e9, "405B": 4.05e11})

@@ -1,8 +1,8 @@
 """Published failures of training runs, and traces of faults against independent ones.
 
 The trace of faults does not ship. ``heliograph validate network --data FILE.json`` names it: a list of
-events as `experiments.stranded.read_events` reads it, such as InfiniteHBD's (SIGCOMM 2025; times in days, 400
-servers).
+events as `experiments.cost.stranded.read_events` reads it, such as InfiniteHBD's (SIGCOMM 2025; times in
+days, 400 servers).
 """
 
 from __future__ import annotations

@@ -38,8 +38,6 @@ from optical.fabrics.switches import (
     OpticalSwitch,
     load_optics,
     load_switch,
-    optics_table,
-    switch_table,
 )
 from optical.fabrics.transceiver_ring import TransceiverRing
 from optical.fabrics.wafer import WaferFabric, load_wafer
@@ -48,9 +46,9 @@ from simulator.fabric import CircuitPolicy, Fabric, missing_members
 from simulator.files import naming
 from simulator.layout import Axis
 from simulator.tables import Table
-from simulator.topology.clos import DirectLink, direct_link_table, load_direct_link
+from simulator.topology.clos import DirectLink, load_direct_link
 from simulator.topology.graph_file import load_graph
-from simulator.topology.scale_up import Nic, ScaleUp, load_nic, nic_table
+from simulator.topology.scale_up import Nic, ScaleUp, load_nic
 from simulator.units import to_si
 
 
@@ -68,11 +66,11 @@ _SHELVES: Mapping[type, _Shelf] = MappingProxyType(
     {
         Transceiver: _Shelf(rows=lambda: table("network"), load=load_transceiver),
         PacketSwitch: _Shelf(rows=lambda: table("network"), load=load_packet_switch),
-        DirectLink: _Shelf(rows=direct_link_table, load=load_direct_link),
+        DirectLink: _Shelf(rows=lambda: load_direct_link.table, load=load_direct_link),
         ScaleUp: _Shelf(rows=lambda: table("network"), load=load_scale_up),
-        Nic: _Shelf(rows=nic_table, load=load_nic),
-        OpticalSwitch: _Shelf(rows=switch_table, load=load_switch),
-        LaneOptics: _Shelf(rows=optics_table, load=load_optics),
+        Nic: _Shelf(rows=lambda: load_nic.table, load=load_nic),
+        OpticalSwitch: _Shelf(rows=lambda: load_switch.table, load=load_switch),
+        LaneOptics: _Shelf(rows=lambda: load_optics.table, load=load_optics),
     }
 )
 

@@ -58,7 +58,7 @@ class Reload:
 
 @runtime_checkable
 class Budget(Protocol):
-    """The light of a core from source to sample; `optical.noise.LightBudget` is the usual one."""
+    """The light of a core from source to sample; `optical.noise.link_budget.LightBudget` is the usual one."""
 
     @property
     def loss_db(self) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from simulator.checks import check_positive, check_range
 from simulator.errors import LinkError
 from simulator.fabric import Traits
 from simulator.interfaces import Flows, Wiring
-from simulator.tables import Table, read_table
+from simulator.tables import Shelf
 from simulator.topology.graphs import GraphFabric
 from simulator.topology.scale_up import Adder, BillItem
 from simulator.units import BITS_PER_BYTE, ELEMENTARY_CHARGE_C, ratio_from_db, watts_from_dbm
@@ -265,15 +265,8 @@ class OpticalAdder:
         return codes[0] / top
 
 
-@cache
-def reduction_table() -> Table:
-    """Return the table of units that add in light."""
-    return read_table(PARAMETERS / "reductions.csv")
-
-
-def load_optical_adder(name: str) -> OpticalAdder:
-    """Return a unit that adds in light from the table, e.g. ``"optinc"``."""
-    return reduction_table().build(OpticalAdder, name)
+load_optical_adder = Shelf(OpticalAdder, PARAMETERS / "reductions.csv")
+"""Units that add in light, e.g. ``"optinc"``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -292,7 +285,7 @@ class OpticalReduction(BesidePackets, GraphFabric):
     """Name shown in tables and traces."""
     unit: OpticalAdder = field(default_factory=lambda: load_optical_adder("optinc"))
     """What adds."""
-    adder: Adder = field(default_factory=lambda: reduction_table().build(Adder, "light"))
+    adder: Adder = field(default_factory=lambda: load_optical_adder.table.build(Adder, "light"))
     """How the communication library has it add."""
 
     def __post_init__(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from statistics import NormalDist
 
@@ -13,7 +12,7 @@ import numpy as np
 from optical.scheduling.schedule import DARK
 from simulator.checks import check_positive, check_range
 from simulator.errors import LinkError, ParameterError
-from simulator.tables import Table, read_table
+from simulator.tables import Shelf
 from simulator.topology.scale_up import BillItem
 from simulator.units import SPEED_OF_LIGHT_M_PER_S, watts_from_dbm
 
@@ -300,31 +299,17 @@ def switch_chassis(switch: OpticalSwitch, rail: int, planes: int) -> int:
     return planes * (2 * edges + middles)
 
 
-@cache
-def switch_table() -> Table:
-    """Return the table of optical switches."""
-    return read_table(PARAMETERS / "switches.csv")
-
-
-@cache
-def optics_table() -> Table:
-    """Return the table of lane optics."""
-    return read_table(PARAMETERS / "transceivers.csv")
-
-
-def load_switch(name: str) -> OpticalSwitch:
-    """Return an optical switch from the table, e.g. ``"palomar-mems"``."""
-    return switch_table().build(OpticalSwitch, name)
+load_switch = Shelf(OpticalSwitch, PARAMETERS / "switches.csv")
+"""Optical switches, e.g. ``"palomar-mems"``."""
 
 
 def switch_names() -> tuple[str, ...]:
     """Return the optical switches of the table."""
-    return switch_table().names
+    return load_switch.table.names
 
 
-def load_optics(name: str) -> LaneOptics:
-    """Return the optics of a lane from the table, e.g. ``"lane-100g"``."""
-    return optics_table().build(LaneOptics, name)
+load_optics = Shelf(LaneOptics, PARAMETERS / "transceivers.csv")
+"""Optics of a lane, e.g. ``"lane-100g"``."""
 
 
 def lend_lanes(tx_peer: np.ndarray, pairs: np.ndarray, failed: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from simulator.checks import check_choices, check_positive, check_range
 from simulator.errors import LinkError, ParameterError, RouteError
 from simulator.fabric import CircuitPolicy, PortOwner, Ports, PortTiming, Traits
 from simulator.interfaces import Flows, LinkGraph, Reconfiguration, Wiring
-from simulator.tables import Table, read_table
+from simulator.tables import Shelf
 from simulator.topology.graphs import NO_LINK, joined, packed
 from simulator.topology.scale_up import BillItem
 from simulator.units import BITS_PER_BYTE, SPEED_OF_LIGHT_M_PER_S, watts_from_dbm
@@ -161,15 +161,8 @@ class Wafer:
         return LaneBudget(losses_db=losses, launch_dbm=launch_dbm, laser_w=laser_w)
 
 
-@cache
-def wafer_table() -> Table:
-    """Return the table of wafers."""
-    return read_table(PARAMETERS / "wafers.csv")
-
-
-def load_wafer(name: str) -> Wafer:
-    """Return a wafer from the table, e.g. ``"lightpath"``."""
-    return wafer_table().build(Wafer, name)
+load_wafer = Shelf(Wafer, PARAMETERS / "wafers.csv")
+"""Wafers, e.g. ``"lightpath"``."""
 
 
 @dataclass(frozen=True, kw_only=True)

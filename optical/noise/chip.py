@@ -188,7 +188,7 @@ class ChipErrors:
     -----
     A sum over K meets the positions 0 .. `length` - 1 in turn; outputs meet rows and columns alike. For a
     core that holds weights, rows are vectors that pass at once, columns its outputs, and the product is
-    turned if A is loaded (`optical.execution.loads_second`); otherwise rows belong to A and columns to
+    turned if A is loaded (`optical.execution.spec.loads_second`); otherwise rows belong to A and columns to
     B. A coupler that does not divide evenly adds (2 k - 1)(a^2 - b^2)/2 to each product of its node. Every
     array of an accelerator is taken to be a copy of this one.
     """

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import scipy
 
 from simulator.checks import check_range
 from simulator.errors import ParameterError
-from simulator.tables import Table, read_table
+from simulator.tables import Shelf
 from simulator.topology.scale_up import BillItem
 
 Placing = Callable[[np.ndarray], int]
@@ -119,8 +118,6 @@ def stranded_share(works: np.ndarray, placed: Placing) -> float:
     return float(works.sum() - placed(works)) / works.size
 
 
-RELIABILITY = Path(__file__).parents[1] / "parameters" / "reliability.csv"
-"""Hosts and parts, by the items of a bill of materials."""
 LEAST_MTBF_S, MOST_MTBF_S = 1.0, 1e15
 """Mean times between failures that make sense, seconds to tens of millions of years; a choice."""
 IN_HOST = ("scale-up", "nic")
@@ -198,26 +195,19 @@ def job_mtbf_s(
     return 1.0 / failures_hz
 
 
-@cache
-def reliability_table() -> Table:
-    """Return the table of hosts and parts."""
-    return read_table(RELIABILITY)
-
-
 def host_names() -> tuple[str, ...]:
     """Return the fleets of the table."""
-    rows = reliability_table().rows
+    rows = load_hosts.table.rows
     return tuple(row.name for row in rows if row.parameter == "availability")
 
 
-def load_hosts(name: str) -> HostReliability:
-    """Return a fleet of hosts from the table, e.g. ``"llama-3"``."""
-    return reliability_table().build(HostReliability, name)
+load_hosts = Shelf(HostReliability, Path(__file__).parents[1] / "parameters" / "reliability.csv")
+"""Fleets of hosts, e.g. ``"llama-3"``; the table has parts too."""
 
 
 def load_parts() -> tuple[PartReliability, ...]:
     """Return every part of the table that is no fleet of hosts."""
-    table, hosts = reliability_table(), host_names()
+    table, hosts = load_hosts.table, host_names()
     return tuple(table.build(PartReliability, name) for name in table.names if name not in hosts)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -19,11 +19,8 @@ from simulator.checks import check_choices, check_positive, check_range, check_w
 from simulator.errors import ParameterError
 from simulator.interfaces import Wiring
 from simulator.keys import mix_key, mix_keys
-from simulator.tables import Table, read_table
+from simulator.tables import Shelf
 from simulator.topology.graphs import NO_LINK, bundle, joined
-
-DIRECT_LINKS = Path(__file__).parents[1] / "parameters" / "direct_links.csv"
-"""Links of direct networks with the router ports at their ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,15 +48,8 @@ class DirectLink:
         check_range(self, "latency_s", "energy_j_per_bit", "static_w", "price_usd")
 
 
-@cache
-def direct_link_table() -> Table:
-    """Return the table of links between neighbours."""
-    return read_table(DIRECT_LINKS)
-
-
-def load_direct_link(name: str) -> DirectLink:
-    """Return a link of a torus from the table, e.g. ``"ici-v4"``."""
-    return direct_link_table().build(DirectLink, name)
+load_direct_link = Shelf(DirectLink, Path(__file__).parents[1] / "parameters" / "direct_links.csv")
+"""Links between neighbours, e.g. ``"ici-v4"``."""
 
 
 @dataclass(frozen=True, kw_only=True)

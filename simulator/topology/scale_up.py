@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +15,8 @@ import numpy as np
 from simulator.checks import check_positive, check_range
 from simulator.errors import LinkError, ParameterError
 from simulator.interfaces import Flows
-from simulator.tables import Table, read_table
+from simulator.tables import Shelf
 from simulator.units import BITS_PER_BYTE
-
-OPTICAL_HOPS = Path(__file__).parents[1] / "parameters" / "optical_hops.csv"
-"""Classes of pluggable optics with the channels that they are made for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,19 +97,8 @@ class OpticalHop:
         return found
 
 
-@cache
-def optical_hop_table() -> Table:
-    """Return the table of pluggable optics and their channels."""
-    return read_table(OPTICAL_HOPS)
-
-
-def load_hop(name: str) -> OpticalHop:
-    """Return a class of pluggable optics from the table, e.g. ``"dr4"``."""
-    return optical_hop_table().build(OpticalHop, name)
-
-
-NICS = Path(__file__).parents[1] / "parameters" / "nics.csv"
-"""Network cards, which electronic and optical fabrics share."""
+load_hop = Shelf(OpticalHop, Path(__file__).parents[1] / "parameters" / "optical_hops.csv")
+"""Classes of pluggable optics and their channels, e.g. ``"dr4"``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,15 +272,8 @@ class Nic:
         return 2 * moved_bytes * BITS_PER_BYTE * self.energy_j_per_bit
 
 
-@cache
-def nic_table() -> Table:
-    """Return the table of network cards."""
-    return read_table(NICS)
-
-
-def load_nic(name: str) -> Nic:
-    """Return a network card from the table, e.g. ``"connectx-7"``."""
-    return nic_table().build(Nic, name)
+load_nic = Shelf(Nic, Path(__file__).parents[1] / "parameters" / "nics.csv")
+"""Network cards, e.g. ``"connectx-7"``."""
 
 
 def bill_power_w(bill: Mapping[str, BillItem]) -> float:
@@ -306,10 +284,6 @@ def bill_power_w(bill: Mapping[str, BillItem]) -> float:
 def bill_price_usd(bill: Mapping[str, BillItem]) -> float:
     """Return the price of everything on a bill."""
     return math.fsum(item.count * item.usd_each for item in bill.values())
-
-
-CABLES = Path(__file__).parents[1] / "parameters" / "cables.csv"
-"""Kinds of cable plant."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,12 +330,5 @@ class CablePlant:
         }
 
 
-@cache
-def cable_table() -> Table:
-    """Return the table of cable plants."""
-    return read_table(CABLES)
-
-
-def load_cables(name: str) -> CablePlant:
-    """Return a cable plant from the table, e.g. ``"panels"``."""
-    return cable_table().build(CablePlant, name)
+load_cables = Shelf(CablePlant, Path(__file__).parents[1] / "parameters" / "cables.csv")
+"""Cable plants, e.g. ``"panels"``."""

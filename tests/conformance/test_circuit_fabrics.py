@@ -14,7 +14,7 @@ from optical.fabrics.hybrid import HybridFabric
 from optical.fabrics.in_network_reduction import OpticalReduction, load_optical_adder
 from optical.fabrics.node_circuits import CircuitChoice
 from optical.fabrics.switches import load_optics, load_switch
-from optical.fabrics.wafer import WaferFabric, load_wafer, wafer_table
+from optical.fabrics.wafer import WaferFabric, load_wafer
 from simulator.collectives.traffic import Traffic
 from simulator.engine.fairshare import max_min_rates
 from simulator.engine.network import Network
@@ -46,7 +46,7 @@ FABRICS = {
     "hybrid, greedy": replace(HYBRID, choice=CircuitChoice.GREEDY),
     "hybrid, per axis": replace(HYBRID, policy=CircuitPolicy.PER_AXIS),
     "regional": REGIONAL,
-    **{f"wafer, {name}": replace(WAFER, wafer=load_wafer(name)) for name in wafer_table().names},
+    **{f"wafer, {name}": replace(WAFER, wafer=load_wafer(name)) for name in load_wafer.table.names},
     "wafer, static": replace(WAFER, policy=CircuitPolicy.STATIC),
     "optical reduction": LIGHT,
 }

@@ -34,12 +34,10 @@ from simulator.engine.replay import Clockwork, Replay
 from simulator.errors import HeliographError
 from simulator.fabric import Fabric
 from simulator.results.trace import Stream, Trace
-from simulator.tables import Table, read_table
+from simulator.tables import Shelf
 from simulator.units import BITS_PER_BYTE, to_si
 from workloads.traces.task_graph import rank_graph, read_task_graph
 
-TRANSPORTS = Path(__file__).parent / "parameters" / "transports.csv"
-"""Transports by name."""
 LEAST_PACKETS = 1.0
 """Window that no congestion closes; dimensionless."""
 PHASES = 8
@@ -84,15 +82,8 @@ class Transport:
         return self.initial_packets * self.packet_bytes
 
 
-@cache
-def transport_table() -> Table:
-    """Return the table of transports that ships."""
-    return read_table(TRANSPORTS)
-
-
-def load_transport(name: str) -> Transport:
-    """Return a transport from the table, e.g. ``"dctcp-flexnet"``."""
-    return transport_table().build(Transport, name)
+load_transport = Shelf(Transport, Path(__file__).parent / "parameters" / "transports.csv")
+"""Transports, e.g. ``"dctcp-flexnet"``."""
 
 
 @dataclass(kw_only=True)

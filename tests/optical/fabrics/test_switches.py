@@ -8,11 +8,9 @@ from optical.fabrics.switches import (
     lane_budget,
     load_optics,
     load_switch,
-    optics_table,
     switch_chassis,
     switch_names,
     switch_stages,
-    switch_table,
 )
 from simulator.errors import LinkError, ParameterError
 from simulator.units import watts_from_dbm
@@ -48,7 +46,7 @@ def test_rotor_waits_for_half_its_positions():
 def test_every_technology_closes_with_some_lane():
     for name in switch_names():
         closes = 0
-        for optics in optics_table().names:
+        for optics in load_optics.table.names:
             try:
                 lane_budget(load_optics(optics), load_switch(name), 1)
             except LinkError:
@@ -118,7 +116,7 @@ def test_unknown_names_are_refused():
 
 
 def test_every_number_has_a_range_that_holds_it():
-    for row in (*switch_table().rows, *optics_table().rows):
+    for row in (*load_switch.table.rows, *load_optics.table.rows):
         assert row.low is None or row.low <= row.value, row.where
         assert row.high is None or row.value <= row.high, row.where
 
