@@ -1,1 +1,1 @@
-"""Named systems, the command line, records and figures."""
+"""Studies, one file each; what they cannot use they refuse with one sentence, a `HeliographError`."""

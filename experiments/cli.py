@@ -347,13 +347,7 @@ def _subject_help(subject: str) -> str:
 
 
 def drive(name: str, study: Study, driven: Driven) -> None:
-    """Run a study, print what it found and write its files.
-
-    Raises
-    ------
-    HeliographError
-        What the study raises, or if files cannot be written. What it kept is written before.
-    """
+    """Run a study, print what it found and write its files."""
     from experiments.options import written_by  # noqa: PLC0415 - not for --help alone
     from experiments.study import PICTURES, Progress, document  # noqa: PLC0415 - not for --help alone
     from heliograph.processes import reporting  # noqa: PLC0415 - rich takes its time

@@ -88,13 +88,7 @@ def analog_core(core: Core) -> Core:
 
 
 def layer_precision(core: Core, operands: OperandKind, tokens: int = TOKENS) -> Precision:
-    """Return the precision of the three products of a layer together.
-
-    Raises
-    ------
-    LinkError
-        If its link does not close.
-    """
+    """Return the precision of the three products of a layer together."""
     products = [one for product in model_products(layer_products(tokens)) for one in product.on(operands)]
     return core_precision(core, products)
 
@@ -244,11 +238,6 @@ def bench(
         What is replaced, and how the accelerator is sized.
     tokens : int
         Tokens of the products.
-
-    Raises
-    ------
-    HeliographError
-        For unknown names or paths, values out of range, and links that do not close.
     """
     core_named(name)
     layer_products(tokens)

@@ -314,11 +314,6 @@ def study(
         What accelerators replace, and how they are sized (`heliograph.systems.Basis`).
     operands : OperandKind
         Statistics of the operands.
-
-    Raises
-    ------
-    HeliographError
-        For ranges that make no sense and unknown names.
     """
     targets, uses, product = decibel_grid(precision), reuse_grid(reuse), layer_product(operands)
     systems = {name: photonic_system(name, gpu=gpu, basis=basis) for name in CORES}
@@ -378,13 +373,7 @@ def _cap(core: Core, product: Product) -> tuple[float, str]:
 
 
 def decibel_grid(text: str) -> tuple[float, ...]:
-    """Return the targets of ``LOW:HIGH`` decibels, `STEP_DB` apart.
-
-    Raises
-    ------
-    ParameterError
-        If it is no such range, or leaves 0 to `MOST_DB`.
-    """
+    """Return the targets of ``LOW:HIGH`` decibels, `STEP_DB` apart."""
     low, high = _ends("precision", text)
     if not 0.0 < low <= high <= MOST_DB:
         msg = f"precision ({text}) must rise within 0 to {MOST_DB:g} dB; write 10:36"
@@ -394,13 +383,7 @@ def decibel_grid(text: str) -> tuple[float, ...]:
 
 
 def reuse_grid(text: str) -> tuple[int, ...]:
-    """Return the vectors per load of ``LOW:HIGH``, twice as many from each to the next.
-
-    Raises
-    ------
-    ParameterError
-        If it is no such range of whole numbers, or leaves 1 to `MOST_REUSE`.
-    """
+    """Return the vectors per load of ``LOW:HIGH``, twice as many from each to the next."""
     low, high = _ends("reuse", text)
     if not 1.0 <= low <= high <= MOST_REUSE or low != int(low) or high != int(high):
         msg = (
@@ -502,11 +485,6 @@ def _resized(core: Core, sides: Mapping[str, int]) -> Core:
 
 def accelerator(system: System, core: Core) -> tuple[PhotonicUnit, bool]:
     """Return as many cores as a system's basis allows, at least one cluster, and whether that has room.
-
-    Raises
-    ------
-    LinkError
-        If its light does not reach the detectors.
 
     Notes
     -----

@@ -44,11 +44,6 @@ def read_run(path: Path) -> Run:
     ----------
     path : pathlib.Path
         What ``--out`` was given, or the ``.json`` in it.
-
-    Raises
-    ------
-    ParameterError
-        If there is no record, or several.
     """
     if path.is_dir() and (path / SUMMARY).is_file():
         found = read_json_value(path / SUMMARY)

@@ -89,13 +89,7 @@ class Hardware:
     def system(
         self, name: str, *, accelerators: int | None = None, usual_accelerators: int = DEFAULT_ACCELERATORS
     ) -> System:
-        """Return a named system of this hardware, of the usual number where neither option nor file says.
-
-        Raises
-        ------
-        HeliographError
-            If a name is unknown, or a change does not fit.
-        """
+        """Return a named system of this hardware, of the usual number where neither option nor file says."""
         return build_system(
             name,
             accelerators=accelerators,
@@ -117,13 +111,7 @@ def _aimed(target: str | None) -> tuple[str, ...]:
 
 
 def one_step(system: str, workload: Workload, hardware: Hardware, *, accelerators: int | None) -> StepResult:
-    """Return one step of a model on a system, with the plan that is asked for or the default one.
-
-    Raises
-    ------
-    HeliographError
-        If something is unknown, or the plan does not fit.
-    """
+    """Return one step of a model on a system, with the plan that is asked for or the default one."""
     config = model_named(workload.model)
     usual = ranks_of(workload.plan) or DEFAULT_ACCELERATORS
     built = hardware.system(system, accelerators=accelerators, usual_accelerators=usual)

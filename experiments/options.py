@@ -254,13 +254,7 @@ def _shown(default: object) -> str:
 
 
 def study_from(kind: type[StudyT], parsed: argparse.Namespace) -> StudyT:
-    """Return the study that parsed options describe.
-
-    Raises
-    ------
-    HeliographError
-        What its constructor refuses.
-    """
+    """Return the study that parsed options describe."""
     values: dict[str, Any] = {}
     for one in _options(kind):
         value = getattr(parsed, one.destination)

@@ -120,13 +120,7 @@ class Search(Result):
 
     @property
     def winner(self) -> Candidate:
-        """Best plan that was run.
-
-        Raises
-        ------
-        WorkloadError
-            If none could be.
-        """
+        """Best plan that was run."""
         ran = [one for one in self.found if one.result is not None]
         if not ran:
             refusals = [one.refusal for one in self.found]

@@ -167,13 +167,7 @@ class Split:
 
 
 def cheapest(choices: Sequence[Choice], budget_nats: float, objective: Objective) -> Split:
-    """Return the cheapest mixture under a budget, by a linear programme.
-
-    Raises
-    ------
-    ParameterError
-        If no mixture stays within the budget.
-    """
+    """Return the cheapest mixture under a budget, by a linear programme."""
     choices = _undominated(choices, objective)
     groups = list(dict.fromkeys(one.group for one in choices))
     one_each = np.array([[float(one.group == group) for one in choices] for group in groups])

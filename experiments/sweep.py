@@ -358,11 +358,6 @@ def values_of(text: str) -> tuple[str, tuple[Value, ...]]:
     text : str
         ``path=value``, ``path=value,value,...``, or ``path=LOW:HIGH:N``: so many values from end to end,
         evenly apart, or by equal factors with ``:log`` behind it. Ends may have units.
-
-    Raises
-    ------
-    ParameterError
-        If it is none of them.
     """
     path, values = parse_assignment(text)
     if is_context(path):
@@ -444,13 +439,7 @@ class StudyWork:
 
 
 def words_of(kind: type, values: Mapping[str, Any]) -> list[str]:
-    """Return the command line of a study's options; what is none of them changes a number of the hardware.
-
-    Raises
-    ------
-    ParameterError
-        If a name is no option, and the study has no hardware to change.
-    """
+    """Return the command line of a study's options; what is none of them changes a number of the hardware."""
     flags = flags_of(kind)
     words: list[str] = []
     pairs: list[str] = []

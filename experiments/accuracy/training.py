@@ -148,13 +148,7 @@ class Variants(Result):
 
 
 def seeds_from(first: int, count: int) -> range:
-    """Return so many seeds.
-
-    Raises
-    ------
-    ParameterError
-        If there are fewer than two: one seed tells no difference from chance.
-    """
+    """Return so many seeds."""
     if count < 2:
         msg = f"seeds ({count}) must be at least 2, since one seed tells no difference from chance"
         raise ParameterError(msg)
@@ -241,11 +235,6 @@ def train_variants(
         Whether a crossbar multiplies remainders too, whose products take two to five times as long.
     progress : callable
         Told runs done, runs in all, and the label of the run just done.
-
-    Raises
-    ------
-    ParameterError
-        If the system has no photonic core, or its parts cannot carry residues.
     """
     specs = system.analog()
     if specs is None:

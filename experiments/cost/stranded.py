@@ -104,11 +104,6 @@ def read_events(path: Path, nodes: int) -> list[Event]:
         ``fault_end``).
     nodes : int
         Nodes that there are, those included that never fail.
-
-    Raises
-    ------
-    ParameterError
-        If it is no such list, or names more nodes than there are.
     """
     content = read_json_value(path)
     if not isinstance(content, list):
@@ -151,11 +146,6 @@ def read_faults(path: Path, cluster: Cluster) -> Faults:
         As `read_events`; a node works when none of its faults lasts.
     cluster : Cluster
         Where the nodes stand.
-
-    Raises
-    ------
-    ParameterError
-        As `read_events`.
     """
     events = read_events(path, cluster.nodes)
     order = np.random.default_rng(cluster.seed).permutation(cluster.nodes)
@@ -177,13 +167,7 @@ DRAWS = 200
 
 
 def random_faults(share: float, cluster: Cluster) -> Faults:
-    """Return nodes that have failed independently, in `DRAWS` draws.
-
-    Raises
-    ------
-    ParameterError
-        If the share is none.
-    """
+    """Return nodes that have failed independently, in `DRAWS` draws."""
     if not 0.0 <= share <= 1.0:
         msg = f"the share of failed nodes must be from 0 to 1; got {share:g}"
         raise ParameterError(msg)

@@ -217,11 +217,6 @@ def candidates(
         The model; its batch and sequence length are those of a comparison.
     reconfiguration_s : numpy.ndarray
         Reconfiguration times, shape [points].
-
-    Raises
-    ------
-    WorkloadError
-        If no plan fits.
     """
     base = optical.planned(shared_plan(config, optical.accelerators))
     every = grid(base, optical.accelerators, config.experts, USUAL.choices)
@@ -278,11 +273,6 @@ def sweep(
         Reconfiguration times from 1 ns to 100 ms, evenly on a logarithmic scale.
     progress : callable
         Told a label, how much is done, and how much there is.
-
-    Raises
-    ------
-    ParameterError
-        If the system has no circuits, or there are fewer than two points.
     """
     rails = optical.fabric
     if rails.traits.policy is None:

@@ -56,13 +56,7 @@ class DemandCircuits:
     """Circuit switches side by side."""
 
     def plant(self) -> OcsBank:
-        """Return the switches.
-
-        Raises
-        ------
-        ParameterError
-            If there are none of that name, or a number cannot be.
-        """
+        """Return the switches."""
         bank = bank_of(
             self.switch,
             self.planes,
@@ -74,13 +68,7 @@ class DemandCircuits:
         return dataclasses.replace(bank, packet_rate_bytes_per_s=self.packet_rate_bytes_per_s)
 
     def policies(self) -> tuple[SchedulePolicy, ...]:
-        """Return the policies, in the order of the list.
-
-        Raises
-        ------
-        ParameterError
-            If there is none of a name.
-        """
+        """Return the policies, in the order of the list."""
         wanted = [name.strip() for name in self.policy.split(",") if name.strip()] or [ALL]
         known = [*map(str, SchedulePolicy), ALL]
         for name in wanted:
@@ -242,11 +230,6 @@ def read_demand(path: Path) -> np.ndarray:
     ----------
     path : pathlib.Path
         CSV of N rows of N numbers. A first row of names is skipped, and so is a first column of names.
-
-    Raises
-    ------
-    ParameterError
-        Naming file and line: if a cell is no number or cannot be a demand, or the matrix is not square.
     """
     lines = list(enumerate(csv.reader(read_text(path).splitlines()), start=1))
     rows = [(f"{path.name}:{line}", [cell.strip() for cell in cells]) for line, cells in lines if any(cells)]

@@ -56,11 +56,6 @@ def bank_of(
         Delay instead of the switch's, s.
     rate_bytes_per_s : float, optional
         Rate of a circuit instead of the transceiver's, B/s.
-
-    Raises
-    ------
-    ParameterError
-        If there is no such switch, or a number cannot be.
     """
     own_s, own_rate = load_switch(switch).reconfiguration_s, load_optics(OPTICS).bandwidth_bytes_per_s
     return OcsBank(
@@ -245,11 +240,6 @@ class CollectivePlans(Result):
 
 def plan_collective(request: CollectiveCircuits) -> CollectivePlans:
     """Return plans of a collective on planes of circuits, one for each algorithm.
-
-    Raises
-    ------
-    ParameterError
-        If a name or quantity cannot be read, or every algorithm has too many steps.
 
     Notes
     -----

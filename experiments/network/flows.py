@@ -64,11 +64,6 @@ def read_flows(path: Path) -> FlowList:
     path : pathlib.Path
         Columns ``source,destination,bytes`` and, if wanted, ``start_s`` and ``after``; or bytes from each
         endpoint (row) to each other (column), as `experiments.network.circuits.read_demand` reads them.
-
-    Raises
-    ------
-    ParameterError
-        Naming file and line of what cannot be a flow.
     """
     rows = [row for row in csv.reader(read_text(path).splitlines()) if any(row)]
     header = [cell.strip() for cell in rows[0]] if rows else []
@@ -132,13 +127,7 @@ def _of_matrix(demand: np.ndarray) -> FlowList:
 
 
 def lit(fabric: Fabric, flows: FlowList) -> Circuits:
-    """Return circuits laid out for all flows at once, which then stay.
-
-    Raises
-    ------
-    RouteError
-        If some flow has none.
-    """
+    """Return circuits laid out for all flows at once, which then stay."""
     asked = []
     for size in np.unique(flows.size_bytes):
         some = flows.size_bytes == size
@@ -155,13 +144,7 @@ def _as_flows(sources: np.ndarray, destinations: np.ndarray, size_bytes: float) 
 
 
 def flow_set(fabric: Fabric, circuits: Circuits, flows: FlowList) -> tuple[FlowSet, LinkGraph]:
-    """Return flows with their ways, and the links: those of the fabric, then one for each latency of a way.
-
-    Raises
-    ------
-    RouteError
-        If a flow has no way.
-    """
+    """Return flows with their ways, and the links: the fabric's, then one for each latency of a way."""
     graph = fabric.graph(circuits)
     every = _as_flows(flows.sources, flows.destinations, 1.0)
     routes = fabric.route(circuits, every)

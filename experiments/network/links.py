@@ -154,13 +154,7 @@ class LinkLoads:
 
 
 def link_loads(result: StepResult, *, bins: int = BINS) -> LinkLoads:
-    """Run a step once more and return where its bytes went.
-
-    Raises
-    ------
-    ParameterError
-        If there are no intervals, or the step sends nothing.
-    """
+    """Run a step once more and return where its bytes went."""
     if bins < 1:
         msg = f"bins ({bins}) must be at least 1"
         raise ParameterError(msg)

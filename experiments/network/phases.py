@@ -152,11 +152,6 @@ def study_phases(result: StepResult) -> StepPhases:
     result : StepResult
         The step; its fabric has lanes at each endpoint (`Traits.endpoint_lanes`).
 
-    Raises
-    ------
-    ParameterError
-        If the fabric has no lanes that move, or nothing leaves a node.
-
     Notes
     -----
     Bytes, peers and gaps are those of the port that sends most, as the engine ran the step. The planner takes

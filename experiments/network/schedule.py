@@ -103,13 +103,7 @@ class Timeline(Result):
         return [dataclasses.asdict(box) for box in self.boxes]
 
     def figure(self) -> Figure:
-        """Return a row for each stage, a box for each pass, grey where it waits.
-
-        Raises
-        ------
-        HeliographError
-            If there is nothing to draw.
-        """
+        """Return a row for each stage, a box for each pass, grey where it waits."""
         from matplotlib.patches import Rectangle  # noqa: PLC0415 - only to draw
 
         if not self.boxes:
@@ -167,11 +161,6 @@ def unit_timeline(name: str, *, stages: int, microbatches: int, chunks: int, tim
         Chunks a stage, for ``"interleaved"``.
     times : PassTimes
         Length of passes.
-
-    Raises
-    ------
-    HeliographError
-        For an unknown name, or sizes that the schedule cannot have.
     """
     names = schedule_names()
     if name not in names:
@@ -245,13 +234,7 @@ def _step_time(played: Sequence[Played], microbatches: int) -> float:
 
 
 def engine_timeline(result: StepResult) -> Timeline:
-    """Return the time line of a step as the engine ran it.
-
-    Raises
-    ------
-    HeliographError
-        If it holds too many passes to be drawn.
-    """
+    """Return the time line of a step as the engine ran it."""
     plan = result.plan
     stages = range(plan.axes.pp)
     pipeline = plan.pipeline

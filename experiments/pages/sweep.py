@@ -48,13 +48,7 @@ EVERY = "every point"
 
 
 def page(name: str, study: Study, found: Swept | States, document: Mapping[str, Any]) -> Page:
-    """Return the page of a sweep.
-
-    Raises
-    ------
-    ParameterError
-        If only the state of sweeps was asked for.
-    """
+    """Return the page of a sweep."""
     if isinstance(found, States):
         msg = "--report is a page of results, and --status runs none; leave one of them out"
         raise ParameterError(msg)

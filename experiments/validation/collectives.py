@@ -79,11 +79,6 @@ def caller_of(record: Record) -> Caller:
     -----
     Bekman's tables come from `all_reduce_bench.py`, which records an event before and after each call and
     waits between calls; the other public tables come from nccl-tests.
-
-    Raises
-    ------
-    ParameterError
-        If the column names no program of the table.
     """
     named = record.text("caller")
     if named:
@@ -132,13 +127,7 @@ def forced_algorithm(record: Record) -> Algorithm | None:
 
 
 def cards_of(record: Record) -> Cards | None:
-    """Return what a row says joins nodes; None where it says nothing.
-
-    Raises
-    ------
-    ParameterError
-        If it names no such network.
-    """
+    """Return what a row says joins nodes; None where it says nothing."""
     named = record.text("cards")
     if named and named not in set(Cards):
         msg = f"no cards are called '{named}'; {nearest(named, set(Cards), noun='network')}"

@@ -75,11 +75,6 @@ def scatter(validation: Validation, path: Path) -> tuple[Path, Path]:
         The rows.
     path : pathlib.Path
         Where; written with the suffixes ``.png`` and ``.svg``.
-
-    Raises
-    ------
-    HeliographError
-        If no row was predicted, or the file cannot be written.
     """
     rows = validation.predicted
     if not rows:
@@ -250,11 +245,6 @@ def validate(kind: str, *, data: Path | None = None, progress: Told | None = Non
         CSV file of measurements, for networks also a directory of task graphs; the shipped table by default.
     progress : callable, optional
         Told a label, how many rows are done, and how many there are.
-
-    Raises
-    ------
-    HeliographError
-        If there is no such kind, no table of it ships, or the file cannot be used.
     """
     if kind not in KINDS:
         msg = f"nothing called '{kind}' to validate; {nearest(kind, KINDS, noun='kind')}"

@@ -92,13 +92,7 @@ def outcome(record: Record) -> Outcome:
 
 
 def run_of(record: Record) -> Run:
-    """Return the hardware, the model and the plan of a row.
-
-    Raises
-    ------
-    HeliographError
-        If they do not fit each other, saying why.
-    """
+    """Return the hardware, the model and the plan of a row."""
     config = famous_model(record)
     text = record.text("plan")
     if not text:

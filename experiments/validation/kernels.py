@@ -229,11 +229,6 @@ def kernel_time_s(  # noqa: PLR0917 - the columns of a table of kernel measureme
         for attention ``batch, seq_len, head_num, qk_head_dim, v_head_dim``.
     host_timed : bool
         Whether the time is that of a clock on the host that waits for the one kernel.
-
-    Raises
-    ------
-    ParameterError
-        If GPU, operation or type is unknown.
     """
     gpu = replace(load_gpu(gpu_of(gpu_name)), alone=True)
     fields = dict(re.findall(r"(\w+)=(\w+)", note))

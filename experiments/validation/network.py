@@ -206,13 +206,7 @@ def is_collective(record: Record) -> bool:
 
 
 def collective_outcome(record: Record) -> Outcome:
-    """Return what becomes of a row about a collective.
-
-    Raises
-    ------
-    ParameterError
-        If it holds a number that cannot be one.
-    """
+    """Return what becomes of a row about a collective."""
     if record.text("gpu"):
         return collectives.outcome(record)
     name = " ".join(record.text(one) for one in ("system", "metric", "config") if record.text(one))

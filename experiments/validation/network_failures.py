@@ -106,13 +106,7 @@ def trace_record(path: Path) -> Record:
 
 
 def trace_outcomes(record: Record) -> Iterator[Outcome]:
-    """Return what becomes of a trace's statistics and of what its faults waste.
-
-    Raises
-    ------
-    ParameterError
-        If the file is no trace.
-    """
+    """Return what becomes of a trace's statistics and of what its faults waste."""
     path, cluster, hosts = Path(record.text(COLUMN)), Cluster(), load_hosts(FLEET)
     found = statistics(read_events(path, cluster.nodes), cluster.nodes)
     assumed = (f"{cluster.nodes} servers, times in days", f"hosts fail as '{FLEET}' of reliability.csv")

@@ -154,13 +154,7 @@ def measured_s(record: Record) -> float:
 
 
 def run_of(record: Record) -> tuple[System, TransformerConfig, Plan]:
-    """Return the system, model and plan of a row.
-
-    Raises
-    ------
-    HeliographError
-        If the row cannot be run; the message says why.
-    """
+    """Return the system, model and plan of a row."""
     system = system_of(record)
     plan = plan_of(record, system.accelerators)
     dropout = plan.recompute.attention is Attention.FULL

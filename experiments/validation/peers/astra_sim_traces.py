@@ -364,13 +364,7 @@ HOPS = {Topology.SWITCH: 2, Topology.FULLY_CONNECTED: 1}
 
 
 def trace_outcome(record: Record) -> Outcome:
-    """Return what becomes of a row about a simulator's run of traces.
-
-    Raises
-    ------
-    ParameterError
-        If the row holds a number that cannot be one.
-    """
+    """Return what becomes of a row about a simulator's run of traces."""
     prefix = Path(record.text(COLUMN))
     about = (prefix.name, record.text("topology"), f"{record.text('bw_GBps')} GB/s", record.text("splits"))
     source = record.text("source") or "no source"

@@ -205,13 +205,7 @@ class Albireo:
 
 @cache
 def load_albireo(scenario: str) -> Albireo:
-    """Return Albireo in its ``conservative``, ``moderate`` or ``aggressive`` scenario.
-
-    Raises
-    ------
-    ParameterError
-        If there is no such scenario.
-    """
+    """Return Albireo in its ``conservative``, ``moderate`` or ``aggressive`` scenario."""
     return Albireo(scenario=published_table().build(AlbireoScenario, f"albireo_{scenario}"))
 
 

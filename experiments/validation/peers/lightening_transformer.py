@@ -307,11 +307,6 @@ def load_workload(name: str, *, tokens: int | None = None) -> Workload:
         ``deit-t``, ``deit-s``, ``deit-b``, ``bert-b`` or ``bert-l``.
     tokens : int, optional
         Tokens of a sequence; as published by default.
-
-    Raises
-    ------
-    ParameterError
-        If there is none of this name.
     """
     found = published_table().build(Workload, name)
     if tokens is None:

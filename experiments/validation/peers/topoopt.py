@@ -223,11 +223,6 @@ def read_networks(path: Path, needs: Sequence[Sequence[str]]) -> list[Record]:
         CSV, or within the directory.
     needs : sequence of sequences of str
         Columns without which a CSV is no table of networks; of each group one.
-
-    Raises
-    ------
-    ParameterError
-        As `read_records`.
     """
     if path.suffix == SUFFIX:
         return [trace_record(path)]
@@ -241,13 +236,7 @@ def read_networks(path: Path, needs: Sequence[Sequence[str]]) -> list[Record]:
 
 
 def task_graph_outcome(record: Record) -> Outcome:
-    """Return what becomes of a row about a task graph.
-
-    Raises
-    ------
-    ParameterError
-        If the row holds a number that cannot be one.
-    """
+    """Return what becomes of a row about a task graph."""
     path = Path(record.text(COLUMN))
     blank = Outcome(
         id=" ".join((path.name, record.text("config") or record.text("links"))),
@@ -278,13 +267,7 @@ def task_graph_outcome(record: Record) -> Outcome:
 
 
 def connections_of(record: Record, fabric: Wires) -> Connections | None:
-    """Return how the connections of a row share links, or None if alike.
-
-    Raises
-    ------
-    ParameterError
-        If the transport is in no table.
-    """
+    """Return how the connections of a row share links, or None if alike."""
     name = record.text("transport") or TRANSPORT
     if name == FAIR:
         return None
