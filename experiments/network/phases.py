@@ -17,8 +17,7 @@ from experiments.study import Block, Result, Row
 from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
 from heliograph.simulation import StepResult
 from heliograph.style import DARK_TIME, PALETTE, REFERENCE, new_figure, styled
-from optical.scheduling.phases import PhasePlan, TrafficPhase, plan_phases
-from optical.scheduling.schedule import Lanes
+from optical.scheduling.schedule import Lanes, PhasePlan, TrafficPhase, plan_phases
 from simulator.collectives.traffic import play
 from simulator.engine.simulation import Simulation
 from simulator.errors import ParameterError

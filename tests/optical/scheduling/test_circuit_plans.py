@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optical.scheduling.overlap import CollectiveStep, bruck_steps, collective_steps, overlap, staged
-from optical.scheduling.phases import TrafficPhase, plan_phases
-from optical.scheduling.schedule import Lanes, OcsBank
+from optical.scheduling.schedule import Lanes, OcsBank, TrafficPhase, plan_phases
 from optical.scheduling.topology import (
     AllReduceGroup,
     coprime_strides,
