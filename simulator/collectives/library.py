@@ -1,6 +1,6 @@
 """Protocols, hops and copies that a communication library adds to the flows of a collective.
 
-An all-reduce of two levels, inside nodes and between them, cuts its vector into chunks. While one chunk is
+A collective of two levels, inside nodes and between them, cuts its vector into chunks. While one chunk is
 between nodes, the next is inside: it takes as long as its slowest level does for the whole vector, and one
 chunk's way through the other.
 
@@ -37,16 +37,24 @@ ADDING = MappingProxyType(
 """What an algorithm is called if the switches of nodes add, too."""
 PIPELINED = " pipelined"
 """Ending of the name of an algorithm whose levels work at once."""
+HALVES = frozenset({CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER})
+"""Halves of an all-reduce, which a library carries out on rings alone."""
+_PIPELINED = HALVES | {CollectiveKind.ALL_REDUCE}
+"""Collectives whose levels work at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Levels:
-    """The rounds of an all-reduce of two levels, for a payload of one byte."""
+    """The rounds of a collective of two levels, for a payload of one byte."""
 
     inside: Round
     """Those inside nodes."""
     between: Round
     """Those between nodes."""
+    inside_share: float = 1.0
+    """Share of a rank's channels that go on inside its node, 0 to 1; the others leave it."""
+    rings: bool = False
+    """Whether chunks go on from rank to rank, so that no level waits for a chunk of the other."""
 
     @property
     def both(self) -> tuple[Round, Round]:
@@ -59,13 +67,13 @@ class Levels:
             replace(one, flows=replace(one.flows, size_bytes=one.flows.size_bytes * payload_bytes))
             for one in self.both
         )
-        return Levels(inside=inside, between=between)
+        return replace(self, inside=inside, between=between)
 
 
 def two_levels(
     operator: Collective, node_size: int, options: Callable[[Collective], Mapping[str, Sequence[Round]]]
 ) -> dict[str, Levels]:
-    """Return the levels of every way of an all-reduce that has two; none of other collectives.
+    """Return the levels of every way of a sum, a scatter or a gather that has two; none of other collectives.
 
     Parameters
     ----------
@@ -80,10 +88,11 @@ def two_levels(
     -----
     That levels work at once rests on measured all-reduces: 24.4 ms for 4 GiB on 2 x 8 H100 with cards of
     200 Gb/s (Google A3 Mega), 192 GB/s on many DGX A100 (NCCL, issue 812), 370 to 380 on H100 (issue 1649).
-    The one measured gather between many nodes speaks against it, though but one call was timed: 2 GiB on 256
-    H100 at 200 GB/s (issue 1218) are 187 with one level after the other, and would be 291 with both at once.
+    That gathers' do rests on Google's table of 2 x 8 H200 with cards of 400 Gb/s (329 to 336 GB/s at 8 GiB;
+    370 here, 285 with one level after the other), against one call of 2 GiB on 256 H100 (issue 1218: 200
+    GB/s, 277 here).
     """
-    if operator.kind is not CollectiveKind.ALL_REDUCE:
+    if operator.kind not in _PIPELINED:
         return {}
     found = {}
     ways = options(replace(operator, payload_bytes=1.0))
@@ -116,14 +125,14 @@ def with_adding_nodes(levels: Levels, operator: Collective, near: np.ndarray) ->
 
 
 def as_library(found: dict[str, Levels], operator: Collective, nodes: int) -> dict[str, Levels]:
-    """Return the ways of two levels with trees between nodes as a library lays them.
+    """Return the ways of two levels as a library lays them: on rings of its cards, and sums on trees too.
 
     Parameters
     ----------
     found : dict
         Levels by algorithm.
     operator : Collective
-        The all-reduce; if it names an algorithm, only that is left.
+        The collective; if it names an algorithm, only that is left.
     nodes : int
         Nodes of its group.
     """
@@ -131,7 +140,14 @@ def as_library(found: dict[str, Levels], operator: Collective, nodes: int) -> di
     for name in (Algorithm.HIERARCHICAL, Algorithm.HIERARCHICAL_IN_NETWORK):
         if name in found:
             laid[name] = on_trees(found[name], nodes, nodes_add=name == Algorithm.HIERARCHICAL_IN_NETWORK)
-    return {name: one for name, one in laid.items() if operator.algorithm in {"", name}}
+    rings = {
+        Algorithm.RING if name == Algorithm.HIERARCHICAL else name: on_rings(one, operator.size, nodes)
+        for name, one in found.items()
+        if name in {Algorithm.HIERARCHICAL, Algorithm.HIERARCHICAL_STRIDED}
+    }
+    if operator.kind in HALVES:
+        return rings
+    return {name: one for name, one in (rings | laid).items() if operator.algorithm in {"", name}}
 
 
 def on_trees(levels: Levels, nodes: int, *, nodes_add: bool) -> Levels:
@@ -160,6 +176,39 @@ def on_trees(levels: Levels, nodes: int, *, nodes_add: bool) -> Levels:
     size_bytes = between.flows.size_bytes * between.count * more / hops
     flows = replace(between.flows, size_bytes=size_bytes)
     return replace(levels, between=Round(flows=flows, count=hops))
+
+
+def on_rings(levels: Levels, ranks: int, nodes: int) -> Levels:
+    """Return a collective as a library has it that lays a ring through all ranks for each card of a node.
+
+    Parameters
+    ----------
+    levels : Levels
+        Those of two levels of rings.
+    ranks, nodes : int
+        n and N; g = n / N ranks of each node take part.
+
+    Notes
+    -----
+    Each of g rings carries its part of the vector over n - 1 hops, of which N - 1 leave a node (twice that to
+    sum). A node thus passes (n - 1) / n of the vector whatever N, twice what two levels would between two
+    nodes: all-reduces that are forced to rings give 95 GB/s on 2 nodes of A100 with 4 cards of 200 Gb/s
+    (nccl-tests, issue 252). Of a rank's channels, which all run at the same rate, one ring's leave the node
+    (NCCL, src/graph/connect.cc; the slower of the rates inside and between is a channel's,
+    src/graph/tuning.cc).
+    """
+    inside, between = levels.both
+    local = ranks // nodes
+    whole = (ranks - 1) / ranks
+    hops = (ranks - nodes) * (between.count // (nodes - 1))
+    near = inside.flows.size_bytes * inside.count * whole / hops
+    far = between.flows.size_bytes * whole * nodes / (nodes - 1)
+    return Levels(
+        inside=Round(flows=replace(inside.flows, size_bytes=near), count=hops),
+        between=Round(flows=replace(between.flows, size_bytes=far), count=between.count),
+        inside_share=(local - 1) / local,
+        rings=True,
+    )
 
 
 def _sorted(parts: Sequence[Round], node_size: int) -> Levels | None:
@@ -247,21 +296,6 @@ def _switch_protocols(adder: Adder, name: str, scale_up: ScaleUp | None) -> tupl
         )
         for one in parts or (PLAIN,)
     )
-
-
-def more_hops(operator: Collective, rounds_outside: int) -> int:
-    """Return the hops inside nodes that a library's rings take beyond those of a two-level algorithm.
-
-    Notes
-    -----
-    NCCL has trees for all-reduces only. It gathers and scatters on rings through all n ranks, one over each
-    network card: as fast as two levels for long vectors, but a chunk takes n - 1 hops one after the other
-    (src/graph/tuning.cc, latency of the ring algorithm).
-    """
-    if operator.kind not in {CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER}:
-        return 0
-    nodes = rounds_outside + 1
-    return operator.size - nodes - (operator.size // nodes - 1)
 
 
 def copied_bytes(operator: Collective) -> float:

@@ -45,12 +45,13 @@ from simulator.collectives.demand import skewed_flows
 from simulator.collectives.flow_groups import FlowGroup, PricedCollective
 from simulator.collectives.library import (
     ADDING,
+    HALVES,
     PIPELINED,
     PLAIN,
+    TWO_LEVELS,
     Levels,
     as_library,
     copied_bytes,
-    more_hops,
     protocols,
     two_levels,
     with_adding_nodes,
@@ -642,12 +643,15 @@ class Traffic:
         if FORWARDED in options and FORWARDED not in ready:  # the fabric is asked for circuits of its own
             ready.append(FORWARDED)
         ways = [self._way(flow_groups[name], name, options[name]) for name in ready]
+        pipelined = self._pipelined(operator, rank_class, later)
+        one_by_one = TWO_LEVELS if pipelined and operator.kind in HALVES else ()
         whole = tuple(
             self._priced(way, operator, protocol)
             for way in ways
+            if way.name not in one_by_one
             for protocol in protocols(way.name, self._scale_up, self._adder)
         )
-        return whole + self._pipelined(operator, rank_class, later)
+        return whole + pipelined
 
     def _connected(
         self, parts: tuple[tuple[FlowGroup, float, int], ...], circuits: Circuits | None = None
@@ -688,7 +692,7 @@ class Traffic:
         return tuple(plans)
 
     def _levels(self, operator: Collective, rank_class: int) -> dict[str, Levels]:
-        """Return the ways of an all-reduce in two levels with one byte of payload."""
+        """Return the ways of a collective in two levels at once with one byte of payload."""
         if self._scale_up is None or not self._scale_up.protocols:
             return {}
         node_size = self._fabric.node_size
@@ -698,7 +702,7 @@ class Traffic:
         groups = self._layout.groups(operator.axis, rank_class)
         nodes = np.unique(groups[0] // node_size).size
         adding = {}
-        if self._scale_up.adders:
+        if self._scale_up.adders and operator.kind is CollectiveKind.ALL_REDUCE:
             near = groups.reshape(-1, operator.size // nodes)
             adding = {
                 ADDING[name]: with_adding_nodes(found[name], operator, near)
@@ -715,11 +719,11 @@ class Traffic:
         flow_groups: tuple[FlowGroup, FlowGroup],
         protocol: Protocol,
     ) -> PricedCollective:
-        """Return an all-reduce whose levels work at once: the fill of a chunk, then both together."""
+        """Return a collective whose levels work at once: the fill of a chunk, then both together."""
         times = []
         waited, wire_bytes, energy_j = protocol.start_s, 0.0, 0.0
         parts = []
-        shares = (protocol.efficiency, protocol.network_efficiency)
+        shares = (protocol.efficiency * levels.inside_share, protocol.network_efficiency)
         hops = (protocol.hop_s, protocol.network_hop_s)
         for level, flow_group, share, hop_s in zip(levels.both, flow_groups, shares, hops, strict=True):
             latency_s, rate = self._network.alone(flow_group)
@@ -732,8 +736,8 @@ class Traffic:
             flows = replace(level.flows, size_bytes=level.flows.size_bytes * operator.payload_bytes)
             wire_bytes += _carried_bytes(flows) * level.count
             energy_j += self._energy_j(flows) * level.count
-        chunk = protocol.chunk_bytes / vector_bytes(operator.kind, 1.0, operator.size)
-        waited += chunk * min(times)
+        if not levels.rings:
+            waited += protocol.chunk_bytes / vector_bytes(operator.kind, 1.0, operator.size) * min(times)
         (inside, _), (between, graph) = (self._network.foreseen(flow_group) for flow_group in flow_groups)
         whole_s = together_s(inside, times[0], between, times[1], graph.capacity_bytes_per_s)
         return PricedCollective(
@@ -812,8 +816,6 @@ class Traffic:
             moved_empty += count * latency_s
             waited += count * (protocol.network_hop_s * outside + protocol.hop_s * (1.0 - outside))
             sized.append((flow_group, size_bytes / share, count))
-        if way.name == Algorithm.HIERARCHICAL and protocol is not PLAIN:
-            waited += protocol.hop_s * more_hops(operator, rounds_outside)
         waited_empty = waited
         inside = way.parts and not rounds_outside and way.name != Algorithm.IN_NETWORK
         if inside and self._scale_up is not None:
