@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import re
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,6 +21,7 @@ from simulator.engine.simulation import Job, JobRun, block, simulate_jobs
 from simulator.errors import HeliographError, ParameterError, nearest
 from simulator.fabric import Fabric
 from simulator.files import read_text, read_toml
+from simulator.layout import AXES
 from simulator.reliability.failures import Failure, failed_parts, numbered
 from workloads.models.config import load_model
 from workloads.plan.rules import check
@@ -175,11 +178,23 @@ def run_jobs(path: Path) -> SharedRuns:
     placed: list[Job] = []
     for index, one in enumerate(jobs):
         placed.append(_job(file, index, one, system, placed))
-    broken = tuple(
-        part for index, one in enumerate(failures) for part in _failures(file, index, one, system.fabric)
-    )
-    runs = simulate_jobs(placed, system.fabric, failures=broken)
-    return SharedRuns(system=system, runs=runs, failures=broken)
+    forms = {system.fabric.name: system.fabric}
+    if not any("links" in one for one in failures):  # numbers that mean something on one form alone
+        forms |= {form.name: form for job in placed for form in system.fabric.laid_for(_blocks(job))}
+    found = []
+    for form in forms.values():
+        broken = tuple(
+            part for index, one in enumerate(failures) for part in _failures(file, index, one, form)
+        )
+        runs = simulate_jobs(placed, form, failures=broken)
+        found.append(SharedRuns(system=dataclasses.replace(system, fabric=form), runs=runs, failures=broken))
+    return min(found, key=lambda one: max(run.trace.makespan_s for run in one.runs))
+
+
+def _blocks(job: Job) -> tuple[int, ...]:
+    """Return the neighbours that the nearest axis of a job joins, the nearest two, and so on."""
+    layout = job.graph.layout
+    return tuple(accumulate((getattr(layout, axis) for axis in AXES), mul))
 
 
 def _job(file: _File, index: int, given: dict[str, Any], system: System, before: list[Job]) -> Job:
@@ -211,9 +226,11 @@ def _job(file: _File, index: int, given: dict[str, Any], system: System, before:
 def _failures(file: _File, index: int, given: dict[str, Any], fabric: Fabric) -> list[Failure]:
     if "time_s" not in given:
         file.refuse("failure", index, "key 'time_s' is missing; say when it fails")
-    replaced = given.pop("spare_ports", 0)
+    replaced = given.get("spare_ports", 0)
     values: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else float(value) for key, value in given.items()
+        key: tuple(value) if isinstance(value, list) else float(value)
+        for key, value in given.items()
+        if key != "spare_ports"
     }
     named = {key: values.pop(key, ()) for key in PARTS}
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,8 @@ from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.records import canonical_json, write_atomically
 from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.systems import System
-from simulator.engine.rank_graph import RankGraph
+from simulator.engine.rank_graph import RankGraph, Together
 from simulator.engine.replay import Replay, as_recorded
-from simulator.fabric import Fabric
 from simulator.results.metrics import BUBBLE, DARK, EXPOSED, HOST, time_of_class_s
 from simulator.results.trace import Trace
 from workloads.traces.chakra import Compute, import_trace
@@ -96,10 +95,8 @@ def times_s(trace: Trace, graph: RankGraph) -> dict[str, float]:
     return {part: found[part] for part in (COMPUTE, *WAITING) if part in found}
 
 
-def replay(
-    graph: RankGraph, system: System, compute: Compute, *, fabric: Fabric | None = None
-) -> ReplayResult:
-    """Run a recorded graph on a system.
+def replay(graph: RankGraph, system: System, compute: Compute) -> ReplayResult:
+    """Run a recorded graph on a system, on that form of its fabric where it is fastest.
 
     Parameters
     ----------
@@ -109,11 +106,20 @@ def replay(
         The hardware; its accelerator counts for compute that has no recorded time.
     compute : Compute
         What the graph was made with; told in the record.
-    fabric : Fabric, optional
-        Another fabric than the system's.
     """
-    trace = Replay(graph, as_recorded(system.node()), fabric or system.fabric).run()
-    return ReplayResult(system=system, graph=graph, trace=trace, compute=compute)
+    node = as_recorded(system.node())
+    runs = [(form, Replay(graph, node, form).run()) for form in system.fabric.laid_for(blocks(graph))]
+    fabric, trace = min(runs, key=lambda run: run[1].makespan_s)
+    return ReplayResult(system=replace(system, fabric=fabric), graph=graph, trace=trace, compute=compute)
+
+
+def blocks(graph: RankGraph) -> tuple[int, ...]:
+    """Return the sizes of groups of neighbouring ranks in rising order, and of the whole."""
+    groups = {
+        group for one in graph.tasks if isinstance(one.operation, Together) for group in one.operation.groups
+    }
+    near = {len(group) for group in groups if max(group) - min(group) == len(group) - 1}
+    return tuple(sorted(near | {graph.ranks}))
 
 
 def rows_of(record: dict[str, Any]) -> list[ReportRow]:
