@@ -16,7 +16,8 @@ from experiments.network.circuits import read_demand
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.report import ReportRow, ReportTable, format_si
-from simulator.checks import check_range, check_whole
+from simulator.checks import check_positive, check_range, check_whole
+from simulator.collectives.msccl import ChunkFlows, read_algorithm
 from simulator.engine.flow_simulation import FlowSet, FlowTimes, simulate
 from simulator.errors import ParameterError
 from simulator.fabric import Fabric, Loads, route_loads
@@ -36,6 +37,8 @@ NODE = 8
 """Accelerators to whose multiple a system is rounded up where nobody says how many."""
 AXIS = "flows"
 """Name of the traffic where circuits are laid out."""
+SIZE_BYTES = 1e9
+"""Bytes of an algorithm's collective where nobody says how many."""
 _WIDE = 1e6
 """Capacity of the link that stands for a way's latency, over that of all others together."""
 
@@ -56,15 +59,20 @@ class FlowList:
     """Pairs (first, second) of which the second waits for the first, shape [E, 2]."""
 
 
-def read_flows(path: Path) -> FlowList:
-    """Return the flows of a CSV file: a list with a header, or a square matrix of bytes.
+def read_flows(path: Path, size_bytes: float = SIZE_BYTES) -> FlowList:
+    """Return the flows of a file: CSV, a list with a header or a square matrix of bytes; or MSCCL's XML.
 
     Parameters
     ----------
     path : pathlib.Path
         Columns ``source,destination,bytes`` and, if wanted, ``start_s`` and ``after``; or bytes from each
-        endpoint (row) to each other (column), as `experiments.network.circuits.read_demand` reads them.
+        endpoint (row) to each other (column), as `experiments.network.circuits.read_demand` reads them; or
+        an algorithm, as `simulator.collectives.msccl.read_algorithm` reads and checks it.
+    size_bytes : float
+        Bytes of an algorithm's collective, as nccl-tests counts them: the whole vector.
     """
+    if path.suffix == ".xml":
+        return _of_algorithm(read_algorithm(path), size_bytes)
     rows = [row for row in csv.reader(read_text(path).splitlines()) if any(row)]
     header = [cell.strip() for cell in rows[0]] if rows else []
     if not set(ENDS) & set(header):
@@ -123,6 +131,16 @@ def _of_matrix(demand: np.ndarray) -> FlowList:
         size_bytes=demand[sources, destinations],
         start_s=np.zeros(sources.size),
         after=np.empty((0, 2), dtype=np.int64),
+    )
+
+
+def _of_algorithm(algorithm: ChunkFlows, size_bytes: float) -> FlowList:
+    return FlowList(
+        sources=algorithm.sources,
+        destinations=algorithm.destinations,
+        size_bytes=algorithm.shares * size_bytes,
+        start_s=np.zeros(algorithm.shares.size),
+        after=algorithm.after,
     )
 
 
@@ -305,7 +323,12 @@ class FlowsOnFabric(Study):
     directory = "flows"
 
     file: Path = option(
-        ..., "CSV: source,destination,bytes[,start_s][,after], or a square matrix of bytes", positional=True
+        ...,
+        "CSV: source,destination,bytes[,start_s][,after], or a square matrix of bytes; or MSCCL's XML",
+        positional=True,
+    )
+    size_bytes: float = option(
+        SIZE_BYTES, "bytes of an algorithm's collective", flag="--size", metavar="SIZE"
     )
     system: str = option("gpu_packet", SYSTEM)
     accelerators: int | None = option(None, "default: whole nodes that hold all endpoints", metavar="N")
@@ -314,11 +337,12 @@ class FlowsOnFabric(Study):
 
     def __post_init__(self) -> None:
         check_range(self, "intervals", low=1)
+        check_positive(self, "size_bytes")
         check_whole(self, "intervals")
 
     def run(self, progress: Progress) -> FlowResult:
         """Return the times of all flows, and the loads of links."""
-        flows = read_flows(self.file)
+        flows = read_flows(self.file, self.size_bytes)
         highest = int(max(flows.sources.max(initial=0), flows.destinations.max(initial=0)))
         system = self.hardware.system(
             self.system,
