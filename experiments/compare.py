@@ -29,8 +29,7 @@ from heliograph.systems.registry import model_named
 from heliograph.systems.sanity_checks import limits_told, worst_limits
 from heliograph.tables import best_of, comparison_rows, deciding_table, precision_notes
 from simulator.errors import ParameterError
-from workloads.plan.choices import Recompute
-from workloads.plan.plan import Plan, plan_text
+from workloads.plan.plan import plan_text, plan_words
 from workloads.traces.chakra import export_step
 
 if TYPE_CHECKING:
@@ -154,17 +153,6 @@ class Compared(Result):
         """Write the files of the run; one of another configuration is never overwritten."""
         write(self.comparison, directory)
         return sorted(directory.iterdir())
-
-
-def plan_words(plan: Plan) -> str:
-    """Return a plan's degrees and choices that are not the least, in few letters."""
-    names = ("tp", "cp", "pp", "dp", "ep", "vpp")
-    degrees = " ".join(f"{name}{plan.value(name)}" for name in names if plan.value(name) > 1)
-    words = [f"mb{plan.batch.micro_batch}"]
-    words += [f"zero{plan.sharding.zero}"] if plan.sharding.zero else []
-    words += [str(plan.schedule.kind)] if plan.axes.pp > 1 else []
-    words += [f"recompute {plan.recompute.kind}"] if plan.recompute.kind is not Recompute.NONE else []
-    return " ".join([degrees, *words] if degrees else words)
 
 
 def plans_told(comparison: Comparison) -> list[Block]:

@@ -19,7 +19,7 @@ from heliograph.records import COLUMNS, SCHEMA
 from heliograph.report import ReportRow, ReportTable, format_quantity
 from heliograph.sweeps.front import Front, Searched, search_front
 from heliograph.sweeps.grid import Grid
-from heliograph.sweeps.points import StepWork, settled
+from heliograph.sweeps.points import StepWork, asks_for_best, settled
 from heliograph.sweeps.running import Asked, Engine, Means, axis, run_sweep
 from heliograph.sweeps.space import Range, Space, Value, values_in
 from heliograph.sweeps.store import Status, Store, Told
@@ -28,6 +28,7 @@ from heliograph.sweeps.work import STEP, Reader, Work, code_digest, is_context, 
 from simulator.errors import ParameterError, nearest
 from simulator.parameter_tree import parse_assignment
 from simulator.units import dimension_of
+from workloads.plan.plan import parse_plan, plan_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,6 +55,8 @@ class Swept(Result):
     """Column that it has upward."""
     notes: tuple[str, ...] = ()
     """Sentences beneath the table."""
+    searched: bool = False
+    """Whether each point ran the best plan of its own."""
 
     def report(self) -> list[Block]:
         """Return a line for each point, and why points are missing."""
@@ -67,14 +70,23 @@ class Swept(Result):
             ReportRow(
                 ", ".join(_told(name, row[name]) for name in axes),
                 tuple("" if row.get("error") else _told(name, row.get(name)) for name in shown),
-                row.get("error") or "",
+                row.get("error") or self._searched_plan(row),
             )
             for row in rows[:MOST_LINES]
         ]
         about = " on ".join(str(rows[0][name]) for name in ("model", "system") if rows[0].get(name))
         title = f"{about or self.grid.study}: {', '.join(axes)}"
         more = [f"{len(rows) - MOST_LINES:,} more rows: --export FILE.csv"] if len(rows) > MOST_LINES else []
-        return [ReportTable(title, list(shown.values()), lines), *more, *self.notes]
+        note = "plan" if self.searched else "why"
+        return [
+            ReportTable(title, list(shown.values()), lines, dense=self.searched, note=note),
+            *more,
+            *self.notes,
+        ]
+
+    def _searched_plan(self, row: Row) -> str:
+        """Return the plan of a point in few letters, if each has one of its own."""
+        return plan_words(parse_plan(str(row["plan"]))) if self.searched else ""
 
     def record(self) -> dict[str, Any]:
         """Return the grid as plain data."""
@@ -119,11 +131,12 @@ class BestFound(Swept):
             ReportRow(
                 ", ".join(_told(name, row[name]) for name in names),
                 tuple(_told(name, row[name]) for name in columns),
+                self._searched_plan(row),
             )
             for row in rows[:MOST_LINES]
         ]
         title = f"Front of {len(rows):,} among {len(self.grid.points):,} points: {', '.join(names)}"
-        return [ReportTable(title, columns, lines), *self.notes]
+        return [ReportTable(title, columns, lines, dense=True, note="plan"), *self.notes]
 
     def record(self) -> dict[str, Any]:
         """Return all points, and the front among them, as plain data."""
@@ -247,7 +260,13 @@ class Sweep(Study):
             notes.append(f"Points are kept in {asked.means.store}; the same command goes on from there.")
         axes = asked.space.values()
         several = [name for name, values in axes.items() if len(values) > 1] or list(axes)
-        return Swept(grid=grid, x=self.x or several[0], y=self.y, notes=tuple(notes))
+        return Swept(
+            grid=grid,
+            x=self.x or several[0],
+            y=self.y,
+            notes=tuple(notes),
+            searched=asks_for_best(asked.work),
+        )
 
     def _front(self, file: StudyFile, optimise: Optimise, progress: Progress) -> BestFound:
         """Return what an optimiser finds."""
@@ -271,7 +290,8 @@ class Sweep(Study):
         if self.export is not None:
             notes.insert(0, f"Wrote {front.grid.export(self.export)}.")
         x, y = (*front.columns, *front.grid.axes)[:2]
-        return BestFound(grid=front.grid, x=x, y=y, notes=tuple(notes), front=front)
+        searched = asks_for_best(work)
+        return BestFound(grid=front.grid, x=x, y=y, notes=tuple(notes), front=front, searched=searched)
 
     def _states(self, file: StudyFile | None) -> States:
         store = self.running.store or (file.store if file else None)

@@ -173,6 +173,8 @@ class ReportTable:
     """Lines, each with one value per head."""
     dense: bool = False
     """Whether columns stand closer, the words of their heads below one another, so that more fit."""
+    note: str = "source"
+    """Head of the notes behind the values."""
 
     @property
     def gap(self) -> int:
@@ -306,7 +308,7 @@ def _print(console: Console, shown_table: ReportTable) -> None:
         for column in columns:
             table.add_column(Text(cells.heads[column], "bold"), justify="right", no_wrap=True)
         if cells.noted:
-            table.add_column(Text("source", "dim"), no_wrap=True)
+            table.add_column(Text(shown_table.note, "dim"), no_wrap=True)
         for row, values, note in zip(rows, cells.values, cells.notes, strict=True):
             if row.section and table.row_count:
                 table.add_section()

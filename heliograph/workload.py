@@ -152,6 +152,16 @@ def plan_for(config: TransformerConfig, text: str, *, accelerators: int, memory_
     )
 
 
+def shared_plan(config: TransformerConfig, accelerators: int, text: str = "") -> Plan:
+    """Return what all plans of a search share: what a text says, else the usual sequence length and batch."""
+    base = Plan.of(sequence_length=default_sequence_length(config))
+    plan = parse_plan(text, base=base) if text else base
+    if "global_batch" in text:
+        return plan
+    batch = max(1, accelerators * TOKENS_PER_ACCELERATOR // plan.batch.sequence_length)
+    return plan.with_(global_batch=batch)
+
+
 def ranks_of(source: PlanLike | None) -> int | None:
     """Return how many accelerators a plan takes; None where there is no plan, or it cannot be read."""
     if source is None or source == "":

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.compare import plan_words
 from experiments.hardware import Hardware
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
@@ -40,7 +39,7 @@ from simulator.errors import ParameterError, RouteError, WorkloadError
 from simulator.fabric import CircuitPolicy, Fabric
 from simulator.parameter_tree import replace_at
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.plan import Plan, plan_text
+from workloads.plan.plan import Plan, plan_text, plan_words
 from workloads.search.costs import PlanPricer
 from workloads.search.plans import grid
 from workloads.step.step import task_count

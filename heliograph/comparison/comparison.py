@@ -49,14 +49,14 @@ from heliograph.systems.names import (
     rivals,
 )
 from heliograph.systems.system import System, build_system, has_parameter
-from heliograph.workload import TOKENS_PER_ACCELERATOR, ModelLike, PlanLike, plan_for, ranks_of
+from heliograph.workload import ModelLike, PlanLike, plan_for, ranks_of, shared_plan
 from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
 from simulator.engine.compiled.step import StepRuns
 from simulator.errors import BudgetError, HeliographError, LinkError, ParameterError
 from simulator.parameter_tree import parse_assignment
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.plan import Plan, default_sequence_length, plan_text
+from workloads.plan.plan import Plan, plan_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -288,13 +288,6 @@ def choose_plan(request: Request, config: TransformerConfig, systems: Sequence[S
 def _unsearched(request: Request, config: TransformerConfig) -> bool:
     """Return whether all systems take one default plan, for the estimate does not know the model's parts."""
     return not request.plan and config.retrieval is not None
-
-
-def shared_plan(config: TransformerConfig, accelerators: int) -> Plan:
-    """Return what plans share that nobody names: sequence length and batch."""
-    sequence_length = default_sequence_length(config)
-    batch = max(1, accelerators * TOKENS_PER_ACCELERATOR // sequence_length)
-    return Plan.of(sequence_length=sequence_length, global_batch=batch)
 
 
 def compare(

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from heliograph._version import __version__
 from heliograph.records import SCHEMA, plain, row_of
-from heliograph.simulation import run_at_target, step_graph
+from heliograph.simulation import StepResult, run_at_target, step_graph
 from heliograph.sweeps.grid import Grid
 from heliograph.sweeps.running import Asked, Engine, Means, Progress, Values, axis, run_sweep
 from heliograph.sweeps.space import Space, Value, values_in, zipped
@@ -25,6 +25,7 @@ from heliograph.sweeps.work import (
     STEP,
     SYSTEM,
     Reader,
+    Work,
     code_digest,
     is_context,
     outside_digest,
@@ -32,7 +33,7 @@ from heliograph.sweeps.work import (
 from heliograph.systems.names import Options, choice_of
 from heliograph.systems.system import System, build_system
 from heliograph.systems.system import system as named_system
-from heliograph.workload import ModelLike, PlanLike, ranks_of
+from heliograph.workload import ModelLike, PlanLike, ranks_of, shared_plan
 from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
 from simulator.engine.compiled.step import StepRuns
@@ -41,8 +42,10 @@ from simulator.parameter_tree import quantity, reader_of, replace_at
 from simulator.units import dimension_of
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.plan import Plan, plan_text
-from workloads.search.plans import PLACEMENTS
+from workloads.search.plans import COLUMNS, PLACEMENTS
 
+BEST = "best"
+"""Plan that stands for the fastest one of each point; keys behind it hold for all that are tried."""
 MOST_KEPT = 8
 """Systems, and steps, that a process keeps; a choice, some tens of MB each for the largest."""
 
@@ -154,6 +157,29 @@ class StepWork:
         )
 
 
+def _shared(plan: PlanLike | None) -> dict[str, Any] | None:
+    """Return what all plans have in common among which the best is asked for; None where a plan is told.
+
+    Raises
+    ------
+    ParameterError
+        If that names something which is searched.
+    """
+    pairs = _pairs(plan) if isinstance(plan, str) else dict(plan) if isinstance(plan, Mapping) else {}
+    if BEST not in pairs:
+        return None
+    shared = {key: value for key, value in pairs.items() if key != BEST}
+    if searched := [key for key in shared if key in COLUMNS]:
+        msg = f"plan: {searched[0]} is searched where the plan is '{BEST}'; leave it out, or name the plan"
+        raise ParameterError(msg)
+    return shared
+
+
+def asks_for_best(work: Work) -> bool:
+    """Return whether every point of a sweep runs the best plan of its own."""
+    return isinstance(work, StepWork) and _shared(work.plan_of({})) is not None
+
+
 def _pairs(text: str) -> dict[str, str]:
     pairs = (one.partition("=") for one in text.split(",") if one.strip())
     return {key.strip(): value.strip() for key, _, value in pairs}
@@ -238,7 +264,7 @@ class _Fragments:
         usual = work._ranks(inputs) or work._usual
         try:
             chosen["accelerators"] = _whole(chosen.get("accelerators"))
-            choice = dataclasses.replace(choice_of(name, Options(**chosen), usual), contradictions={})
+            choice = choice_of(name, Options(**chosen), usual)
         except HeliographError as error:
             return {"name": outside_digest(name), "chosen": told, "wrong": str(error)}
         changes = [(one.key, one.value) for one in choice.changes]
@@ -306,6 +332,7 @@ class _StepRunner:
         self._systems: dict[object, System | None] = {}
         self._models: dict[object, TransformerConfig] = {}
         self._runs: dict[object, StepRuns] = {}
+        self._prices: dict[object, Any] = {}
 
     def __call__(self, inputs: Mapping[str, Value]) -> Mapping[str, Any]:
         """Return the row of a point."""
@@ -313,6 +340,12 @@ class _StepRunner:
         config = self._model(every)
         asked = self.work.plan_of(inputs)
         built = self._system(every, asked)
+        shared = _shared(asked)
+        if shared is not None:
+            if PLACEMENT in every:
+                msg = f"placement cannot be told where the plan is '{BEST}'; name the plan"
+                raise ParameterError(msg)
+            return row_of(self._best(built, config, shared).record())
         spread = built.planned(plan_of(asked, model=config, system=built))
         placement = str(every.get(PLACEMENT, PLACEMENTS[0]))
         runs = _kept(
@@ -321,6 +354,16 @@ class _StepRunner:
             lambda: StepRuns(step_graph(config, spread, placement), runs=self.expected),
         )
         return row_of(run_at_target(built, config, spread, placement=placement, runs=runs).record())
+
+    def _best(self, system: System, config: TransformerConfig, shared: Mapping[str, Any]) -> StepResult:
+        """Return the step of the plan with which a system is fastest, as `heliograph compare` finds it."""
+        from heliograph.comparison.plan_estimates import Prices  # noqa: PLC0415 - a search alone needs them
+        from heliograph.comparison.plan_search import best_plan  # noqa: PLC0415
+
+        text = ",".join(f"{key}={value}" for key, value in shared.items())
+        base = shared_plan(config, system.accelerators, text)
+        prices = _kept(self._prices, system.fabric, Prices)
+        return best_plan(system, config, base, prices=prices).result
 
     def _model(self, every: Mapping[str, Value]) -> TransformerConfig:
         source = every.get(MODEL, self.work.model)
@@ -405,7 +448,8 @@ def sweep(
         As `heliograph.model` takes it.
     plan : str, mapping or Plan
         As `heliograph.plan` takes it; without it, the one chosen for the system, for each number of
-        accelerators anew.
+        accelerators anew. ``"best"`` runs the fastest plan of each point, searched as `heliograph.compare`
+        does; keys behind it, such as ``"best,global_batch=64"``, hold for all that are tried.
     zips : sequence of mapping
         Names that vary together, each mapping an axis of its own.
     where : str or sequence of str
@@ -479,6 +523,6 @@ def settled(work: StepWork, space: Space) -> StepWork:
         return work
     config = model_of(work.model)
     base = work.base
-    if base is None:
+    if base is None or _shared(work.plan) is not None:
         return work
     return dataclasses.replace(work, plan=plan_of(work.plan, model=config, system=base))

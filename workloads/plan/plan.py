@@ -13,7 +13,7 @@ from simulator.layout import RankLayout
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.pipeline import Pipeline
 from workloads.pipeline.schedule import SCHEDULES, Schedule, Updates
-from workloads.plan.choices import Kept
+from workloads.plan.choices import Kept, Recompute
 from workloads.plan.parts import (
     Axes,
     Batch,
@@ -297,6 +297,17 @@ def parse_plan(text: str, *, base: Plan | None = None) -> Plan:
             raise WorkloadError(msg)
         values[key] = _parse_value(key, written)
     return (base or Plan()).with_(**values)
+
+
+def plan_words(plan: Plan) -> str:
+    """Return a plan's degrees and choices that are not the least, in few letters."""
+    names = ("tp", "cp", "pp", "dp", "ep", "vpp")
+    degrees = " ".join(f"{name}{plan.value(name)}" for name in names if plan.value(name) > 1)
+    words = [f"mb{plan.batch.micro_batch}"]
+    words += [f"zero{plan.sharding.zero}"] if plan.sharding.zero else []
+    words += [str(plan.schedule.kind)] if plan.axes.pp > 1 else []
+    words += [f"recompute {plan.recompute.kind}"] if plan.recompute.kind is not Recompute.NONE else []
+    return " ".join([degrees, *words] if degrees else words)
 
 
 def plan_text(plan: Plan) -> str:

@@ -133,3 +133,33 @@ def test_a_picture_has_a_line_for_each_combination_of_the_other_inputs(grid):
         grid.plot("laser_power_w", "energy_per_tokn_j")
     with pytest.raises(ParameterError, match="nothing to draw"):
         grid.plot("laser_power_w", "validation_loss")
+
+
+def test_the_best_plan_of_each_point_is_as_fast_as_any_that_is_told(tmp_path):
+    chips = {"system": ["gpu_packet:fp8", "gpu_ocs"]}
+    same = {"model": "gpt2", "store": tmp_path / "points.sqlite"}
+    best = hg.sweep("gpu_packet", {**chips, "accelerators": [4]}, plan="best,global_batch=4", **same).rows()
+    told = {"plan.tp": [1, 2, 4], "plan.pp": [1, 2, 4], "plan.dp": [1, 2, 4], "plan.micro_batch": [1, 2]}
+    where = ["plan.tp * plan.pp * plan.dp == 4", "plan.micro_batch * plan.dp <= 4"]
+    every = hg.sweep(
+        "gpu_packet", {**chips, "accelerators": [4], **told}, plan="global_batch=4", where=where, **same
+    ).rows()
+    for row in best:
+        rivals = [one for one in every if [one[name] for name in chips] == [row[name] for name in chips]]
+        assert len(rivals) > 6
+        assert row["step_time_s"] <= min(one["step_time_s"] for one in rivals if not one["error"])
+        hardware = hg.system(row["system"], accelerators=4)
+        again = hg.simulate(hardware, "gpt2", row["plan"])
+        assert again.step_time_s == pytest.approx(row["step_time_s"], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("plan", "names", "says"),
+    [
+        ("best,tp=2", {}, "tp is searched where the plan is 'best'"),
+        ("best", {"placement": ["dp tp cp pp"]}, "placement cannot be told where the plan is 'best'"),
+    ],
+)
+def test_what_is_searched_cannot_be_told(plan, names, says):
+    with pytest.raises(HeliographError, match=says):
+        hg.sweep("gpu_packet", {"accelerators": [4], **names}, model="gpt2", plan=plan)
