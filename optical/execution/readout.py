@@ -435,8 +435,9 @@ def _factors(x_BRK: torch.Tensor, width: int) -> torch.Tensor:
     """Return matrices whose squares are those of blocks of rows, F^T F = X X^T, [B blocks, R, width]."""
     batch, rows, length = x_BRK.shape
     blocks = -(-rows // width)
-    padded = torch.nn.functional.pad(x_BRK, (0, 0, 0, blocks * width - rows)).contiguous()
-    x_JWK = padded.view(batch * blocks, width, length)
+    missing = blocks * width - rows
+    padded = torch.nn.functional.pad(x_BRK, (0, 0, 0, missing)) if missing else x_BRK
+    x_JWK = padded.contiguous().view(batch * blocks, width, length)
     if length <= width:
         return x_JWK.mT
     square = x_JWK.bmm(x_JWK.mT).double()
