@@ -124,8 +124,7 @@ def check_buildable(name: str, unit: PhotonicUnit) -> None:
     Raises
     ------
     LinkError
-        If cores that share light are larger than a scanner's field, rings are bistable by any measurement, or
-        waveguides absorb most of the light.
+        If cores that share light are larger than a scanner's field, or waveguides absorb most of the light.
     """
     for passed in light_limits(unit):
         if passed.forbids:

@@ -168,7 +168,15 @@ class _Search(Generic[CoreT]):
         return self._found[place]
 
     def most(self) -> tuple[Precision, str]:
-        """Return the best precision at any power, and why more is refused, if it is."""
+        """Return the best precision at any power, and why more is refused, if it is.
+
+        Notes
+        -----
+        Brighter light never arrives dimmer, whatever waveguides absorb, so the brightest that works is best.
+        """
+        brightest = self.at(STEPS * STEP_LOG)
+        if brightest is not None:
+            return brightest, ""
         best: Precision | None = None
         last = beyond = 0.0
         for beyond in _places() if self.at(0.0) is None else _places()[STEPS:]:
@@ -208,8 +216,13 @@ class _Search(Generic[CoreT]):
             return found is not None and found.snr_db >= target_db
 
         steps = range(STEPS + 1)
-        dimmer = () if self.at(0.0) is not None else steps  # a core that works gains nothing by less light
-        start = next((place for place in (*steps, *(-place for place in dimmer)) if meets(place)), None)
+        brightest = self.at(STEPS * STEP_LOG)
+        start = None
+        if brightest is None or brightest.snr_db >= target_db:
+            dimmer = (
+                () if self.at(0.0) is not None else steps
+            )  # a core that works gains nothing by less light
+            start = next((place for place in (*steps, *(-place for place in dimmer)) if meets(place)), None)
         if start is not None:
             while start > -STEPS and meets(start - 1):
                 start -= 1

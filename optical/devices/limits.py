@@ -194,10 +194,9 @@ def limits_table() -> Table:
     return read_table(Path(__file__).parents[1] / "parameters" / "limits.csv")
 
 
-def limit(name: str, parameter: str, *, high: bool = False) -> float:
-    """Return a number of the table of limits, or the high end of its range, SI."""
-    row = next(row for row in limits_table().of(name) if row.parameter == parameter)
-    return float(row.value if row.high is None or not high else row.high)
+def limit(name: str, parameter: str) -> float:
+    """Return a number of the table of limits, SI."""
+    return next(float(row.value) for row in limits_table().of(name) if row.parameter == parameter)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,7 +276,6 @@ def _light_passed(chip: LitChip) -> tuple[Passed, ...]:
             chip.ring_w / ring_w,
             f"a line brings {1e3 * chip.ring_w:.1f} mW to a ring, and silicon rings turn bistable from "
             f"some {1e3 * ring_w:g} mW",
-            limit("silicon_ring", "most_line_w", high=True) / ring_w,
         ),
         Passed(
             SOURCE,

@@ -77,7 +77,9 @@ def test_every_part_that_fits_moves_something_or_is_refused_in_a_sentence(core):
 def test_adc_dac_laser_and_modulator_move_energy_time_price_and_accuracy(core):
     """The four together, sized anew (in a mesh, heaters outweigh them): no answer stays where it was."""
     shifter = ("core.heater=shifter_thermal_ito",) if core == "mzi_mesh" else ()
-    inputs = ("core.dac=dac_16nm_12b", "core.modulator=mzm_simphony_2x2")
+    shares_light = core in ("crossbar", "block_float", "residue")  # and must fit one die
+    modulator = "mzm_lightening_transformer" if shares_light else "mzm_simphony_2x2"
+    inputs = ("core.dac=dac_16nm_12b", f"core.modulator={modulator}")
     if core == "phase_residue":  # switched digit by digit: segments have converters, and nothing is modulated
         inputs = ("core.segment_dac=dac_16nm_12b",)
     bare = "overhead=1"  # as many cores as parts alone leave room for

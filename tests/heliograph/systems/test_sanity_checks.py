@@ -102,7 +102,7 @@ def test_a_number_without_its_unit_is_warned_of():
     """A laser of 5 W a line instead of 5 mW: what was read, what stood there, and how to write it."""
     said = r"laser_power_w=5 is 5.00 W, and \d+\.\d mW stood there; .* e.g. laser_power_w="
     options = {"accelerators": 8, "basis": "count"}
-    with pytest.warns(SuspectWarning, match=said), pytest.raises(LinkError, match="turn bistable"):
+    with pytest.warns(SuspectWarning, match=said):
         build_system("photonic_packet:crossbar", **options, assignments=["laser_power_w=5"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -168,10 +168,6 @@ def test_an_end_of_the_range_and_an_ideal_are_not_doubted(assignment):
         (
             ["link.field_area_m2=400 mm^2", UNSIZED],
             r"covers \d\d\d mm2, and a scanner exposes 400 mm2 at once",
-        ),
-        (
-            ["laser_power_w=500 mW"],
-            r"brings 1\d\.\d mW to a ring, and silicon rings turn bistable from some 1 mW",
         ),
         (
             ["core.feed=si_waveguide", "laser_power_w=4 W"],
