@@ -96,7 +96,7 @@ def test_adc_dac_laser_and_modulator_move_energy_time_price_and_accuracy(core):
     same_light, changed = answers(before), answers(one)
     sized = () if one.photonic.cores == before.photonic.cores else ("time",)
     # Clusters of these are few and large.
-    assert sized or core in ("pcm_crossbar", "crossbar", "block_float")
+    assert sized or core in ("pcm_crossbar", "crossbar", "block_float", "residue")
     for what in ("energy", *sized, "price", "accuracy"):
         assert changed[what] != same_light[what], what
     numbers = {one.path: one for one in parameters_of(one)}
