@@ -93,7 +93,7 @@ def _formulas(found: Search) -> dict[str, Formula]:
             label="best plan",
             text="step of the simulated plan, its closed form, and the times below which no such step can be",
             status=SIMULATED,
-            source="simulator/engine; simulator/estimate/step.py; plan_estimates.py: bounds_of",
+            source="simulator/engine; simulator/estimate/step.py; plan_estimates.py: bound_of",
             follows=(f"plan 0/{found.objective}", f"plan 0/estimate {found.objective}", "plan 0/bound"),
         )
     }
@@ -123,7 +123,7 @@ def _formulas(found: Search) -> dict[str, Formula]:
             f"memory of the optimizer ({format_si(bound.memory_s, 's')}) and "
             f"the port at line rate ({format_si(bound.port_s, 's')})",
             status=DERIVED,
-            source="heliograph/comparison/plan_estimates.py: bounds_of",
+            source="heliograph/comparison/plan_estimates.py: bound_of",
             value=format_si(bound.step_time_s, "s"),
         )
     return formulas

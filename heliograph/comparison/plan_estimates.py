@@ -368,24 +368,18 @@ def _priced(
     return {Objective.TIME: time_s, Objective.ENERGY: energy_j, Objective.COST: cost_usd}
 
 
-def bounds_of(
-    system: System, pricer: PlanPricer, plans: PlanArrays, prices: Prices | None = None
-) -> list[StepBound]:
-    """Return what no run of each plan can beat."""
-    if not len(plans):
-        return []
-    costs = pricer.costs(plans, (prices or Prices()).of(system.fabric))
-    node = pricer.node
+def bound_of(system: System, pricer: PlanPricer, row: PlanArrays) -> StepBound:
+    """Return what no run of the plan of one row can beat."""
+    outside = sum(
+        float(moved[0]) for moved in pricer.costs(row, LinePrices(system.fabric)).outside_bytes.values()
+    )
+    plan, node = row.plan(0), pricer.node
     port = system.fabric.traits.card_bytes_per_s
-    outside = np.sum(list(costs.outside_bytes.values()), axis=0)
-    return [
-        StepBound(
-            compute_s=model_flops(pricer.config, plan.share) / (node.peak_flop_per_s * system.accelerators),
-            memory_s=pricer.touched_bytes(plan) / node.memory.bandwidth_bytes_per_s,
-            port_s=float(outside[row]) / port if port else 0.0,
-        )
-        for row, plan in enumerate(map(plans.plan, range(len(plans))))
-    ]
+    return StepBound(
+        compute_s=model_flops(pricer.config, plan.share) / (node.peak_flop_per_s * system.accelerators),
+        memory_s=pricer.touched_bytes(plan) / node.memory.bandwidth_bytes_per_s,
+        port_s=outside / port if port else 0.0,
+    )
 
 
 def feasible(

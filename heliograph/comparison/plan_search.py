@@ -6,11 +6,12 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from heliograph.comparison.plan_estimates import Objective, Prices, bounds_of, feasible, price_best
+from heliograph.comparison.plan_estimates import Objective, Prices, bound_of, feasible, price_best
 from heliograph.simulation import (
     CircuitMode,
     StepResult,
@@ -63,8 +64,10 @@ class Candidate:
     """Axes from the nearest ranks to the farthest."""
     estimate: Mapping[Objective, float]
     """Estimated step time in s, energy in J and cost in USD."""
-    bound: StepBound
-    """Lower bound of the step."""
+    config: TransformerConfig
+    """The model."""
+    row: PlanArrays
+    """The plan as the one row of a grid."""
     modes: tuple[CircuitMode, ...] = ()
     """Ways in which circuits may follow the step that are worth a run; none where they do not move."""
     mode: CircuitMode | None = None
@@ -73,6 +76,11 @@ class Candidate:
     """The engine's run."""
     refusal: str = ""
     """Why the engine could not run it, if it could not."""
+
+    @cached_property
+    def bound(self) -> StepBound:
+        """Lower bound of the step."""
+        return bound_of(self.system, PlanPricer(self.config, self.system.node()), self.row)
 
     def value(self, objective: Objective) -> float:
         """Return time in s, energy in J or cost in USD, as the engine has it."""
@@ -275,7 +283,6 @@ def ranked(
         ]  # other schedules may do more for it than the estimate knows
         order = np.concatenate([order, staged[~np.isin(staged, order)]])
     order = order[finite[order]]
-    bounds = bounds_of(system, pricer, plans.taken(order), prices)
     return [
         Candidate(
             system=system,
@@ -283,10 +290,11 @@ def ranked(
             plan=plans.plan(int(row)),
             placement=plans.placement(int(row)),
             estimate={one: float(column[row]) for one, column in found.values.items()},
-            bound=bound,
+            config=pricer.config,
+            row=plans.taken(np.array([row])),
             modes=found.close(int(row), close),
         )
-        for row, bound in zip(order, bounds, strict=True)
+        for row in order
     ]
 
 

@@ -361,9 +361,19 @@ _FUNCTIONS = (
 """What `play` calls, each behind those that it calls itself."""
 
 
+def _stands(ints: Ints, reals: Reals, at: At, *what: int) -> bool:
+    """Stand for functions of circuits that turn, in steps where none does."""
+    return False
+
+
 @cache
-def compiled_play() -> Callable[[np.ndarray, np.ndarray, At], None] | None:
+def compiled_play(turning: bool) -> Callable[[np.ndarray, np.ndarray, At], None] | None:
     """Return `play` compiled, for arrays in place of lists; None where numba is missing or switched off.
+
+    Parameters
+    ----------
+    turning : bool
+        Whether circuits turn in the step; without that there is less than half as much to compile.
 
     Notes
     -----
@@ -376,13 +386,15 @@ def compiled_play() -> Callable[[np.ndarray, np.ndarray, At], None] | None:
         import numba  # noqa: PLC0415 - its import takes longer than most steps
     except ImportError:  # it is an extra
         return None
+    _COMPILED.add(turning)
     names = {**vars(memory), **vars(turns), **globals()}
     inner: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # half the time to compile
     for function in _FUNCTIONS:
-        copied = FunctionType(function.__code__, names, function.__name__)
+        stands = function in TURNS and not turning
+        copied = FunctionType((_stands if stands else function).__code__, names, function.__name__)
         names[function.__name__] = numba.njit(error_model="numpy", **inner)(copied)
     copied = FunctionType(play.__code__, names, play.__name__)
-    copied.__qualname__ = f"{play.__name__}_{_digest()}"  # by which numba finds it again
+    copied.__qualname__ = f"{play.__name__}_{turning:d}_{_digest()}"  # by which numba finds it again
     try:
         found: Any = numba.njit(nogil=True, cache=True, error_model="numpy")(copied)
     except RuntimeError:  # no folder for what is compiled
@@ -391,12 +403,16 @@ def compiled_play() -> Callable[[np.ndarray, np.ndarray, At], None] | None:
     return fast
 
 
+_COMPILED: set[bool] = set()
+"""Kinds of steps, with and without circuits that turn, for which this process has compiled the loop."""
+
+
 def _digest() -> str:
     """Return a digest of the sources that are compiled together, of which numba looks at one."""
     sources = (Path(one).read_bytes() for one in (__file__, memory.__file__, turns.__file__))
     return hashlib.blake2b(b"".join(sources), digest_size=6).hexdigest()
 
 
-def is_compiled() -> bool:
+def is_compiled(turning: bool) -> bool:
     """Return whether this process has compiled the loop already."""
-    return compiled_play.cache_info().currsize > 0 and compiled_play() is not None
+    return turning in _COMPILED

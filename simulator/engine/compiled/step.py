@@ -237,7 +237,7 @@ class StepRuns:
             self._structure = StepStructure(self.graph)
         if self._network is None or self._network.fabric is not fabric:
             self._network = StepNetwork(self._structure, fabric)
-        compiled = self._compiled or is_compiled() or None
+        compiled = self._compiled or None
         return CompiledStep(self._structure, self._network).run(node, compiled=compiled)
 
 
@@ -269,7 +269,9 @@ def _in_python(whole: np.ndarray, real: np.ndarray, at: At) -> None:
 
 def played(whole: np.ndarray, real: np.ndarray, at: At, *, compiled: bool | None) -> Played:
     """Return what both memories become; see `CompiledStep.run`."""
-    fast = compiled_play() if compiled else None
+    turning = bool(at.turns)
+    known = compiled is None and is_compiled(turning)
+    fast = compiled_play(turning) if compiled or known else None
     places = np.array([tuple(at)], dtype=[(name, np.int64) for name in At._fields])[0]
     groups, ports, start_s, end_s = ([np.empty(0)] for _ in range(4))
     while not whole[at.over]:
@@ -284,7 +286,7 @@ def played(whole: np.ndarray, real: np.ndarray, at: At, *, compiled: bool | None
         end_s.append(real[at.lit_s : at.lit_s + count].copy())
         whole[at.changes] = 0
         if compiled is None and not whole[at.over]:
-            fast = compiled_play()
+            fast = compiled_play(turning)
     return Played(
         whole=whole,
         real=real,
@@ -319,7 +321,8 @@ class CompiledStep:
             The accelerator that every rank has.
         compiled : bool or None
             Whether the loop is compiled, which takes half a second of loading, and more once after its source
-            has changed; None: once circuits have changed `MOST_CHANGES` times. It changes no bit.
+            has changed; None: where it is already, or once circuits have changed `MOST_CHANGES` times. It
+            changes no bit.
 
         Raises
         ------
