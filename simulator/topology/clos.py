@@ -1,4 +1,4 @@
-"""Folded Clos networks (fat-trees) of one to three levels, as arithmetic on port numbers.
+"""Folded Clos networks (fat-trees) of one to four levels, as arithmetic on port numbers.
 
 Beside them: links between neighbours without a packet switch, which electrical and circuit-switched tori
 share, and direct links from every group of switches to every other.
@@ -204,10 +204,11 @@ class Clos:
     -----
     Ports fill leaves in the order of their numbers. If one switch takes all there is one; else leaves have
     links to every spine. When there are more leaves than a spine has ports, leaves with their spines form
-    pods, and cores join the pods. A leaf has ``ceil(down / oversubscription)`` links upwards, so that ratios
-    come out in whole links. Static spreading is destination-modulo routing, which has no collision in shifts
-    of full trees. Hashed spreading is equal-cost multipath: a hash of both ends, of the queue pair between
-    them and of a seed picks the spine, and the core behind it.
+    pods, and cores join the pods. More pods than a core has ports are joined by cores of two levels, which
+    never block and add a hop each way. A leaf has ``ceil(down / oversubscription)`` links upwards, so that
+    ratios come out in whole links. Static spreading is destination-modulo routing, which has no collision in
+    shifts of full trees. Hashed spreading is equal-cost multipath: a hash of both ends, of the queue pair
+    between them and of a seed picks the spine, and the core behind it.
 
     References
     ----------
@@ -223,7 +224,7 @@ class Clos:
     oversubscription: float = 1.0
     """Links below over links above a leaf, at least 1; dimensionless."""
     spine_oversubscription: float = 1.0
-    """The same of a pod's spines, where there are three levels."""
+    """The same of a pod's spines, where there are three levels or more."""
     spreading: Spreading = Spreading.SPRAYED
     """Spreading of flows over equally short paths."""
     hash_seed: int = 1
@@ -235,11 +236,11 @@ class Clos:
         check_range(self, "ports", low=1)
         check_range(self, "radix", low=2)
         check_range(self, "oversubscription", "spine_oversubscription", low=1.0)
-        if self.levels == 3 and self.pods > self.radix:
-            most = self.radix * self.leaves_per_pod * self.down
+        if self.pods > self._joined:
+            most = self._joined * self.leaves_per_pod * self.down
             msg = (
-                f"{self.ports} ports need {self.pods} pods, and a core of radix {self.radix} joins one "
-                f"per port ({most} endpoints); try a switch of larger radix"
+                f"{self.ports} ports need {self.pods} pods, and cores of two levels join {self._joined} "
+                f"({most} endpoints) with a radix of {self.radix}; try a switch of larger radix"
             )
             raise ParameterError(msg)
 
@@ -260,10 +261,16 @@ class Clos:
 
     @cached_property
     def levels(self) -> int:
-        """Levels of switches: one, two or three."""
-        if self.leaves == 1:
-            return 1
-        return 2 if self.leaves <= self.radix else 3
+        """Levels of switches: one to four."""
+        if self.leaves <= self.radix:
+            return 1 if self.leaves == 1 else 2
+        pods = math.ceil(self.leaves / _below(self.radix, self.spine_oversubscription))
+        return 3 if pods <= self.radix else 4
+
+    @property
+    def _joined(self) -> int:
+        """Pods that a core joins at most: one a port of a switch, or of two levels of them."""
+        return self.radix if self.levels < 4 else self.radix * (self.radix // 2)
 
     @cached_property
     def leaves_per_pod(self) -> int:
@@ -285,12 +292,13 @@ class Clos:
         """Switches of all levels."""
         if self.levels < 3:
             return self.leaves + math.ceil(self.leaves * self.up / self.radix)
-        return self.leaves + self.pods * self.up + math.ceil(self._core_links / self.radix)
+        lower = math.ceil(2 * self._core_links / self.radix) if self.levels == 4 else 0
+        return self.leaves + self.pods * self.up + lower + math.ceil(self._core_links / self.radix)
 
     @property
     def trunks(self) -> int:
         """Links between switches, both ways one."""
-        return self.leaves * self.up + self._core_links
+        return self.leaves * self.up + self._core_links * max(1, self.levels - 2)
 
     @property
     def _core_links(self) -> int:
@@ -333,7 +341,8 @@ class Clos:
             below = self.leaves + pods * lanes + slots * lanes // core_lanes
             above = self.leaves + self.pods * lanes + slots
             rate = rate_bytes_per_s * self.up * self.spine_up / core_lanes
-            parts.append(_both_ways(below + first_vertex, above + first_vertex, rate, latency_s))
+            rises_s = latency_s * (self.levels - 2)
+            parts.append(_both_ways(below + first_vertex, above + first_vertex, rate, rises_s))
         return joined(parts)
 
     def paths(self, sources: np.ndarray, destinations: np.ndarray) -> list[np.ndarray]:

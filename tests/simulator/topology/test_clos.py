@@ -6,22 +6,31 @@ from simulator.topology.clos import Clos, Spreading
 
 
 def test_levels_follow_size():
-    assert [Clos(ports=ports, radix=8).levels for ports in (8, 9, 32, 33, 128)] == [1, 2, 2, 3, 3]
+    assert [Clos(ports=ports, radix=8).levels for ports in (8, 9, 32, 33, 128, 129)] == [1, 2, 2, 3, 3, 4]
 
 
-@pytest.mark.parametrize(("ports", "radix"), [(32, 8), (128, 8), (1024, 16), (2048, 64)])
+@pytest.mark.parametrize(("ports", "radix"), [(32, 8), (128, 8), (512, 8), (1024, 16), (2048, 64)])
 def test_a_full_tree_has_the_switches_of_the_textbook(ports, radix):
-    """Al-Fares et al. 2008: k^3 / 4 hosts under 5 k^2 / 4 switches; two levels join k^2 / 2 with 3 k / 2."""
+    """Al-Fares et al. 2008: k^3 / 4 hosts under 5 k^2 / 4; L levels: 2 (k/2)^L, (2L-1) (k/2)^(L-1)."""
     tree = Clos(ports=ports, radix=radix)
-    levels = {2: (radix**2 // 2, 3 * radix // 2), 3: (radix**3 // 4, 5 * radix**2 // 4)}
+    levels = {2: (radix**2 // 2, 3 * radix // 2), 3: (radix**3 // 4, 5 * radix**2 // 4), 4: (512, 448)}
     most, switches = levels[tree.levels]
     assert tree.ports == most
     assert tree.switches == switches
 
 
-def test_too_many_ports_for_three_levels_are_refused():
+def test_too_many_ports_for_four_levels_are_refused():
     with pytest.raises(ParameterError, match="larger radix"):
-        Clos(ports=129, radix=8)
+        Clos(ports=513, radix=8)
+
+
+def test_a_fourth_level_adds_a_hop_each_way_and_no_bottleneck():
+    few, many = (
+        Clos(ports=ports, radix=8).wiring(first_vertex=0, rate_bytes_per_s=1.0, latency_s=1.0)
+        for ports in (128, 512)
+    )
+    assert (few.latency_s.max(), many.latency_s.max()) == (1.0, 2.0)
+    assert few.capacity_bytes_per_s.max() == many.capacity_bytes_per_s.max() == 16.0
 
 
 def test_a_radix_of_one_and_no_oversubscription_below_one():
