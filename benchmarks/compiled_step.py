@@ -126,7 +126,8 @@ def turned(model: str, text: str) -> tuple[str, ...]:
 
 def main() -> None:
     """Print the table."""
-    compiled_play(turning=False)
+    for turning in (False, True):
+        compiled_play(turning)
     rows = [ReportRow(f"{model}, {text}", measured(model, text), "this machine") for model, text in PLANS]
     heads = ["tasks", "events", "whole step", "another laser", "another bandwidth", "difference"]
     print_table(f"Steps in arrays on {SYSTEM}, and how many times as long the reference takes", heads, rows)
