@@ -287,7 +287,12 @@ GRACE_S = 1.0
 """Time that jobs at work have to finish after Ctrl-C; a choice."""
 
 
-def run_all(jobs: Sequence[Job], work: Callable[[Job], Result], keep: Callable[[Job, Result], None]) -> None:
+def run_all(
+    jobs: Sequence[Job],
+    work: Callable[[Job], Result],
+    keep: Callable[[Job, Result], None],
+    then: Callable[[], Sequence[Job]] = tuple,
+) -> None:
     """Run jobs in parallel and hand each result on; on Ctrl-C keep those that finish soon.
 
     Where torchrun started several processes, these do the jobs, be they on one machine or on many.
@@ -300,6 +305,8 @@ def run_all(jobs: Sequence[Job], work: Callable[[Job], Result], keep: Callable[[
         Does a job: a function of a module, so that a new process can import it.
     keep : callable
         Told each job and its result, in the order in which they are done.
+    then : callable
+        Asked for more jobs when all are done; the same processes do them.
 
     Notes
     -----
@@ -309,12 +316,14 @@ def run_all(jobs: Sequence[Job], work: Callable[[Job], Result], keep: Callable[[
     ranks = joined()
     if ranks is not None:
         share_out(ranks, jobs, work, keep)
+        if more := then():
+            share_out(ranks, more, work, keep)
         return
     workers = min(len(jobs), os.cpu_count() or 1)
     if workers < 2:
-        for job in jobs:
-            keep(job, work(job))
+        _alone(work, keep, lambda: jobs, then)
         return
+    every = list(jobs)
     kept: set[int] = set()
 
     def keep_done(futures: Mapping[Future[Watched[Result]], int], done: Iterable[Future[Any]]) -> None:
@@ -323,7 +332,12 @@ def run_all(jobs: Sequence[Job], work: Callable[[Job], Result], keep: Callable[[
             if index not in kept and not future.cancelled():
                 result = told(future.result())
                 kept.add(index)
-                keep(jobs[index], result)
+                keep(every[index], result)
+
+    def submit(first: int) -> None:
+        with ctrl_c_later():  # a worker inherits it, and so starts without a traceback of its own
+            for index in range(first, len(every)):
+                futures[pool.submit(watched, work, every[index])] = index
 
     others = set(multiprocessing.active_children())
     context = multiprocessing.get_context("spawn")
@@ -331,14 +345,14 @@ def run_all(jobs: Sequence[Job], work: Callable[[Job], Result], keep: Callable[[
     futures: dict[Future[Watched[Result]], int] = {}
     try:
         try:
-            with ctrl_c_later():  # a worker inherits it, and so starts without a traceback of its own
-                for index, job in enumerate(jobs):
-                    futures[pool.submit(watched, work, job)] = index
+            submit(0)
+            keep_done(futures, as_completed(futures))
+            every += then()
+            submit(len(jobs))
             keep_done(futures, as_completed(futures))
         except BrokenProcessPool:  # a worker was killed (memory, most likely): go on alone
-            for index, job in enumerate(jobs):
-                if index not in kept:
-                    keep(job, work(job))
+            left = [job for index, job in enumerate(every) if index not in kept]
+            _alone(work, keep, lambda: left, then if len(every) == len(jobs) else tuple)
         except KeyboardInterrupt:
             sys.stderr.write(
                 f"interrupted: runs at work have {GRACE_S:.0f} s to finish; Ctrl-C again stops them\n"
@@ -353,6 +367,17 @@ def run_all(jobs: Sequence[Job], work: Callable[[Job], Result], keep: Callable[[
         raise
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _alone(
+    work: Callable[[Job], Result],
+    keep: Callable[[Job, Result], None],
+    *rounds: Callable[[], Sequence[Job]],
+) -> None:
+    """Do jobs in this process, each round asked for when the one before is done."""
+    for asked in rounds:
+        for job in asked():
+            keep(job, work(job))
 
 
 def prepare_worker() -> None:

@@ -510,21 +510,23 @@ def searches(
             tell.done += 1
             tell(f"best plan of {name}")
 
-    def done(jobs: Sequence[_Job]) -> None:
-        if share:
-            run_all(jobs, _search, keep)
-            return
-        for job in jobs:
-            name = job.system.name
-            tell.about(name, "estimating plans")
-            keep(job, _search(job, prices, partial(tell.about, name)))
+    own: dict[str, BestPlan] = {}
 
-    done(list(jobs.values()))
-    own = {name: one for name, one in found.items() if isinstance(one, BestPlan)}
-    winners = tuple(plan for one in own.values() for plan in one.handed_on(effort))
-    if effort.siblings and len(own) > 1:
+    def others() -> list[_Job]:
+        own.update((name, one) for name, one in found.items() if isinstance(one, BestPlan))
+        winners = tuple(plan for one in own.values() for plan in one.handed_on(effort))
+        if not effort.siblings or len(own) < 2:
+            return []
         tell("plans of the other systems")
-        done([replace(jobs[name], best=one.alone(), winners=winners) for name, one in own.items()])
+        return [replace(jobs[name], best=one.alone(), winners=winners) for name, one in own.items()]
+
+    if share:
+        run_all(list(jobs.values()), _search, keep, others)
+    else:
+        for asked in (lambda: list(jobs.values()), others):
+            for job in asked():
+                tell.about(job.system.name, "estimating plans")
+                keep(job, _search(job, prices, partial(tell.about, job.system.name)))
     for name, one in own.items():  # what did not change came back without its trace
         after = found[name]
         if isinstance(after, BestPlan) and after.winner.result is None:

@@ -19,9 +19,9 @@ def dubious(share):
 def test_a_worker_s_warnings_reach_who_asked():
     found = {}
     with pytest.warns(ClippingWarning) as caught:
-        run_all((0.2, 0.3), dubious, found.__setitem__)
-    assert found == {0.2: 0.2, 0.3: 0.3}
-    assert sorted(one.message.share for one in caught) == [0.2, 0.3]
+        run_all((0.2, 0.3), dubious, found.__setitem__, lambda: (max(found) + 0.1,))
+    assert found == {0.2: 0.2, 0.3: 0.3, 0.4: 0.4}
+    assert sorted(one.message.share for one in caught) == [0.2, 0.3, 0.4]
 
 
 def test_a_warning_survives_a_pipe():
