@@ -28,6 +28,7 @@ from simulator.checks import check_choices, check_range
 from simulator.errors import ParameterError
 from simulator.fabric import CircuitPolicy, Fabric, Loads, PortTiming, Traits, route_loads
 from simulator.interfaces import Flows, LinkGraph, Reconfiguration, Wiring
+from simulator.layout import Axis
 from simulator.topology.graphs import NO_LINK, joined, packed, shared_loads
 from simulator.topology.scale_up import (
     BillItem,
@@ -68,8 +69,8 @@ class HybridFabric(BesidePackets, NodeCircuits):
     """Circuits that a node begins, and as many that it ends: its optical cards."""
     region: int = 0
     """Nodes among which circuits can be set up; 0 for all. Dimensionless."""
-    axis: str = ""
-    """Axis of parallelism that circuits are set up for; empty for every one."""
+    axis: Axis | None = None
+    """Axis of parallelism that circuits are set up for; None for every one."""
     choice: CircuitChoice = CircuitChoice.MATCHING
     """Which pairs get circuits."""
     policy: CircuitPolicy = CircuitPolicy.STATIC
@@ -188,7 +189,7 @@ class HybridFabric(BesidePackets, NodeCircuits):
         return self.packets.port_bytes_per_s * self.node_size
 
     def _served(self, axis: str) -> bool:
-        return self.axis in ("", axis)
+        return self.axis in (None, axis)
 
     def _big(self, demand: Sequence[Flows]) -> dict[str, bool]:
         """Return for each axis whether circuits save more of its time in a step than a turn takes."""

@@ -21,7 +21,7 @@ from simulator.engine.network import Network
 from simulator.errors import LinkError
 from simulator.fabric import CircuitPolicy, missing_members
 from simulator.interfaces import Flows
-from simulator.layout import RankLayout
+from simulator.layout import Axis, RankLayout
 from simulator.operators import CollectiveKind
 from simulator.results.metrics import collective_bound_s
 from tests.bounds import in_network_bound_s
@@ -35,7 +35,12 @@ LIBRARY = replace(FOURS, adders=())
 DIRECT = DirectConnect(endpoints=N, scale_up=FOURS, degree=4)
 HYBRID = HybridFabric(packets=TREE, degree=3)
 REGIONAL = HybridFabric(
-    packets=TREE, degree=3, region=4, axis="ep", choice=CircuitChoice.GREEDY, policy=CircuitPolicy.PER_AXIS
+    packets=TREE,
+    degree=3,
+    region=4,
+    axis=Axis.EXPERT,
+    choice=CircuitChoice.GREEDY,
+    policy=CircuitPolicy.PER_AXIS,
 )
 WAFER = WaferFabric(packets=FatTree(endpoints=N, scale_up=replace(LIBRARY, size=16)))
 LIGHT = OpticalReduction(packets=TREE)
@@ -213,7 +218,7 @@ KNOBS = {
         DIRECT, policy=CircuitPolicy.PER_AXIS, degree=2, optics=DUPLEX, switch=load_switch("palomar-mems")
     ),
     "hybrid": replace(HYBRID, region=4, policy=CircuitPolicy.PER_AXIS, optics=DUPLEX),
-    "regional": replace(REGIONAL, axis="", optics=DUPLEX),
+    "regional": replace(REGIONAL, axis=None, optics=DUPLEX),
     "wafer": WAFER,
     "optical reduction": replace(LIGHT, unit=CROWDED),
 }

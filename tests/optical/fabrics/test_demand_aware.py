@@ -16,7 +16,7 @@ from simulator.collectives.traffic import Traffic
 from simulator.engine.network import Network
 from simulator.fabric import CircuitPolicy
 from simulator.interfaces import Flows
-from simulator.layout import RankLayout
+from simulator.layout import Axis, RankLayout
 from simulator.operators import CollectiveKind, Skew, geometric_loads
 from simulator.topology.scale_up import load_nic
 from tests.builders import collective
@@ -35,7 +35,7 @@ def packets(scale_up=ONE):
 
 def regional(choice, scale_up=ONE, policy=CircuitPolicy.PER_AXIS):
     return HybridFabric(
-        packets=packets(scale_up), degree=6, region=8, axis="ep", choice=choice, policy=policy
+        packets=packets(scale_up), degree=6, region=8, axis=Axis.EXPERT, choice=choice, policy=policy
     )
 
 
