@@ -154,11 +154,19 @@ def test_no_layout_in_memory_changes_a_draw(draws, shapes):
         out.backward(grad)
         return [out.detach(), a.grad, b.grad]
 
+    # Sums of operands that err are of no whole numbers: their order, and a converter's step, may move some.
+    alike = equal if draws == "rounding" else nearly_all_alike
     plain = product(a, b, grad)
     for turned_a, turned_b, turned_grad in zip(layouts(a), layouts(b), layouts(grad), strict=True):
-        assert equal(plain, product(turned_a, b, grad))
-        assert equal(plain, product(a, turned_b, grad))
-        assert equal(plain, product(a, b, turned_grad))
+        assert alike(plain, product(turned_a, b, grad))
+        assert alike(plain, product(a, turned_b, grad))
+        assert alike(plain, product(a, b, turned_grad))
+
+
+def nearly_all_alike(ones, others):
+    """Return whether 95 % of all numbers are the same but for rounding; other draws would move nearly all."""
+    pairs = zip(ones, others, strict=True)
+    return all(torch.isclose(x, y, rtol=1e-5, atol=1e-5).float().mean() > 0.95 for x, y in pairs)
 
 
 def test_an_optimising_compiler_draws_the_same_where_it_leaves_electronics_alone(compiler):
