@@ -22,6 +22,7 @@ from heliograph.systems.system import System, build_system
 from optical.cores import CORES
 from simulator.errors import HeliographError, ParameterError, nearest
 from simulator.fabric import Fabric, missing_members
+from simulator.parameter_tree import shown_paths
 from simulator.tables import Row
 from simulator.units import dimension_of
 from workloads.models.architecture import TransformerConfig
@@ -50,7 +51,8 @@ class Description(Tabular):
 
     def summary_lines(self) -> list[tuple[str, str]]:
         """Return title and lines of the parameters, each with value, range, status and source."""
-        lines = [(one.path, parameter_text(one)) for one in self.parameters]
+        written = shown_paths(one.path for one in self.parameters)
+        lines = [(written[one.path], parameter_text(one)) for one in self.parameters]
         return [(self.name, f"{len(lines)} parameters"), *lines]
 
 
@@ -88,8 +90,9 @@ def show(thing: object) -> Description:
 
 def parameter_lines(parameters: Sequence[Parameter]) -> list[str]:
     """Return one line per parameter: path, value with unit, range, status, source."""
-    width = max((len(one.path) for one in parameters), default=0)
-    return [f"{one.path:<{width}}  {parameter_text(one)}" for one in parameters]
+    written = shown_paths(one.path for one in parameters)
+    width = max(map(len, written.values()), default=0)
+    return [f"{written[one.path]:<{width}}  {parameter_text(one)}" for one in parameters]
 
 
 def parameter_text(one: Parameter) -> str:

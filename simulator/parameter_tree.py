@@ -15,7 +15,8 @@ import itertools
 import math
 import re
 import typing
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -202,7 +203,7 @@ def _find(obj: object, path: str) -> _Leaf:
         msg = f"no parameter '{path}'; {_hint(leaves, path)}"
         raise ParameterError(msg)
     if len({id(leaf.owner) for leaf in found}) > 1:
-        shown = ", ".join(leaf.path for leaf in found[:8]) + (", ..." if len(found) > 8 else "")
+        shown = ", ".join(_written(leaves)[leaf.path] for leaf in found[:8]) + (", ..." if len(found) > 8 else "")
         msg = f"'{path}' fits {len(found)} parameters; write one of {shown}"
         raise ParameterError(msg)
     return found[0]
@@ -213,8 +214,20 @@ def _once(path: str) -> str:
     return ".".join(name for name, _ in itertools.groupby(path.split(".")))
 
 
+def shown_paths(paths: Iterable[str]) -> dict[str, str]:
+    """Return how each full path of a tree is written for a reader: no name twice in a row, if that fits it only."""
+    listed = list(paths)
+    times = Counter(_once(path) for path in listed)
+    return {path: _once(path) if times[_once(path)] == 1 else path for path in listed}
+
+
+def _written(leaves: list[_Leaf]) -> dict[str, str]:
+    return shown_paths(leaf.path for leaf in leaves)
+
+
 def _hint(leaves: list[_Leaf], path: str) -> str:
-    inside = [leaf.path for leaf in leaves if f".{path}." in f".{leaf.path}"]
+    written = _written(leaves)
+    inside = [written[leaf.path] for leaf in leaves if f".{path}." in f".{leaf.path}"]
     if path and inside:
         shown = ", ".join(inside[:6]) + (", ..." if len(inside) > 6 else "")
         return f"it holds several; write one of {shown}"
@@ -227,16 +240,16 @@ def _hint(leaves: list[_Leaf], path: str) -> str:
         and dimension_of(leaf.field) == dimension_of(name)
     ]
     if derived:
-        shown = ", ".join(leaf.path for leaf in derived[:MOST_SHOWN])
+        shown = ", ".join(written[leaf.path] for leaf in derived[:MOST_SHOWN])
         return f"it follows from other numbers; set one of {shown}"
     length = path.count(".") + 1
     endings = {".".join(leaf.segments[-length:]): leaf.path for leaf in leaves}
     endings |= {leaf.path: leaf.path for leaf in leaves}
     near = difflib.get_close_matches(path, endings, n=1, cutoff=0.6)
     if near:
-        return f"did you mean '{endings[near[0]]}'?"
+        return f"did you mean '{written[endings[near[0]]]}'?"
     alike = sorted(endings, key=lambda ending: -difflib.SequenceMatcher(None, ending, path).ratio())
-    known = list(dict.fromkeys(endings[ending] for ending in alike))
+    known = list(dict.fromkeys(written[endings[ending]] for ending in alike))
     return f"known parameters: {', '.join(known[:MOST_SHOWN])}{', ...' if len(known) > MOST_SHOWN else ''}"
 
 

@@ -7,7 +7,7 @@ import pytest
 from optical.cores import load_core
 from optical.fabrics.switches import load_switch
 from simulator.errors import MOST_SHOWN, ParameterError, nearest
-from simulator.parameter_tree import get_at
+from simulator.parameter_tree import get_at, numeric_leaves, path_of, shown_paths
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,17 @@ def test_known_parameters_are_listed_once_and_the_likest_first():
     _, _, listed = str(caught.value).partition("known parameters: ")
     names = listed.removesuffix(", ...").split(", ")
     assert len(set(names)) == len(names) > 3
+
+
+def test_paths_are_written_shortest_and_found_as_written():
+    core = load_core("homodyne+hybrid+block")
+    full = list(numeric_leaves(core))
+    written = shown_paths(full)
+    assert any(path != short for path, short in written.items())
+    assert len(set(written.values())) == len(full)
+    assert {path_of(core, short) for short in written.values()} == set(full)
+    with pytest.raises(ParameterError, match=f"did you mean '{written[path_of(core, 'laser_power_w')]}'"):
+        get_at(core, "laser_powr_w")
 
 
 @pytest.mark.parametrize("path", ["reconfiguration_s", "switch.reconfiguration_s"])
