@@ -310,6 +310,8 @@ def _print(console: Console, shown_table: ReportTable) -> None:
         if cells.noted:
             table.add_column(Text(shown_table.note, "dim"), no_wrap=True)
         for row, values, note in zip(rows, cells.values, cells.notes, strict=True):
+            if any(values) and not any(values[column] for column in columns):
+                continue  # it stands in another block
             if row.section and table.row_count:
                 table.add_section()
             shown = [Text(values[column]) for column in columns]

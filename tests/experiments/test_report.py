@@ -55,6 +55,14 @@ def test_the_table_fits_its_width_and_loses_nothing():
         assert word in text
 
 
+def test_a_line_stands_in_the_blocks_in_which_it_has_values():
+    lines = [ReportRow("both", ("1 s", "2 s")), ReportRow("first", ("3 s", "")), ReportRow("heading", ("", ""))]
+    text = table_text("t", ["a" * 30, "b" * 30], lines, width=50)
+    first, second = text.split("b" * 30)
+    assert [word for word in ("both", "first", "heading") if word in first] == ["both", "first", "heading"]
+    assert [word for word in ("both", "first", "heading") if word in second] == ["both", "heading"]
+
+
 def test_a_narrow_table_breaks_neither_title_nor_names():
     title = (
         "llama-3-8b on 64 accelerators, tp=2,pp=1,dp=32,micro_batch=1,global_batch=32,sequence_length=8192"
