@@ -83,7 +83,7 @@ def _energy_to_loss(record: Record) -> str:
 
 
 def _laser_power(record: Record) -> str:
-    return "no laser" if record["laser_line_w"] is None else format_si(record["laser_line_w"], "W")
+    return NO_LASER if record["laser_line_w"] is None else format_si(record["laser_line_w"], "W")
 
 
 def _memory(record: Record) -> str:
@@ -95,20 +95,29 @@ def _lifetime(record: Record) -> str:
     return "never" if steps is None else f"{steps:,.1f} steps"
 
 
+def _dark(record: Record) -> str:
+    return NO_CIRCUITS if record["circuit_policy"] == "none" else _share(record, DARK)
+
+
 def _circuits(record: Record) -> str:
     if record["circuit_policy"] == "none":
-        return "no circuits"
+        return NO_CIRCUITS
     changes = record["reconfigurations"]
     return f"{record['circuit_policy']}, {changes}"
 
 
+NO_CORES, NO_LASER, NO_CIRCUITS, IN_DIE = "none", "no laser", "no circuits", "in die"
+_ABSENT = frozenset((NO_CORES, NO_LASER, NO_CIRCUITS, IN_DIE))
+"""What cells say of that which a system does not have; a line of which no system has anything is left out."""
+
+
 _SIZE: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
     ("accelerator", "", lambda r: str(r["accelerator"])),
-    ("photonic cores each", "by --basis", lambda r: str(r["photonic_cores"] or "none")),
+    ("photonic cores each", "by --basis", lambda r: str(r["photonic_cores"] or NO_CORES)),
     ("peak of products each", "derived", lambda r: format_si(r["peak_flop_per_s"], "FLOP/s")),
     ("peak power each", "derived", lambda r: format_si(r["accelerator_peak_w"], "W")),
     ("die area each", "derived", lambda r: f"{r['accelerator_area_m2'] * MM2_PER_M2:,.0f} mm\u00b2"),
-    ("buffer each", "derived", lambda r: format_si(r["sram_bytes"], "B") if r["sram_bytes"] else "in die"),
+    ("buffer each", "derived", lambda r: format_si(r["sram_bytes"], "B") if r["sram_bytes"] else IN_DIE),
 )
 _TIME: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
     ("step time", "simulated", lambda r: format_si(r["step_time_s"], "s")),
@@ -118,7 +127,7 @@ _TIME: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
     ("  other work", "of the step", lambda r: _share(r, OTHER_WORK)),
     ("  waiting for memory", "of the step", _memory_wall),
     ("  exposed communication", "of the step", lambda r: _share(r, EXPOSED)),
-    ("  exposed reconfiguration", "of the step", lambda r: _share(r, DARK)),
+    ("  exposed reconfiguration", "of the step", _dark),
     ("  pipeline bubble", "of the step", lambda r: _share(r, BUBBLE)),
     ("circuit policy, moves", "the faster", _circuits),
     ("memory per accelerator, GB", "derived", _memory),
@@ -302,22 +311,23 @@ def precision_notes(records: Sequence[Record]) -> list[str]:
 def _block(
     lines: Sequence[tuple[str, str, Callable[[Record], str]]], records: Sequence[Record]
 ) -> list[ReportRow]:
-    rows = []
-    for index, (label, note, cell) in enumerate(lines):
-        values = tuple(cell(record) for record in records)
-        rows.append(ReportRow(label, values, note, section=index == 0))
-    return rows
+    found = [(label, tuple(map(cell, records)), note) for label, note, cell in lines]
+    told = [line for line in found if not _ABSENT.issuperset(line[1])]
+    return [ReportRow(*line, section=index == 0) for index, line in enumerate(told)]
 
 
 def _energy(records: Sequence[Record], rest_note: str) -> list[ReportRow]:
     parts = [record["energy_by_component_j_per_token"] for record in records]
     weight = {name: max(one.get(name, 0.0) for one in parts) for part in parts for name in part}
-    shown = sorted(weight, key=lambda name: -weight[name])[:COMPONENTS_SHOWN]
+    drawing = [name for name in weight if weight[name] > 0.0]
+    shown = sorted(drawing, key=lambda name: -weight[name])[:COMPONENTS_SHOWN]
     total = tuple(format_si(record["energy_per_token_j"], "J/token") for record in records)
     rows = [ReportRow("energy per token", total, "derived", section=True)]
     for name in shown:
         values = tuple(format_si(one.get(name, 0.0), "J") for one in parts)
         rows.append(ReportRow(f"  {name}", values, ""))
+    if len(shown) == len(drawing):
+        return rows
     rest = tuple(
         format_si(sum(joules for name, joules in one.items() if name not in shown), "J") for one in parts
     )

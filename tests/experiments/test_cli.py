@@ -159,7 +159,7 @@ def test_a_directory_that_cannot_be_used_is_told_before_the_training(finished, c
 
 
 def test_step_names_no_file_that_it_does_not_write(capsys):
-    _, out, _ = call(capsys, "step", *SMALL)
+    _, out, _ = call(capsys, "step", *SMALL, "--system", "photonic_packet")
     assert "see --json" in out
     assert "table.csv" not in out
 
