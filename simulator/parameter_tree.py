@@ -203,7 +203,8 @@ def _find(obj: object, path: str) -> _Leaf:
         msg = f"no parameter '{path}'; {_hint(leaves, path)}"
         raise ParameterError(msg)
     if len({id(leaf.owner) for leaf in found}) > 1:
-        shown = ", ".join(_written(leaves)[leaf.path] for leaf in found[:8]) + (", ..." if len(found) > 8 else "")
+        written = _written(leaves)
+        shown = ", ".join(written[leaf.path] for leaf in found[:8]) + (", ..." if len(found) > 8 else "")
         msg = f"'{path}' fits {len(found)} parameters; write one of {shown}"
         raise ParameterError(msg)
     return found[0]
@@ -215,7 +216,7 @@ def _once(path: str) -> str:
 
 
 def shown_paths(paths: Iterable[str]) -> dict[str, str]:
-    """Return how each full path of a tree is written for a reader: no name twice in a row, if that fits it only."""
+    """Return full paths as a reader sees them: without a name twice in a row, where that fits one only."""
     listed = list(paths)
     times = Counter(_once(path) for path in listed)
     return {path: _once(path) if times[_once(path)] == 1 else path for path in listed}

@@ -56,11 +56,12 @@ def test_the_table_fits_its_width_and_loses_nothing():
 
 
 def test_a_line_stands_in_the_blocks_in_which_it_has_values():
-    lines = [ReportRow("both", ("1 s", "2 s")), ReportRow("first", ("3 s", "")), ReportRow("heading", ("", ""))]
+    told = {"both": ("1 s", "2 s"), "first": ("3 s", ""), "heading": ("", "")}
+    lines = [ReportRow(label, values) for label, values in told.items()]
     text = table_text("t", ["a" * 30, "b" * 30], lines, width=50)
     first, second = text.split("b" * 30)
-    assert [word for word in ("both", "first", "heading") if word in first] == ["both", "first", "heading"]
-    assert [word for word in ("both", "first", "heading") if word in second] == ["both", "heading"]
+    assert [label for label in told if label in first] == ["both", "first", "heading"]
+    assert [label for label in told if label in second] == ["both", "heading"]
 
 
 def test_a_narrow_table_breaks_neither_title_nor_names():
