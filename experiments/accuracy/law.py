@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -288,7 +289,7 @@ class Held:
     fitted_to: frozenset[Rise]
     """Those that it was fitted to."""
     width: int
-    """Width that was held out."""
+    """Largest width that it was fitted to; larger ones are held out."""
     level: float
     """Signal to noise that was held out, dB."""
 
@@ -296,6 +297,16 @@ class Held:
     def form(self) -> Form:
         """Form of the law."""
         return self.fitted.law.form
+
+    @property
+    def fitted_parameters(self) -> int:
+        """Parameters of the largest size that it was fitted to."""
+        return max(one.run.parameters for one in self.fitted_to)
+
+    @property
+    def error_larger(self) -> float:
+        """Mean error at all held-out sizes as a share of the mean rise."""
+        return self.error(itertools.chain(*self.larger().values()))
 
     def predicted(self, one: Rise) -> float:
         """Return what the law says of a rise, nats per byte."""
@@ -327,15 +338,18 @@ class Held:
         ]
         return Band.of(middle, draws)
 
-    @property
-    def largest_size(self) -> tuple[Rise, ...]:
-        """Rises of the held-out size, the loudest noise apart."""
-        return tuple(one for one in self.rises if one.run.width == self.width and one.run.level > self.level)
+    def larger(self) -> dict[int, tuple[Rise, ...]]:
+        """Return the rises of each held-out size, by parameters, the loudest noise apart."""
+        found: dict[int, tuple[Rise, ...]] = {}
+        for one in sorted(self.rises, key=lambda one: one.run.parameters):
+            if one.run.width > self.width and one.run.level > self.level:
+                found[one.run.parameters] = (*found.get(one.run.parameters, ()), one)
+        return found
 
     @property
     def loudest(self) -> tuple[Rise, ...]:
-        """Rises of the held-out noise, the largest size apart."""
-        return tuple(one for one in self.rises if one.run.width < self.width and one.run.level == self.level)
+        """Rises of the held-out noise at the sizes that it was fitted to."""
+        return tuple(one for one in self.rises if one.run.width <= self.width and one.run.level == self.level)
 
     def row(self) -> Row:
         """Return coefficients and errors as a row."""
@@ -353,7 +367,7 @@ class Held:
                 "constant_rate_factor": math.exp(constant),
                 "rises_fitted": len(self.fitted_to),
                 "error_fitted": self.error(self.fitted_to),
-                "error_largest_size": self.error(self.largest_size),
+                "error_largest_size": self.error_larger,
                 "error_loudest_noise": self.error(self.loudest),
             }
             | {
@@ -368,15 +382,31 @@ class Held:
         )
 
 
-def held_law(runs: Sequence[Run], series: Series, form: Form) -> Held:
-    """Return a law fitted to a series without its largest size and its loudest noise."""
+def held_law(runs: Sequence[Run], series: Series, form: Form, *, width: int | None = None) -> Held:
+    """Return a law fitted to a series up to a width, without its loudest noise.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+        Trainings.
+    series : Series
+        Rises of it.
+    form : Form
+        Form of the law.
+    width : int, optional
+        Largest width that is fitted; by default all but the largest trained.
+    """
     found = rises(runs, Kind.WHITE, series.products, exactly_judged=series.exactly_judged)
-    if not found:
-        msg = f"the table has no run with white noise on {series.products} products beside an exact twin"
+    widths = sorted({run.width for run in runs})
+    if not found or len(widths) < 2:
+        msg = (
+            f"the table has {len(widths)} widths and {len(found)} runs with white noise on {series.products} "
+            "products beside an exact twin; a law takes 2 widths and one to hold out"
+        )
         raise ParameterError(msg)
-    width, loudest = max(run.width for run in runs), min(one.run.level for one in found)
-    chosen = [one for one in found if one.run.width < width and one.run.level > loudest]
-    exact = fit_exact([run for run in runs if run.width < width])
+    width, loudest = width or widths[-2], min(one.run.level for one in found)
+    chosen = [one for one in found if one.run.width <= width and one.run.level > loudest]
+    exact = fit_exact([run for run in runs if run.width <= width])
     return Held(
         series=series,
         fitted=fit_with_band(chosen, form, exact),
@@ -470,6 +500,8 @@ class LawFound(Result):
     """Trainings that it rests on."""
     laws: tuple[Held, ...]
     """Fits, by series and form."""
+    shorter: tuple[Held, ...] = ()
+    """Fits of the first series to its two smallest sizes, its three smallest, and so on, by form."""
 
     @property
     def checks(self) -> list[FormatCheck]:
@@ -488,7 +520,7 @@ class LawFound(Result):
         scatter = seed_scatter(one for one in self.laws[0].rises if one.nats > 0.0)
         if math.isfinite(scatter):
             blocks.append(f"Another seed moves a rise by {scatter:.0%}, one standard deviation.")
-        blocks.append(_coefficients(self.laws))
+        blocks += [_coefficients(self.laws), _by_size(self.shorter)]
         blocks.append(_carried(self.laws))
         checks = self.checks
         if checks:
@@ -540,7 +572,17 @@ class LawFound(Result):
             for law in self.laws
             for one in law.rises
         ]
-        return {"": self.rows(), "formats": self.format_rows(), "rises": told}
+        by_size = [
+            {
+                "form": str(law.form),
+                "fitted_up_to_parameters": law.fitted_parameters,
+                "parameters": size,
+                "error": law.error(some),
+            }
+            for law in self.shorter
+            for size, some in law.larger().items()
+        ]
+        return {"": self.rows(), "formats": self.format_rows(), "by_size": by_size, "rises": told}
 
     def figure(self) -> Figure:
         """Return rises over noise, and signal to noise needed over size."""
@@ -558,10 +600,22 @@ def _coefficients(laws: Sequence[Held]) -> ReportTable:
     for law in laws:
         _, noise, _, *others = law.fitted.law.coefficients
         size, data = (f"{one:+.2f}" for one in others) if others else ("", "")
-        errors = (law.error(law.fitted_to), law.error(law.largest_size), law.error(law.loudest))
+        errors = (law.error(law.fitted_to), law.error_larger, law.error(law.loudest))
         values = (f"{noise:.2f}", size, data, *map(_share, errors))
         rows.append(ReportRow(f"{law.series.name}: {law.form}", values, ""))
     return ReportTable("Laws, and their mean errors as shares of the rise", heads, rows)
+
+
+def _by_size(laws: Sequence[Held]) -> ReportTable:
+    """Return the errors of laws fitted to ever more sizes, at each size beyond."""
+    sizes = sorted({size for law in laws for size in law.larger()})
+    rows = []
+    for law in laws:
+        larger = law.larger()
+        values = tuple(_share(law.error(larger[size])) if size in larger else "" for size in sizes)
+        rows.append(ReportRow(f"fitted up to {law.fitted_parameters / 1e6:.2g}: {law.form}", values, ""))
+    title = f"Mean errors at larger sizes, millions of parameters, {SERIES[0].name} products"
+    return ReportTable(title, [f"{size / 1e6:.2g}" for size in sizes], rows)
 
 
 def _ends(band: Band, digits: int = 0) -> str:
@@ -719,4 +773,6 @@ class FitLaw(Study):
         else:
             runs = read_runs(self.runs or RUNS)
         laws = [held_law(runs, series, form) for series in SERIES for form in Form]
-        return LawFound(runs=runs, laws=tuple(laws))
+        widths = sorted({one.run.width for one in laws[0].rises})[1:-1]
+        shorter = [held_law(runs, SERIES[0], form, width=width) for width in widths for form in Form]
+        return LawFound(runs=runs, laws=tuple(laws), shorter=tuple(shorter))
