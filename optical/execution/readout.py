@@ -12,10 +12,11 @@ each with a gain and draws of its own; T' samples of a sum, M', N' and K' sizes 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ from optical.execution.draws import Draws, fixed_gains
 from optical.execution.kernels import NOTHING_SHARED, Law, Lines, Shared, of_matrices, variance_of
 from optical.execution.kernels import read as read_codes
 from optical.execution.operands import SMALLEST_SCALE, Operand, largest_code
-from optical.execution.spec import AnalogSpec, Shot
+from optical.execution.spec import AnalogSpec, NoiseLaw, Shot
 from optical.noise.chip import CommonNoise
 from simulator.errors import ClippingWarning
 
@@ -193,6 +194,7 @@ def law_of(spec: AnalogSpec, a: Operand, b: Operand, gain: Gain) -> Law:
         coupling=gain.coupling,
         clipping=gain.clipping * square,
     )
+    law = _encoding_apart(spec, a, law)
     return Law(
         constant=law.constant / square + zero,
         by_row=law.by_row * units.row + zero,
@@ -312,7 +314,10 @@ def read(
     law = law_of(spec, a, b, gain)
     _warn_of_clipping(spec, a, b, gain, law)
     law, laser = _with_laser(spec, a, b, law, exact=exact)
-    added = tuple(each for term in _SHARED_TERMS if (each := term(spec, a, b, draws)) is not None)
+    apart = None if exact else _lines_apart(spec, a, b, law, gain)
+    terms = _SHARED_TERMS if apart is None else _SHARED_TERMS[1:]
+    law = law if apart is None else apart
+    added = tuple(each for term in terms if (each := term(spec, a, b, draws)) is not None)
     gains, value = _output_gains(spec, a, b), product.to(a.energy.dtype)
     if spec.shot is Shot.COUNTED and spec.shot_variance > 0.0:
         value = _counted(spec, a, b, value, draws)
@@ -367,15 +372,10 @@ def _common_noise(spec: AnalogSpec, a: Operand, b: Operand, draws: Draws) -> tor
     common = spec.common
     if common is None or common.variance == 0.0:
         return None
-    a_BMK, b_BKN = _both_floating(a, b)
+    a_BMK, b_BKN = a.floating, b.floating.expand(a.codes.shape[0], -1, -1)
     if common.holds_weights and a.loaded:
         return _fluctuating(b_BKN.mT, a_BMK.mT, common, draws).mT
     return _fluctuating(a_BMK, b_BKN, common, draws)
-
-
-def _both_floating(a: Operand, b: Operand) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return both operands' codes in floating point, [B, M, K] and [B, K, N]."""
-    return a.floating, b.floating.expand(a.codes.shape[0], -1, -1)
 
 
 def _fluctuating(a_BMK: torch.Tensor, b_BKN: torch.Tensor, common: CommonNoise, draws: Draws) -> torch.Tensor:
@@ -393,6 +393,35 @@ def _fluctuating(a_BMK: torch.Tensor, b_BKN: torch.Tensor, common: CommonNoise, 
     return torch.cat(parts, dim=2)[:, :rows]
 
 
+def _lines_apart(spec: AnalogSpec, a: Operand, b: Operand, law: Law, gain: Gain) -> Law | None:
+    """Return the law with the noise of shared lines drawn for each output, if it is next to nothing there."""
+    common = spec.common
+    if common is None:
+        return law
+    added = gain.coupling * (common.variance / spec.product_gain**2)
+    energies = Energies.of(a, b, len(law.constant))
+    share = added * energies.both <= _NEGLIGIBLE_LASER * _mean_variance(law, energies)
+    return law._replace(by_both=law.by_both + added) if bool(share.all()) else None
+
+
+def _shared_encoding(spec: AnalogSpec) -> float:
+    """Return the variance of converters' errors that outputs share, in full scales squared of an operand."""
+    shared = spec.encoding
+    return 0.0 if shared is None else max(0.0, spec.encoding_variance - shared.own_variance)
+
+
+def _encoding_apart(spec: AnalogSpec, a: Operand, law: NoiseLaw) -> NoiseLaw:
+    """Return the law of noise with the errors of converters whose every setting serves one output."""
+    shared, variance = spec.encoding, _shared_encoding(spec)
+    if shared is None or variance == 0.0:
+        return law
+    of_first, of_second = (variance * (lines == 1) for lines in (shared.columns, shared.rows))
+    if shared.holds_weights and a.loaded:
+        of_first, of_second = of_second, of_first
+    # the first operand's errors meet the second's energy
+    return dataclasses.replace(law, by_row=law.by_row + of_second, by_column=law.by_column + of_first)
+
+
 def _common_encoding(spec: AnalogSpec, a: Operand, b: Operand, draws: Draws) -> torch.Tensor | None:
     """Return what errors of the operands' converters add to outputs that share them, [B, M, N], or None.
 
@@ -400,50 +429,53 @@ def _common_encoding(spec: AnalogSpec, a: Operand, b: Operand, draws: Draws) -> 
     row of E B is Gaussian with the covariance B^T B of a block's columns, from which it is drawn: as many
     draws as outputs, however long the sum.
     """
-    shared = spec.encoding
-    if shared is None or spec.encoding_variance <= shared.own_variance:
+    shared, variance = spec.encoding, _shared_encoding(spec)
+    if shared is None or variance == 0.0 or shared.rows == shared.columns == 1:
         return None
-    a_BMK, b_BKN = _both_floating(a, b)
-    deviation = math.sqrt(spec.encoding_variance - shared.own_variance) / spec.product_gain
-    turned = shared.holds_weights and a.loaded
-    first, other = (b_BKN.mT, a_BMK.mT) if turned else (a_BMK, b_BKN)
-    steps = (b.step, a.step) if turned else (a.step, b.step)
-    errs = _erring(other.mT, shared.columns, first.shape[1], draws).mul_(deviation / steps[0])
-    errs += _erring_rows(first, shared.rows, other.shape[2], draws).mul_(deviation / steps[1])
+    turned, matrices = shared.holds_weights and a.loaded, max(a.codes.shape[0], b.codes.shape[0])
+    first, other = (b.mT, a.mT) if turned else (a, b)
+    shape = (matrices, first.codes.shape[1], other.codes.shape[2])
+    deviation, errs = math.sqrt(variance) / spec.product_gain, a.energy.new_zeros(shape)
+    if shared.columns > 1:
+        for at, factor in _factors(other.floating.mT, shared.columns):
+            of_block = torch.Size((matrices, shape[1], *factor.shape[1:3]))
+            z_BMJV = draws.gaussian(of_block, errs.dtype)
+            _add_scaled(errs[..., at], z_BMJV, factor, deviation / first.step)
+    if shared.rows > 1:
+        for at, factor in _factors(first.floating, shared.rows):
+            of_block = torch.Size((matrices, *factor.shape[1:3], shape[2]))
+            z_BJVN = draws.gaussian(of_block, errs.dtype)
+            _add_scaled(errs[:, at].mT, z_BJVN.movedim(3, 1), factor, deviation / other.step)
     return errs.mT if turned else errs
 
 
-def _erring(y_BNK: torch.Tensor, width: int, rows: int, draws: Draws) -> torch.Tensor:
-    """Return E Y^T, [B, rows, N], E of variance 1 drawn anew for each block of rows of Y, [B, N, K]."""
-    batch, columns, _ = y_BNK.shape
-    factor_JRW = _factors(y_BNK, width)
-    shape = torch.Size((len(factor_JRW), rows, factor_JRW.shape[1]))
-    errs = draws.gaussian(shape, y_BNK.dtype).bmm(factor_JRW)
-    return errs.unflatten(0, (batch, -1)).transpose(1, 2).flatten(2)[..., :columns]
+def _add_scaled(
+    errs_BMN: torch.Tensor, z_BMJV: torch.Tensor, factor_BJVW: torch.Tensor, deviation: float
+) -> None:
+    """Add draws with the covariance of columns, block by block, N = J W; one B of factors may be for all."""
+    out_BJMW = errs_BMN.unflatten(2, (-1, factor_BJVW.shape[3])).transpose(1, 2)
+    z_BJMV = z_BMJV.transpose(1, 2)
+    for place, (out, z) in enumerate(zip(out_BJMW, z_BJMV, strict=True)):
+        out.baddbmm_(z, factor_BJVW[min(place, len(factor_BJVW) - 1)], alpha=deviation)
 
 
-def _erring_rows(x_BMK: torch.Tensor, width: int, columns: int, draws: Draws) -> torch.Tensor:
-    """Return X F, [B, M, columns], F of variance 1 drawn anew for each block of rows of X, [B, M, K]."""
-    batch, rows, _ = x_BMK.shape
-    factor_JRW = _factors(x_BMK, width)
-    shape = torch.Size((len(factor_JRW), factor_JRW.shape[1], columns))
-    errs = factor_JRW.mT.bmm(draws.gaussian(shape, x_BMK.dtype))
-    return errs.view(batch, -1, columns)[:, :rows]
-
-
-def _factors(x_BRK: torch.Tensor, width: int) -> torch.Tensor:
-    """Return matrices whose squares are those of blocks of rows, F^T F = X X^T, [B blocks, R, width]."""
+def _factors(x_BRK: torch.Tensor, width: int) -> Iterator[tuple[slice, torch.Tensor]]:
+    """Yield blocks of rows, a short last one apart, with F of F^T F = X X^T, [B, blocks, V, width]."""
     batch, rows, length = x_BRK.shape
-    blocks = -(-rows // width)
-    missing = blocks * width - rows
-    padded = torch.nn.functional.pad(x_BRK, (0, 0, 0, missing)) if missing else x_BRK
-    x_JWK = padded.contiguous().view(batch * blocks, width, length)
-    if length <= width:
-        return x_JWK.mT
-    square = x_JWK.bmm(x_JWK.mT).double()
-    hair = square.diagonal(dim1=1, dim2=2).amax(1).clamp_(min=SMALLEST_SCALE).mul_(_HAIR)
-    square.diagonal(dim1=1, dim2=2).add_(hair[:, None])  # columns may be alike
-    return torch.linalg.cholesky(square, upper=True).to(x_BRK.dtype)
+    whole = rows - rows % width
+    for at, each in ((slice(0, whole), width), (slice(whole, rows), rows - whole)):
+        if at.start == at.stop:
+            continue
+        x_BJWK = x_BRK[:, at].unflatten(1, (-1, each))
+        if length <= each:
+            yield at, x_BJWK.mT
+            continue
+        x_JWK = x_BJWK.flatten(0, 1)  # a view of one matrix, whatever its order in memory
+        square = x_JWK.bmm(x_JWK.mT).double()
+        hair = square.diagonal(dim1=1, dim2=2).amax(1).clamp_(min=SMALLEST_SCALE).mul_(_HAIR)
+        square.diagonal(dim1=1, dim2=2).add_(hair[:, None])  # columns may be alike
+        factor = torch.linalg.cholesky(square, upper=True).to(x_BRK.dtype)
+        yield at, factor.unflatten(0, (batch, -1))
 
 
 _SHARED_TERMS: tuple[Callable[[AnalogSpec, Operand, Operand, Draws], torch.Tensor | None], ...] = (
@@ -451,7 +483,7 @@ _SHARED_TERMS: tuple[Callable[[AnalogSpec, Operand, Operand, Draws], torch.Tenso
     _imbalance,
     _common_encoding,
 )
-"""Errors that outputs have in common, in the order of their draws: what each adds, or None."""
+"""Errors that outputs have in common, in the order of their draws, lines first: what each adds, or None."""
 
 
 def clipped_fraction(spec: AnalogSpec, a: Operand, b: Operand) -> float:

@@ -213,7 +213,8 @@ class AnalogSpec(LightNoise):
     def is_noisy(self, samples: int) -> bool:
         """Return whether outputs have any noise of their own, rounding of several samples included."""
         rounded = math.isfinite(self.adc_enob_bits) and (samples > 1 or self.adc_enob_bits < self.adc_bits)
-        return rounded or max(self.own_noise) > 0.0
+        single = self.encoding is not None and self.encoding_variance > 0.0 and self.encoding.serves_one
+        return rounded or single or max(self.own_noise) > 0.0
 
     def noise_law(
         self, samples: int, *, range_: Amount, coupling: Amount, clipping: Amount = 0.0

@@ -30,18 +30,18 @@ class LaserNoise(StrEnum):
     """Outputs that see the same fluctuation of a line."""
 
     INDEPENDENT = "independent"
-    """None: right in size for every output; executed at no extra cost."""
+    """None: right in size for every output."""
     COMMON = "common"
-    """All that light of one line reaches in one symbol; executed by a second product."""
+    """All that light of one line reaches in one symbol; a second product, where it makes 1 % of the noise."""
 
 
 class EncodingNoise(StrEnum):
     """Outputs that see the same error of an operand's converter."""
 
     INDEPENDENT = "independent"
-    """None: right in size for every output; executed at no extra cost."""
+    """None: right in size for every output, and a third too mild to a model that has learnt."""
     COMMON = "common"
-    """All that one modulator's light reaches in one symbol; executed by two further products."""
+    """All that one modulator's light reaches in one symbol."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,9 +108,9 @@ class Chip:
     """Lines of the comb, where they interfere in the same coupler."""
     mismatch: Mismatch = Mismatch.NONE
     """Share of it that reaches the products."""
-    laser_noise: LaserNoise = LaserNoise.INDEPENDENT
+    laser_noise: LaserNoise = LaserNoise.COMMON
     """Whether outputs fluctuate together."""
-    encoding_noise: EncodingNoise = EncodingNoise.INDEPENDENT
+    encoding_noise: EncodingNoise = EncodingNoise.COMMON
     """Whether outputs err together by an operand's converter."""
 
     def __post_init__(self) -> None:
@@ -292,6 +292,11 @@ class CommonEncoding:
     def __post_init__(self) -> None:
         check_range(self, "rows", "columns", low=1)
         check_range(self, "own_variance")
+
+    @property
+    def serves_one(self) -> bool:
+        """Whether a setting of either operand serves a single output, which then errs on its own."""
+        return min(self.rows, self.columns) == 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

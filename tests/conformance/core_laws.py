@@ -146,7 +146,8 @@ def noise_alone_and_together(spec):
     fields; thermal and shot noise as powers."""
     length = spec.analog_length
     still = spec.thermal_variance + 2 * length * spec.shot_variance
-    return tuple(length**2 / (still + count * spec.rin_variance) for count in (length, length**2))
+    light = spec.rin_variance + (spec.common.variance if spec.common is not None else 0.0)
+    return tuple(length**2 / (still + count * light) for count in (length, length**2))
 
 
 THICK = product(4100, 4100, 4100)
@@ -335,6 +336,7 @@ def noiseless_limit_is_the_exact_product(unit):
         product_gain=1.0,
         residues=None,
         chip=None,
+        common=None,
     )
     a, b = operands(rows=7, length=150)
     for spec in (limit, AnalogSpec.ideal()):
