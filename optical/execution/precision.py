@@ -278,12 +278,24 @@ class _Pieces:
     """Coherence of the operands."""
 
     @functools.cached_property
-    def samples(self) -> list[list[tuple[float, _Samples]]]:
-        """Samples of each vector by their larger channels, and how likely they are."""
-        return [
-            _all_samples(self.scale, product.operands, vectors, width)
-            for (product, vectors), width in zip(self.vectors, self.width, strict=True)
+    def samples(self) -> _Mixture:
+        """Samples of all vectors by their larger channels, and how likely they are."""
+        found = [
+            (place, chance, one, width == vectors.length)
+            for place, ((product, vectors), width) in enumerate(zip(self.vectors, self.width, strict=True))
+            for chance, one in _all_samples(self.scale, product.operands, vectors, width)
         ]
+        unlike = dict.fromkeys(one for _, _, one, _ in found)
+        kinds = {one: index for index, one in enumerate(unlike)}
+        return _Mixture(
+            place=np.array([place for place, *_ in found], dtype=np.intp),
+            chance=np.array([chance for _, chance, *_ in found]),
+            whole=np.array([whole for *_, whole in found], dtype=bool),
+            kind=np.array([kinds[one] for _, _, one, _ in found], dtype=np.intp),
+            mean_square=np.array([one.mean_square for *_, one, _ in found]),
+            power=np.array([one.power for *_, one, _ in found]),
+            beyond=np.array([one.beyond for one in unlike]),
+        )
 
 
 @functools.lru_cache(maxsize=128)
@@ -386,14 +398,9 @@ def _range(spec: AnalogSpec, pieces: _Pieces) -> tuple[Reals, Reals]:
     range_ = np.minimum(spec.adc_range_sigma * np.sqrt(power), spec.analog_length)
     if math.isinf(spec.adc_bits):
         return range_, np.zeros_like(range_)
-    lost = np.empty_like(range_)
-    for place, samples in enumerate(pieces.samples):
-        whole = pieces.width[place] == pieces.vectors[place][1].length
-        mean_square = math.fsum(chance * one.mean_square for chance, one in samples)
-        relative = range_[place] * math.sqrt(mean_square / signal[place])
-        beyond = math.fsum(chance * one.cut_off(relative, whole=whole) for chance, one in samples)
-        lost[place] = beyond * signal[place] / mean_square
-    return range_, lost
+    mean_square = pieces.samples.mean(pieces.samples.mean_square, len(range_))
+    beyond = pieces.samples.cut_off(range_ * np.sqrt(mean_square / signal))
+    return range_, pieces.samples.mean(beyond, len(range_)) * signal / mean_square
 
 
 def _all_samples(
@@ -456,26 +463,44 @@ class _Samples:
         beyond = np.concatenate((beyond[:, 1:], np.zeros((6, 1))), axis=1)
         return cls(mean_square=rms**2, beyond=beyond, power=float(sums[5].sum()))
 
-    def cut_off(self, range_: float, *, whole: bool) -> float:
-        """Return the mean square of what is cut off; of sums that are one sample, what no gain explains.
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Mixture:
+    """Samples of many vectors, each with a chance; arrays have the shape [samples]."""
+
+    place: NDArray[np.intp]
+    """Vector that a sample is of."""
+    chance: Reals
+    """How likely it is among those of its vector."""
+    whole: NDArray[np.bool_]
+    """Whether a vector is one sample."""
+    kind: NDArray[np.intp]
+    """Which of `beyond` it has."""
+    mean_square: Reals
+    power: Reals
+    beyond: Reals
+    """`_Samples.beyond` of unlike samples, [kinds, 6, thresholds]."""
+
+    def mean(self, values: Reals, vectors: int) -> Reals:
+        """Return the mean of each vector, [vectors], of what its samples have."""
+        return np.bincount(self.place, self.chance * values, vectors).astype(np.float64)
+
+    def cut_off(self, ranges: Reals) -> Reals:
+        """Return the mean square of what ranges [vectors] cut off; of whole vectors, what no gain explains.
 
         Several samples collapse into one draw, which spreads what they lose over all outputs by their scales.
         """
-        place = range_ / math.sqrt(self.mean_square)
-        at = min(max(int(np.searchsorted(_THRESHOLDS, place)), 1), len(_THRESHOLDS) - 2)
+        range_ = ranges[self.place]
+        relative = range_ / np.sqrt(self.mean_square)
+        at = np.clip(np.searchsorted(_THRESHOLDS, relative), 1, len(_THRESHOLDS) - 2)
         low, high = _THRESHOLDS[at - 1], _THRESHOLDS[at]
-        share = min(max((place - low) / (high - low), 0.0), 1.0)
-        count, first, second, weight, weighted, power = (
-            (1.0 - share) * self.beyond[:, at - 1] + share * self.beyond[:, at]
-        ).tolist()
-        if count == 0.0:
-            return 0.0
-        if not whole:
-            return float(max(0.0, second - 2.0 * range_ * first + range_**2 * count))
-        overlap = self.power - power + range_ * weighted
-        kept = self.power - power + range_**2 * weight
-        gain = overlap / self.power
-        return float(max(0.0, kept / gain**2 - self.power))
+        share = np.clip((relative - low) / (high - low), 0.0, 1.0)[:, None]
+        near = (1.0 - share) * self.beyond[self.kind, :, at - 1] + share * self.beyond[self.kind, :, at]
+        count, first, second, weight, weighted, power = near.T
+        parts = second - 2.0 * range_ * first + range_**2 * count
+        gain = (self.power - power + range_ * weighted) / self.power
+        one = (self.power - power + range_**2 * weight) / gain**2 - self.power
+        return np.where(count > 0.0, np.maximum(0.0, np.where(self.whole, one, parts)), 0.0)
 
 
 @functools.lru_cache(maxsize=8192)

@@ -297,10 +297,14 @@ def _log_below(kinds: list[tuple[Magnitudes, float]]) -> tuple[Reals, Reals]:
     return log_s, np.sum([n * kind.log_cdf(np.exp(log_s)) for kind, n in kinds], axis=0)
 
 
+_quadrature = functools.cache(np.polynomial.legendre.leggauss)
+"""Nodes and weights of Gauss and Legendre."""
+
+
 def _largest(kinds: list[tuple[Magnitudes, float]], levels: int) -> tuple[Reals, Reals]:
     """Return values of the largest magnitude and their probabilities, denser towards its tail."""
     log_s, log_below = _log_below(kinds)
-    nodes, weights = np.polynomial.legendre.leggauss(levels)
+    nodes, weights = _quadrature(levels)
     v, w = 0.5 * (nodes + 1.0), 0.5 * weights
     missing, chance = v**4, 4.0 * v**3 * w  # probability of a larger one, and its share
     log_above = np.log(np.maximum(-np.expm1(np.minimum(log_below, 0.0)), _TINY))
