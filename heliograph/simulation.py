@@ -7,7 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from operator import mul
 from typing import TYPE_CHECKING, Any
@@ -146,14 +146,27 @@ class StepResult(Tabular):
     """Cost of the step by part."""
     circuits: str
     """Circuit policy that was run, or ``"none"``."""
-    model: str
-    """Name of the model."""
+    config: TransformerConfig
+    """The model."""
     plan: Plan
     """Its spread over the accelerators."""
-    graph: StepGraph
-    """Tasks of the step."""
-    run_steps: float
-    """Steps of a compute-optimal training run."""
+    placement: str
+    """Axes from the nearest ranks to the farthest."""
+
+    @property
+    def model(self) -> str:
+        """Name of the model."""
+        return self.config.name
+
+    @property
+    def graph(self) -> StepGraph:
+        """Tasks of the step, made anew where they are no longer at hand."""
+        return step_graph(self.config, self.plan, self.placement)
+
+    @property
+    def run_steps(self) -> float:
+        """Steps of a compute-optimal training run."""
+        return run_steps(self.config, self.plan.batch.tokens_per_step)
 
     @property
     def step_time_s(self) -> float:
@@ -356,8 +369,9 @@ LARGEST_PARTS = 4
 """Parts of time and energy that a result's few lines name."""
 
 
+@lru_cache(maxsize=4)
 def step_graph(config: TransformerConfig, plan: Plan, placement: str = PLACEMENTS[0]) -> StepGraph:
-    """Return the tasks of one step of a plan, its ranks placed on accelerators."""
+    """Return the tasks of one step of a plan, its ranks placed on accelerators; the last few are at hand."""
     graph = build_step(config, plan)
     if placement == PLACEMENTS[0]:
         return graph
@@ -461,15 +475,17 @@ def run_step(
         check_host_fits(config, plan, system.host)
     runs = runs or StepRuns(step_graph(config, plan, placement))
     if system.fabric.traits.policy is not None:
-        return _fastest(system, config, plan, runs)
+        return _fastest(system, config, plan, placement, runs)
     blocks = accumulate((getattr(plan.axes, axis) for axis in placement.split()), mul)
     forms = system.fabric.laid_for(tuple(blocks))
     laid = [dataclasses.replace(system, fabric=form) for form in forms]
-    results = [_run(one, config, plan, runs, "none") for one in laid]
+    results = [_run(one, config, plan, placement, runs) for one in laid]
     return min(results, key=lambda result: result.metrics.step_time_s)
 
 
-def _fastest(system: System, config: TransformerConfig, plan: Plan, runs: StepRuns) -> StepResult:
+def _fastest(
+    system: System, config: TransformerConfig, plan: Plan, placement: str, runs: StepRuns
+) -> StepResult:
     """Return the run with the circuit policy that was asked for, or with the faster one.
 
     Circuits that stay are tried first; where one change takes as long as that whole step, moving is slower.
@@ -483,7 +499,7 @@ def _fastest(system: System, config: TransformerConfig, plan: Plan, runs: StepRu
         fabric = circuits.with_policy(policy)
         try:
             moved = dataclasses.replace(system, fabric=fabric)
-            results.append(_run(moved, config, plan, runs, str(policy)))
+            results.append(_run(moved, config, plan, placement, runs, circuits=str(policy)))
         except RouteError as error:  # a plan may have more neighbours than lanes, and still run in turns
             reason = error
     if not results and reason is not None:
@@ -491,7 +507,15 @@ def _fastest(system: System, config: TransformerConfig, plan: Plan, runs: StepRu
     return min(results, key=lambda result: result.metrics.step_time_s)
 
 
-def _run(system: System, config: TransformerConfig, plan: Plan, runs: StepRuns, circuits: str) -> StepResult:
+def _run(
+    system: System,
+    config: TransformerConfig,
+    plan: Plan,
+    placement: str,
+    runs: StepRuns,
+    *,
+    circuits: str = "none",
+) -> StepResult:
     node, graph = system.node(), runs.graph
     trace = runs.run(node, system.fabric)
     metrics = summarise(trace, graph, node, system.fabric)
@@ -506,8 +530,7 @@ def _run(system: System, config: TransformerConfig, plan: Plan, runs: StepRuns, 
             capital_usd=capital_usd, step_time_s=metrics.step_time_s, energy_j=metrics.energy_j
         ),
         circuits=circuits,
-        model=config.name,
+        config=config,
         plan=plan,
-        graph=graph,
-        run_steps=run_steps(config, graph.tokens),
+        placement=placement,
     )

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -119,6 +119,11 @@ def _runs(system: System, config: TransformerConfig, plan: Plan, placement: str)
     plan = system.planned(plan)
     check(config, plan, accelerators=system.accelerators)
     check_fits(config, plan, system.node().memory.capacity_bytes)  # before a large step is built for nothing
+    return _runs_of(config, plan, placement)
+
+
+@lru_cache(maxsize=4)
+def _runs_of(config: TransformerConfig, plan: Plan, placement: str) -> StepRuns:
     return StepRuns(step_graph(config, plan, placement), runs=SEARCHED)
 
 

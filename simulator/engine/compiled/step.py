@@ -235,7 +235,7 @@ class StepRuns:
     def _in_arrays(self, node: Node, fabric: Fabric) -> Trace:
         if self._structure is None:
             self._structure = StepStructure(self.graph)
-        if self._network is None or self._network.fabric is not fabric:
+        if self._network is None or self._network.fabric != fabric:
             self._network = StepNetwork(self._structure, fabric)
         compiled = self._compiled or None
         return CompiledStep(self._structure, self._network).run(node, compiled=compiled)
