@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -474,6 +475,25 @@ def _search(
     return found
 
 
+def _search_all(jobs: tuple[_Job, ...]) -> list[BestPlan | HeliographError]:
+    return [_search(one) for one in jobs]
+
+
+def _shares(jobs: Sequence[_Job]) -> list[tuple[_Job, ...]]:
+    """Return jobs for one process each: together those of one accelerator, whose work is priced once."""
+    if len(jobs) <= (os.cpu_count() or 1):
+        return [(one,) for one in jobs]
+    alike: list[list[_Job]] = []
+    for one in sorted(jobs, key=lambda job: not job.system.photonic):  # those that take longest first
+        node = one.system.node()
+        known = next((each for each in alike if each[0].system.node() == node), None)
+        if known is None:
+            alike.append([one])
+        else:
+            known.append(one)
+    return [tuple(each) for each in alike]
+
+
 SHARED_FROM = 256
 """Accelerators from which on searches are shared out over processes; smaller ones end before those start."""
 
@@ -520,8 +540,12 @@ def searches(
         tell("plans of the other systems")
         return [replace(jobs[name], best=one.alone(), winners=winners) for name, one in own.items()]
 
+    def keep_all(asked: tuple[_Job, ...], results: list[BestPlan | HeliographError]) -> None:
+        for job, result in zip(asked, results, strict=True):
+            keep(job, result)
+
     if share:
-        run_all(list(jobs.values()), _search, keep, others)
+        run_all(_shares(list(jobs.values())), _search_all, keep_all, lambda: _shares(others()))
     else:
         for asked in (lambda: list(jobs.values()), others):
             for job in asked():
@@ -700,10 +724,10 @@ def _events(results: Sequence[StepResult]) -> list[dict[str, Any]]:
     for index, result in enumerate(results):
         offset = index * PROCESSES_PER_SYSTEM
         for event in result.trace.perfetto_events(most):
-            moved = event | {"pid": event["pid"] + offset}
+            event["pid"] += offset
             if event["name"] == "process_name":
-                moved["args"] = {"name": f"{result.system.name} {event['args']['name']}"}
-            events.append(moved)
+                event["args"] = {"name": f"{result.system.name} {event['args']['name']}"}
+            events.append(event)
     return events
 
 

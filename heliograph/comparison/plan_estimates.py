@@ -10,9 +10,10 @@ import numpy as np
 
 from heliograph.simulation import CircuitMode, modes
 from heliograph.systems.system import System
-from simulator.estimate.collectives import LinePrices
+from simulator.estimate.collectives import FreeLines, LinePrices
 from simulator.estimate.step import StepArrays, estimate
 from simulator.fabric import CircuitPolicy, Fabric, PortTiming
+from simulator.node import Node
 from simulator.results.metrics import StepBound
 from workloads.layers.transformer import model_flops
 from workloads.models.architecture import TransformerConfig
@@ -141,10 +142,19 @@ class Estimates:
 
 
 class Prices:
-    """Prices of collectives on fabrics, which systems with the same fabric have in common."""
+    """Prices that systems have in common: of collectives on one fabric, of work on one accelerator."""
 
     def __init__(self) -> None:
         self._known: list[LinePrices] = []
+        self._pricers: list[PlanPricer] = []
+
+    def pricer(self, config: TransformerConfig, node: Node) -> PlanPricer:
+        """Return those of a model's work on an accelerator."""
+        for one in self._pricers:
+            if one.node == node and one.config == config:
+                return one
+        self._pricers.append(PlanPricer(config, node))
+        return self._pricers[-1]
 
     def of(self, fabric: Fabric) -> LinePrices:
         """Return those on a fabric."""
@@ -221,26 +231,33 @@ def _on_one_form(
     turning_tasks: int | None,
 ) -> Estimates:
     """Return the estimated steps of plans on a fabric as it stands."""
-    fabric = system.fabric
-    costs_of: dict[CircuitPolicy, PlanCosts] = {}
-    times_s = []
-    if tried:
-        for mode in tried:
-            if mode.policy not in costs_of:
-                fixed = fabric.with_policy(mode.policy, PortTiming.ON_REQUEST)
-                costs_of[mode.policy] = pricer.costs(plans, known.of(fixed))
-            costs = costs_of[mode.policy]
-            time_s = _step_s(costs, under_mode(costs, plans, fabric, mode, pricer.config.layers))
-            if turning_tasks is not None and mode.policy is not CircuitPolicy.STATIC:
-                tasks = task_count(pricer.config, plans.whole, plans.base.steps_in_run)
-                time_s = np.where(tasks > turning_tasks, np.inf, time_s)
-            times_s.append(time_s)
-    else:
-        costs = pricer.costs(plans, known.of(fabric))
-        times_s.append(_step_s(costs, costs.arrays))
-    mode_time_s = np.stack(times_s)
+    if not tried:
+        costs = pricer.costs(plans, known.of(system.fabric))
+        time_s = _step_s(costs, costs.arrays)
+        return Estimates(
+            values=_priced(system, pricer, costs.energy_j, time_s), modes=tried, mode_time_s=time_s[None]
+        )
+    mode_time_s = np.full((len(tried), len(plans)), np.inf)
+    energy_j = np.full((len(tried), len(plans)), np.inf)
+    every, costs_of = np.arange(len(plans)), {}
+    few = every
+    if turning_tasks is not None:
+        tasks = task_count(pricer.config, plans.whole, plans.base.steps_in_run)
+        few = np.flatnonzero(np.broadcast_to(tasks, len(plans)) <= turning_tasks)
+    for mode, time_s, joules in zip(tried, mode_time_s, energy_j, strict=True):
+        rows = every if mode.policy is CircuitPolicy.STATIC else few
+        if not len(rows):
+            continue
+        share = plans if rows is every else plans.taken(rows)
+        if mode.policy not in costs_of:
+            fixed = system.fabric.with_policy(mode.policy, PortTiming.ON_REQUEST)
+            costs_of[mode.policy] = pricer.costs(share, known.of(fixed))
+        costs = costs_of[mode.policy]
+        time_s[rows] = _step_s(costs, under_mode(costs, share, system.fabric, mode, pricer.config.layers))
+        joules[rows] = costs.energy_j
+    best = mode_time_s.argmin(axis=0), every
     return Estimates(
-        values=_priced(system, pricer, costs, mode_time_s.min(axis=0)),
+        values=_priced(system, pricer, energy_j[best], mode_time_s[best]),
         modes=tried,
         mode_time_s=mode_time_s,
     )
@@ -273,7 +290,7 @@ def least_values(system: System, pricer: PlanPricer, plans: PlanArrays) -> Mappi
         As `estimates` takes them.
     """
     costs = pricer.without_traffic(plans, system.fabric)
-    return _priced(system, pricer, costs, _step_s(costs, costs.arrays))
+    return _priced(system, pricer, costs.energy_j, _step_s(costs, costs.arrays))
 
 
 FIRST_PRICED = 256
@@ -355,12 +372,12 @@ def _step_s(costs: PlanCosts, arrays: StepArrays) -> np.ndarray:
 
 
 def _priced(
-    system: System, pricer: PlanPricer, costs: PlanCosts, time_s: np.ndarray
+    system: System, pricer: PlanPricer, dynamic_j: np.ndarray, time_s: np.ndarray
 ) -> dict[Objective, np.ndarray]:
     """Return time in s, energy in J and cost in USD of steps of known times, shape [P] each."""
     static_w = pricer.node.static_w * system.accelerators + system.fabric.static_w
     with np.errstate(invalid="ignore"):
-        energy_j = np.where(np.isfinite(time_s), costs.energy_j + static_w * time_s, np.inf)
+        energy_j = np.where(np.isfinite(time_s), dynamic_j + static_w * time_s, np.inf)
     capital_usd = system.capital_usd()
     share_usd = system.economics.step_usd(capital_usd=capital_usd, step_time_s=1.0, energy_j=0.0)
     joule_usd = system.economics.step_usd(capital_usd=0.0, step_time_s=0.0, energy_j=1.0)
@@ -371,7 +388,7 @@ def _priced(
 def bound_of(system: System, pricer: PlanPricer, row: PlanArrays) -> StepBound:
     """Return what no run of the plan of one row can beat."""
     outside = sum(
-        float(moved[0]) for moved in pricer.costs(row, LinePrices(system.fabric)).outside_bytes.values()
+        float(moved[0]) for moved in pricer.costs(row, FreeLines(system.fabric)).outside_bytes.values()
     )
     plan, node = row.plan(0), pricer.node
     port = system.fabric.traits.card_bytes_per_s

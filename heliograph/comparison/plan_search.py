@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -329,7 +329,7 @@ def lit_for_all(system: System, config: TransformerConfig) -> System:
 class Effort:
     """Size of the search that every system of a comparison gets."""
 
-    choices: Mapping[str, tuple[int, ...]]
+    choices: Mapping[str, tuple[int, ...]] = field(hash=False)
     """Values of a plan's columns that are tried in place of `workloads.search.plans.CHOICES`."""
     runs: int
     """Plans that the engine runs at most, as long as one promises to be faster than what it has reached."""
@@ -443,23 +443,32 @@ class _Ranking:
     """Plans left out, by the first reason."""
 
 
-def _ranking(
-    system: System, config: TransformerConfig, base: Plan, effort: Effort, prices: Prices | None
-) -> _Ranking:
-    lighted = lit_for_all(system, config)
-    base = system.planned(base)
-    every = grid(base, system.accelerators, config.experts, effort.choices)
-    plans, rejected = feasible(config, every, system.node().memory.capacity_bytes)
+@lru_cache(maxsize=4)
+def _tried(
+    config: TransformerConfig, base: Plan, accelerators: int, capacity_bytes: float, effort: Effort
+) -> tuple[PlanArrays, Mapping[str, int]]:
+    """Return the plans that an effort ranks on accelerators of some memory, and how many are left out."""
+    every = grid(base, accelerators, config.experts, effort.choices)
+    plans, rejected = feasible(config, every, capacity_bytes)
     if len(plans):
         tasks = np.broadcast_to(task_count(config, plans.whole, base.steps_in_run), len(plans))
         plans = plans.taken(tasks <= max(effort.most_tasks, int(tasks.min())))
+    return plans, rejected
+
+
+def _ranking(
+    system: System, config: TransformerConfig, base: Plan, effort: Effort, prices: Prices | None
+) -> _Ranking:
+    lighted, prices = lit_for_all(system, config), prices or Prices()
+    capacity_bytes = system.node().memory.capacity_bytes
+    plans, rejected = _tried(config, system.planned(base), system.accelerators, capacity_bytes, effort)
     ways = tuple(
         one for one in modes(lighted.fabric, lighted.circuits) if one.turning is PortTiming.ON_REQUEST
     )
     candidates = ranked(
         lighted.fabric.name,
         lighted,
-        PlanPricer(config, lighted.node()),
+        prices.pricer(config, lighted.node()),
         plans,
         objective=Objective.TIME,
         top=effort.runs,
@@ -633,8 +642,8 @@ def with_siblings(
     if not shapes or not effort.siblings:
         return best
     lighted = lit_for_all(system, config)
-    pricer, base = PlanPricer(config, lighted.node()), system.planned(best.winner.plan)
     prices = prices or Prices()
+    pricer, base = prices.pricer(config, lighted.node()), system.planned(best.winner.plan)
     known: list[Candidate] = []
     for shape in shapes:
         plans = grid(base, system.accelerators, config.experts, {name: (value,) for name, value in shape})

@@ -265,6 +265,22 @@ class LinePrices:
         }
 
 
+class FreeLines(LinePrices):
+    """The same where every transfer takes no time and no energy."""
+
+    def lines(self, operator: Collective, layout: RankLayout) -> CollectiveLines:
+        """Return the lines of what takes nothing."""
+        return NOTHING
+
+    def slowdown(self, one: Collective, other: Collective, layout: RankLayout) -> Slowdown:
+        """Return that nothing slows down."""
+        return APART
+
+    def crowding(self, operator: Collective, layout: RankLayout) -> float:
+        """Return 1."""
+        return 1.0
+
+
 class _Site:
     """Places of a layout's ranks as keys, each worked out once.
 

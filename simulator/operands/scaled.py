@@ -85,12 +85,6 @@ class Magnitudes:
         return found
 
 
-def _erf(x: Reals) -> Reals:
-    """Return the error function; scipy.special takes longer to load than a step on GPUs to run."""
-    found: Reals = np.fromiter(map(math.erf, x.ravel().tolist()), dtype=float, count=x.size).reshape(x.shape)
-    return found
-
-
 @functools.lru_cache(maxsize=256)
 def magnitudes(element: Element, spread: float) -> Magnitudes:
     """Return the distribution of the magnitude of elements with a lognormal spread of scales."""
@@ -101,7 +95,9 @@ def magnitudes(element: Element, spread: float) -> Magnitudes:
     log_x = np.linspace(top - _OCTAVES * math.log(2.0) - float(logs[-1] - logs[0]), top, _POINTS)
     u = np.exp(log_x[:, None] - logs)
     if element is Element.GAUSSIAN:
-        below = _erf(u / math.sqrt(2.0))
+        from scipy.special import erf  # noqa: PLC0415 - takes its time
+
+        below = erf(u / math.sqrt(2.0))
         density = math.sqrt(2.0 / math.pi) * np.exp(-0.5 * u**2)
         square = below - u * density
         square = np.where(u < 0.05, u**3 * math.sqrt(2.0 / math.pi) * (1.0 / 3.0 - 0.1 * u**2), square)

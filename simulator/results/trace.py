@@ -248,28 +248,33 @@ class Trace:
                 }
                 for stream, tid in threads.items()
             ]
-        spans: Sequence[Span] = self.spans
-        left_out = 0 if most is None else len(self.table) + len(events) - most
+        spans = self.table
+        left_out = 0 if most is None else len(spans) + len(events) - most
         if left_out > 0:
-            left_out = min(left_out + 1, len(self.table))
-            spans = self.table.rows(np.arange(len(self.table) - left_out))
-        for span in spans:
-            args: dict[str, Any] = {part: seconds for part, seconds in span.parts_s.items() if seconds > 0.0}
-            if span.microbatch >= 0:
-                args["microbatch"] = span.microbatch
+            left_out = min(left_out + 1, len(spans))
+            spans = spans.rows(np.arange(len(spans) - left_out))
+        start_s, end_s = spans.start_s.tolist(), spans.end_s.tolist()
+        tids = [threads.get(stream, -1) for stream in STREAMS]
+        columns = (spans.rank_class, spans.stream, spans.name, spans.microbatch, spans.parts_s)
+        rows = zip(start_s, end_s, *(column.tolist() for column in columns), strict=True)
+        for start, end, rank_class, stream, name, microbatch, parts_s in rows:
+            parts = zip(spans.categories, parts_s, strict=True)
+            args: dict[str, Any] = {part: seconds for part, seconds in parts if seconds > 0.0}
+            if microbatch >= 0:
+                args["microbatch"] = microbatch
             events.append(
                 {
                     "ph": "X",
-                    "name": span.name,
-                    "cat": str(span.stream),
-                    "pid": span.rank_class,
-                    "tid": threads[span.stream],
-                    "ts": span.start_s / MICROSECOND_S,
-                    "dur": span.duration_s / MICROSECOND_S,
+                    "name": spans.names[name],
+                    "cat": STREAMS[stream].value,
+                    "pid": rank_class,
+                    "tid": tids[stream],
+                    "ts": start / MICROSECOND_S,
+                    "dur": (end - start) / MICROSECOND_S,
                     "args": args,
                 }
             )
         if left_out > 0:
-            last = {"ts": spans[-1].start_s / MICROSECOND_S if len(spans) else 0.0, "pid": 0, "tid": 0}
+            last = {"ts": start_s[-1] / MICROSECOND_S if start_s else 0.0, "pid": 0, "tid": 0}
             events.append({"name": f"{left_out} later events left out", "ph": "i", "s": "g", **last})
         return events

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -112,6 +113,10 @@ class Plan:
         """
         return replace(self, **_changed(self, values))
 
+    def one_of_many(self, values: Mapping[str, object]) -> Self:
+        """Return the plan with other values of some keys, its parts shared with other such plans."""
+        return replace(self, **_changed(self, values, _shared_part))
+
     def value(self, key: str) -> Any:  # noqa: ANN401 - of any of the fields' kinds
         """Return the value of a key of a plan's text."""
         part, name = KEYS[key]
@@ -197,7 +202,14 @@ class Plan:
                 return 1 if self.traffic.waits_for_pulls else 2
 
 
-def _changed(whole: Plan | Share, values: Mapping[str, object]) -> dict[str, Any]:
+@lru_cache(maxsize=4096)
+def _shared_part(part: Any, **values: object) -> Any:  # noqa: ANN401 - any part
+    return replace(part, **values)
+
+
+def _changed(
+    whole: Plan | Share, values: Mapping[str, object], renewed: Callable[..., Any] = replace
+) -> dict[str, Any]:
     """Return the parts of a plan, or of a share, that other values of some keys change."""
     changed: dict[str, dict[str, Any]] = {}
     for key, value in values.items():
@@ -206,7 +218,7 @@ def _changed(whole: Plan | Share, values: Mapping[str, object]) -> dict[str, Any
             raise WorkloadError(msg)
         part, name = KEYS[key]
         changed.setdefault(part, {})[name] = value
-    return {part: replace(getattr(whole, part), **news) for part, news in changed.items()}
+    return {part: renewed(getattr(whole, part), **news) for part, news in changed.items()}
 
 
 PARTS: Mapping[str, type] = MappingProxyType(

@@ -247,6 +247,7 @@ class PlanPricer:
         self.node = node
         self._shapes: dict[tuple[object, ...], ShapeWork] = {}
         self._updates: dict[tuple[float, ...], tuple[float, float]] = {}
+        self._bare: tuple[PlanArrays, PlanCosts] | None = None
 
     def costs(self, plans: PlanArrays, prices: LinePrices) -> PlanCosts:
         """Return the pieces of all plans' steps on a fabric.
@@ -269,7 +270,9 @@ class PlanPricer:
         No step on any fabric is estimated shorter, so that a plan whose bare step is longer than another
         one's whole step need not be priced.
         """
-        return _Bare(self, plans, LinePrices(fabric)).costs()
+        if self._bare is None or self._bare[0] is not plans:
+            self._bare = plans, _Bare(self, plans, LinePrices(fabric)).costs()
+        return self._bare[1]
 
     def shape(self, plans: PlanArrays, row: int) -> ShapeWork:
         """Return the work of a row's shape."""
@@ -342,6 +345,7 @@ class _Pricing:
         self._known: dict[tuple[object, ...], CollectiveLines] = {}
         self._paid: dict[tuple[object, ...], tuple[float, float]] = {}
         self._near: dict[tuple[str, int], int] = {}
+        self.held = parameters(pricer.config, plans)
         rows, self.shape_of = plans.distinct(SHAPE)
         self.shapes = [pricer.shape(plans, int(row)) for row in rows]
 
@@ -504,7 +508,7 @@ class _Pricing:
     def _gradients(self) -> dict[str, np.ndarray]:
         """Return times of gathers and sums of the three stages [P, 3], bytes of a rank and energy [P]."""
         plans, base = self.plans, self.plans.base
-        dense, expert = parameters(self.pricer.config, plans)
+        dense, expert = self.held
         apart = (plans["ep"] > 1)[:, None]
         alike = np.where(apart, dense, dense + expert)
         blocks = np.maximum(1, self.blocks[:, 0] * self.copies)
@@ -599,7 +603,7 @@ class _Pricing:
         """Return the time in which twin stages exchange gradients, then parameters, shape [P, 3]."""
         plans, found = self.plans, np.zeros((len(self.plans), 3))
         formats = plans.base.precision
-        dense, expert = parameters(self.pricer.config, plans)
+        dense, expert = self.held
         for number, row in enumerate(self.layout_rows):
             mine = np.flatnonzero((self.layout_of == number) & (self.copies > 1))
             if not len(mine):
@@ -634,7 +638,7 @@ class _Pricing:
     def _update(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the optimizer's time on the three stages [P, 3], and its energy on all ranks [P]."""
         plans = self.plans
-        dense, expert = parameters(self.pricer.config, plans)
+        dense, expert = self.held
         first, place = plans.distinct(("tp", "cp", "dp", "ep", "pp", "vpp", "zero", "schedule"))
         time_s, energy_j = np.zeros((len(first), 3)), np.zeros(len(first))
         for number, row in enumerate(first):

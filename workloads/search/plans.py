@@ -291,7 +291,7 @@ class PlanArrays:
         values: dict[str, Any] = {name: int(self[name][row]) for name in COLUMNS if name != "placement"}
         for name, members in CHOSEN.items():
             values[name] = members[values[name]]
-        return self.base.with_(**(values | changes))
+        return self.base.one_of_many(values | changes)
 
     def placement(self, row: int) -> str:
         """Return the axes of a row from the nearest ranks to the farthest."""
