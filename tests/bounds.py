@@ -8,12 +8,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from optical.devices.limits import ROOM_TEMPERATURE_K, TELECOM_WAVELENGTH_M, photon_energy_j
 from simulator.collectives.algorithms import vector_bytes
 from simulator.engine.flow_simulation import FlowSet
 from simulator.interfaces import LinkGraph
 from simulator.operators import BESIDE, CollectiveKind, StepGraph, Task, topological_order
-from simulator.results.metrics import collective_bound_s
 from simulator.topology.torus import Torus
+from simulator.units import BOLTZMANN_J_PER_K, ELEMENTARY_CHARGE_C
 
 
 def critical_path_s(graph: StepGraph, duration_s: Callable[[Task], float]) -> float:
@@ -39,6 +40,36 @@ def critical_path_s(graph: StepGraph, duration_s: Callable[[Task], float]) -> fl
 def serial_sum_s(graph: StepGraph, duration_s: Callable[[Task], float]) -> float:
     """Return the time of all tasks one after the other: no sensible run is slower, reconfiguration apart."""
     return math.fsum(duration_s(task) for task in graph.tasks)
+
+
+def collective_bound_s(kind: CollectiveKind, n: int, payload_bytes: float, port_bytes_per_s: float) -> float:
+    """Return the least time of a collective in which every rank has one port and switches do not add.
+
+    Parameters
+    ----------
+    kind : CollectiveKind
+        What is done.
+    n : int
+        Ranks.
+    payload_bytes : float
+        Bytes per rank before the collective.
+    port_bytes_per_s : float
+        Bandwidth of a rank's port, one way.
+
+    Notes
+    -----
+    All-reduce must send 2 (n-1)/n of the vector through each port, reduce-scatter, all-gather and all-to-all
+    (n-1)/n, broadcast, reduction and send all of it (Chan et al. 2007, table 1); one rank sends nothing.
+    """
+    vector = vector_bytes(kind, payload_bytes, n)
+    share = (n - 1) / n
+    match kind:
+        case CollectiveKind.ALL_REDUCE:
+            return 2.0 * share * vector / port_bytes_per_s
+        case CollectiveKind.REDUCE_SCATTER | CollectiveKind.ALL_GATHER | CollectiveKind.ALL_TO_ALL:
+            return share * vector / port_bytes_per_s
+        case _:
+            return (payload_bytes if n > 1 else 0.0) / port_bytes_per_s
 
 
 def in_network_bound_s(kind: CollectiveKind, n: int, payload_bytes: float, port_bytes_per_s: float) -> float:
@@ -173,3 +204,64 @@ def bisection_at_least(torus: Torus) -> float:
     maximum load (Leighton, "Introduction to Parallel Algorithms and Architectures", 1992).
     """
     return torus.nodes**2 // 4 / torus.max_link_load if torus.nodes > 1 else 0.0
+
+
+def ideal_responsivity_a_per_w(wavelength_m: float = TELECOM_WAVELENGTH_M) -> float:
+    """Return the photocurrent per power of one electron per photon."""
+    return ELEMENTARY_CHARGE_C / photon_energy_j(wavelength_m)
+
+
+def standard_quantum_limit(norm_a: float, norm_x: float, *, depth: int, photons_per_mac: float) -> float:
+    """Return the standard deviation of a dot product by homodyne detection in ideal conditions.
+
+    Parameters
+    ----------
+    norm_a, norm_x : float
+        Euclidean norms of both vectors.
+    depth : int
+        Products that are added.
+    photons_per_mac : float
+        Photons of both fields at the detectors over `depth`, dimensionless.
+
+    Returns
+    -------
+    float
+        In units of the dot product: norm_a norm_x / sqrt(depth photons_per_mac).
+
+    Notes
+    -----
+    Both fields carry the same number of photons. Counts behind a 50:50 coupler are Poisson with the means
+    (alpha +- beta)^2 / 2; their difference 2 alpha beta has the variance alpha^2 + beta^2.
+
+    References
+    ----------
+    R. Hamerly et al., "Large-scale optical neural networks based on photoelectric multiplication",
+    Phys. Rev. X 9, 021032 (2019), section on the standard quantum limit.
+    """
+    return norm_a * norm_x / math.sqrt(depth * photons_per_mac)
+
+
+def optical_j_per_mac(photons: float, wavelength_m: float = TELECOM_WAVELENGTH_M) -> float:
+    """Return the energy of so many photons per multiplication."""
+    return photons * photon_energy_j(wavelength_m)
+
+
+def landauer_j(temperature_k: float = ROOM_TEMPERATURE_K) -> float:
+    """Return the least energy of erasing one bit, k T ln 2.
+
+    References
+    ----------
+    R. Landauer, "Irreversibility and heat generation in the computing process", IBM Journal of Research and
+    Development 5, 183 (1961).
+    """
+    return BOLTZMANN_J_PER_K * temperature_k * math.log(2.0)
+
+
+def most_permutations(size: int) -> int:
+    """Return the greatest number of permutations a decomposition of an N x N demand needs: N^2 - 2 N + 2.
+
+    Notes
+    -----
+    Birkhoff 1946; the bound by dimension is Marcus and Ree, Quarterly J. Math. 10 (1959).
+    """
+    return (size - 1) ** 2 + 1

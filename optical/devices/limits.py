@@ -16,7 +16,6 @@ from simulator.errors import ParameterError
 from simulator.tables import Table, read_table
 from simulator.units import (
     BOLTZMANN_J_PER_K,
-    ELEMENTARY_CHARGE_C,
     PLANCK_J_S,
     SPEED_OF_LIGHT_M_PER_S,
     db_from_ratio,
@@ -59,42 +58,6 @@ def photon_energy_j(wavelength_m: float = TELECOM_WAVELENGTH_M) -> float:
     return PLANCK_J_S * SPEED_OF_LIGHT_M_PER_S / wavelength_m
 
 
-def ideal_responsivity_a_per_w(wavelength_m: float = TELECOM_WAVELENGTH_M) -> float:
-    """Return the photocurrent per power of one electron per photon."""
-    return ELEMENTARY_CHARGE_C / photon_energy_j(wavelength_m)
-
-
-def standard_quantum_limit(norm_a: float, norm_x: float, *, depth: int, photons_per_mac: float) -> float:
-    """Return the standard deviation of a dot product by homodyne detection in ideal conditions.
-
-    Parameters
-    ----------
-    norm_a, norm_x : float
-        Euclidean norms of both vectors.
-    depth : int
-        Products that are added.
-    photons_per_mac : float
-        Photons of both fields at the detectors over `depth`, dimensionless.
-
-    Returns
-    -------
-    float
-        In units of the dot product: norm_a norm_x / sqrt(depth photons_per_mac).
-
-    Notes
-    -----
-    Both fields carry the same number of photons. Counts behind a 50:50 coupler are Poisson with the means
-    (alpha +- beta)^2 / 2; their difference 2 alpha beta has the variance alpha^2 + beta^2.
-
-    References
-    ----------
-    R. Hamerly et al., "Large-scale optical neural networks based on photoelectric multiplication",
-    Phys. Rev. X 9, 021032 (2019), section on the standard quantum limit.
-    """
-    _positive(norm_a=norm_a, norm_x=norm_x, depth=depth, photons_per_mac=photons_per_mac)
-    return norm_a * norm_x / math.sqrt(depth * photons_per_mac)
-
-
 def photons_per_mac(snr: float, *, depth: int, full_scale: bool) -> float:
     """Return the photons per multiplication that a dot product needs at the standard quantum limit.
 
@@ -116,23 +79,6 @@ def photons_per_mac(snr: float, *, depth: int, full_scale: bool) -> float:
     """
     _positive(snr=snr, depth=depth)
     return snr / depth if full_scale else snr
-
-
-def optical_j_per_mac(photons: float, wavelength_m: float = TELECOM_WAVELENGTH_M) -> float:
-    """Return the energy of so many photons per multiplication."""
-    return photons * photon_energy_j(wavelength_m)
-
-
-def landauer_j(temperature_k: float = ROOM_TEMPERATURE_K) -> float:
-    """Return the least energy of erasing one bit, k T ln 2.
-
-    References
-    ----------
-    R. Landauer, "Irreversibility and heat generation in the computing process", IBM Journal of Research and
-    Development 5, 183 (1961).
-    """
-    _positive(temperature_k=temperature_k)
-    return BOLTZMANN_J_PER_K * temperature_k * math.log(2.0)
 
 
 def sampling_floor_j(enob_bits: float, temperature_k: float = ROOM_TEMPERATURE_K) -> float:

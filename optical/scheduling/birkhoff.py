@@ -177,7 +177,7 @@ def birkhoff_von_neumann(demand: np.ndarray, matching: Matching = Matching.BOTTL
     -------
     list of (numpy.ndarray, float)
         Destination of each source, shape [N], and the duration in the demand's unit; at most
-        `most_permutations` of them, and without rounding all of the demand.
+        N^2 - 2 N + 2 of them, and without rounding all of the demand.
 
     Raises
     ------
@@ -240,16 +240,6 @@ def _peel_kept(left: np.ndarray, floor: float, *, bottleneck: bool) -> Iterator[
         gone = np.flatnonzero((rest < level) if bottleneck else (rest == 0.0))
         support.forbid(gone, columns[gone])
         yield columns, duration
-
-
-def most_permutations(size: int) -> int:
-    """Return the greatest number of permutations a decomposition of an N x N demand needs: N^2 - 2 N + 2.
-
-    Notes
-    -----
-    Birkhoff 1946; the bound by dimension is Marcus and Ree, Quarterly J. Math. 10 (1959).
-    """
-    return (size - 1) ** 2 + 1
 
 
 def permutations_for(parts: Sequence[Part], share: float) -> int:

@@ -34,36 +34,6 @@ from simulator.results.trace import (
 from simulator.tables import Table, read_table
 
 
-def collective_bound_s(kind: CollectiveKind, n: int, payload_bytes: float, port_bytes_per_s: float) -> float:
-    """Return the least time of a collective in which every rank has one port and switches do not add.
-
-    Parameters
-    ----------
-    kind : CollectiveKind
-        What is done.
-    n : int
-        Ranks.
-    payload_bytes : float
-        Bytes per rank before the collective.
-    port_bytes_per_s : float
-        Bandwidth of a rank's port, one way.
-
-    Notes
-    -----
-    All-reduce must send 2 (n-1)/n of the vector through each port, reduce-scatter, all-gather and all-to-all
-    (n-1)/n, broadcast, reduction and send all of it (Chan et al. 2007, table 1); one rank sends nothing.
-    """
-    vector = vector_bytes(kind, payload_bytes, n)
-    share = (n - 1) / n
-    match kind:
-        case CollectiveKind.ALL_REDUCE:
-            return 2.0 * share * vector / port_bytes_per_s
-        case CollectiveKind.REDUCE_SCATTER | CollectiveKind.ALL_GATHER | CollectiveKind.ALL_TO_ALL:
-            return share * vector / port_bytes_per_s
-        case _:
-            return (payload_bytes if n > 1 else 0.0) / port_bytes_per_s
-
-
 def outside_bytes(
     kind: CollectiveKind, n: int, local: int, payload_bytes: float, skew: Skew | None = None
 ) -> float:
@@ -82,8 +52,9 @@ def outside_bytes(
 
     Notes
     -----
-    `collective_bound_s` between nodes, whose ranks share the load: k nodes of g ranks send 2 (k-1)/k of the
-    vector in an all-reduce, (k-1)/k in its halves, (n-g)/n per rank in an all-to-all, and a send all.
+    The bounds of ports (Chan et al. 2007, table 1) between nodes, whose ranks share the load: k nodes of g
+    ranks send 2 (k-1)/k of the vector in an all-reduce, (k-1)/k in its halves, (n-g)/n per rank in an
+    all-to-all, and a send all.
     """
     nodes = max(1, n // local)
     vector = vector_bytes(kind, payload_bytes, n)

@@ -23,8 +23,7 @@ from simulator.fabric import CircuitPolicy, missing_members
 from simulator.interfaces import Flows
 from simulator.layout import Axis, RankLayout
 from simulator.operators import CollectiveKind
-from simulator.results.metrics import collective_bound_s
-from tests.bounds import in_network_bound_s
+from tests.bounds import collective_bound_s, in_network_bound_s
 from tests.builders import collective, dead_numbers
 from tests.conformance.registered import registered, with_circuits
 

@@ -16,10 +16,9 @@ from optical.fabrics.switches import load_optics, load_switch
 from simulator.fabric import missing_members
 from simulator.interfaces import Flows
 from simulator.operators import CollectiveKind
-from simulator.results.metrics import collective_bound_s
 from simulator.topology.clos import Spreading
 from simulator.topology.torus import TorusSpreading
-from tests.bounds import in_network_bound_s
+from tests.bounds import collective_bound_s, in_network_bound_s
 from tests.builders import dead_numbers
 from tests.conformance.graphs import (
     alone_s,

@@ -106,7 +106,9 @@ def test_a_system_by_name_takes_the_accelerators_of_the_plan(result, light):
 def test_a_model_comes_by_name_by_file_and_as_a_mapping(tmp_path):
     import json
 
-    shipped = Path(hg.model.__code__.co_filename).parents[1] / "workloads" / "models" / "gpt2.json"
+    shipped = (
+        Path(hg.model.__code__.co_filename).parents[1] / "workloads" / "models" / "configs" / "gpt2.json"
+    )
     content = json.loads(shipped.read_text())
     (tmp_path / "mine.json").write_text(shipped.read_text())
     named = hg.model("gpt2")

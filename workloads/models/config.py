@@ -475,7 +475,7 @@ __all__ = [
     "shipped_models",
 ]
 
-MODELS = Path(__file__).parent
+MODELS = Path(__file__).parent / "configs"
 """Folder of the shipped models."""
 _REGISTERED: dict[str, TransformerConfig] = {}
 WINDOWED, FULL = "sliding_attention", "full_attention"

@@ -382,20 +382,6 @@ _LEAST_SHARE = 1e-3
 
 
 @dataclass(frozen=True)
-class ScaledProducts:
-    """Exact products times a gain: what an error in common does to them."""
-
-    gain: float
-    """Dimensionless; 1 changes nothing."""
-
-    @torch.no_grad()
-    def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
-        """Return the scaled product, shape [B, M, N]; nothing is random."""
-        del key
-        return torch.bmm(a_BMK, b_BKN).mul_(self.gain)
-
-
-@dataclass(frozen=True)
 class RepeatedProducts:
     """The mean of several executions of each product, each with draws of its own."""
 

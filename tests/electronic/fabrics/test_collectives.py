@@ -18,8 +18,7 @@ from simulator.errors import ParameterError
 from simulator.layout import RankLayout
 from simulator.node import Node
 from simulator.operators import CollectiveKind, StepGraph, Task
-from simulator.results.metrics import collective_bound_s
-from tests.bounds import in_network_bound_s
+from tests.bounds import collective_bound_s, in_network_bound_s
 from tests.builders import REDUCING, Idle, collective
 
 MIB = 2**20

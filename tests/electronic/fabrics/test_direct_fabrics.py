@@ -11,9 +11,9 @@ from electronic.fabrics.torus import Medium, TorusFabric, Wrap, cube_sides
 from simulator.errors import LinkError, ParameterError
 from simulator.interfaces import Flows
 from simulator.operators import CollectiveKind
-from simulator.results.metrics import collective_bound_s
 from simulator.topology.clos import GlobalLinks
 from simulator.topology.torus import TorusSpreading
+from tests.bounds import collective_bound_s
 from tests.builders import SINGLE, permutation
 from tests.conformance.graphs import collective_s, cut_bytes_per_s, flows, plan, rates
 

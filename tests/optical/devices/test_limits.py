@@ -11,19 +11,16 @@ from optical.cores.crossbar import default_crossbar
 from optical.devices import Converter, Laser, device_table, full_load_w, static_w
 from optical.devices.limits import (
     bits_from_snr,
-    ideal_responsivity_a_per_w,
-    landauer_j,
-    optical_j_per_mac,
     photon_energy_j,
     photons_per_mac,
     sampling_floor_j,
     schreier_db,
     snr_from_bits,
-    standard_quantum_limit,
     walden_j,
 )
 from optical.devices.named_parts import Role, named_parts, names_of
 from simulator.errors import ParameterError
+from tests.bounds import ideal_responsivity_a_per_w, landauer_j, optical_j_per_mac, standard_quantum_limit
 
 PARTS = named_parts()
 PICOJOULE, FEMTOJOULE, ZEPTOJOULE = 1e-12, 1e-15, 1e-21

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from optical.cores.homodyne import LitCore, default_homodyne, lit_for, shot_limited
-from optical.devices.limits import standard_quantum_limit
 from optical.execution.numerics import AnalogNumerics
 from optical.execution.photons import CountingNumerics, HomodyneNumerics, Signs
 from simulator.errors import LinkError, ParameterError
 from simulator.operators import Phase
+from tests.bounds import standard_quantum_limit
 
 
 def operands(m=64, k=100, n=32, seed=3):

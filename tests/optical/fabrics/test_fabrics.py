@@ -14,8 +14,8 @@ from simulator.fabric import CircuitPolicy, missing_members
 from simulator.interfaces import Flows
 from simulator.layout import RankLayout
 from simulator.operators import CollectiveKind
-from simulator.results.metrics import collective_bound_s
 from simulator.topology.scale_up import Nic, ScaleUp
+from tests.bounds import collective_bound_s
 from tests.builders import collective
 
 SCALE_UP = ScaleUp(

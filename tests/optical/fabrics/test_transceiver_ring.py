@@ -13,7 +13,7 @@ from simulator.errors import LinkError, ParameterError, RouteError
 from simulator.fabric import missing_members
 from simulator.interfaces import Flows
 from simulator.operators import CollectiveKind
-from simulator.results.metrics import collective_bound_s
+from tests.bounds import collective_bound_s
 from tests.builders import dead_numbers
 from tests.conformance.graphs import collective_s
 

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optical.scheduling.birkhoff import Matching, birkhoff_von_neumann, most_permutations, permutations_for
+from optical.scheduling.birkhoff import Matching, birkhoff_von_neumann, permutations_for
 from optical.scheduling.demand import degree, largest_line, line_sums, sinkhorn, stuffed
 from simulator.errors import ParameterError
+from tests.bounds import most_permutations
 
 
 def rebuilt(parts, size):

@@ -1,24 +1,81 @@
 import dataclasses
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from optical.transfer.decomposition import (
     Calibration,
-    ErrorLaw,
     couplers_from_fringe,
     decompose,
     matrix_error,
     program_weight,
     self_configure,
-    unreachable_share,
 )
-from optical.transfer.elements import mzi_matrix
-from optical.transfer.mesh import MeshErrors, MeshLayout, MeshShape, draw_errors
+from optical.transfer.elements import bar_power_range, mzi_matrix
+from optical.transfer.mesh import Mesh, MeshErrors, MeshLayout, MeshShape, draw_errors
 from simulator.errors import ParameterError
 
 CHIPS = 24
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorLaw:
+    """Expected errors of Haar-random unitary matrices on a mesh, for small errors.
+
+    Notes
+    -----
+    Couplers: each of the N (N - 1) has norm^2 2 s^2, so E^2 = 2 (N - 1) s^2 before correction. After it
+    only splits beyond reach remain. The bar power x of an interferometer of rank k has density k (1 -
+    x)^(k-1), there are N - k of that rank, and a + b has variance 2 s^2: the sum of 4 k s^4 over all
+    gives E^2 = (2/3) N^2 s^4, and a share (2/3) N s^2 of the interferometers is beyond reach. Good while
+    N s^2 is far below 1; it does not hold for matrices that need full bars or crosses, such as the
+    identity, whose error stays linear in s.
+
+    Phases: each of the N^2 has norm^2 s^2, so E = s sqrt(N).
+
+    References
+    ----------
+    S. Bandyopadhyay, R. Hamerly, D. Englund, Optica 8 (2021) 1247 (arXiv:2103.04993): linear becomes
+    quadratic; R. Hamerly, S. Bandyopadhyay, D. Englund, Nat. Commun. 13 (2022) 6831 (arXiv:2109.05367): the
+    cross state is what limits large meshes. N. J. Russell et al., New J. Phys. 19 (2017) 033007: the
+    densities. The factors follow as above, and a Monte Carlo agrees.
+    """
+
+    modes: int
+    """Waveguides."""
+    splitter_rad: float
+    """Standard deviation of the couplers' angles."""
+
+    @property
+    def uncorrected(self) -> float:
+        """Error of the design's own settings, sqrt(2 (N - 1)) s."""
+        return math.sqrt(2.0 * (self.modes - 1)) * self.splitter_rad
+
+    @property
+    def corrected(self) -> float:
+        """Error after correction, sqrt(2/3 (N^2 - 1)) s^2."""
+        return math.sqrt(2.0 / 3.0 * (self.modes**2 - 1)) * self.splitter_rad**2
+
+    @property
+    def unreachable(self) -> float:
+        """Share of interferometers beyond reach, (2/3)(N + 1) s^2."""
+        return 2.0 / 3.0 * (self.modes + 1) * self.splitter_rad**2
+
+    @property
+    def break_even_rad(self) -> float:
+        """Splitter error at which the two laws meet; correction helps well below it."""
+        return math.sqrt(3.0 / (self.modes + 1))
+
+
+def unreachable_share(design: Mesh, errors: MeshErrors) -> float:
+    """Return the share of interferometers whose split the couplers of a chip do not allow, 0 to 1."""
+    if not design.layout.count:
+        return 0.0
+    low, high = bar_power_range(*errors.splitter_rad.T)
+    bar = np.sin(design.theta_rad / 2.0) ** 2
+    return float(np.mean((bar < low) | (bar > high)))
 
 
 def haar(n, generator):
@@ -192,7 +249,6 @@ def test_calibration_counts_fringes():
     [
         (lambda: Calibration(fringe_points=2), "fringe_points must be whole and at least 3; got 2"),
         (lambda: couplers_from_fringe([0.0, 1.0], [0.1, 0.2]), "a fringe needs at least 3 settings"),
-        (lambda: ErrorLaw(modes=8, splitter_rad=-0.1), "splitter_rad must be at least 0"),
         (
             lambda: draw_errors(
                 MeshLayout(modes=3), splitter_rad=-1.0, phase_rad=0.0, generator=np.random.default_rng(0)

@@ -15,8 +15,7 @@ from simulator.collectives.algorithms import (
 )
 from simulator.errors import WorkloadError
 from simulator.operators import CollectiveKind
-from simulator.results.metrics import collective_bound_s
-from tests.bounds import in_network_bound_s
+from tests.bounds import collective_bound_s, in_network_bound_s
 from tests.builders import REDUCING
 
 SIZES = (2, 3, 4, 5, 8, 16)

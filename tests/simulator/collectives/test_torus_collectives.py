@@ -12,8 +12,8 @@ from simulator.engine.network import Network
 from simulator.errors import WorkloadError
 from simulator.layout import RankLayout
 from simulator.operators import CollectiveKind, Phase
-from simulator.results.metrics import collective_bound_s
 from simulator.topology.torus import TorusPaths, regular, twisted
+from tests.bounds import collective_bound_s
 from tests.builders import collective
 
 BOXES = [(4,), (2, 2), (3, 4), (2, 3, 4), (4, 4, 4)]

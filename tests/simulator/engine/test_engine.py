@@ -19,10 +19,10 @@ from simulator.operators import (
     StepGraph,
     Task,
 )
-from simulator.results.metrics import BUBBLE, DARK, EXPOSED, collective_bound_s, summarise
+from simulator.results.metrics import BUBBLE, DARK, EXPOSED, summarise
 from simulator.results.trace import Stream
 from tests import builders
-from tests.bounds import critical_path_s, serial_sum_s
+from tests.bounds import collective_bound_s, critical_path_s, serial_sum_s
 
 PORT = 1e9
 

@@ -1,5 +1,6 @@
 """The flow simulator against a linear programme, itself without shortcuts, and hand counts."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -8,12 +9,49 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from simulator.engine.flow_simulation import CapacityChange, FlowSet, outage, simulate
+from simulator.engine.flow_simulation import CapacityChange, FlowSet, simulate
 from simulator.errors import ParameterError, RouteError, WorkloadError
 from simulator.interfaces import LinkGraph
 from tests.bounds import cut_bound_s
 
 EXACT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+
+
+def outage(
+    links: Sequence[int] | np.ndarray, graph: LinkGraph, *, start_s: float, repair_s: float | None = None
+) -> tuple[CapacityChange, ...]:
+    """Return the changes of links that fail and, if they are repaired, come back as they were.
+
+    Parameters
+    ----------
+    links : sequence of int
+        What fails.
+    graph : LinkGraph
+        The links as they are otherwise.
+    start_s : float
+        When they fail.
+    repair_s : float, optional
+        When they work again; never by default.
+
+    Raises
+    ------
+    ParameterError
+        If the repair is not after the failure, or a link does not exist.
+    """
+    failed = np.unique(np.asarray(links, dtype=np.int64))
+    count = graph.capacity_bytes_per_s.size
+    if failed.size and (failed[0] < 0 or failed[-1] >= count):
+        msg = f"links {failed[0]} to {failed[-1]} cannot fail: there are links 0 to {count - 1}"
+        raise ParameterError(msg)
+    changes = [CapacityChange(time_s=start_s, links=failed, capacity_bytes_per_s=0.0)]
+    if repair_s is not None:
+        if repair_s <= start_s:
+            msg = f"a repair must come after the failure ({start_s:g} s); got {repair_s:g} s"
+            raise ParameterError(msg)
+        for value in np.unique(graph.capacity_bytes_per_s[failed]):
+            same = failed[graph.capacity_bytes_per_s[failed] == value]
+            changes.append(CapacityChange(time_s=repair_s, links=same, capacity_bytes_per_s=float(value)))
+    return tuple(changes)
 
 
 def links(capacity, latency=0.0):

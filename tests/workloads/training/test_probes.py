@@ -1,5 +1,6 @@
 import dataclasses
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -20,7 +21,6 @@ from workloads.training.probes import (
     MirroredProducts,
     OperandProducts,
     RepeatedProducts,
-    ScaledProducts,
     full_scales,
     gain_response,
     only,
@@ -34,6 +34,20 @@ GENERATOR = torch.Generator().manual_seed(3)
 A, B = torch.randn(2, 96, 64, generator=GENERATOR), torch.randn(2, 64, 128, generator=GENERATOR)
 EXACT = torch.bmm(A, B)
 OUTPUTS = EXACT.numel()
+
+
+@dataclass(frozen=True)
+class ScaledProducts:
+    """Exact products times a gain: what an error in common does to them."""
+
+    gain: float
+    """Dimensionless; 1 changes nothing."""
+
+    @torch.no_grad()
+    def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
+        """Return the scaled product, shape [B, M, N]; nothing is random."""
+        del key
+        return torch.bmm(a_BMK, b_BKN).mul_(self.gain)
 
 
 def nsr_of(c):
