@@ -137,6 +137,7 @@ def test_commands_of_the_pages_run(block, directory, monkeypatch):
             assert cli.run(argv_of(command)[3:]) == 0, command
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("block", page_blocks("python"))
 def test_programs_of_the_pages_run(block, directory):
@@ -144,6 +145,7 @@ def test_programs_of_the_pages_run(block, directory):
     run([sys.executable, "program.py"], directory)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path", sorted((ROOT / "docs" / "tutorials").glob("*.py")), ids=lambda path: path.name
 )

@@ -75,6 +75,7 @@ def test_a_core_from_outside_keeps_every_law():
     check_core(LithiumNiobate)
 
 
+@pytest.mark.slow
 def test_a_core_that_cannot_be_built_fails_alone():
     """In a run of its own: every other core is still collected and tested, and one sentence tells why."""
     arguments = ("-p", "tests.conformance.broken_core", __file__, "-k", "keeps_the_seam", "-q", "--no-header")

@@ -28,6 +28,7 @@ def test_help_answers_without_heavy_imports():
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT, capture_output=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("system", "also"),
     [("gpu_ocs", ("scipy.linalg", "scipy.optimize")), ("photonic_ocs", ())],  # a laser is solved by scipy
@@ -119,6 +120,7 @@ def test_compare_writes_a_whole_run(finished):
     assert core["laser"]["wall_plug_efficiency"] > 0.0
 
 
+@pytest.mark.slow
 def test_the_same_run_gives_the_same_bytes_but_for_the_time_stamp(finished, tmp_path):
     out, _ = finished
     compared(tmp_path / "again")
@@ -130,6 +132,7 @@ def test_the_same_run_gives_the_same_bytes_but_for_the_time_stamp(finished, tmp_
     assert (out / "trace.json").read_bytes() == (tmp_path / "again" / "trace.json").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_change_applies_to_the_systems_that_have_the_parameter(finished, tmp_path):
     _, plain = finished
     changed = compared(tmp_path / "changed", "--set", "laser.wall_plug_efficiency=0.1")
@@ -253,6 +256,7 @@ def test_a_closed_output_is_told_before_anything_is_run():
     assert done.stderr == "heliograph: cannot write the output: standard output is closed\n"
 
 
+@pytest.mark.slow
 def test_no_option_of_any_command_ends_in_a_traceback():
     """A few of the 13,000 cases that `hostile_options.py` tries when it is run as a program."""
     light = ("step", "sweep", "diff", "cost", "network", "validate", "list")  # quick to import

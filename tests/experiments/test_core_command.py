@@ -81,6 +81,7 @@ def test_causes_of_noise_add_up_to_the_precision_of_all(name):
     assert min(gains) >= (-0.02 if name == "mzi_mesh" else 0.0)
 
 
+@pytest.mark.slow
 @each_core
 def test_tornado_says_what_setting_a_parameter_says(name):
     found = studied(name)
@@ -102,6 +103,7 @@ def test_more_tokens_spread_loading_over_more_work():
     assert many < few
 
 
+@pytest.mark.slow
 def test_command_writes_pictures_and_what_is_in_them(capsys, tmp_path):
     page = tmp_path / "report.html"
     code, out, _ = call(capsys, "homodyne", "--json", "--out", str(tmp_path), "--report", str(page))

@@ -248,6 +248,7 @@ def test_a_full_output_is_one_sentence():
     assert done.stderr.count(b"\n") == 1
 
 
+@pytest.mark.slow
 def test_no_backend_of_a_screen_is_asked_for(tmp_path):
     words = ("network", "schedule", "1f1b", "--out", str(tmp_path / "x.png"))
     assert program(*words, MPLBACKEND="nonsense").returncode == 0

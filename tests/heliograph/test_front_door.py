@@ -29,6 +29,7 @@ def lines(thing):
     return repr(thing).splitlines()
 
 
+@pytest.mark.slow
 def test_importing_brings_nothing_heavy_and_listing_it_neither():
     program = (
         "import sys, heliograph as hg\n"

@@ -16,6 +16,7 @@ def dubious(share):
     return share
 
 
+@pytest.mark.slow
 def test_a_worker_s_warnings_reach_who_asked():
     found = {}
     with pytest.warns(ClippingWarning) as caught:

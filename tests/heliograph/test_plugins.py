@@ -84,6 +84,7 @@ def unsized(name):
     return hg.system(name, accelerators=8).with_({"lighting.target": "none"})
 
 
+@pytest.mark.slow
 def test_what_is_registered_runs_by_name():
     hg.register_core("toy_core", LithiumNiobate)
     hg.register_fabric("toy_hub", Hub)

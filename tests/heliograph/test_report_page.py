@@ -273,6 +273,7 @@ def luminance(colour):
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
+@pytest.mark.slow
 @needs_browser
 def test_the_page_of_a_search_unfolds_every_number_and_complains_of_nothing(browser, tmp_path):
     path = tmp_path / "report.html"

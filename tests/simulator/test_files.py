@@ -96,6 +96,7 @@ def test_a_directory_and_a_pipe_are_refused_without_waiting(tmp_path):
         read_json(tmp_path / "pipe")
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(), st.integers() | st.text() | st.lists(st.booleans() | st.none())))
 def test_what_json_writes_is_read_back(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("json") / "file.json"

@@ -216,6 +216,7 @@ def test_the_band_of_a_fit_is_least_amid_the_widths_and_widens_beyond():
     assert row["extrapolated_over"] == pytest.approx(16384 / 384)
 
 
+@pytest.mark.slow
 def test_gaussian_noise_of_a_core_is_predicted(tmp_path):
     """A core whose errors are thermal noise alone costs what the law says; Taylor's theorem, second order."""
     noisy = dataclasses.replace(AnalogSpec.ideal(), thermal_variance=1e-3)

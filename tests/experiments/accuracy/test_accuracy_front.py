@@ -139,6 +139,7 @@ def test_residue_numbers_are_those_of_the_system_s_own_parts(core):
     assert found[1].residues.wrong_sample > 2.0 * found[0].residues.wrong_sample
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_front(capsys, tmp_path, monkeypatch):
     fewer = {knob: (0.5,) for knob in accuracy_front_settings.FACTORS}
     monkeypatch.setattr(accuracy_front_settings, "FACTORS", fewer)

@@ -39,6 +39,7 @@ def test_every_product_is_seen_once_forward_and_once_for_each_operand(operands):
             assert one.a_BMK.shape[2] == {"forward": 1536, "grad_input": 384}.get(one.phase, 768)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", list(Phase)[:3])
 def test_drawn_operands_leave_a_core_as_the_captured_ones(operands, phase):
     rng, differences = np.random.default_rng(0), []

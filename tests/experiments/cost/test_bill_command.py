@@ -133,6 +133,7 @@ def test_what_is_wrong_is_said_in_one_line(capsys, arguments, message):
     assert message in err
 
 
+@pytest.mark.slow
 def test_a_bill_says_which_light_it_has():
     def told(system, *settings):
         blocks = BillOf(system=system, accelerators=N, settings=settings).run(Progress()).report()

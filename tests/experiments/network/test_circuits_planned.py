@@ -68,6 +68,7 @@ def test_a_direct_exchange_keeps_four_planes_busy_and_beats_bruck(ranks, most_s)
     assert study.best.algorithm == "direct"
 
 
+@pytest.mark.slow
 def test_no_winner_is_named_over_what_was_left_out(capsys):
     options = ("--collective", "all_to_all", "--ranks", 512, "--planes", 8, "--rate", "10GB/s")
     code, out, _ = call(capsys, *options, "--reconfiguration", "50us")

@@ -23,6 +23,7 @@ def one(metric, value, config=SETTING, unit="share"):
     return next(iter(outcomes(Record("rows.csv:2", cells))))
 
 
+@pytest.mark.slow
 def test_a_packet_simulator_s_rotors_are_bounded_and_nearly_met():
     """Mellette et al., SIGCOMM 2017: duty 1 - r / (u T_ss), uniform traffic (N - 1) / N of it."""
     duty = 1 - 10 / (4 * 100.9)

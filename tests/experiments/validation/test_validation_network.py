@@ -142,6 +142,7 @@ def test_a_shape_that_is_none_skips_its_row(tmp_path):
     assert "more than 1048576 nodes" in huge.skipped
 
 
+@pytest.mark.slow
 def test_json_and_files_have_the_promised_form(tmp_path, capsys):
     assert main(["validate", "network", "--json", "--out", str(tmp_path)]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -257,6 +258,7 @@ def test_a_claim_of_a_collective_that_is_not_judged_says_why(tmp_path, line, rea
     assert reason in one.skipped
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

@@ -61,6 +61,7 @@ def of(source):
     return found
 
 
+@pytest.mark.slow
 def test_lightening_transformer_agrees_to_nine_digits():
     """Its public simulator at 7c3d4ad, run unmodified: area and power by part, energy and time of 24 runs;
     and 20 runs of its two baselines, the ring bank and the mesh."""

@@ -70,6 +70,7 @@ def test_chaos_is_no_difference():
     assert apart.factor == apart.mean > 1.005
 
 
+@pytest.mark.slow
 def test_a_noisier_core_takes_more_steps(one_thread):
     """The small model trained through receivers of rising noise, paired with exact arithmetic."""
     model = GptConfig(layers=1, heads=2, width=16, context=16)

@@ -89,6 +89,7 @@ def test_fp8_reaches_time_energy_memory_peak_and_arithmetic():
     assert labels == [BFLOAT16, FLOAT8]
 
 
+@pytest.mark.slow
 def test_four_bits_reach_time_energy_memory_precision_and_arithmetic():
     names = [f"gpu_packet:b200:{one}" for one in ("fp8", "int8", "nvfp4")]
     eight, whole, four = (
@@ -219,6 +220,7 @@ def test_a_plan_that_fits_one_format_only_leaves_the_other_in_its_row():
         hg.compare(["gpu_packet:fp8"], "llama-3-70b", "tp=8,global_batch=16")
 
 
+@pytest.mark.slow
 def test_a_default_plan_fits_every_format():
     found = hg.compare(["gpu_packet:bf16", "gpu_packet:fp8"], "llama-3-8b")
     assert len(found.results) == 2

@@ -135,6 +135,7 @@ def test_a_picture_has_a_line_for_each_combination_of_the_other_inputs(grid):
         grid.plot("laser_power_w", "validation_loss")
 
 
+@pytest.mark.slow
 def test_the_best_plan_of_each_point_is_as_fast_as_any_that_is_told(tmp_path):
     chips = {"system": ["gpu_packet:fp8", "gpu_ocs"]}
     same = {"model": "gpt2", "store": tmp_path / "points.sqlite"}

@@ -365,6 +365,7 @@ def test_a_core_that_is_not_there_is_an_error(name, core, message):
         system(name, core=core)
 
 
+@pytest.mark.slow
 def test_uneven_exchanges_of_many_experts_turn_in_the_loop():
     # 64 ranks of experts have circuits for four peers at a time.
     plan = "pp=4,dp=64,ep=64,global_batch=64,sequence_length=512,expert_affinity=3"

@@ -50,6 +50,7 @@ def test_phases_give_the_error_that_is_read_in_phase(ports):
     assert found == pytest.approx(law.phases, rel=0.06)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ports", [8, 24])
 def test_amplitudes_give_three_times_the_square_that_phases_do(monkeypatch, ports):
     """An imaginary phase fades: what real phases hide in the other quadrature is seen, within 6 %."""
@@ -73,6 +74,7 @@ def test_uncorrected_couplers_give_a_gain_and_an_error_of_second_order(ports, er
     assert found == pytest.approx(law.uncorrected, rel=0.12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ports", "error"), [(8, 0.02), (24, 0.005), (24, 0.02)])
 def test_corrected_couplers_leave_what_cannot_be_reached(ports, error):
     """Bandyopadhyay 2021, applied to real factors; few interferometers fail at a time: within 15 %."""

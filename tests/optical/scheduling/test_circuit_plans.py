@@ -328,6 +328,7 @@ def test_free_steps_end_with_the_least_of_all_plans(seed):
     assert plan.is_optimal
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     sizes=st.lists(st.floats(0.01, 5.0), min_size=1, max_size=9),

@@ -166,6 +166,7 @@ def test_random_graphs_end_alike_on_crowded_ports_of_odd_speed(seed):
     expect_equal(Drawn(seed, stages=5).graph(60), HOSTED, Star(endpoints=20, latency=1e-3, up=0.7e9 + seed))
 
 
+@pytest.mark.slow
 def test_compiled_loop_gives_the_same_bits():
     pytest.importorskip("numba")
     if compiled_play(turning=True) is None:

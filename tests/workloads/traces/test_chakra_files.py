@@ -174,6 +174,7 @@ def test_a_field_may_not_reach_beyond_its_message(message):
         decode_node(message)
 
 
+@pytest.mark.slow
 def test_where_protobuf_is_missing_one_sentence_says_what_to_install(tmp_path, capsys, monkeypatch):
     """What reads and writes traces says so; published traces are skipped with that reason."""
     path = tmp_path / "g.0.et"

@@ -74,6 +74,7 @@ def write(folder, *ranks):
     return folder / "t"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", PLANS)
 @pytest.mark.parametrize("name", ["gpu_packet", "photonic_packet"])
 def test_a_step_takes_the_same_time_as_a_trace(tmp_path, text, name):
@@ -175,6 +176,7 @@ def test_thousands_of_groups_keep_tags_apart():
     assert sorted(few.file(), key=int) == [str(one + 1) for one in range(400)]
 
 
+@pytest.mark.slow
 def test_groups_that_share_numbers_come_back_from_the_traces(tmp_path, monkeypatch):
     """With more groups than numbers every trace names its own, and runs as long as with a file."""
     graph, ranks = step(PLANS[2])
@@ -198,6 +200,7 @@ def test_groups_that_share_numbers_come_back_from_the_traces(tmp_path, monkeypat
         export_step(graph, system.node(), tmp_path / "t")
 
 
+@pytest.mark.slow
 def test_one_node_for_each_operator_takes_as_long_and_has_more_nodes(tmp_path):
     graph, ranks = step(PLANS[0])
     system = build_system("gpu_packet", accelerators=ranks)

@@ -36,6 +36,7 @@ def weights(model):
     return {name: weight.detach().clone() for name, weight in model.state_dict().items()}
 
 
+@pytest.mark.slow
 def test_pretraining_learns_what_repeats(corpus):
     first = held_out_loss(Gpt(SHAPE, Products.same(ExactNumerics()), 0), corpus)
     model = pretrain(dataclasses.replace(RECIPE, steps=120), SHAPE, corpus)
@@ -110,6 +111,7 @@ def test_a_share_beyond_one_is_refused():
         Pretraining(decay_share=1.5)
 
 
+@pytest.mark.slow
 def test_the_model_that_ships_has_learnt():
     model, record = load_weights(Products.same(FastBfloat()))
     assert model.config == LEARNT
