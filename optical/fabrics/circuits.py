@@ -355,7 +355,7 @@ class ForwardingCircuits:
     Notes
     -----
     A circuit is numbered ``vertex * degree + lane``. Lanes to the same peer act as one link, the first of
-    them, of their joint capacity. Ways are found breadth first, one for each pair of a domain.
+    them, of their joint capacity. Ways are shortest ones; where a pair has several, flows take turns.
     """
 
     circuits: Circuits
@@ -372,25 +372,25 @@ class ForwardingCircuits:
 
     @cached_property
     def before(self) -> np.ndarray:
-        """Vertex before each one on the way from each start, shape [V, domain], `NO_WAY` if there is none.
+        """Vertex before each one on ways from each start, shape [ways, V, domain], `NO_WAY` if there is none.
 
-        Columns and values count within the domain.
+        The last index and values count within the domain.
         """
         peers = self.circuits.lit
-        found = np.full((len(peers), self.domain), NO_WAY, dtype=np.int32)
+        found = np.full((_WAYS, len(peers), self.domain), NO_WAY, dtype=np.int32)
         known: dict[bytes, np.ndarray] = {}
         for first in range(0, len(peers), self.domain):
             inside = np.where(peers == DARK, DARK, peers - first)[first : first + self.domain]
             key = inside.tobytes()
             if key not in known:
                 known[key] = _before(inside, self.domain)
-            found[first : first + self.domain] = known[key]
+            found[:, first : first + self.domain] = known[key]
         return found
 
     def reaches(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
         """Return whether circuits lead from sources to destinations, shape [F]; to itself always."""
         same = sources // self.domain == destinations // self.domain
-        led = self.before[sources, destinations % self.domain] != NO_WAY
+        led = self.before[0, sources, destinations % self.domain] != NO_WAY
         return (same & led) | (sources == destinations)
 
     def direct(self, sources: np.ndarray, destinations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -398,19 +398,25 @@ class ForwardingCircuits:
         lit = self.circuits.lit[sources] == destinations[:, None]
         return sources * self.degree + lit.argmax(axis=1), lit.any(axis=1)
 
-    def ways(self, sources: np.ndarray, destinations: np.ndarray) -> list[np.ndarray]:
+    def ways(
+        self, sources: np.ndarray, destinations: np.ndarray, turns: np.ndarray | int = 0
+    ) -> list[np.ndarray]:
         """Return the circuits at each place of the way, from its end to its start, -1 where there is none.
 
         Parameters
         ----------
         sources, destinations : numpy.ndarray
             Vertices that circuits join, shape [F].
+        turns : numpy.ndarray or int
+            Numbers by which flows of a pair take one of its ways or another.
         """
-        columns, here = [], destinations.copy()
+        columns, here, turn = [], destinations.copy(), turns % _WAYS
         while (here != sources).any():
             going = here != sources
             earlier = np.where(
-                going, self.before[sources, here % self.domain] + here // self.domain * self.domain, here
+                going,
+                self.before[turn, sources, here % self.domain] + here // self.domain * self.domain,
+                here,
             )
             link, _ = self.direct(earlier, here)
             columns.append(np.where(going, link, -1))
@@ -424,8 +430,35 @@ class ForwardingCircuits:
 
 
 def _before(peers: np.ndarray, size: int) -> np.ndarray:
-    """Return predecessors on shortest ways between all vertices of a domain, shape [size, size]."""
+    """Return predecessors on some shortest ways between all vertices of a domain, [ways, size, size].
+
+    Of ways equally short each pair begins at another: the k-th, counted round, if its numbers add up to k.
+    """
     tails, lanes = np.nonzero(peers != DARK)
     lit = scipy.sparse.csr_array((np.ones(tails.size), (tails, peers[tails, lanes])), shape=(size, size))
-    _, found = scipy.sparse.csgraph.shortest_path(lit, unweighted=True, return_predecessors=True)
+    hops = scipy.sparse.csgraph.shortest_path(lit, unweighted=True)
+    into = lit.tocsc()
+    arrivals = np.diff(into.indptr)
+    nearer = np.full((int(arrivals.max(initial=0)), size), NO_WAY)
+    nearer[
+        np.arange(into.nnz) - np.repeat(into.indptr[:-1], arrivals), np.repeat(np.arange(size), arrivals)
+    ] = into.indices
+
+    def leads(one: np.ndarray) -> np.ndarray:
+        return (
+            (one != NO_WAY) & (hops > 0.0) & np.isfinite(hops) & (hops[:, np.maximum(one, 0)] + 1.0 == hops)
+        )
+
+    every = np.arange(size)
+    choices = np.maximum(sum((leads(one) for one in nearer), np.zeros((size, size), dtype=np.int64)), 1)
+    turns = (every[:, None] + every + np.arange(_WAYS)[:, None, None]) % choices
+    found = np.full(turns.shape, NO_WAY, dtype=np.int32)
+    for one in nearer:
+        there = leads(one)
+        found = np.where(there & (turns == 0), one, found)
+        turns -= there
     return found.astype(np.int32)
+
+
+_WAYS = 4
+"""Ways among which flows of a pair are spread, a choice: nodes of eight cards have flows enough for more."""

@@ -28,9 +28,10 @@ class DirectConnect(NodeCircuits):
     Notes
     -----
     Rings of spread strides serve all-reduces, matchings the rest, and what is left of the degree doubles the
-    busiest circuits. Flows without a circuit of their own take a shortest way over other nodes, whose cards
-    they load. Links, in this order: circuits ``node * degree + card``, accelerator to node switch [E], node
-    switch to accelerator [E].
+    busiest circuits, unless a layout with lanes kept for the thinnest traffic leaves less on the busiest
+    circuit. Flows without a circuit of their own take a shortest way over other nodes, whose cards they load;
+    between two nodes they take turns over ways equally short. Links, in this order: circuits
+    ``node * degree + card``, accelerator to node switch [E], node switch to accelerator [E].
 
     References
     ----------
@@ -154,7 +155,8 @@ class DirectConnect(NodeCircuits):
         up = self.nodes * self.degree
         first = np.where(moving, up + flows.sources, NO_LINK)
         last = np.where(moving, up + self.endpoints + flows.destinations, NO_LINK)
-        return packed([first, *reversed(circuits.ways(sources, destinations)), last])
+        turns = flows.sources + flows.destinations
+        return packed([first, *reversed(circuits.ways(sources, destinations, turns)), last])
 
     def wired(self, circuits: ForwardingCircuits) -> Wiring:
         """Return all links with their present ends; dark ones have no capacity."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 
 from optical.fabrics.circuits import DARK, colour_lanes
 from optical.scheduling.topology import AllReduceGroup, job_topology
@@ -115,27 +116,68 @@ def job_links(demand: DomainDemand, degree: int, *, all_meet: bool = True) -> np
 
     Notes
     -----
-    TopologyFinder with TotientPerms (`optical.scheduling.topology.job_topology`). What it leaves of the
-    degree doubles the busiest circuits; if some vertices could not reach those they have to, one lane of
-    each goes into a ring through all first.
+    Several layouts are tried, and that one is kept whose busiest circuit carries least. The first is that
+    of TopologyFinder with TotientPerms (`optical.scheduling.topology.job_topology`): what it leaves of the
+    degree doubles the busiest circuits, and if some vertices could not reach those they have to, one lane of
+    each goes into a ring through all first. It was made for rings and few pairs; of exchanges among about as
+    many vertices as there are lanes it leaves some pairs far apart. The others keep some lanes of each vertex
+    for the thinnest traffic, sends and steps of rings, and give the rest to the pairs that take longest.
     """
     size = len(demand.pairs)
     if size < 2:
         return np.zeros((size, size), dtype=np.int64)
     groups = demand.groups
     found = job_topology(groups, demand.pairs, degree=degree)
-    links = found.links
     meeting = ~np.isinf(found.hops)
     if not (meeting if all_meet else meeting | (demand.matrix <= 0.0)).all():
         groups = (AllReduceGroup(members=tuple(range(size)), size_bytes=0.0), *groups)
         found = job_topology(groups, demand.pairs, degree=degree)
-        links = found.links
     wanted = demand.pairs.copy()
     for group, strides in zip(groups, found.strides, strict=True):
         members = np.array(group.members)
         for stride in strides or (1,):
             wanted[members, np.roll(members, -stride)] += group.ring_bytes / max(len(strides), 1)
-    return busiest_first(np.where(links > 0, wanted, 0.0), degree, links)
+    published = busiest_first(np.where(found.links > 0, wanted, 0.0), degree, found.links)
+    others = [_thinnest_first(demand.matrix, degree, kept) for kept in range(min(degree, _MOST_KEPT) + 1)]
+    carried = [
+        _busiest_bytes(published, wanted, all_meet=all_meet),
+        *(_busiest_bytes(links, demand.matrix, all_meet=all_meet) for links in others),
+    ]
+    return (published, *others)[int(np.argmin(carried))]
+
+
+_MOST_KEPT = 4
+"""Most lanes of a vertex that are tried for its thinnest traffic; a choice."""
+
+
+def _thinnest_first(wanted: np.ndarray, degree: int, kept: int) -> np.ndarray:
+    """Return circuits of which the thinnest traffic of a vertex has so many, the busiest the rest, [N, N]."""
+    links = np.zeros(wanted.shape, dtype=np.int64)
+    out, into = np.full(len(wanted), kept), np.full(len(wanted), kept)
+    rows, columns = np.nonzero(wanted)
+    for at in np.argsort(wanted[rows, columns], kind="stable").tolist():
+        a, b = rows[at], columns[at]
+        if a != b and out[a] > 0 and into[b] > 0:
+            links[a, b] = 1
+            out[a] -= 1
+            into[b] -= 1
+    return busiest_first(wanted, degree, links)
+
+
+def _busiest_bytes(links: np.ndarray, wanted: np.ndarray, *, all_meet: bool) -> float:
+    """Return the bytes over the busiest circuit, pairs on a shortest way each; infinite if some have none."""
+    lit = scipy.sparse.csr_array(links > 0)
+    hops, before = scipy.sparse.csgraph.shortest_path(lit, unweighted=True, return_predecessors=True)
+    if np.isinf(hops if all_meet else hops[wanted > 0.0]).any():
+        return np.inf
+    sources, here = np.nonzero(wanted)
+    sent, carried = wanted[sources, here], np.zeros(links.shape)
+    while sources.size:
+        earlier = before[sources, here]
+        np.add.at(carried, (earlier, here), sent)
+        going = earlier != sources
+        sources, here, sent = sources[going], earlier[going], sent[going]
+    return float((carried / np.maximum(links, 1)).max())
 
 
 def busiest_first(wanted: np.ndarray, degree: int, links: np.ndarray | None = None) -> np.ndarray:

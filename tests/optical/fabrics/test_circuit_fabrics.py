@@ -10,14 +10,14 @@ from scipy.optimize import linear_sum_assignment
 
 from electronic.devices import load_scale_up
 from electronic.fabrics.fat_tree import FatTree
-from optical.fabrics.circuits import DARK, Circuits
+from optical.fabrics.circuits import DARK, Circuits, ForwardingCircuits
 from optical.fabrics.direct_connect import DirectConnect
 from optical.fabrics.hybrid import HybridFabric
 from optical.fabrics.in_network_reduction import OpticalReduction, load_optical_adder
 from optical.fabrics.lane_assignment import DomainDemand, busiest_first, domain_demands, job_links
 from optical.fabrics.node_circuits import CircuitChoice, region_links
 from optical.fabrics.wafer import WaferFabric, load_wafer
-from optical.scheduling.topology import spread_strides
+from optical.scheduling.topology import AllReduceGroup, JobTopology, spread_strides
 from simulator.collectives.algorithms import strided_rounds
 from simulator.collectives.traffic import Traffic
 from simulator.engine.network import Network
@@ -275,3 +275,29 @@ def test_links_of_a_job_join_all_even_if_traffic_does_not():
     reach = np.linalg.matrix_power(np.eye(6) + links, 6)
     assert (reach > 0).all()
     assert links.sum(axis=1).max() <= 2
+
+
+def test_exchanges_among_as_many_as_there_are_lanes_leave_room_for_thin_traffic():
+    # Three stages of 16 nodes: a ring in each, sends between, experts on eight nodes but in the first.
+    within = np.kron(np.eye(6), np.ones((8, 8)) - np.eye(8)) * 1.8e11
+    within[:16] = 0.0
+    sends = np.kron(np.eye(3, k=1) + np.eye(3, k=-1), np.eye(16)) * 7.5e9
+    rings = [AllReduceGroup(members=tuple(range(16 * k, 16 * k + 16)), size_bytes=4e9) for k in range(3)]
+    demand = DomainDemand(groups=tuple(rings), pairs=within + sends)
+    links = job_links(demand, 8)
+    assert max(links.sum(axis=0).max(), links.sum(axis=1).max()) <= 8
+    topology = JobTopology(links=links, degree=8, strides=(), matched_degree=8)
+    assert topology.link_bytes(demand.matrix).max() < 1.5 * 1.8e11
+
+
+def test_flows_of_a_pair_take_turns_over_ways_equally_short():
+    # Two vertices between which four others stand.
+    peers = np.full((6, 4), DARK)
+    peers[0] = (1, 2, 3, 4)
+    peers[[1, 2, 3, 4], [0, 1, 2, 3]] = 5
+    circuits = ForwardingCircuits(circuits=Circuits(peers), domain=6)
+    turns = np.arange(8)
+    second, first = circuits.ways(np.zeros(8, int), np.full(8, 5), turns)
+    assert sorted(np.unique(first)) == [0, 1, 2, 3]
+    np.testing.assert_array_equal(second // 4, first + 1)  # on from where the first circuit led
+    assert (circuits.hops(np.zeros(8, int), np.full(8, 5)) == 2).all()
