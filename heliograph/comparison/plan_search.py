@@ -335,6 +335,8 @@ class Effort:
     """Plans that the engine runs at most, as long as one promises to be faster than what it has reached."""
     most_tasks: int
     """Tasks of a step beyond which a plan is left out, unless all have more."""
+    long_tasks: int
+    """Tasks of a step beyond which a plan is run only if it promises to be the fastest, estimates trusted."""
     turning_tasks: int = 1_024
     """Tasks of a step up to which circuits may turn in it; beyond, the closed form cannot rank turning."""
     siblings: int = 2
@@ -344,7 +346,8 @@ class Effort:
 USUAL = Effort(
     choices={"placement": (0,), "micro_batch": (1, 2, 4), "schedule": (0, 2, 3, 4, 5), "zero": (0, 1, 3)},
     runs=5,
-    most_tasks=40_000,
+    most_tasks=150_000,
+    long_tasks=40_000,
 )
 """Search of a comparison, which takes a minute or two. Ranks stand in the order in which a plan's text places
 them, so that `heliograph step` runs the same; GPipe is left out, for 1F1B has its bubble and keeps less."""
@@ -352,6 +355,7 @@ THOROUGH = Effort(
     choices={**USUAL.choices, "micro_batch": (1, 2, 4, 8), "zero": (0, 1, 2, 3)},
     runs=16,
     most_tasks=262_144,
+    long_tasks=262_144,
     turning_tasks=4_096,
     siblings=8,
 )
@@ -366,6 +370,7 @@ QUICK = Effort(
     },
     runs=1,
     most_tasks=8_192,
+    long_tasks=8_192,
     siblings=0,
 )
 """First look: one run a system, no long step, no recomputation."""
@@ -373,7 +378,7 @@ CLOSE_WAYS = 0.03
 """Ways of circuits that a comparison runs: those estimated at most this share longer than the best one."""
 GAIN = 0.005
 """Share by which a plan must promise to be faster than what the engine has reached, if the engine has run one
-of its kind already; a choice, and thus the gap that a search leaves knowingly."""
+of its kind already or would take long; a choice, and thus the gap that a search leaves knowingly."""
 EACH_KIND = 12
 """Plans of a kind of pipeline that may be run; they differ by more than `ALIKE`."""
 ALIKE = 0.002
@@ -488,6 +493,8 @@ class _Trials:
     ----------
     config : TransformerConfig
         The model.
+    effort : Effort
+        How much is tried.
     say : callable
         Told what is done.
     before : BestPlan, optional
@@ -497,8 +504,11 @@ class _Trials:
     that what one of them took longer or shorter than estimated is expected of the others.
     """
 
-    def __init__(self, config: TransformerConfig, say: Say, before: BestPlan | None = None) -> None:
+    def __init__(
+        self, config: TransformerConfig, effort: Effort, say: Say, before: BestPlan | None = None
+    ) -> None:
         self.found: list[Candidate] = []
+        self._effort = effort
         self._config = config
         self._say = say
         self._errors: dict[tuple[object, ...], float] = {}
@@ -535,6 +545,7 @@ class _Trials:
             waiting.remove(one)
             # Where steps are small the engine can run more of what the estimate's error leaves open.
             known = tasks >= FEW_TASKS and _kind(one) in self._errors
+            known = known or task_count(self._config, one.plan, 1) > self._effort.long_tasks
             if self._promise(one) >= self.best_s * (1.0 - GAIN if known else 1.0 + DOUBT):
                 continue
             self.run(one)
@@ -583,7 +594,7 @@ def best_plan(
         If no plan runs, with what leaves none.
     """
     say("estimating plans")
-    trials = _Trials(config, say)
+    trials = _Trials(config, effort, say)
     prices = prices or Prices()
     if effort == THOROUGH:
         trials.run_best(_ranking(system, config, base, USUAL, prices).candidates, USUAL.runs)
@@ -663,7 +674,7 @@ def with_siblings(
             close=CLOSE_WAYS,
             by_kind=True,
         )
-    trials = _Trials(config, say, best)
+    trials = _Trials(config, effort, say, best)
     trials.run_best(known, effort.siblings)
     ran = trials.found
     fastest = min(ran, key=lambda one: one.value(Objective.TIME) if one.result else math.inf, default=None)
