@@ -80,6 +80,12 @@ CASES = [
     ("gpu_packet", "dense", SMALL | {"zero": (3,), "cp": (1,), "vpp": (1,)}),
     ("gpu_packet", "mixture", SMALL | {"zero": (1,), "cp": (1,), "tp": (1, 2), "vpp": (1,)}),
     ("gpu_packet", "dense", SMALL | {"zero": (0,), "pp": (2, 4)}),
+    (
+        "gpu_packet@torus",
+        "mixture",
+        SMALL | {"zero": (1,), "cp": (1,), "tp": (1,), "pp": (1, 2), "vpp": (1,)},
+    ),
+    ("gpu_ocs", "mixture", SMALL | {"zero": (1,), "cp": (1,), "tp": (1,), "pp": (1, 2), "vpp": (1,)}),
     ("gpu_packet:b200:fp8", "dense", SMALL | {"zero": (0, 1), "cp": (1,), "vpp": (1,)}),
     ("photonic_packet", "dense", SMALL | {"zero": (0, 1), "cp": (1,), "vpp": (1,)}),
     ("gpu_packet@torus", "dense", SMALL | {"zero": (1,), "cp": (1,), "vpp": (1,)}),
@@ -94,7 +100,7 @@ MARKS = ([pytest.mark.slow], [])
     ("name", "model", "choices"),
     [
         pytest.param(
-            *case, id=f"{case[0]}-{case[1]}-{number}", marks=[] if number < 4 else [pytest.mark.slow]
+            *case, id=f"{case[0]}-{case[1]}-{number}", marks=[] if number < 6 else [pytest.mark.slow]
         )
         for number, case in enumerate(CASES)
     ],
