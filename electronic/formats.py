@@ -116,11 +116,14 @@ class ElementFormat:
         length: int,
         *,
         outliers: int | None = None,
+        rows: int = 1,
         full_scale: FullScale | None = None,
     ) -> Scaled:
         """Return the moments of so many elements of an operand that share a scale (`scaled_moments`)."""
         steps = full_scale is not None and full_scale.rule is not ScaleRule.ANY
-        found = scaled_moments(law, length, self.codes, outliers=outliers, full_scale=full_scale, steps=steps)
+        found = scaled_moments(
+            law, length, self.codes, outliers=outliers, rows=rows, full_scale=full_scale, steps=steps
+        )
         finer = 4.0 ** -max(0.0, self.mantissa_bits - _MOST_LISTED_BITS) if self.exponent_bits else 1.0
         error, overlap = finer * found.error_square, finer * found.error_overlap
         return dataclasses.replace(found, error_square=error, error_overlap=overlap)
@@ -259,16 +262,20 @@ class NumberFormat:
     def _moments(self, law: OperandLaw, length: int, rows: int, element: ElementFormat, lines: int) -> Scaled:
         """Return the moments of an operand in this format."""
         if self.shared is Shared.NOTHING:
-            rule = FullScale(rule=ScaleRule.ANY, element=element, of_tensor=element.codes_from)
+            # operands are of a mean square near one, their places within an octave as they are
+            unit = 2.0 ** round(0.5 * math.log2(scaled_moments(law, length, None).square))
+            rule = FullScale(rule=ScaleRule.ANY, element=element, of_tensor=element.codes_from * unit)
             return element.moments(law, length, full_scale=rule)
         if self.shared is Shared.ROW:
             return element.moments(law, length)
-        whole = law.without_rows()
-        if self.shared is Shared.TENSOR:
-            return element.moments(whole, length * rows, outliers=rows * law.outliers(length))
+        if self.shared is Shared.TENSOR and not element.exponent_bits:
+            return element.moments(law, length, rows=rows)
+        whole, larger = law.without_rows(), rows * law.outliers(length)
+        if self.shared is Shared.TENSOR:  # of floats, steps are as fine at any full scale
+            return element.moments(whole, length * rows, outliers=larger)
         of_tensor = 0.0
         if self.rule is ScaleRule.E4M3:
-            tensor = scaled_moments(whole, length * rows, None, outliers=rows * law.outliers(length))
+            tensor = scaled_moments(whole, length * rows, None, outliers=larger)
             of_tensor = math.sqrt(tensor.scale_square)
         rule_of_blocks = self.full_scale(element, of_tensor)
         height = min(lines, rows)
@@ -310,7 +317,8 @@ class FullScale:
             found: Reals = np.exp2(np.ceil(np.log2(safe / top))) * top
             return found
         scales = element_format("e4m3")
-        unit = max(self.of_tensor, _SMALLEST_SCALE) / (top * scales.largest)
+        largest_scale = np.maximum(safe, self.of_tensor)  # no block is larger than its tensor
+        unit = largest_scale / (top * scales.largest)
         return scales.rounded(safe / top / unit) * unit * top
 
 

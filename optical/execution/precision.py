@@ -225,12 +225,7 @@ def _vectors(geometry: _Geometry, product: Product) -> Iterator[_Vectors]:
         return
     counts = (product.rows, product.columns) if geometry.scale is Scale.TENSOR else (1, 1)
     a, b = (
-        scaled_moments(
-            law if count == 1 else law.without_rows(),
-            count * length,
-            codes,
-            outliers=count * law.outliers(length),
-        )
+        scaled_moments(law, length, codes, rows=count)
         for law, count in zip((operands.a, operands.b), counts, strict=True)
     )
     larger = (operands.a.outliers(length), operands.b.outliers(length))

@@ -478,15 +478,15 @@ MOST_OUTLIERS = 0.02
 """Largest share of channels that count as outliers of a captured operand; more are its spread. A choice."""
 
 
-def captured_law(spread: OperandSpread, length: int) -> OperandLaw:
+def captured_law(spread: OperandSpread, length: int, rows: int) -> OperandLaw:
     """Return the law of a captured operand: outlier channels, and the spread of its elements.
 
     Parameters
     ----------
     spread : OperandSpread
         What was captured.
-    length : int
-        Elements of a row as captured.
+    length, rows : int
+        Elements of a row, and rows, as captured.
 
     Notes
     -----
@@ -494,7 +494,8 @@ def captured_law(spread: OperandSpread, length: int) -> OperandLaw:
     their squares. The spread of elements, channels included, is the one with which a row's full scale over
     the rms is as captured (`OperandSpread.crest`), since precision hangs on full scale: of Gaussian elements,
     or of evenly spread ones where even a Gaussian's is more. Of that spread as much is the channels' as makes
-    the rms of theirs, outliers apart, over the median what was captured.
+    the rms of theirs, outliers apart, over the median what was captured. Rows are spread as their loudest one
+    says, on which the full scale of a whole tensor hangs.
     """
     channel = np.maximum(spread.channel, _FLOOR)
     sizes = np.exp(np.interp(np.linspace(0.0, 1.0, 2001), CHANNEL_SHARES, np.log(channel)))
@@ -511,7 +512,20 @@ def captured_law(spread: OperandSpread, length: int) -> OperandLaw:
     whole = _spread_for(law, length, spread.crest)
     channels = min(channels, whole)
     single = math.sqrt(whole**2 - channels**2)
-    return dataclasses.replace(law, element_spread=single, channel_spread=channels)
+    rows_spread = _row_spread(spread.row[-1], rows)
+    return dataclasses.replace(law, element_spread=single, channel_spread=channels, row_spread=rows_spread)
+
+
+def _row_spread(loudest: float, rows: int) -> float:
+    """Return the lognormal spread with which the loudest of so many rows is so loud, over the rms of all.
+
+    Notes
+    -----
+    e^(s z) over the rms e^(s^2), z the quantile of the largest of the rows: at most e^(z^2 / 4).
+    """
+    place = NormalDist().inv_cdf(1.0 - 0.5 / max(rows, 2))
+    root = place**2 - 4.0 * math.log(max(loudest, 1.0))
+    return 0.5 * (place - math.sqrt(max(root, 0.0)))
 
 
 def _spread_for(law: OperandLaw, length: int, crest: float) -> float:
@@ -536,7 +550,7 @@ def _law_crest(law: OperandLaw, length: int) -> float:
 
 def captured_statistics(found: CapturedProduct) -> Operands:
     """Return the statistics of a captured product's operands."""
-    a, b = (captured_law(spread, found.k) for spread in (found.a, found.b))
+    a, b = (captured_law(spread, found.k, n) for spread, n in ((found.a, found.m), (found.b, found.n)))
     return Operands(a=a, b=b, coherence=found.meeting * found.coherence, meeting=found.meeting)
 
 
@@ -563,7 +577,14 @@ class CapturedLaw:
 
 
 _PLACE = ("model", "layer", "product", "phase", "k", "m", "n")
-_OF_OPERAND = ("element", "element_spread", "channel_spread", "outlier_share", "outlier_size")
+_OF_OPERAND = (
+    "element",
+    "element_spread",
+    "channel_spread",
+    "row_spread",
+    "outlier_share",
+    "outlier_size",
+)
 _OF_BOTH = ("coherence", "meeting")
 LAW_COLUMNS = (*_PLACE, *_OF_BOTH, *(f"{which}_{name}" for which in ("a", "b") for name in _OF_OPERAND))
 """Columns of the table: dimensionless, as of `OperandLaw` and `Operands`."""

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
@@ -33,6 +35,10 @@ choices."""
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(3)
 _MOST_CODES = 700
 """Codes above which a grid is taken to be locally even, its steps known but not each cell's own density."""
+_SCALE_SHARES = (0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99)
+"""Shares of rows or channels at which they are divided into groups of one scale; the last four are apart."""
+_ALIKE = 1.15
+"""Ratio of scales below which groups are put together; a choice, as the shares are."""
 _UNLIKELY = 1e-9
 """Chance of a block's number of larger channels below which it is left out."""
 _TINY = 1e-300
@@ -184,10 +190,11 @@ def scaled_moments(
     codes: Codes | None,
     *,
     outliers: int | None = None,
+    rows: int = 1,
     full_scale: Round | None = None,
     steps: bool = False,
 ) -> Scaled:
-    """Return the moments of vectors of so many elements of an operand.
+    """Return the moments of vectors of so many elements of an operand, or of as many rows of them together.
 
     Parameters
     ----------
@@ -199,6 +206,8 @@ def scaled_moments(
         Grid; None for exact operands.
     outliers : int or None
         Larger channels among them; by default as many as a whole row of that length has.
+    rows : int
+        Rows that share one scale, and the scales of channels.
     full_scale : Round or None
         Full scale of largest magnitudes; by default they themselves. What is larger is held at full scale.
     steps : bool
@@ -212,23 +221,56 @@ def scaled_moments(
     quantiles.
     """
     count = law.outliers(length) if outliers is None else outliers
-    counts = (length - count, count)
-    return _moments(law.element, law.spread, law.outlier_size, counts, codes, full_scale, steps)
+    if rows > 1:
+        return _moments(law.element, law.element_spread, _groups(law, length, rows), codes, full_scale, steps)
+    counts = tuple((size, n) for size, n in ((1.0, length - count), (law.outlier_size, count)) if n > 0)
+    return _moments(law.element, law.spread, counts, codes, full_scale, steps)
+
+
+@functools.lru_cache(maxsize=1024)
+def _groups(law: OperandLaw, length: int, rows: int) -> tuple[tuple[float, int], ...]:
+    """Return scales of a tensor's elements, those of their rows and channels together, with their numbers."""
+    count = law.outliers(length)
+    channels = list(_levels(law.channel_spread, length - count))
+    if count:
+        channels.append((math.exp(law.channel_spread**2) * law.outlier_size, count))
+    pairs = itertools.product(_levels(law.row_spread, rows), channels)
+    found: list[tuple[float, int]] = []
+    for size, n in sorted((one * other, n * m) for (one, n), (other, m) in pairs):
+        if found and size < _ALIKE * found[-1][0]:
+            last, many = found[-1]
+            found[-1] = math.sqrt((last**2 * many + size**2 * n) / (many + n)), n + many
+        else:
+            found.append((size, n))
+    return tuple(found)
+
+
+def _levels(spread: float, count: int) -> Iterator[tuple[float, int]]:
+    """Yield groups of so many lognormal scales, each at its root mean square, denser towards the largest."""
+    if spread == 0.0 or count == 0:
+        yield from [(1.0, count)] * (count > 0)
+        return
+    edges = sorted(
+        {0, count} | {round(count * share) for share in _SCALE_SHARES} | set(range(count - 4, count))
+    )
+    for low, high in itertools.pairwise(edge for edge in edges if edge >= 0):
+        places = (NormalDist().inv_cdf((at + 0.5) / count) for at in range(low, high))
+        square = math.fsum(math.exp(2.0 * spread * place) for place in places) / (high - low)
+        yield math.sqrt(square), high - low
 
 
 @functools.lru_cache(maxsize=4096)
 def _moments(  # noqa: PLR0917 - a cache takes no keywords
     element: Element,
     spread: float,
-    size: float,
-    counts: tuple[int, int],
+    counts: tuple[tuple[float, int], ...],
     codes: Codes | None,
     full_scale: Round | None,
     steps: bool,
 ) -> Scaled:
     base = magnitudes(element, spread)
-    kinds = [(base if place == 0 else base.scaled(size), float(n)) for place, n in enumerate(counts) if n > 0]
-    length = sum(counts)
+    kinds = [(base.scaled(size), float(n)) for size, n in counts]
+    length = sum(n for _, n in counts)
     s, weights = _largest(kinds, _LEVELS_OF_STEPS if steps else _LEVELS)
     scale = s if full_scale is None else full_scale(s)
     hazards = np.array([n * np.exp(np.log(kind.density(s) + _TINY) - kind.log_cdf(s)) for kind, n in kinds])
