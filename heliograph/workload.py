@@ -148,8 +148,14 @@ def plan_for(config: TransformerConfig, text: str, *, accelerators: int, memory_
         config,
         accelerators=accelerators,
         memory_bytes=memory_bytes,
-        global_batch=max(1, accelerators * TOKENS_PER_ACCELERATOR // sequence_length),
+        global_batch=_usual_batch(accelerators, sequence_length),
     )
+
+
+def _usual_batch(accelerators: int, sequence_length: int) -> int:
+    """Return the sequences of `TOKENS_PER_ACCELERATOR`, shared evenly where every accelerator has one."""
+    batch = max(1, accelerators * TOKENS_PER_ACCELERATOR // sequence_length)
+    return batch - batch % accelerators if batch > accelerators else batch
 
 
 def shared_plan(config: TransformerConfig, accelerators: int, text: str = "") -> Plan:
@@ -158,8 +164,7 @@ def shared_plan(config: TransformerConfig, accelerators: int, text: str = "") ->
     plan = parse_plan(text, base=base) if text else base
     if "global_batch" in text:
         return plan
-    batch = max(1, accelerators * TOKENS_PER_ACCELERATOR // plan.batch.sequence_length)
-    return plan.with_(global_batch=batch)
+    return plan.with_(global_batch=_usual_batch(accelerators, plan.batch.sequence_length))
 
 
 def ranks_of(source: PlanLike | None) -> int | None:

@@ -593,6 +593,8 @@ def _compared(
         except HeliographError as error:
             reasons[system.name] = error
         tell.done += 1
+    if request.plan and not results:  # before a search that could not be set beside anything
+        raise next(iter(reasons.values()))
     systems = built.systems if search else ()
     searched = searches(systems, config, plan, effort=request.effort, share=share, tell=tell)
     best = searched.best

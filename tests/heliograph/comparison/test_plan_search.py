@@ -20,6 +20,7 @@ from heliograph.comparison.plan_search import THOROUGH, USUAL, best_plan, no_pla
 from heliograph.report import report_text
 from heliograph.simulation import run_at_target
 from heliograph.systems import build_system
+from heliograph.workload import shared_plan
 from simulator.errors import HeliographError, WorkloadError
 from workloads.models.config import load_model
 from workloads.plan.plan import Plan, plan_text
@@ -191,3 +192,24 @@ def test_a_space_without_plans_says_which_constraint_leaves_none():
     with pytest.raises(WorkloadError, match=r"the last [0-9,]+ more memory than there is, after"):
         best_plan(system, load_model("llama-3-70b"), BASE)
     assert "the fabric carries none" in no_plan("x", {}, [])
+
+
+def test_a_plan_that_cannot_run_is_refused_before_any_search():
+    told = []
+    with pytest.raises(HeliographError, match="16 accelerators, but there are 8"):
+        hg.compare(
+            [build_system("gpu_packet", accelerators=8)],
+            "llama-3-8b",
+            "tp=16,dp=1,global_batch=8",
+            search=True,
+            progress=lambda label, done, total: told.append(label),
+        )
+    assert not any("estimating" in label for label in told)
+
+
+def test_the_usual_batch_is_shared_evenly_by_any_number_of_accelerators():
+    config = dataclasses.replace(CONFIG, max_sequence=777)
+    for accelerators in (6, 7, 8, 12):
+        batch = shared_plan(config, accelerators).batch
+        assert batch.global_batch % accelerators == 0
+        assert 0.8 < batch.tokens_per_step / (4096 * accelerators) <= 1.0
