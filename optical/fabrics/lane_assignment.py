@@ -121,7 +121,8 @@ def job_links(demand: DomainDemand, degree: int, *, all_meet: bool = True) -> np
     degree doubles the busiest circuits, and if some vertices could not reach those they have to, one lane of
     each goes into a ring through all first. It was made for rings and few pairs; of exchanges among about as
     many vertices as there are lanes it leaves some pairs far apart. The others keep some lanes of each vertex
-    for the thinnest traffic, sends and steps of rings, and give the rest to the pairs that take longest.
+    for the thinnest traffic, sends and steps of rings, and give the rest to the pairs that take longest; or
+    give one lane of each vertex to what joins the parts that the busiest pairs leave.
     """
     size = len(demand.pairs)
     if size < 2:
@@ -139,6 +140,7 @@ def job_links(demand: DomainDemand, degree: int, *, all_meet: bool = True) -> np
             wanted[members, np.roll(members, -stride)] += group.ring_bytes / max(len(strides), 1)
     published = busiest_first(np.where(found.links > 0, wanted, 0.0), degree, found.links)
     others = [_thinnest_first(demand.matrix, degree, kept) for kept in range(min(degree, _MOST_KEPT) + 1)]
+    others.append(_parts_joined(demand.matrix, degree))
     carried = [
         _busiest_bytes(published, wanted, all_meet=all_meet),
         *(_busiest_bytes(links, demand.matrix, all_meet=all_meet) for links in others),
@@ -148,6 +150,31 @@ def job_links(demand: DomainDemand, degree: int, *, all_meet: bool = True) -> np
 
 _MOST_KEPT = 4
 """Most lanes of a vertex that are tried for its thinnest traffic; a choice."""
+
+
+def _parts_joined(wanted: np.ndarray, degree: int) -> np.ndarray:
+    """Return circuits for the busiest traffic, of which one lane of each vertex joins its parts, [N, N].
+
+    The vertices of a part reach each other over their other lanes. The last lanes are shared out among parts
+    as they would be among vertices, each between the two vertices of a pair of parts with most to send.
+    """
+    links = busiest_first(wanted, degree - 1)
+    parts, part_of = scipy.sparse.csgraph.connected_components(
+        scipy.sparse.csr_array(links), connection="strong"
+    )
+    member = np.eye(parts)[part_of]
+    between = member.T @ wanted @ member
+    np.fill_diagonal(between, 0.0)
+    out, into = degree - links.sum(axis=1), degree - links.sum(axis=0)
+    lanes = busiest_first(between, np.minimum(out @ member, into @ member).astype(np.int64))
+    for a, b in np.repeat(np.argwhere(lanes), lanes[lanes > 0], axis=0).tolist():
+        tails, heads = np.flatnonzero((part_of == a) & (out > 0)), np.flatnonzero((part_of == b) & (into > 0))
+        late = wanted[np.ix_(tails, heads)] / (links[np.ix_(tails, heads)] + 1)
+        tail, head = np.unravel_index(late.argmax(), late.shape)
+        links[tails[tail], heads[head]] += 1
+        out[tails[tail]] -= 1
+        into[heads[head]] -= 1
+    return busiest_first(wanted, degree, links)
 
 
 def _thinnest_first(wanted: np.ndarray, degree: int, kept: int) -> np.ndarray:
@@ -180,7 +207,9 @@ def _busiest_bytes(links: np.ndarray, wanted: np.ndarray, *, all_meet: bool) -> 
     return float((carried / np.maximum(links, 1)).max())
 
 
-def busiest_first(wanted: np.ndarray, degree: int, links: np.ndarray | None = None) -> np.ndarray:
+def busiest_first(
+    wanted: np.ndarray, degree: int | np.ndarray, links: np.ndarray | None = None
+) -> np.ndarray:
     """Return circuits given one by one to the pair that takes longest, shape [N, N], whole numbers.
 
     Parameters
