@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from heliograph.accuracy.small_gpt import (
     DECIBEL,
     EXACT,
+    LEARNT,
     MODELS,
     NOTHING,
     Accuracy,
@@ -603,10 +604,6 @@ LADDER_DB = (40.0, 35.0, 30.0, 25.0, 20.0, 15.0, 10.0)
 """Signal to noise at which all products are probed together, dB."""
 QUICK_LADDER_DB = (40.0, 30.0, 20.0, 10.0)
 """The same with ``--quick``."""
-
-
-LEARNT = "learnt"
-"""Name of the model that ships with its weights; it is not trained again."""
 
 
 @dataclass(frozen=True, kw_only=True)

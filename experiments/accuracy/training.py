@@ -1,4 +1,4 @@
-"""Training on the hardware: which products are fragile, and what rescues them."""
+"""Training on the hardware, from nothing or of the model that ships: fragile products and their rescues."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import math
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from experiments.accuracy.prediction import told
+from experiments.accuracy.prediction import aware, told
 from experiments.hardware import SYSTEM, Hardware
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Study
 from heliograph.accuracy.small_gpt import (
     EXACT,
+    LEARNT,
     NOTHING,
     Accuracy,
     Arithmetic,
@@ -25,10 +27,11 @@ from heliograph.accuracy.small_gpt import (
 )
 from heliograph.records import TrainingCache
 from heliograph.report import ReportRow, ReportTable
-from heliograph.style import PALETTE, REFERENCE, new_figure, styled
+from heliograph.style import PALETTE, REFERENCE, new_figure, plain_ticks, styled
 from heliograph.systems import System
 from optical.cores.crossbar import Crossbar
 from optical.cores.number_formats import BlockFloatCore, in_short_residues
+from optical.cores.rescues import rescued
 from optical.execution import AnalogSpec, Rounding, Scale
 from simulator.errors import ParameterError
 from simulator.operators import Phase
@@ -44,8 +47,20 @@ REST = ("qkv", "projection", "up", "down")
 """The other products of the model."""
 RESIDUES = "residue numbers"
 """Label of the same parts multiplying remainders."""
+RESCUED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "loud channels electronic": ("hybrid",),
+        "rotated operands": ("rotation",),
+        "block scales": ("block",),
+        "all three": ("hybrid", "rotation", "block"),
+    }
+)
+"""Rescues around a core in further training, by label."""
 PASSES = 4
 """Executions of each product where several are averaged."""
+
+LINEAR_NATS = 0.01
+"""Largest rise that a figure of further training shows in proportion; beyond, its axis is logarithmic."""
 
 Specs = Mapping[Phase, AnalogSpec]
 
@@ -81,26 +96,43 @@ class Variants(Result):
                 "exact_evaluation_difference_nats": one.exact_evaluation[index] - one.reference[index],
                 "steps_relative": self.steps[label].ratios[index] if label in self.steps else 1.0,
             }
+            | ({"before_nats": one.before[index]} if one.before else {})
             for label, one in self.accuracies.items()
             for index in range(len(one.final))
         ]
 
+    @property
+    def further(self) -> bool:
+        """Whether the model that ships was trained further."""
+        return bool(self.accuracies[EXACT].before)
+
     def report(self) -> list[Block]:
         """Return the table of all variants, with the floor of chance."""
         rows, steps = [], self.steps
+        untrained = self.accuracies[NOTHING.label].before
         for label, one in self.accuracies.items():
             cells: tuple[str, ...] = (f"{one.mean:.3f}", "", "", "")
             if label != EXACT:
+                last = told(steps[label])
+                if self.further:
+                    last = difference_text(one.before, max(map(abs, untrained)))
                 cells = (
                     f"{one.mean:.3f}",
                     difference_text(one.differences, self.floor),
                     difference_text(one.exact_differences, self.floor),
-                    told(steps[label]),
+                    last,
                 )
             rows.append(ReportRow(label, cells))
         count = len(self.accuracies[EXACT].final)
-        title = f"Training through {self.system}, {count} seeds, nats/byte"
-        heads = ("final loss", "minus exact", "read out exactly", "steps to loss")
+        title = (
+            f"{'Further t' if self.further else 'T'}raining through {self.system}, {count} seeds, nats/byte"
+        )
+        heads = (
+            "final loss",
+            "minus exact",
+            "read out exactly",
+            "before" if self.further else "steps to loss",
+        )
         chance = f"Noise of nothing moves the loss of a seed by up to {self.floor:.2g} nats/byte."
         return [ReportTable(title, heads, rows), chance]
 
@@ -122,6 +154,7 @@ class Variants(Result):
             for index, (_, one) in enumerate(shown):
                 below = [index + 0.25] * len(one.differences)  # else the mean's mark hides them
                 axes.plot(one.differences, below, ".", color=PALETTE[4], markersize=5)
+                axes.plot(one.before, [index - 0.25] * len(one.before), "d", color=PALETTE[1], markersize=4)
                 error = one.difference_error
                 axes.errorbar(
                     statistics.fmean(one.differences),
@@ -138,6 +171,10 @@ class Variants(Result):
             axes.errorbar([], [], xerr=[], fmt="o", color=colour, capsize=2, markersize=4, label=text)
             text = "not told from chance"
             axes.plot([], [], "o", color=colour, markerfacecolor="white", markersize=4, label=text)
+            if self.further:
+                axes.plot([], [], "d", color=PALETTE[1], markersize=4, label="before further training, seeds")
+                axes.set_xscale("symlog", linthresh=LINEAR_NATS)
+                plain_ticks(axes.xaxis)
             axes.set_yticks(range(len(shown)), [name for name, _ in shown])
             axes.invert_yaxis()
             axes.set_xlabel("final loss through the same products, minus exact (nats/byte)")
@@ -200,6 +237,32 @@ def in_residues(system: System) -> Arithmetic | None:
     return Arithmetic(label=RESIDUES, analog={phase: short.analog(phase) for phase in system.analog() or ()})
 
 
+def further(system: System, specs: Specs, *, quick: bool) -> tuple[Arithmetic, ...]:
+    """Return what the model that ships is trained further through: a core, its parts, and rescues around it.
+
+    Gradients are exact but in one: weights are adapted to the core that will run them. Rescues that the core
+    has already are left out.
+    """
+    whole = Arithmetic(label="gradients on the core, too", analog=specs)
+    core = system.photonic.core if system.photonic is not None else None
+    if core is None:
+        return (whole,)
+    found = {"the core": aware(whole)}
+    for label, names in RESCUED.items():
+        new = tuple(name for name in names if f"+{name}" not in core.name)
+        if new == names:
+            around = rescued(core, new)
+            found[label] = aware(
+                Arithmetic(label="", analog={phase: around.analog(phase) for phase in specs})
+            )
+    if quick:
+        found = {label: found[label] for label in ("the core", "all three") if label in found}
+    else:
+        found["head digital"] = dataclasses.replace(aware(whole), exact_products=HEAD)
+    named = tuple(dataclasses.replace(one, label=label) for label, one in found.items())
+    return named if quick else (*named, whole)
+
+
 def _each(specs: Specs, **changes: Any) -> Specs:  # noqa: ANN401 - fields of any type
     return {phase: dataclasses.replace(spec, **changes) for phase, spec in specs.items()}
 
@@ -228,7 +291,7 @@ def train_variants(
     cache : TrainingCache
         Finished runs, which are not repeated.
     model : str
-        Shape of the model, of `heliograph.accuracy.small_gpt.MODELS`.
+        Shape of the model, of `heliograph.accuracy.small_gpt.MODELS`; or the one that ships, trained further.
     steps : int, optional
         Updates, if not the usual number.
     with_residues : bool
@@ -240,11 +303,12 @@ def train_variants(
     if specs is None:
         msg = f"system '{system.name}' has no photonic core to vary; name one such as photonic_packet"
         raise ParameterError(msg)
-    wanted = [NOTHING, Arithmetic(label="whole core", analog=specs)]
-    wanted += fragile(specs)
-    if not quick:
-        wanted += rescues(specs)
     residues = in_residues(system) if with_residues else None
+    if model == LEARNT:
+        wanted = [NOTHING, *further(system, specs, quick=quick)]
+    else:
+        wanted = [NOTHING, Arithmetic(label="whole core", analog=specs), *fragile(specs)]
+        wanted += () if quick else rescues(specs)
     if residues is not None:
         wanted.append(residues)
     trained = train_all(
@@ -260,7 +324,10 @@ class TrainVariants(Study):
     directory = "accuracy_training"
 
     system: str = option("photonic_packet:crossbar", SYSTEM)
-    model: str = option("tiny", "small, deep, tiny, narrow or wide")
+    model: str = option(
+        "tiny",
+        "small, deep, tiny, narrow or wide, trained from nothing; or learnt, which ships and is trained on",
+    )
     steps: int | None = option(None, "updates of every training run", metavar="N")
     seeds: int = option(3, "paired runs", metavar="K")
     seed: int = option(0, "first seed")

@@ -6,6 +6,7 @@ Runs are paired over seeds and trained in parallel processes.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -102,6 +103,8 @@ class Accuracy:
     """Validation loss of exact arithmetic at the same steps, one curve per seed."""
     exact_evaluation: tuple[float, ...] = ()
     """Final validation loss of the trained model with all products exact, one per seed."""
+    before: tuple[float, ...] = ()
+    """Rise of the loss by the arithmetic before a further training, one per seed; empty without one."""
 
     @property
     def final(self) -> tuple[float, ...]:
@@ -212,6 +215,12 @@ MODELS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     }
 )
 """Shapes of the byte-level GPT by name; ``small`` is the one that `heliograph compare` trains."""
+LEARNT = "learnt"
+"""Name of the model that ships with its weights: it is trained further, not from the start."""
+_FINE_TUNING: Mapping[str, Any] = MappingProxyType(
+    {"steps": 40, "batch": 2, "learning_rate": 2e-4, "decay_share": 0.5, "validation_windows": 16}
+)
+"""Its further training; choices."""
 
 
 def system_arithmetic(system: System) -> Arithmetic:
@@ -296,9 +305,17 @@ def _setup(job: _Job) -> tuple[Any, Any]:
     from workloads.training.loop import TrainingConfig  # noqa: PLC0415 - torch, only to execute
 
     training = TrainingConfig.quick(seed=job.seed) if job.quick else TrainingConfig(seed=job.seed)
+    shape = None if job.model == LEARNT else GptConfig(**MODELS[job.model])
+    if shape is None:
+        from workloads.training.pretraining import LEARNT as shape  # noqa: PLC0415 - torch
+
+        training = TrainingConfig(**_FINE_TUNING, seed=job.seed)
+        if job.quick:
+            training = dataclasses.replace(training, steps=8, batch=1, validation_windows=4)
+        training = dataclasses.replace(training, eval_every=training.steps)
     if job.steps is not None:
         training = dataclasses.replace(training, steps=job.steps)
-    return GptConfig(**MODELS[job.model]), training
+    return shape, training
 
 
 def _run(job: _Job) -> dict[str, Any]:
@@ -309,10 +326,19 @@ def _run(job: _Job) -> dict[str, Any]:
     from workloads.training.probes import EXACT_PRODUCTS  # noqa: PLC0415 - torch, only to execute
 
     torch.set_num_threads(1)
-    (model, training), corpus = _setup(job), python_source()
-    trained = train_model(training, model, products_of(job.arithmetic), corpus)
+    (shape, training), corpus = _setup(job), python_source()
+    products, start, before = products_of(job.arithmetic), None, None
+    if job.model == LEARNT:
+        from workloads.training.pretraining import load_weights  # noqa: PLC0415 - torch
+
+        start, _ = load_weights(EXACT_PRODUCTS)
+        exact = validate(start, training, corpus)
+        start.use(products)
+        before = validate(start, training, corpus) - exact
+    trained = train_model(training, shape, products, corpus, start=start)
     trained.model.use(EXACT_PRODUCTS)
     return {
+        "before": before,
         "steps": list(trained.curve.validation_steps),
         "losses": list(trained.curve.validation_loss),
         "exact_evaluation": validate(trained.model, training, corpus),
@@ -342,7 +368,7 @@ def train_all(
     cache : TrainingCache
         Finished runs, which are not repeated.
     model : str
-        Shape of the model, of `MODELS`.
+        Shape of the model, of `MODELS`; or `LEARNT`, which is trained further.
     steps : int, optional
         Updates, if not the usual number.
     progress : callable
@@ -358,8 +384,8 @@ def train_all(
     ParameterError
         If there is no such model.
     """
-    if model not in MODELS:
-        msg = f"no model '{model}' to train; {nearest(model, MODELS, noun='model')}"
+    if model not in (*MODELS, LEARNT):
+        msg = f"no model '{model}' to train; {nearest(model, (*MODELS, LEARNT), noun='model')}"
         raise ParameterError(msg)
     seeds = tuple(seeds)
     wanted = {EXACT: Arithmetic(label=EXACT)} | {one.label: one for one in arithmetics}
@@ -397,6 +423,7 @@ def _gathered(
         reference=tuple(curve["losses"][-1] for curve in exact),
         reference_losses=tuple(tuple(curve["losses"]) for curve in exact),
         exact_evaluation=tuple(curve["exact_evaluation"] for curve in mine),
+        before=tuple(curve["before"] for curve in mine if curve["before"] is not None),
     )
 
 
@@ -405,6 +432,10 @@ def _key(job: _Job, cache: TrainingCache) -> str:
 
     model, training = _setup(job)
     numerics = {"trained": job.arithmetic.identity}
+    if job.model == LEARNT:
+        from workloads.training.pretraining import WEIGHTS  # noqa: PLC0415 - torch
+
+        numerics["weights_sha256"] = hashlib.sha256(WEIGHTS.read_bytes()).hexdigest()
     return cache.key(numerics=numerics, model=model, training=training, corpus_sha256=python_source().sha256)
 
 

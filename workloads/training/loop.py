@@ -26,8 +26,8 @@ _TRAINING_STREAM, _VALIDATION_STREAM = 0, 1
 class TrainingConfig:
     """Settings of a training run. Runs that differ only in their numerics share initial weights and batches.
 
-    The learning rate rises linearly and then stays. It does not decay: a decay tied to the number of steps
-    would bias a comparison of steps to a loss.
+    The learning rate rises linearly and then stays. By default it does not decay: a decay tied to the number
+    of steps would bias a comparison of steps to a loss.
     """
 
     steps: int = 90
@@ -38,6 +38,8 @@ class TrainingConfig:
     """Of AdamW, per update."""
     warmup_steps: int = 10
     """Updates over which the learning rate rises; 0 for a constant one."""
+    decay_share: float = 0.0
+    """Share of the updates over which, at the end, it falls to zero, 0 to 1."""
     validation_windows: int = 72
     """Windows, evenly spaced over the validation text, that every validation reads."""
     eval_every: int = 15
@@ -49,7 +51,14 @@ class TrainingConfig:
         check_range(self, "steps", "batch", "validation_windows", "eval_every", low=1)
         check_range(self, "warmup_steps")
         check_range(self, "seed")
+        check_range(self, "decay_share", low=0.0, high=1.0)
         check_positive(self, "learning_rate")
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate of an update, counted from 1."""
+        rise = min(1.0, step / max(1, self.warmup_steps))
+        fall = min(1.0, (self.steps - step + 1) / max(1.0, self.decay_share * self.steps))
+        return self.learning_rate * rise * fall
 
     @classmethod
     def quick(cls, *, seed: int = 0) -> TrainingConfig:
@@ -104,6 +113,8 @@ def train_model(
     products: Products,
     corpus: Corpus,
     on_step: Callable[[int, float], None] | None = None,
+    *,
+    start: Gpt | None = None,
 ) -> Trained:
     """Train a model and return it with its curve; the same arguments give the same bits.
 
@@ -119,6 +130,8 @@ def train_model(
         What to read.
     on_step : callable, optional
         Called after each update with its number, from 1, and the loss of its batch.
+    start : Gpt, optional
+        Model of that shape that is trained further, in place; by default a new one.
 
     Raises
     ------
@@ -128,7 +141,8 @@ def train_model(
     check_corpus(corpus, gpt_config)
     started = time.perf_counter()
     length = gpt_config.context
-    model = Gpt(gpt_config, products, mix_key(config.seed))
+    model = Gpt(gpt_config, products, mix_key(config.seed)) if start is None else start
+    model.use(products)
     optimizer = adamw(model, config.learning_rate)
     order = np.random.default_rng(config.seed)
     steps, losses, validation_steps, validation_losses = [], [], [], []
@@ -140,7 +154,7 @@ def train_model(
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), GRADIENT_NORM)
         for group in optimizer.param_groups:
-            group["lr"] = config.learning_rate * min(1.0, step / max(1, config.warmup_steps))
+            group["lr"] = config.rate(step)
         optimizer.step()
         steps.append(step)
         losses.append(loss.item())
