@@ -329,9 +329,9 @@ def _run(job: _Job) -> dict[str, Any]:
     (shape, training), corpus = _setup(job), python_source()
     products, start, before = products_of(job.arithmetic), None, None
     if job.model == LEARNT:
-        from workloads.training.pretraining import load_weights  # noqa: PLC0415 - torch
+        from workloads.training.pretraining import WEIGHTS, load_weights  # noqa: PLC0415 - torch
 
-        start, _ = load_weights(EXACT_PRODUCTS)
+        start, _ = load_weights(EXACT_PRODUCTS, WEIGHTS)
         exact = validate(start, training, corpus)
         start.use(products)
         before = validate(start, training, corpus) - exact

@@ -9,14 +9,24 @@ from electronic.numerics import ExactNumerics
 from experiments.accuracy.learnt import JudgeLearnt, operands_by_layer, table_loss
 from experiments.accuracy.prediction import LEARNT, Effort, Mode, learnt_bench
 from experiments.accuracy.report import Predict
+from experiments.accuracy.training import HEAD, Variants, further
 from experiments.study import Progress
+from heliograph.accuracy.small_gpt import EXACT as EXACTLY
+from heliograph.accuracy.small_gpt import NOTHING, Arithmetic, train_all
+from heliograph.records import TrainingCache
+from heliograph.report import report_text
+from heliograph.systems import build_system
+from optical.execution import AnalogSpec
 from optical.execution.numerics import AnalogNumerics
 from optical.execution.spec import EXACT
 from optical.noise.chip import CommonEncoding
 from simulator.errors import ParameterError
+from simulator.operators import Phase
+from workloads.training import pretraining
 from workloads.training.corpora import Corpus
 from workloads.training.gpt import Gpt, GptConfig, Products
-from workloads.training.probes import sites
+from workloads.training.loop import TrainingConfig, train_model
+from workloads.training.probes import EXACT_PRODUCTS, sites
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -88,3 +98,43 @@ def test_errors_that_outputs_share_cost_a_learnt_model_more():
     shared = dataclasses.replace(apart, encoding=CommonEncoding(rows=32, columns=32, holds_weights=False))
     rises = [bench.loss(dict.fromkeys(every, AnalogNumerics(spec)), 0) - clean for spec in (apart, shared)]
     assert 0.05 < rises[0] < rises[1] / 1.3
+
+
+def test_further_training_begins_at_the_weights_that_ship_and_wins_back_loss(tmp_path, monkeypatch):
+    """A model of 0.02 million parameters in place of the one that ships: 1.5 s."""
+    shape = GptConfig(layers=1, width=32, heads=2, context=32)
+    text = corpus(b"to be, or not to be: " * 99, b"that is to be, or not to be: " * 9)
+    learnt = train_model(
+        TrainingConfig(steps=60, learning_rate=3e-3, eval_every=60), shape, EXACT_PRODUCTS, text
+    ).model
+    monkeypatch.setattr("workloads.training.corpora.python_source", lambda: text)
+    pretraining.save_weights(tmp_path / "weights.npz", learnt, {})
+    monkeypatch.setattr(pretraining, "WEIGHTS", tmp_path / "weights.npz")
+    monkeypatch.setattr(pretraining, "LEARNT", shape)
+    monkeypatch.setattr("heliograph.processes.os.cpu_count", lambda: 1)
+    noisy = dataclasses.replace(AnalogSpec.ideal(), thermal_variance=0.3)
+    core = Arithmetic(label="core", analog=dict.fromkeys(Phase, AnalogSpec.ideal()) | {Phase.FORWARD: noisy})
+    cache = TrainingCache(tmp_path / "cache")
+    found = train_all([NOTHING, core], seeds=(0,), quick=False, cache=cache, model=LEARNT, steps=20)
+    assert found[EXACTLY].before == (0.0,)
+    assert all(
+        0.0 < after < before
+        for after, before in zip(found["core"].differences, found["core"].before, strict=True)
+    )
+    text = report_text(Variants(system="x", accuracies=found).report())
+    assert "before" in text
+    assert "steps to loss" not in text
+
+
+def test_what_ships_is_trained_further_through_a_core_and_its_rescues():
+    bare, whole = (
+        build_system("photonic_packet", core=core) for core in ("crossbar", "crossbar+hybrid+rotation+block")
+    )
+    found = {one.label: one for one in further(bare, bare.analog(), quick=False)}
+    assert found["head digital"].exact_products == HEAD
+    gradients = found.pop("gradients on the core, too")
+    assert gradients.analog == bare.analog()
+    assert all(one.analog[Phase.GRAD_INPUT] == AnalogSpec.ideal() for one in found.values())
+    assert found["all three"].analog[Phase.FORWARD] == whole.analog()[Phase.FORWARD]
+    labels = [one.label for one in further(whole, whole.analog(), quick=False)]
+    assert labels == ["the core", "head digital", "gradients on the core, too"]
