@@ -33,6 +33,7 @@ from experiments.validation.peers.lightening_transformer import (
 )
 from experiments.validation.rows import FileError, Outcome, Record, SkipError, check_provenance
 from optical.cores.homodyne import Homodyne, default_homodyne
+from optical.cores.ring_bank import default_ring_bank
 from optical.devices import Converter, Laser, Modulator, device_table, full_load_w, static_w
 from optical.devices.named_parts import named_parts
 from simulator.errors import HeliographError, ParameterError
@@ -622,6 +623,19 @@ def mesh_of_four(record: Record, claim: Claim, found: re.Match[str]) -> tuple[fl
     return mesh_accuracy(), "published is 'more than'; their points and tasks are not these"
 
 
+def ring_weights(record: Record, claim: Claim, found: re.Match[str]) -> tuple[float, str]:
+    """Return the effective bits of a weight that a bank of so many rings holds, from our ring bank."""
+    rings = re.match(r"(\d+) ring", claim.config)
+    if claim.metric != "effective bits" or not rings:
+        msg = "only effective bits of a bank of 'N rings' are modelled"
+        raise SkipError(msg)
+    bank = dataclasses.replace(default_ring_bank(), wavelengths=int(rings[1]))
+    errors = bank.weight_errors()
+    worst = max(errors, key=lambda cause: errors[cause])
+    record.assume("our rings, their lock (9 bits, arXiv:2104.01164) and its driver")
+    return bank.weight_bits, f"most by the {worst}; 16 rings {default_ring_bank().weight_bits:.1f} bits"
+
+
 Rule = Callable[[Record, Claim, "re.Match[str]"], tuple[float, str]]
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
@@ -638,6 +652,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         r"Lightning 2023": two_modulators,
         r"Netcast": netcast_accuracy,
         r"Pai 2023": mesh_of_four,
+        r"Ring weights": ring_weights,
     }
 )
 """How a system's name begins, and what predicts it."""
