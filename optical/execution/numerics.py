@@ -18,7 +18,7 @@ import torch
 
 from optical.execution.draws import Draws
 from optical.execution.operands import Operand, Order, Orders, encode
-from optical.execution.readout import Operands, clipped_fraction, multiply, read, set_gain
+from optical.execution.readout import Operands, by_sample, clipped_fraction, multiply, read, set_gain
 from optical.execution.residues import Residues, draw_misread
 from optical.execution.spec import AnalogSpec, Scale, loads_second
 from optical.execution.transforms import multiply_transformed
@@ -182,7 +182,7 @@ class AnalogNumerics:
             return
         tiles, gain = [(a, b)], None
         if self.exact_tiles and a.codes.shape[2] > self.spec.analog_length:
-            tiles = _tiles(a, b, self.spec.analog_length)
+            tiles = by_sample(a, b, self.spec.analog_length)
             gain = set_gain(self.spec, a, b, draws.blocks, None)
         for one, other in tiles:
             product = multiply(one.codes, other.codes)
@@ -231,12 +231,6 @@ def _set(a_BMK: torch.Tensor, b_BKN: torch.Tensor, spec: AnalogSpec, draws: Draw
     second = bool(loads_second(a_BMK.shape[1], b_BKN.shape[2]))
     a = encode(a_BMK, -1, spec, draws, loaded=not second)
     return a, encode(b_BKN, -2, spec, draws, loaded=second)
-
-
-def _tiles(a: Operand, b: Operand, width: int) -> list[Operands]:
-    """Return the operands of each analog sample, on the scales of all."""
-    pairs = zip(a.codes.split(width, 2), b.codes.split(width, 1), strict=True)
-    return [(a.recoded(a_part, -1), b.recoded(b_part, -2)) for a_part, b_part in pairs]
 
 
 def _rows_of_samples(a_BMK: torch.Tensor, width: int) -> torch.Tensor:

@@ -285,6 +285,12 @@ def _warn_of_clipping(spec: AnalogSpec, a: Operand, b: Operand, gain: Gain, law:
         warnings.warn(ClippingWarning(sentence, share), stacklevel=2)
 
 
+def by_sample(a: Operand, b: Operand, width: int) -> list[Operands]:
+    """Return the operands of each analog sample, on the scales of all."""
+    pairs = zip(a.codes.split(width, 2), b.codes.split(width, 1), strict=True)
+    return [(a.recoded(a_part, -1), b.recoded(b_part, -2)) for a_part, b_part in pairs]
+
+
 def read(
     spec: AnalogSpec,
     operands: Operands,
