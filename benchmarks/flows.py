@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from simulator.engine.flow_simulation import FlowSet, FlowTimes, shortest_steps, simulate
+from simulator.engine.flow_simulation import FlowSet, FlowTimes, simulate
 from simulator.errors import WorkloadError
 from simulator.interfaces import LinkGraph
 from simulator.topology.torus import Torus, regular
@@ -107,6 +107,17 @@ def dimension_ordered_routes(torus: Torus, sources: np.ndarray, steps: np.ndarra
             hops[moving, axis] -= 1
             done[moving] += 1
     return routes
+
+
+def shortest_steps(torus: Torus) -> tuple[np.ndarray, np.ndarray]:
+    """Return all shortest step vectors from node 0, shape [V, axes], and the share of each, shape [V].
+
+    Every pair shares its bytes equally among the shortest ways between its nodes.
+    """
+    steps, ends = torus.shortest
+    share = 1.0 / np.bincount(ends, minlength=torus.nodes)[ends]
+    away = np.abs(steps).any(axis=1)
+    return steps[away], share[away]
 
 
 def all_to_all_orbits(torus: Torus, pair_bytes: float) -> FlowSet:

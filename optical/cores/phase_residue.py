@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import ClassVar
 
-import scipy
-
 from optical.cores.analog import DEFAULT_FEED
 from optical.cores.core import PARTIAL_SUM_BYTES, Reload, Work, tiled_loads
 from optical.cores.phase_readout import PhaseBudget, PhaseChannel, sigma_of_misreading
@@ -46,7 +44,7 @@ from optical.noise.chip import CalibrationCost
 from optical.noise.link_budget import Element, NoiseRatio, check_closes, elements_of
 from optical.noise.receiver import Receiver, Symbols, reading_of
 from simulator.checks import check_choices, check_positive, check_range, check_whole
-from simulator.errors import LinkError, ParameterError
+from simulator.errors import ParameterError
 from simulator.operators import Phase, Products
 from simulator.units import ratio_from_db, to_si
 
@@ -333,49 +331,6 @@ class PhaseArray:
         """Time of setting all segments: a unit's digits in turn, all units at once."""
         digits = max(digits_of(modulus) for modulus in self.moduli)
         return digits / self.segment_dac.rate_hz + self.segment.settling_s
-
-
-_BRIGHTEST = 1e6
-"""Most that the solver multiplies the present laser power by; dimensionless."""
-
-
-def solve_phase_power(array: PhaseArray, wrong_sample: float) -> float:
-    """Return the least laser power at which samples are wrong no more often, watt.
-
-    Parameters
-    ----------
-    array : PhaseArray
-        Whose laser; its present power is where the search begins.
-    wrong_sample : float
-        How likely a sample may be wrong in any remainder, between 0 and 1.
-
-    Raises
-    ------
-    LinkError
-        If phase errors and converters alone are wrong more often, whatever the power.
-    """
-    if not 0.0 < wrong_sample < 1.0:
-        msg = f"wrong_sample must be between 0 and 1; got {wrong_sample:g}"
-        raise ParameterError(msg)
-
-    def excess(log_power: float) -> float:
-        lit = dataclasses.replace(array, laser_power_w=array.laser_power_w * math.exp(log_power))
-        return math.log(max(lit.wrong_sample, _LEAST)) - math.log(wrong_sample)
-
-    most = math.log(_BRIGHTEST)
-    if excess(most) > 0.0:
-        bright = array.noise_ratio.bright
-        worst = max(bright, key=lambda cause: bright[cause])
-        msg = (
-            f"'{array.name}' is wrong more often than {wrong_sample:g} at any laser power, mostly by {worst};"
-            " allow more errors, shorten the rows or improve that part"
-        )
-        raise LinkError(msg)
-    return array.laser_power_w * math.exp(float(scipy.optimize.brentq(excess, -most, most, xtol=1e-12)))
-
-
-_LEAST = 1e-300
-"""Least chance whose logarithm is taken; dimensionless."""
 
 
 @dataclass(frozen=True, kw_only=True)

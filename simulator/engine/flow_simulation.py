@@ -23,7 +23,6 @@ use all ports of a node.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -33,7 +32,6 @@ import scipy
 from simulator.engine.fairshare import fill
 from simulator.errors import ParameterError, RouteError, WorkloadError
 from simulator.interfaces import LinkGraph
-from simulator.topology.torus import Torus
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
@@ -321,17 +319,6 @@ class FlowTimes:
     def makespan_s(self) -> float:
         """When the last byte has arrived."""
         return float(self.finish_s.max(initial=0.0))
-
-
-def shortest_steps(torus: Torus) -> tuple[np.ndarray, np.ndarray]:
-    """Return all shortest step vectors from node 0, shape [V, axes], and the share of each, shape [V].
-
-    Every pair shares its bytes equally among the shortest ways between its nodes.
-    """
-    steps, ends = torus.shortest
-    share = 1.0 / np.bincount(ends, minlength=torus.nodes)[ends]
-    away = np.abs(steps).any(axis=1)
-    return steps[away], share[away]
 
 
 _TOGETHER = 1e-12
@@ -691,76 +678,3 @@ class _Simulation:
         if waiting.size:
             msg = f"{waiting.size} flows wait for each other (first: flow {waiting[0]}); undo the cycle"
             raise WorkloadError(msg)
-
-
-MOST_HOPS = 2**21
-"""Most chunk hops that are simulated; dimensionless."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChunkHops:
-    """Flows of one link each, and where they belong."""
-
-    flows: FlowSet
-    """One flow for every hop of every chunk."""
-    first: np.ndarray
-    """First hop of the first chunk of each given flow, shape [F]."""
-    last: np.ndarray
-    """Last hop of the last chunk of each given flow, shape [F]."""
-
-
-def chunk_hops(flows: FlowSet, chunk_bytes: float) -> ChunkHops:
-    """Return flows cut into chunks and hops.
-
-    Parameters
-    ----------
-    flows : FlowSet
-        Flows without orbits; the last chunk of each is what is left over.
-    chunk_bytes : float
-        Bytes of a chunk.
-
-    Raises
-    ------
-    ParameterError
-        If the size of a chunk is not above 0, too many hops result, or flows stand for orbits.
-    """
-    if not chunk_bytes > 0.0 or math.isinf(chunk_bytes):
-        msg = f"chunk_bytes must be finite and above 0; got {chunk_bytes}"
-        raise ParameterError(msg)
-    if flows.usage is not None:
-        msg = "flows that stand for orbits have no single path to store chunks on; give them one by one"
-        raise ParameterError(msg)
-    chunks = np.maximum(np.ceil(flows.size_bytes / chunk_bytes).astype(np.int64), 1)
-    hops = np.maximum((flows.routes >= 0).sum(axis=1), 1)
-    count = chunks * hops
-    if count.sum() > MOST_HOPS:
-        msg = f"{count.sum()} hops of chunks are too many (at most {MOST_HOPS}); take larger chunks"
-        raise ParameterError(msg)
-    first = np.cumsum(count) - count
-    owner = np.repeat(np.arange(count.size), count)
-    inside = np.arange(owner.size) - first[owner]
-    chunk, hop = inside // hops[owner], inside % hops[owner]
-    packed = -np.sort(-(flows.routes >= 0).astype(np.int8), axis=1, kind="stable").astype(np.int64)
-    order = np.argsort(flows.routes < 0, axis=1, kind="stable")
-    links = np.where(packed > 0, np.take_along_axis(flows.routes, order, axis=1), -1)
-    if not links.shape[1]:
-        links = np.full((count.size, 1), -1)
-    sizes = np.minimum(flows.size_bytes[owner] - chunk * chunk_bytes, chunk_bytes)
-    index = np.arange(owner.size)
-    ahead = index[hop > 0]
-    behind = index[chunk > 0]
-    last = first + count - 1
-    arrived = np.column_stack((ahead - 1, ahead))
-    left = np.column_stack((behind - hops[owner[behind]], behind))
-    whole = [
-        np.column_stack((last[pairs[:, 0]], first[pairs[:, 1]])) for pairs in (flows.after, flows.behind)
-    ]
-    start = None if flows.start_s is None else flows.start_s[owner]
-    hopped = FlowSet(
-        routes=links[owner, hop][:, None],
-        size_bytes=sizes,
-        start_s=start,
-        after=np.concatenate((arrived, whole[0])),
-        behind=np.concatenate((left, whole[1])),
-    )
-    return ChunkHops(flows=hopped, first=first, last=last)
