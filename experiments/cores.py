@@ -25,7 +25,7 @@ from heliograph.systems.sanity_checks import light_limits
 from optical.accelerator import PhotonicUnit
 from optical.cores import CORES, load_core, resized
 from optical.cores.core import Core
-from optical.cores.sizing import BRIGHTEST, LASER, Product, core_precision, most_precision, with_laser_for
+from optical.cores.sizing import BRIGHTEST, LASER, Product, core_precision, with_laser_for
 from optical.devices.limits import Passed
 from simulator.amounts import Reals
 from simulator.errors import BudgetError, HeliographError, LinkError, ParameterError
@@ -270,86 +270,6 @@ class Variant:
         return next(iter(self.sides.values()))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class CoresResult:
-    """Everything that is told of all cores together."""
-
-    gpu: str
-    """GPU that the accelerators replace."""
-    basis: Basis
-    """Basis of their size."""
-    reuse: tuple[int, ...]
-    """Products that each element of either operand takes part in: vectors that pass a loaded tile."""
-    operands: OperandKind
-    """Statistics of the operands on which precision is told."""
-    targets_db: tuple[float, ...]
-    """Targets of the map."""
-    caps: Mapping[str, tuple[float, str]]
-    """Decibels that no light exceeds and what sets them mostly, by core as it is."""
-    sizes: tuple[Variant, ...]
-    """Every core in every size, its laser sized for its `steady_db`."""
-    maps: tuple[Variant, ...]
-    """Every core as large as it is, its laser sized for each of `targets_db`; by core, then by target."""
-    gpus: tuple[GpuPrice, ...]
-    """Every GPU of the table in every width of operands that it has units for."""
-    rivals: tuple[GpuPrice | None, ...]
-    """For each target the GPU with the narrowest operands that reach it; None where none do."""
-
-
-def study(
-    *,
-    precision: str,
-    reuse: str,
-    gpu: str = "h100",
-    basis: str = "power",
-    operands: OperandKind = PLAIN_OPERANDS,
-) -> CoresResult:
-    """Return all cores over size, reuse and target precision.
-
-    Parameters
-    ----------
-    precision, reuse : str
-        ``LOW:HIGH`` of target decibels, and of vectors per load.
-    gpu, basis : str
-        What accelerators replace, and how they are sized (`heliograph.systems.Basis`).
-    operands : OperandKind
-        Statistics of the operands.
-    """
-    targets, uses, product = decibel_grid(precision), reuse_grid(reuse), layer_product(operands)
-    systems = {name: photonic_system(name, gpu=gpu, basis=basis) for name in CORES}
-    sizes = [
-        variant(
-            system,
-            name,
-            target_db=steady_db(load_core(name), product),
-            reuse=uses,
-            factor=factor,
-            operands=operands,
-        )
-        for name, system in systems.items()
-        for factor in FACTORS
-    ]
-    maps = [
-        variant(system, name, target_db=target, reuse=uses, operands=operands)
-        for name, system in systems.items()
-        for target in targets
-    ]
-    gpus = gpu_prices(uses, operands)
-    own = [price for price in gpus if price.gpu == gpu]
-    return CoresResult(
-        gpu=gpu,
-        basis=Basis(basis),
-        reuse=uses,
-        operands=operands,
-        targets_db=targets,
-        caps={name: _cap(load_core(name), product) for name in CORES},
-        sizes=tuple(sizes),
-        maps=tuple(maps),
-        gpus=gpus,
-        rivals=tuple(next((price for price in own if price.snr_db >= target), None) for target in targets),
-    )
-
-
 def photonic_system(name: str, *, gpu: str, basis: str) -> System:
     """Return the accelerator of a core as it is, even where one cluster of it has no room.
 
@@ -365,11 +285,6 @@ def photonic_system(name: str, *, gpu: str, basis: str) -> System:
     except BudgetError:
         found = build_system("photonic_packet", core=name, accelerators=1, gpu=gpu, basis=str(Basis.COUNT))
         return dataclasses.replace(found, basis=Basis(basis))
-
-
-def _cap(core: Core, product: Product) -> tuple[float, str]:
-    best, _ = most_precision(core, (product,))
-    return best.snr_db, best.worst
 
 
 def decibel_grid(text: str) -> tuple[float, ...]:
@@ -503,90 +418,3 @@ def accelerator(system: System, core: Core) -> tuple[PhotonicUnit, bool]:
     except ParameterError:
         return one, False
     return (one, False) if sized is None else (sized, True)
-
-
-GENERATIONS = ("a100", "h100", "b200")
-"""GPUs that are drawn, one of each generation; all of the table are written down."""
-DRAWN_BYTES = 2
-"""Widest operands that are drawn."""
-TIE = 0.05
-"""Cores that differ by less are alike, as their number is a whole one: the one listed first is shown."""
-NOBODY = -1
-"""Winner where no core reaches the target."""
-MEMORY = len(CORES)
-"""Winner where the memory, which all share, sets the time of the fastest."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Winners:
-    """Cores that take least, over targets and reuse; arrays of shape (targets, reuse)."""
-
-    core: NDArray[np.int_]
-    """Place of the core in `CORES`; `NOBODY` where none reaches the target, `MEMORY` where all are alike."""
-    least: Reals
-    """Its energy or time per multiply-accumulate; NaN where none wins."""
-    gpu: Reals
-    """The same of the GPU with the narrowest operands that reach the target; NaN where none do."""
-
-    @property
-    def gpu_wins(self) -> NDArray[np.bool_]:
-        """Whether the GPU takes less than every core that reaches the target."""
-        wins: NDArray[np.bool_] = (self.core != NOBODY) & (self.gpu < self.least)
-        return wins
-
-
-def winners(found: CoresResult, quantity: str) -> Winners:
-    """Return who takes least of a quantity.
-
-    Parameters
-    ----------
-    found : CoresResult
-        What was found.
-    quantity : str
-        ``j_per_mac`` or ``s_per_mac``; time is that of accelerators of one power, or area, by the basis.
-
-    Notes
-    -----
-    An accelerator of which not even one cluster has room wins nothing.
-    """
-    shape = (len(CORES), len(found.targets_db), len(found.reuse))
-    fits = np.array([one.outcome is Outcome.WORKS for one in found.maps]).reshape(*shape[:2], 1)
-    taken = np.array([getattr(one, quantity) for one in found.maps]).reshape(shape)
-    taken = np.where(fits, taken, np.inf)
-    best = taken.min(axis=0)
-    first = np.argmax(taken <= (1.0 + TIE) * best, axis=0)
-    memory = np.array([one.memory_bound for one in found.maps]).reshape(shape)
-    waits = np.take_along_axis(memory, first[None], axis=0)[0] & (quantity == "s_per_mac")
-    nothing = np.full(shape[2], np.nan)
-    return Winners(
-        core=np.where(np.isfinite(best), np.where(waits, MEMORY, first), NOBODY),
-        least=np.where(np.isfinite(best), best, np.nan),
-        gpu=np.array([nothing if one is None else getattr(one, quantity) for one in found.rivals]),
-    )
-
-
-def present(found: CoresResult, name: str) -> Variant:
-    """Return a core in the size that it has."""
-    return sizes_of(found, name)[1.0]
-
-
-def sizes_of(found: CoresResult, name: str) -> dict[float, Variant]:
-    """Return a core in all sizes, by its sides over those of today."""
-    return {one.factor: one for one in found.sizes if one.core == name}
-
-
-def best_size(found: CoresResult, name: str, place: int) -> Variant | None:
-    """Return the size of a core with the least energy at a place of the reuse, of those with room."""
-    fitting = [one for one in sizes_of(found, name).values() if one.outcome is Outcome.WORKS]
-    return min(fitting, key=lambda one: float(one.j_per_mac[place]), default=None)
-
-
-def shown_gpus(found: CoresResult) -> list[GpuPrice]:
-    """Return one GPU of each generation, and the one that is replaced, in the widths for training."""
-    names = dict.fromkeys((*GENERATIONS, found.gpu))
-    return [
-        price
-        for name in names
-        for price in found.gpus
-        if price.gpu == name and price.element_bytes <= DRAWN_BYTES
-    ]

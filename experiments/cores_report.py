@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,19 +11,19 @@ from numpy.typing import NDArray
 
 from experiments.core import PICOJOULE, analog_core
 from experiments.cores import (
+    FACTORS,
     FORMATS,
     INPUTS,
-    NOBODY,
-    CoresResult,
+    GpuPrice,
     Outcome,
     Variant,
-    Winners,
-    best_size,
-    present,
-    shown_gpus,
-    sizes_of,
-    study,
-    winners,
+    decibel_grid,
+    gpu_prices,
+    layer_product,
+    photonic_system,
+    reuse_grid,
+    steady_db,
+    variant,
 )
 from experiments.hardware import Replaced
 from experiments.options import option
@@ -31,7 +31,9 @@ from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.accuracy.precision import PLAIN_OPERANDS
 from heliograph.report import ReportRow, ReportTable, prefix_of
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, plain_ticks, styled
+from heliograph.systems import Basis
 from optical.cores import CORES, load_core
+from optical.cores.sizing import most_precision
 from simulator.amounts import Reals
 from simulator.operands.statistics import OperandKind
 
@@ -65,6 +67,153 @@ _RING: Any = {
 }
 _FAILURES = {Outcome.NO_LIGHT: "x", Outcome.NOT_BUILT: "+"}
 _FAILED = {Outcome.NO_LIGHT: "no light reaches the precision", Outcome.NOT_BUILT: "cannot be built"}
+
+
+GENERATIONS = ("a100", "h100", "b200")
+"""GPUs that are drawn, one of each generation; all of the table are written down."""
+DRAWN_BYTES = 2
+"""Widest operands that are drawn."""
+TIE = 0.05
+"""Cores that differ by less are alike, as their number is a whole one: the one listed first is shown."""
+NOBODY = -1
+"""Winner where no core reaches the target."""
+MEMORY = len(CORES)
+"""Winner where the memory, which all share, sets the time of the fastest."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CoresResult(Result):
+    """Everything that is told of all cores together."""
+
+    gpu: str
+    """GPU that the accelerators replace."""
+    basis: Basis
+    """Basis of their size."""
+    reuse: tuple[int, ...]
+    """Products that each element of either operand takes part in: vectors that pass a loaded tile."""
+    operands: OperandKind
+    """Statistics of the operands on which precision is told."""
+    targets_db: tuple[float, ...]
+    """Targets of the map."""
+    caps: Mapping[str, tuple[float, str]]
+    """Decibels that no light exceeds and what sets them mostly, by core as it is."""
+    sizes: tuple[Variant, ...]
+    """Every core in every size, its laser sized for its `steady_db`."""
+    maps: tuple[Variant, ...]
+    """Every core as large as it is, its laser sized for each of `targets_db`; by core, then by target."""
+    gpus: tuple[GpuPrice, ...]
+    """Every GPU of the table in every width of operands that it has units for."""
+    rivals: tuple[GpuPrice | None, ...]
+    """For each target the GPU with the narrowest operands that reach it; None where none do."""
+
+    def report(self) -> list[Block]:
+        """Return the table of all cores, and what it does not hold."""
+        title = "Photonic cores and GPUs, energy per multiply-accumulate"
+        return [ReportTable(title, heads(self), study_rows(self)), *summary_lines(self)]
+
+    def record(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        return {
+            "gpu": self.gpu,
+            "basis": str(self.basis),
+            "operands": str(self.operands),
+            "caps": {name: {"snr_db": most, "set_by": cause} for name, (most, cause) in self.caps.items()},
+            "size": _points(self.sizes, self.reuse),
+            "map": self.rows(),
+            "gpus": _gpu_points(self),
+        }
+
+    def rows(self) -> list[Row]:
+        """Return a row for each core, target and reuse."""
+        return _points(self.maps, self.reuse)
+
+    def tables(self) -> dict[str, list[Row]]:
+        """Return every point of the pictures."""
+        sizes = _points(self.sizes, self.reuse)
+        return {"map": self.rows(), "size": sizes, "gpus": _gpu_points(self)}
+
+    def figures(self) -> dict[str, Figure]:
+        """Return energy over size and over reuse, and which core wins where."""
+        return {
+            "size": energy_by_size(self),
+            "reuse": energy_by_reuse(self),
+            "map": winner_maps(self),
+        }
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Winners:
+    """Cores that take least, over targets and reuse; arrays of shape (targets, reuse)."""
+
+    core: NDArray[np.int_]
+    """Place of the core in `CORES`; `NOBODY` where none reaches the target, `MEMORY` where all are alike."""
+    least: Reals
+    """Its energy or time per multiply-accumulate; NaN where none wins."""
+    gpu: Reals
+    """The same of the GPU with the narrowest operands that reach the target; NaN where none do."""
+
+    @property
+    def gpu_wins(self) -> NDArray[np.bool_]:
+        """Whether the GPU takes less than every core that reaches the target."""
+        wins: NDArray[np.bool_] = (self.core != NOBODY) & (self.gpu < self.least)
+        return wins
+
+
+def winners(found: CoresResult, quantity: str) -> Winners:
+    """Return who takes least of a quantity.
+
+    Parameters
+    ----------
+    found : CoresResult
+        What was found.
+    quantity : str
+        ``j_per_mac`` or ``s_per_mac``; time is that of accelerators of one power, or area, by the basis.
+
+    Notes
+    -----
+    An accelerator of which not even one cluster has room wins nothing.
+    """
+    shape = (len(CORES), len(found.targets_db), len(found.reuse))
+    fits = np.array([one.outcome is Outcome.WORKS for one in found.maps]).reshape(*shape[:2], 1)
+    taken = np.array([getattr(one, quantity) for one in found.maps]).reshape(shape)
+    taken = np.where(fits, taken, np.inf)
+    best = taken.min(axis=0)
+    first = np.argmax(taken <= (1.0 + TIE) * best, axis=0)
+    memory = np.array([one.memory_bound for one in found.maps]).reshape(shape)
+    waits = np.take_along_axis(memory, first[None], axis=0)[0] & (quantity == "s_per_mac")
+    nothing = np.full(shape[2], np.nan)
+    return Winners(
+        core=np.where(np.isfinite(best), np.where(waits, MEMORY, first), NOBODY),
+        least=np.where(np.isfinite(best), best, np.nan),
+        gpu=np.array([nothing if one is None else getattr(one, quantity) for one in found.rivals]),
+    )
+
+
+def present(found: CoresResult, name: str) -> Variant:
+    """Return a core in the size that it has."""
+    return sizes_of(found, name)[1.0]
+
+
+def sizes_of(found: CoresResult, name: str) -> dict[float, Variant]:
+    """Return a core in all sizes, by its sides over those of today."""
+    return {one.factor: one for one in found.sizes if one.core == name}
+
+
+def best_size(found: CoresResult, name: str, place: int) -> Variant | None:
+    """Return the size of a core with the least energy at a place of the reuse, of those with room."""
+    fitting = [one for one in sizes_of(found, name).values() if one.outcome is Outcome.WORKS]
+    return min(fitting, key=lambda one: float(one.j_per_mac[place]), default=None)
+
+
+def shown_gpus(found: CoresResult) -> list[GpuPrice]:
+    """Return one GPU of each generation, and the one that is replaced, in the widths for training."""
+    names = dict.fromkeys((*GENERATIONS, found.gpu))
+    return [
+        price
+        for name in names
+        for price in found.gpus
+        if price.gpu == name and price.element_bytes <= DRAWN_BYTES
+    ]
 
 
 def colour_of(core: str) -> str:
@@ -517,50 +666,6 @@ def _told(value: float) -> float | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoresCompared(Result):
-    """All cores and GPUs, told and drawn."""
-
-    found: CoresResult
-    """Findings."""
-
-    def report(self) -> list[Block]:
-        """Return the table of all cores, and what it does not hold."""
-        title = "Photonic cores and GPUs, energy per multiply-accumulate"
-        return [ReportTable(title, heads(self.found), study_rows(self.found)), *summary_lines(self.found)]
-
-    def record(self) -> dict[str, Any]:
-        """Return everything as plain data."""
-        found = self.found
-        return {
-            "gpu": found.gpu,
-            "basis": str(found.basis),
-            "operands": str(found.operands),
-            "caps": {name: {"snr_db": most, "set_by": cause} for name, (most, cause) in found.caps.items()},
-            "size": _points(found.sizes, found.reuse),
-            "map": self.rows(),
-            "gpus": _gpu_points(found),
-        }
-
-    def rows(self) -> list[Row]:
-        """Return a row for each core, target and reuse."""
-        return _points(self.found.maps, self.found.reuse)
-
-    def tables(self) -> dict[str, list[Row]]:
-        """Return every point of the pictures."""
-        sizes = _points(self.found.sizes, self.found.reuse)
-        return {"map": self.rows(), "size": sizes, "gpus": _gpu_points(self.found)}
-
-    def figures(self) -> dict[str, Figure]:
-        """Return energy over size and over reuse, and which core wins where."""
-        found = self.found
-        return {
-            "size": energy_by_size(found),
-            "reuse": energy_by_reuse(found),
-            "map": winner_maps(found),
-        }
-
-
-@dataclass(frozen=True, kw_only=True)
 class AllCores(Study):
     """All photonic cores by size, reuse and precision."""
 
@@ -571,10 +676,37 @@ class AllCores(Study):
     reuse: str = option("1:1048576", "vectors that pass a load", metavar="LOW:HIGH")
     replaced: Replaced = field(default_factory=Replaced)
 
-    def run(self, progress: Progress) -> CoresCompared:
+    def run(self, progress: Progress) -> CoresResult:
         """Return all cores over size, reuse and target precision."""
-        return CoresCompared(
-            found=study(
-                precision=self.precision, reuse=self.reuse, operands=self.operands, **self.replaced.given()
-            )
+        given = {"gpu": "h100", "basis": "power"} | self.replaced.given()
+        targets, uses, product = (
+            decibel_grid(self.precision),
+            reuse_grid(self.reuse),
+            layer_product(self.operands),
+        )
+        systems = {name: photonic_system(name, **given) for name in CORES}
+        told = {"reuse": uses, "operands": self.operands}
+        cores = {name: load_core(name) for name in CORES}
+        caps = {name: most_precision(core, (product,))[0] for name, core in cores.items()}
+        gpus = gpu_prices(uses, self.operands)
+        own = [price for price in gpus if price.gpu == given["gpu"]]
+        return CoresResult(
+            gpu=given["gpu"],
+            basis=Basis(given["basis"]),
+            reuse=uses,
+            operands=self.operands,
+            targets_db=targets,
+            caps={name: (best.snr_db, best.worst) for name, best in caps.items()},
+            sizes=tuple(
+                variant(system, name, target_db=steady_db(cores[name], product), factor=factor, **told)
+                for name, system in systems.items()
+                for factor in FACTORS
+            ),
+            maps=tuple(
+                variant(system, name, target_db=target, **told)
+                for name, system in systems.items()
+                for target in targets
+            ),
+            gpus=gpus,
+            rivals=tuple(next((one for one in own if one.snr_db >= target), None) for target in targets),
         )

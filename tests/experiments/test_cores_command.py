@@ -15,28 +15,33 @@ from experiments.core import bench
 from experiments.cores import (
     FACTORS,
     FORMATS,
-    MEMORY,
-    NOBODY,
-    TIE,
     Outcome,
-    best_size,
     blocks,
     decibel_grid,
     gpu_price,
     layer_product,
     macs_of,
-    present,
     reuse_grid,
-    sizes_of,
     square_product,
     square_products,
     steady_db,
     storage_bytes,
-    study,
     variant,
+)
+from experiments.cores_report import (
+    MEMORY,
+    NOBODY,
+    TIE,
+    AllCores,
+    best_size,
+    heads,
+    present,
+    sizes_of,
+    study_rows,
+    summary_lines,
     winners,
 )
-from experiments.cores_report import heads, study_rows, summary_lines
+from experiments.study import Progress
 from heliograph.style import DPI, WIDTH_IN
 from heliograph.systems import build_system
 from optical.cores import CORES, core_precision, load_core
@@ -52,7 +57,7 @@ STATIONARY = cores_that(lambda core: core.holds_weights)
 
 @pytest.fixture(scope="module")
 def found():
-    return study(precision="6:30", reuse="1:1048576", gpu="h100", basis="power")
+    return AllCores(precision="6:30").run(Progress())
 
 
 def parts_per_mac(unit, reuse):
