@@ -679,13 +679,14 @@ class AllCores(Study):
     def run(self, progress: Progress) -> CoresResult:
         """Return all cores over size, reuse and target precision."""
         given = {"gpu": "h100", "basis": "power"} | self.replaced.given()
-        targets, uses, product = (
-            decibel_grid(self.precision),
-            reuse_grid(self.reuse),
-            layer_product(self.operands),
-        )
+        targets, uses = decibel_grid(self.precision), reuse_grid(self.reuse)
+        product = layer_product(self.operands)
         systems = {name: photonic_system(name, **given) for name in CORES}
-        told = {"reuse": uses, "operands": self.operands}
+
+        def sized(name: str, target_db: float, factor: float = 1.0) -> Variant:
+            told = (systems[name], name)
+            return variant(*told, target_db=target_db, reuse=uses, operands=self.operands, factor=factor)
+
         cores = {name: load_core(name) for name in CORES}
         caps = {name: most_precision(core, (product,))[0] for name, core in cores.items()}
         gpus = gpu_prices(uses, self.operands)
@@ -698,15 +699,9 @@ class AllCores(Study):
             targets_db=targets,
             caps={name: (best.snr_db, best.worst) for name, best in caps.items()},
             sizes=tuple(
-                variant(system, name, target_db=steady_db(cores[name], product), factor=factor, **told)
-                for name, system in systems.items()
-                for factor in FACTORS
+                sized(name, steady_db(cores[name], product), factor) for name in CORES for factor in FACTORS
             ),
-            maps=tuple(
-                variant(system, name, target_db=target, **told)
-                for name, system in systems.items()
-                for target in targets
-            ),
+            maps=tuple(sized(name, target) for name in CORES for target in targets),
             gpus=gpus,
             rivals=tuple(next((one for one in own if one.snr_db >= target), None) for target in targets),
         )

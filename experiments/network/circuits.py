@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments.hardware import Hardware, Workload, changes, one_step
-from experiments.network.collective import SWITCH, CollectiveCircuits, bank_of
+from experiments.network.collective import PLANES, SWITCH, bank_of, plan_collective
 from experiments.network.phases import study_phases
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study, file_name
@@ -36,69 +36,40 @@ MOST_PORTS = 512
 """Most ports of a demand."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DemandCircuits:
-    """Schedules of a demand from a file."""
+def policies_of(text: str) -> tuple[SchedulePolicy, ...]:
+    """Return policies by names separated by commas, in the order of the list; none stands for all."""
+    wanted = [name.strip() for name in text.split(",") if name.strip()] or [ALL]
+    known = [*map(str, SchedulePolicy), ALL]
+    for name in wanted:
+        if name not in known:
+            msg = f"no policy '{name}'; {nearest(name, known, noun='policy')}"
+            raise ParameterError(msg)
+    return () if ALL in wanted else tuple(one for one in SchedulePolicy if str(one) in wanted)
 
-    demand: Path
-    """CSV of bytes from each input (row) to each output (column)."""
-    policy: str = ALL
-    """Policies by name, separated by commas, or `ALL`."""
-    switch: str = SWITCH
-    """Switch technology that sets the reconfiguration time."""
-    reconfiguration_s: float | None = None
-    """Delay instead of the switch's."""
-    rate_bytes_per_s: float | None = None
-    """Rate of a circuit instead of the transceiver's."""
-    packet_rate_bytes_per_s: float | None = None
-    """Rate of each port into a packet switch; none if not given."""
-    planes: int = 1
-    """Circuit switches side by side."""
 
-    def plant(self) -> OcsBank:
-        """Return the switches."""
-        bank = bank_of(
-            self.switch,
-            self.planes,
-            reconfiguration_s=self.reconfiguration_s,
-            rate_bytes_per_s=self.rate_bytes_per_s,
-        )
-        if self.packet_rate_bytes_per_s is None:
-            return bank
-        return dataclasses.replace(bank, packet_rate_bytes_per_s=self.packet_rate_bytes_per_s)
+def schedule_demand(
+    path: Path, plant: OcsBank, policy: str = ALL, progress: Progress | None = None
+) -> DemandSchedules:
+    """Return schedules of a demand from a file, one for each policy.
 
-    def policies(self) -> tuple[SchedulePolicy, ...]:
-        """Return the policies, in the order of the list."""
-        wanted = [name.strip() for name in self.policy.split(",") if name.strip()] or [ALL]
-        known = [*map(str, SchedulePolicy), ALL]
-        for name in wanted:
-            if name not in known:
-                msg = f"no policy '{name}'; {nearest(name, known, noun='policy')}"
-                raise ParameterError(msg)
-        return tuple(one for one in SchedulePolicy if ALL in wanted or str(one) in wanted)
-
-    @property
-    def takes_all(self) -> bool:
-        """Whether every policy that applies is asked for."""
-        return ALL in (name.strip() for name in self.policy.split(",")) or not self.policy.strip()
-
-    def run(self, progress: Progress) -> DemandSchedules:
-        """Return a schedule of each policy.
-
-        Raises
-        ------
-        ParameterError
-            If the file holds no demand, or a name or number cannot be.
-        """
-        policies, plant = self.policies(), self.plant()
-        demand = read_demand(self.demand)
-        schedules = []
-        if self.takes_all:  # the exact one only where it can
-            policies = tuple(one for one in policies if applies(one, len(demand), plant))
-        for index, policy in enumerate(policies):
-            progress(str(policy), index, len(policies))
-            schedules.append(schedule(demand, policy, plant))
-        return DemandSchedules(name=self.demand.stem, plant=plant, schedules=tuple(schedules))
+    Parameters
+    ----------
+    path : pathlib.Path
+        As `read_demand` takes it.
+    plant : OcsBank
+        Switches.
+    policy : str
+        Policies by name, separated by commas, or `ALL` that apply: the exact one only where it can.
+    progress : Progress, optional
+        Told each policy.
+    """
+    policies, demand, tell = policies_of(policy), read_demand(path), progress or Progress()
+    policies = policies or tuple(one for one in SchedulePolicy if applies(one, len(demand), plant))
+    schedules = []
+    for index, one in enumerate(policies):
+        tell(str(one), index, len(policies))
+        schedules.append(schedule(demand, one, plant))
+    return DemandSchedules(name=path.stem, plant=plant, schedules=tuple(schedules))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -483,10 +454,14 @@ class Circuits(Study):
             msg = f"name one of DEMAND.csv, --collective KIND and --model NAME; {got}"
             raise ParameterError(msg)
         given = self._given(asked[0])
+        more = {
+            name: given.pop(name) for name in ("policy", "ranks", "size_bytes", "algorithm") if name in given
+        }
         if self.demand is not None:
-            return DemandCircuits(demand=self.demand, **given).run(progress)
+            return schedule_demand(self.demand, bank_of(**given), progress=progress, **more)
         if self.collective is not None:
-            return CollectiveCircuits(kind=self.collective, **({"ranks": RANKS} | given)).run()
+            plant = bank_of(**({"planes": PLANES} | given))
+            return plan_collective(self.collective, more.pop("ranks", RANKS), plant, **more)
         result = one_step(
             self.system or SYSTEM,
             Workload(model=self.model or "", plan=self.plan or ""),

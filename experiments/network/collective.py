@@ -25,7 +25,6 @@ from optical.scheduling.overlap import (
     staged,
 )
 from optical.scheduling.schedule import OcsBank
-from simulator.checks import check_range
 from simulator.collectives.algorithms import Algorithm, algorithms
 from simulator.errors import ParameterError, nearest
 from simulator.operators import CollectiveKind
@@ -42,7 +41,12 @@ OPTICS = "lane-100g"
 
 
 def bank_of(
-    switch: str, planes: int, *, reconfiguration_s: float | None = None, rate_bytes_per_s: float | None = None
+    switch: str = SWITCH,
+    planes: int = 1,
+    *,
+    reconfiguration_s: float | None = None,
+    rate_bytes_per_s: float | None = None,
+    packet_rate_bytes_per_s: float | None = None,
 ) -> OcsBank:
     """Return switches side by side.
 
@@ -56,13 +60,18 @@ def bank_of(
         Delay instead of the switch's, s.
     rate_bytes_per_s : float, optional
         Rate of a circuit instead of the transceiver's, B/s.
+    packet_rate_bytes_per_s : float, optional
+        Rate of each port into a packet switch; none if not given.
     """
     own_s, own_rate = load_switch(switch).reconfiguration_s, load_optics(OPTICS).bandwidth_bytes_per_s
-    return OcsBank(
+    bank = OcsBank(
         rate_bytes_per_s=own_rate if rate_bytes_per_s is None else rate_bytes_per_s,
         reconfiguration_s=own_s if reconfiguration_s is None else reconfiguration_s,
         switches=planes,
     )
+    if packet_rate_bytes_per_s is None:
+        return bank
+    return dataclasses.replace(bank, packet_rate_bytes_per_s=packet_rate_bytes_per_s)
 
 
 BRUCK = "bruck"
@@ -80,39 +89,10 @@ MOST_CHOICES = 64
 """Steps times planes beyond which an algorithm is left out; a choice, the search takes seconds there."""
 MOST_RANKS = 512
 """Most ranks of a collective."""
-
-
+PLANES = 2
+"""Switches side by side where nobody says how many."""
 MEGABYTE = 1e6
 """Bytes of a rank before a collective where nobody says how many."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CollectiveCircuits:
-    """Plans of one collective."""
-
-    kind: str
-    """Collective by name."""
-    ranks: int
-    """Ranks, each with a circuit on every plane."""
-    size_bytes: float = MEGABYTE
-    """Bytes of a rank before the collective."""
-    algorithm: str = ""
-    """Only this algorithm; all if empty."""
-    switch: str = SWITCH
-    """Switch technology that sets the reconfiguration time."""
-    reconfiguration_s: float | None = None
-    """Delay instead of the switch's."""
-    rate_bytes_per_s: float | None = None
-    """Rate of a circuit instead of the transceiver's."""
-    planes: int = 2
-    """Circuit switches side by side."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "size_bytes", open_low=True)
-
-    def run(self) -> CollectivePlans:
-        """Return a plan of each algorithm."""
-        return plan_collective(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,8 +218,23 @@ class CollectivePlans(Result):
             return figure
 
 
-def plan_collective(request: CollectiveCircuits) -> CollectivePlans:
+def plan_collective(
+    collective: str, ranks: int, plant: OcsBank, *, size_bytes: float = MEGABYTE, algorithm: str = ""
+) -> CollectivePlans:
     """Return plans of a collective on planes of circuits, one for each algorithm.
+
+    Parameters
+    ----------
+    collective : str
+        Its name.
+    ranks : int
+        Ranks, each with a circuit on every plane.
+    plant : OcsBank
+        Planes.
+    size_bytes : float
+        Bytes of a rank before the collective.
+    algorithm : str
+        Only this algorithm; all if empty.
 
     Notes
     -----
@@ -247,28 +242,25 @@ def plan_collective(request: CollectiveCircuits) -> CollectivePlans:
     move to a later one meanwhile. The plan beside it has all planes move together before each step.
     """
     known = [str(kind) for kind in KINDS]
-    if request.kind not in known:
-        msg = f"no collective '{request.kind}' to plan; {nearest(request.kind, known, noun='collective')}"
+    if collective not in known:
+        msg = f"no collective '{collective}' to plan; {nearest(collective, known, noun='collective')}"
         raise ParameterError(msg)
-    if not 2 <= request.ranks <= MOST_RANKS:
-        msg = f"ranks ({request.ranks}) must be 2 to {MOST_RANKS}"
+    if not 2 <= ranks <= MOST_RANKS:
+        msg = f"ranks ({ranks}) must be 2 to {MOST_RANKS}"
         raise ParameterError(msg)
-    kind, size_bytes = CollectiveKind(request.kind), request.size_bytes
-    plant = bank_of(
-        request.switch,
-        request.planes,
-        reconfiguration_s=request.reconfiguration_s,
-        rate_bytes_per_s=request.rate_bytes_per_s,
-    )
-    names = [str(one) for one in algorithms(kind, request.ranks)]
+    if not 0.0 < size_bytes < math.inf:
+        msg = f"size_bytes ({size_bytes:g}) must be above 0 and finite"
+        raise ParameterError(msg)
+    kind = CollectiveKind(collective)
+    names = [str(one) for one in algorithms(kind, ranks)]
     names += [BRUCK] if kind is CollectiveKind.ALL_TO_ALL else []
-    if request.algorithm and request.algorithm not in names:
-        hint = nearest(request.algorithm, names, noun="algorithm")
-        msg = f"no algorithm '{request.algorithm}' of {kind} on {request.ranks} ranks; {hint}"
+    if algorithm and algorithm not in names:
+        hint = nearest(algorithm, names, noun="algorithm")
+        msg = f"no algorithm '{algorithm}' of {kind} on {ranks} ranks; {hint}"
         raise ParameterError(msg)
     found, left_out = [], []
-    for name in [request.algorithm] if request.algorithm else names:
-        steps = _steps(kind, name, request.ranks, size_bytes)
+    for name in [algorithm] if algorithm else names:
+        steps = _steps(kind, name, ranks, size_bytes)
         plan = _planned(steps, plant)
         if plan is None:
             left_out.append(f"{name} ({len(steps)} steps)")
@@ -284,7 +276,7 @@ def plan_collective(request: CollectiveCircuits) -> CollectivePlans:
         raise ParameterError(msg)
     return CollectivePlans(
         kind=kind,
-        ranks=request.ranks,
+        ranks=ranks,
         size_bytes=size_bytes,
         plant=plant,
         found=tuple(found),

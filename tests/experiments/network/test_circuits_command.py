@@ -7,9 +7,8 @@ import pytest
 from matplotlib.image import imread
 
 from experiments.cli import BAD_INPUT
-from experiments.network.circuits import DemandCircuits, read_demand
-from experiments.network.collective import OPTICS, SWITCH
-from experiments.study import Progress
+from experiments.network.circuits import read_demand, schedule_demand
+from experiments.network.collective import OPTICS, SWITCH, bank_of
 from heliograph.style import DPI, WIDTH_IN
 from optical.fabrics.switches import load_optics, load_switch
 from optical.scheduling.policies import SchedulePolicy
@@ -19,10 +18,6 @@ from tests import builders
 
 BARE = "0,8e6,1e6\n2e6,0,9e6\n5e6,1e6,0\n"
 NAMED = "bytes,to a,to b,to c\na,0,8e6,1e6\nb,2e6,0,9e6\nc,5e6,1e6,0\n"
-
-
-def study(circuits):
-    return circuits.run(Progress())
 
 
 def file_of(tmp_path, text, name="demand.csv"):
@@ -85,16 +80,14 @@ def test_what_cannot_be_is_exit_code_2(tmp_path, capsys, option, value, message)
 
 def test_the_delay_and_the_rate_are_those_of_devices_unless_given(tmp_path):
     path = file_of(tmp_path, BARE)
-    plant = DemandCircuits(demand=path).plant()
+    plant = bank_of()
     assert plant.reconfiguration_s == load_switch(SWITCH).reconfiguration_s
     assert plant.rate_bytes_per_s == load_optics(OPTICS).bandwidth_bytes_per_s
-    given = DemandCircuits(
-        demand=path, reconfiguration_s=25e-6, rate_bytes_per_s=50e9, packet_rate_bytes_per_s=5e9
-    ).plant()
+    given = bank_of(reconfiguration_s=25e-6, rate_bytes_per_s=50e9, packet_rate_bytes_per_s=5e9)
     numbers = (given.reconfiguration_s, given.rate_bytes_per_s, given.packet_rate_bytes_per_s)
     assert numbers == pytest.approx((25e-6, 50e9, 5e9))
-    slow = DemandCircuits(demand=path, switch="palomar-mems")
-    assert study(slow).best.makespan_s > study(DemandCircuits(demand=path)).best.makespan_s
+    slow, usual = (schedule_demand(path, bank) for bank in (bank_of("palomar-mems"), plant))
+    assert slow.best.makespan_s > usual.best.makespan_s
 
 
 def test_every_policy_prints_draws_and_writes(tmp_path, capsys):
@@ -119,9 +112,7 @@ def test_json_holds_what_the_schedules_say(tmp_path, capsys):
     record = json.loads(out)
     assert code == 0
     assert [one["policy"] for one in record["policies"]] == ["solstice", "spectra"]
-    found = study(
-        DemandCircuits(demand=path, policy="spectra,solstice", planes=2, packet_rate_bytes_per_s=1e9)
-    )
+    found = schedule_demand(path, bank_of(planes=2, packet_rate_bytes_per_s=1e9), "spectra,solstice")
     for one, schedule in zip(record["policies"], found.schedules, strict=True):
         assert one["makespan_s"] == schedule.makespan_s >= record["bound_s"] * (1 - 1e-9)
         assert (schedule.permutations != DARK).any()
@@ -140,4 +131,4 @@ def test_a_directory_that_is_a_file_is_refused(tmp_path, capsys):
     assert code == BAD_INPUT
     assert "--out" in err
     with pytest.raises(ParameterError, match="no policy"):
-        DemandCircuits(demand=path, policy="none").policies()
+        schedule_demand(path, bank_of(), "none")

@@ -7,7 +7,7 @@ from matplotlib.image import imread
 
 from electronic.devices import SCALE_UP, load_scale_up
 from experiments.cli import BAD_INPUT
-from experiments.network.collective import CollectiveCircuits
+from experiments.network.collective import bank_of, plan_collective
 from experiments.network.phases import study_phases
 from heliograph.simulation import run_step
 from heliograph.style import DPI, WIDTH_IN
@@ -25,8 +25,10 @@ def call(capsys, *arguments):
 
 
 def planned(**changes):
-    given = {"kind": "all_to_all", "ranks": 4, "rate_bytes_per_s": 10e9, "reconfiguration_s": 50e-6}
-    return CollectiveCircuits(switch="rotor", **given | changes).run()
+    bank = {"planes": 2, "rate_bytes_per_s": 10e9, "reconfiguration_s": 50e-6}
+    bank |= {name: changes.pop(name) for name in tuple(changes) if name in bank}
+    given = {"collective": "all_to_all", "ranks": 4} | changes
+    return plan_collective(plant=bank_of("rotor", **bank), **given)
 
 
 def algorithm_of(study, name):
@@ -36,9 +38,9 @@ def algorithm_of(study, name):
 def test_overlap_never_loses_to_moving_together_and_gains_nothing_without_dark_time():
     """SWOT (arXiv:2510.19322): planes that move together between steps are one of the plans."""
     for kind in ("all_to_all", "all_reduce"):
-        for one in planned(kind=kind).found:
+        for one in planned(collective=kind).found:
             assert one.plan.bound_s <= one.plan.makespan_s <= one.together_s * (1 + 1e-9)
-        for one in planned(kind=kind, reconfiguration_s=0.0).found:
+        for one in planned(collective=kind, reconfiguration_s=0.0).found:
             assert one.plan.makespan_s == pytest.approx(one.together_s)
 
 
@@ -49,7 +51,7 @@ def test_one_plane_hides_nothing():
 
 def test_a_ring_never_moves():
     """Every step of a ring asks for the same permutation: 2 (n - 1) steps of a block over both planes."""
-    ring = algorithm_of(planned(kind="all_reduce"), "ring")
+    ring = algorithm_of(planned(collective="all_reduce"), "ring")
     assert ring.changes == 0
     assert ring.plan.makespan_s == pytest.approx(2 * 3 * 1e6 / 4 / (2 * 10e9))
 
@@ -87,7 +89,7 @@ def test_two_planes_take_turns_where_a_move_costs_more_than_a_step():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"kind": "broadcast"}, "no collective 'broadcast'"),
+        ({"collective": "broadcast"}, "no collective 'broadcast'"),
         ({"algorithm": "rings"}, "no algorithm 'rings' of all_to_all"),
         ({"ranks": 1}, "ranks \\(1\\) must be 2"),
         ({"size_bytes": 0.0}, "size_bytes"),
