@@ -369,13 +369,15 @@ LARGEST_PARTS = 4
 """Parts of time and energy that a result's few lines name."""
 
 
-@lru_cache(maxsize=4)
 def step_graph(config: TransformerConfig, plan: Plan, placement: str = PLACEMENTS[0]) -> StepGraph:
     """Return the tasks of one step of a plan, its ranks placed on accelerators; the last few are at hand."""
-    graph = build_step(config, plan)
+    graph = _built(config, plan)
     if placement == PLACEMENTS[0]:
         return graph
     return dataclasses.replace(graph, layout=placed(graph.layout, endpoints_of(plan.axes, placement)))
+
+
+_built = lru_cache(maxsize=4)(build_step)
 
 
 def lit(system: System, graph: StepGraph) -> System:
