@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from heliograph.report import ReportRow, print_table
+from heliograph.report import ReportRow, ReportTable, print_report
 from heliograph.simulation import run_step, step_graph
 from heliograph.systems import System, build_system
 from simulator.engine.compiled.loop import compiled_play
@@ -130,10 +130,11 @@ def main() -> None:
         compiled_play(turning)
     rows = [ReportRow(f"{model}, {text}", measured(model, text), "this machine") for model, text in PLANS]
     heads = ["tasks", "events", "whole step", "another laser", "another bandwidth", "difference"]
-    print_table(f"Steps in arrays on {SYSTEM}, and how many times as long the reference takes", heads, rows)
+    title = f"Steps in arrays on {SYSTEM}, and how many times as long the reference takes"
+    print_report([ReportTable(title, heads, rows)])
     rows = [ReportRow(f"{model}, {text}", turned(model, text), "this machine") for model, text in TURNS]
     heads = ["tasks", "changes", "prices and events", "difference"]
-    print_table(f"Circuits that turn on {TURNING}", heads, rows)
+    print_report([ReportTable(f"Circuits that turn on {TURNING}", heads, rows)])
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 from heliograph.comparison.plan_estimates import Objective, estimates, feasible
-from heliograph.report import ReportRow, print_table
+from heliograph.report import ReportRow, ReportTable, print_report
 from heliograph.simulation import run_step
 from heliograph.systems import build_system
 from simulator.errors import HeliographError
@@ -65,9 +65,8 @@ def main() -> None:
         )
         rows.append(ReportRow(name, values, "this machine"))
     heads = ["plans", "estimated in", "engine, per s", "ratio of rates", "mean error", "worst"]
-    print_table(
-        f"Plans of {config.name}, {config.layers} blocks, on {ACCELERATORS} accelerators", heads, rows
-    )
+    title = f"Plans of {config.name}, {config.layers} blocks, on {ACCELERATORS} accelerators"
+    print_report([ReportTable(title, heads, rows)])
 
 
 if __name__ == "__main__":

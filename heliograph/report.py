@@ -207,25 +207,6 @@ def _text_of(table: ReportTable, width: int) -> str:
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 
-def print_table(
-    title: str, systems: Sequence[str], rows: Sequence[ReportRow], *, stream: TextIO | None = None
-) -> None:
-    """Print the table: with colours to a terminal, as plain text to a pipe or file.
-
-    Parameters
-    ----------
-    title : str
-        Line above the table.
-    systems : sequence of str
-        Heads of the columns of values.
-    rows : sequence of ReportRow
-        Lines, each with one value per system.
-    stream : text stream, optional
-        Where to; standard output if not given.
-    """
-    print_report([ReportTable(title, systems, rows)], stream=stream)
-
-
 def print_report(blocks: Sequence[ReportTable | str], *, stream: TextIO | None = None) -> None:
     """Print tables and text, as wide as the terminal, or as ``COLUMNS`` says for a pipe or file.
 

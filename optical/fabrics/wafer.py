@@ -105,11 +105,6 @@ class Wafer:
         check_range(self, "move_energy_j", "chip_price_usd")
 
     @property
-    def egress_bytes_per_s(self) -> float:
-        """Line rate of all circuits of a chip, one way."""
-        return self.lanes * self.lane_bytes_per_s
-
-    @property
     def columns(self) -> int:
         """Chips in a row of the grid that comes nearest to a square."""
         return math.ceil(math.sqrt(self.chips))

@@ -22,7 +22,7 @@ from optical.devices import Comb
 from optical.measured.parts import OF
 from simulator.errors import ParameterError, nearest
 from simulator.files import read_text
-from simulator.units import SPEED_OF_LIGHT_M_PER_S, db_from_ratio, to_si, watts_from_dbm
+from simulator.units import SPEED_OF_LIGHT_M_PER_S, to_si, watts_from_dbm
 
 Real = NDArray[np.float64]
 
@@ -96,11 +96,6 @@ class CombLines:
         """Mean distance of neighbouring lines; infinite of one."""
         size = self.frequency_hz.size
         return float(np.ptp(self.frequency_hz)) / (size - 1) if size > 1 else math.inf
-
-    @property
-    def flatness_db(self) -> float:
-        """Brightest over weakest line."""
-        return db_from_ratio(float(self.power_w.max() / self.power_w.min()))
 
 
 def read_comb(path: Path) -> CombLines:

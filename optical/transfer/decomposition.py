@@ -308,10 +308,6 @@ class ProgrammedWeight:
         """Interferometers on the longest way."""
         return self.rows.layout.depth + self.columns.layout.depth + 1
 
-    def attenuator_rad(self) -> Real:
-        """Return theta of interferometers that pass the attenuations straight, sin(theta/2) = attenuation."""
-        return np.asarray(2.0 * np.arcsin(self.attenuation))
-
     def transfer(
         self,
         rows_errors: MeshErrors | None = None,

@@ -5,7 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.report import WIDTH, ReportRow, format_si, plain_text, prefix_of, print_table, table_text
+from heliograph.report import (
+    WIDTH,
+    ReportRow,
+    ReportTable,
+    format_si,
+    plain_text,
+    prefix_of,
+    print_report,
+    table_text,
+)
 
 SYSTEMS = ("gpu_packet", "gpu_ocs", "photonic_packet", "photonic_ocs")
 
@@ -80,7 +89,7 @@ def test_a_narrow_table_breaks_neither_title_nor_names():
 def test_a_pipe_gets_no_escapes(monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     stream = io.StringIO()
-    print_table("title", SYSTEMS, rows(), stream=stream)
+    print_report([ReportTable("title", SYSTEMS, rows())], stream=stream)
     assert "\x1b" not in stream.getvalue()
     assert stream.getvalue() == table_text("title", SYSTEMS, rows())
 
@@ -94,14 +103,14 @@ def test_a_terminal_gets_colours():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TERM", "xterm-256color")
         patch.delenv("NO_COLOR", raising=False)
-        print_table("title", SYSTEMS, rows(), stream=stream)
+        print_report([ReportTable("title", SYSTEMS, rows())], stream=stream)
     assert "\x1b[" in stream.getvalue()
 
 
 def test_a_stream_without_these_letters_gets_question_marks():
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
-    print_table("title", SYSTEMS, rows(), stream=stream)
+    print_report([ReportTable("title", SYSTEMS, rows())], stream=stream)
     stream.flush()
     assert b"Step time" in raw.getvalue()
 

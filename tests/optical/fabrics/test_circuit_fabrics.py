@@ -203,7 +203,8 @@ def test_a_wafer_gives_one_ring_all_lanes_of_a_chip():
     library = replace(ONE, size=8, copy_bytes_per_s=math.inf)
     fabric = WaferFabric(packets=FatTree(endpoints=8, scale_up=library))
     n, payload = 8, 1e9
-    least_s = 2 * (n - 1) / n * payload / (fabric.wafer.egress_bytes_per_s * library.efficiency)
+    egress_bytes_per_s = fabric.wafer.lanes * fabric.wafer.lane_bytes_per_s
+    least_s = 2 * (n - 1) / n * payload / (egress_bytes_per_s * library.efficiency)
     assert least_s <= plan(fabric, payload=payload).alone_s <= least_s * 1.01
 
 
