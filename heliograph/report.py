@@ -182,7 +182,14 @@ class ReportTable:
         return _DENSE_GAP if self.dense else _GAP
 
 
-def table_text(title: str, systems: Sequence[str], rows: Sequence[ReportRow], *, width: int = WIDTH) -> str:
+def table_text(
+    title: str,
+    systems: Sequence[str],
+    rows: Sequence[ReportRow],
+    *,
+    width: int | None = None,
+    dense: bool = False,
+) -> str:
     """Return the table as plain text, at most `width` columns wide where no single word is wider.
 
     Parameters
@@ -193,11 +200,13 @@ def table_text(title: str, systems: Sequence[str], rows: Sequence[ReportRow], *,
         Heads of the columns of values.
     rows : sequence of ReportRow
         Lines, each with one value per head.
-    width : int
-        Columns of the text. What does not fit side by side stands in blocks below one another; numbers and
-        words stay whole.
+    width : int, optional
+        Columns of the text, by default those of standard output. What does not fit side by side stands in
+        blocks below one another; numbers and words stay whole.
+    dense : bool
+        As in `ReportTable`.
     """
-    return _text_of(ReportTable(title, systems, rows), width)
+    return _text_of(ReportTable(title, systems, rows, dense), _width(sys.stdout) if width is None else width)
 
 
 def _text_of(table: ReportTable, width: int) -> str:

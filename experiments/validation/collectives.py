@@ -187,7 +187,7 @@ def sizes_text(outcomes: Iterable[Outcome]) -> str:
         cells.setdefault(one.series, {})[one.sizes] = f"{one.median:.0%} {one.p90:.0%}"
     rows = [ReportRow(series, tuple(row.get(name, "-") for name in RANGES)) for series, row in cells.items()]
     title = "By size of the message: median error and ninth decile"
-    return table_text(title, RANGES, rows, width=130)
+    return table_text(title, RANGES, rows, dense=True)
 
 
 def outcome(record: Record) -> Outcome:

@@ -58,9 +58,8 @@ REFERENCE = Path(__file__).parent / "reference"
 """Tables that ship."""
 MOST_NAMED = 40
 """Most rows that are named on the terminal."""
-_TABLE_WIDTH = 150
 _MOST_REASONS = 12
-_LONGEST_SOURCE = 64
+_LONGEST_SOURCE = 48
 _LONGEST_ROW = 120
 
 
@@ -288,7 +287,7 @@ def write(validation: Validation, directory: Path) -> tuple[Path, ...]:
 
 def report(validation: Validation) -> str:
     """Return what the terminal shows: statistics by source, rows that miss, reasons of skipped rows."""
-    columns = ("rows", "mean", "median", "p90", "max", "bias", "constant", "skipped")
+    columns: tuple[str, ...] = ("rows", "mean", "median", "p90", "max", "bias", "constant", "skipped")
     skipped = Counter(one.source for one in validation.skipped)
     rows = [
         ReportRow(_shortened(source), (*_cells(found), str(skipped[source] or "")))
@@ -296,8 +295,11 @@ def report(validation: Validation) -> str:
     ]
     overall = (*_cells(validation.overall()), str(len(validation.skipped) or ""))
     rows.append(ReportRow("all", overall, section=True))
+    told = [place for place in range(len(columns)) if any(row.values[place] not in {"", "-"} for row in rows)]
+    columns = tuple(columns[place] for place in told)
+    rows = [dataclasses.replace(row, values=tuple(row.values[place] for place in told)) for row in rows]
     title = f"Predicted against published: {validation.kind} (relative error of each row)"
-    parts = [table_text(title, columns, rows, width=_TABLE_WIDTH), *_misses(validation)]
+    parts = [table_text(title, columns, rows, dense=True), *_misses(validation)]
     kind = KINDS.get(validation.kind)
     parts += _skipped(validation, named=kind is not None and kind.names_skipped)
     if kind is not None and kind.beside is not None:

@@ -115,7 +115,7 @@ def differences_text() -> str:
         rows.append(ReportRow(label if one.claim != before else f"    {label}", (one.text,)))
         before = one.claim
     title = "What explains the difference: our bills with one assumption changed at a time"
-    return table_text(title, ("ours",), rows, width=140)
+    return table_text(title, ("ours",), rows, dense=True)
 
 
 def _opus() -> Iterator[Difference]:
@@ -286,7 +286,7 @@ def slices_text() -> str:
     columns = tuple(f"{up:.1%} {how}" for up in AVAILABILITIES for how in ("OCS", "fixed"))
     rows = [ReportRow(f"{chips} chips", tuple(cells)) for chips, cells in found.items()]
     title = "Goodput of TPU v4's slices by hosts' availability: circuits (OCS), fixed slices"
-    return table_text(title, columns, rows, width=120)
+    return table_text(title, columns, rows, dense=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -341,7 +341,7 @@ def claims_text() -> str:
     lines = [
         f"  {one.id}: {'; '.join(part for part in (*one.assumed, one.hint) if part)}\n" for one in _claims()
     ]
-    table = table_text(title, ("published", "ours", "difference"), rows, width=140)
+    table = table_text(title, ("published", "ours", "difference"), rows, dense=True)
     return f"{table}\nWhat each rests on, and why it differs:\n{''.join(lines)}"
 
 
@@ -405,7 +405,7 @@ def collectives_text() -> str:
         for one in collectives_record()
     ]
     title = "NCCL all-reduce: bus bandwidth of the longest message, GB/s; mean error over all sizes"
-    return table_text(title, ("rows", "published", "ours", "mean error"), rows, width=120)
+    return table_text(title, ("rows", "published", "ours", "mean error"), rows, dense=True)
 
 
 def beside_text(outcomes: Iterable[Outcome]) -> str:

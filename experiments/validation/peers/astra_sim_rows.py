@@ -15,7 +15,6 @@ from simulator.operators import CollectiveKind
 from simulator.topology.torus import regular
 from simulator.units import to_si
 
-_TABLE_WIDTH = 130
 NEEDED_COLUMNS = ("collective", "size_bytes", "topology", "npus", "bw_GBps", "lat_ns", "algo", "endpoint_ns")
 """Columns without which a run cannot be repeated."""
 BACKENDS = ("unaware", "aware")
@@ -160,7 +159,7 @@ def runs_text(outcomes: Iterable[Outcome]) -> str:
         return ""
     title = "ASTRA-sim's times over what the same wires allow, and how many are sooner than ports can carry"
     columns = ("runs", "least", "most", "too soon")
-    return table_text(title, columns, rows, width=_TABLE_WIDTH)
+    return table_text(title, columns, rows, dense=True)
 
 
 def run_of(record: Record) -> Run:

@@ -484,4 +484,4 @@ def traces_text() -> str:
     if not rows:
         return ""
     title = "Steps as traces (ms): ASTRA-sim; its groups side by side; sums at once too; shared wires"
-    return table_text(title, ("ASTRA-sim", "side by side", "sums at once", "our wires"), rows, width=110)
+    return table_text(title, ("ASTRA-sim", "side by side", "sums at once", "our wires"), rows, dense=True)

@@ -522,7 +522,7 @@ def corrections_text() -> str:
         for pair in zip(*by_bits, strict=True)
     ]
     title = f"Lightening-Transformer LT-B put right, rule by rule (change of power, and of {WORKLOAD})"
-    return table_text(title, columns, rows, width=130)
+    return table_text(title, columns, rows, dense=True)
 
 
 def _signed(value: float) -> str:
@@ -615,7 +615,7 @@ def _table(effects: Sequence[BaselineEffect]) -> str:
         for pair in zip(*by_bits, strict=True)
     ]
     title = f"Its baseline, the {effects[0].system}, put right, rule by rule ({BASELINE_WORKLOAD})"
-    return table_text(title, columns, rows, width=130)
+    return table_text(title, columns, rows, dense=True)
 
 
 def _baseline_figures(one: BaselineEffect) -> tuple[str, str]:
