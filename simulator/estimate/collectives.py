@@ -41,8 +41,6 @@ class CollectiveLines:
     """Further time per byte of payload, shape [K]."""
     energy_j_per_byte: np.ndarray
     """Dynamic energy of all ranks of the class per byte of payload, shape [K]."""
-    wire_share: np.ndarray
-    """Bytes that the class's ranks put on the wire per byte of payload, shape [K]."""
 
     def time_s(self, payload_bytes: np.ndarray | float) -> np.ndarray:
         """Return the time of payloads, of their shape."""
@@ -66,9 +64,7 @@ class CollectiveLines:
         return replace(self, s_per_byte=self.s_per_byte * factor)
 
 
-NOTHING = CollectiveLines(
-    start_s=np.zeros(1), s_per_byte=np.zeros(1), energy_j_per_byte=np.zeros(1), wire_share=np.zeros(1)
-)
+NOTHING = CollectiveLines(start_s=np.zeros(1), s_per_byte=np.zeros(1), energy_j_per_byte=np.zeros(1))
 """Of a group of one."""
 
 
@@ -102,7 +98,6 @@ def collective_lines(operator: Collective, traffic: Traffic, rank_class: int) ->
         start_s=start_s,
         s_per_byte=(np.array([one.alone_s for one in full]) - start_s) / PROBE_BYTES,
         energy_j_per_byte=np.array([one.energy_j for one in full]) / PROBE_BYTES,
-        wire_share=np.array([one.wire_bytes for one in full]) / PROBE_BYTES,
     )
 
 

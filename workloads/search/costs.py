@@ -209,9 +209,7 @@ LAYOUT = ("tp", "cp", "dp", "pp", "ep", "placement")
 """Columns that say where ranks stand."""
 PARTS = ("block", "embedding", "head")
 """Parts of a model whose work is priced."""
-INFINITE = CollectiveLines(
-    start_s=np.full(1, np.inf), s_per_byte=np.zeros(1), energy_j_per_byte=np.zeros(1), wire_share=np.zeros(1)
-)
+INFINITE = CollectiveLines(start_s=np.full(1, np.inf), s_per_byte=np.zeros(1), energy_j_per_byte=np.zeros(1))
 """Lines of what a fabric cannot carry."""
 
 
