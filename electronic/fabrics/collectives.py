@@ -26,8 +26,12 @@ from simulator.topology.scale_up import load_nic
 
 
 class Cards(StrEnum):
-    """Network that joins nodes, by the rate of a GPU's card."""
+    """Network that joins nodes, by a GPU's share of their cards' rate."""
 
+    HALF_EDR = "50g"
+    """A card of 100 Gb/s for two GPUs."""
+    HALF_HDR = "100g"
+    """A card of 200 Gb/s for two GPUs."""
     HDR = "200g"
     """200 Gb/s."""
     NDR = "400g"
@@ -36,11 +40,13 @@ class Cards(StrEnum):
 
 NETWORKS = MappingProxyType(
     {
-        Cards.HDR: ("connectx-6", "switch-200g", "dr4-200g"),
-        Cards.NDR: ("connectx-7", "switch-400g", "dr4-400g"),
+        Cards.HALF_EDR: ("connectx-6-dx", "switch-100g", "dr4-200g", 2),
+        Cards.HALF_HDR: ("connectx-6", "switch-200g", "dr4-200g", 2),
+        Cards.HDR: ("connectx-6", "switch-200g", "dr4-200g", 1),
+        Cards.NDR: ("connectx-7", "switch-400g", "dr4-400g", 1),
     }
 )
-"""Card, switch and module of each."""
+"""Card, switch and module of each, and how many GPUs share a card."""
 SLOWER = frozenset(
     {
         *("v100", "a100", "a100-40gb", "a100-pcie", "a800", "mi210", "gaudi2", "trainium1", "rtx-4090"),
@@ -130,11 +136,12 @@ def _traffic(
         scale_up = replace(scale_up, adders=())
     if n_gpus < scale_up.size:
         scale_up = replace(scale_up, size=n_gpus)
-    nic, switch, module = NETWORKS[cards or (Cards.HDR if gpu_name in SLOWER else Cards.NDR)]
+    card, switch, module, sharers = NETWORKS[cards or (Cards.HDR if gpu_name in SLOWER else Cards.NDR)]
+    nic = load_nic(card)
     fabric = RailFabric(
         endpoints=n_gpus,
         scale_up=scale_up,
-        nic=load_nic(nic),
+        nic=replace(nic, bandwidth_bytes_per_s=nic.bandwidth_bytes_per_s / sharers),
         switch=load_packet_switch(switch),
         transceiver=load_transceiver(module),
     )

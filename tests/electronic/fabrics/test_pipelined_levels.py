@@ -31,7 +31,7 @@ GIB = 2.0**30
 
 
 def rails(endpoints: int, scale_up: ScaleUp, network: Cards = Cards.NDR) -> RailFabric:
-    nic, switch, module = NETWORKS[network]
+    nic, switch, module, _ = NETWORKS[network]
     return RailFabric(
         endpoints=endpoints,
         scale_up=scale_up,
