@@ -31,7 +31,7 @@ from simulator.operands.scaled import (
     product_rounding,
     scaled_moments,
 )
-from simulator.operands.statistics import OperandLaw, Operands, without_loudest
+from simulator.operands.statistics import OperandLaw, Operands, channel_scales, without_loudest
 from simulator.operators import Phase
 
 ROUNDING = "rounding of operands"
@@ -406,6 +406,8 @@ def _all_samples(
     rows = length if length <= _WHOLE_ROWS else 0
     if scale is Scale.TENSOR:
         rows = 0
+    if scale is not Scale.BLOCK and (operands.meeting != 1.0 or a.channel_spread or b.channel_spread):
+        return [(1.0, _meeting_samples(operands, length, width, rows))]
     if width == length:
         return [(1.0, _samples(a, b, width, rows, vectors.larger, vectors.larger))]
     most = a.outliers(length), b.outliers(length)
@@ -519,6 +521,32 @@ def _samples(  # noqa: PLR0917 - a cache takes no keywords
     )
     size = np.abs(tile_a.astype(np.float32) @ tile_b.astype(np.float32).T)
     return _Samples.of(size.ravel(), np.outer(scale_a, scale_b).astype(np.float32).ravel())
+
+
+@functools.lru_cache(maxsize=1024)
+def _meeting_samples(operands: Operands, length: int, width: int, row: int) -> _Samples:
+    """Return samples of operands whose channels are unlike: all rows meet the same ones in a sample.
+
+    Samples of channels that are loud in both operands clip, in every row; so many vectors of each operand are
+    drawn for each sample of a sum that there are `_VECTORS` squared outputs. Parameters as of `_samples`.
+    """
+    generator = np.random.default_rng(_SEED)
+    scales = channel_scales(operands, length, generator)
+    tiles = max(1, scales[0].size // width)
+    count = max(2, round(_VECTORS / math.sqrt(tiles)))
+    drawn, full_scales = [], []
+    for law, of_channels in zip((operands.a, operands.b), scales, strict=True):
+        channels = np.resize(of_channels, (tiles, 1, width))
+        x = law.elements(generator, tiles * count, width).reshape(tiles, count, width) * channels
+        scale = np.ones((tiles, count, 1))
+        if row:
+            shares = generator.random((tiles, count, 1))
+            rest = largest_quantiles(law, max(1, row - width), law.outliers(length), shares)
+            scale = np.maximum(np.abs(x).max(2, keepdims=True), rest if row > width else 0.0)
+        drawn.append((x / scale).astype(np.float32))
+        full_scales.append(scale**2 / np.mean(scale**2))
+    size, weight = np.abs(drawn[0] @ drawn[1].mT), full_scales[0] * full_scales[1].mT
+    return _Samples.of(size.ravel(), weight.astype(np.float32).ravel())
 
 
 @functools.lru_cache(maxsize=64)

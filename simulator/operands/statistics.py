@@ -107,7 +107,7 @@ class OperandLaw:
 
     def draw(self, generator: np.random.Generator, rows: int, length: int) -> Reals:
         """Return an operand, shape [rows, length]."""
-        x = self._elements(generator, rows, length)
+        x = self.elements(generator, rows, length)
         channels = np.exp(self.channel_spread * generator.standard_normal(length))
         channels[generator.permutation(length)[: self.outliers(length)]] *= self.outlier_size
         x *= channels
@@ -122,15 +122,16 @@ class OperandLaw:
         The larger channels, on which most hangs, are spread over the quantiles of their distribution.
         """
         whole = replace(self, element_spread=self.spread, channel_spread=0.0)
-        x = whole._elements(generator, count, length)
+        x = whole.elements(generator, count, length)
         for channel in range(larger):
-            many = np.sort(whole._elements(generator, count * _DRAWS_OF_ONE, 1)[:, 0])
+            many = np.sort(whole.elements(generator, count * _DRAWS_OF_ONE, 1)[:, 0])
             x[:, channel] = self.outlier_size * generator.permutation(
                 many[_DRAWS_OF_ONE // 2 :: _DRAWS_OF_ONE]
             )
         return x
 
-    def _elements(self, generator: np.random.Generator, rows: int, length: int) -> Reals:
+    def elements(self, generator: np.random.Generator, rows: int, length: int) -> Reals:
+        """Return elements without the scales of channels and rows, shape [rows, length]."""
         if self.element is Element.UNIFORM:
             x = generator.uniform(-1.0, 1.0, (rows, length))
         else:
@@ -224,8 +225,8 @@ def without_loudest(operands: Operands, length: int, count: int) -> Loudest:
         return Loudest(kept=1.0, meeting=operands.meeting) if count == 0 else Loudest(kept=0.0, meeting=1.0)
     generator = np.random.default_rng(_CHANNELS)
     loudness, squares = np.ones((blocks, width)), []
-    for law, scale in zip((operands.a, operands.b), _scales(operands, length, generator), strict=True):
-        elements = law._elements(generator, _ROWS, blocks * width).reshape(_ROWS, blocks, width)
+    for law, scale in zip((operands.a, operands.b), channel_scales(operands, length, generator), strict=True):
+        elements = law.elements(generator, _ROWS, blocks * width).reshape(_ROWS, blocks, width)
         loudness *= scale * np.abs(elements).max(0)
         squares.append(scale**2 * np.mean(elements**2, 0))
     order = np.argsort(loudness, axis=1)[:, : width - taken]
@@ -237,7 +238,7 @@ def without_loudest(operands: Operands, length: int, count: int) -> Loudest:
     )
 
 
-def _scales(operands: Operands, length: int, generator: np.random.Generator) -> tuple[Reals, Reals]:
+def channel_scales(operands: Operands, length: int, generator: np.random.Generator) -> tuple[Reals, Reals]:
     """Return scales of channels of A and of B that meet as in the operands, each [blocks, width]."""
     width = min(length, _CHANNELS)
     blocks = math.ceil(_CHANNELS / width)
