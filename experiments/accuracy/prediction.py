@@ -16,7 +16,6 @@ strengths in all products at once, which therefore is the prediction; second ord
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,7 +33,9 @@ from heliograph.accuracy.small_gpt import (
     Arithmetic,
     StepsToLoss,
     difference_text,
+    initial_weights,
     products_of,
+    shape_of,
     standard_error,
     steps_to_loss,
     train_all,
@@ -760,27 +761,18 @@ def _key(job: _Job, cache: TrainingCache) -> str:
         "mirror": "the very errors",
         "gaussian": "all classes and mean errors at once",
         "executed": {one.label: one.identity for one in job.arithmetics},
-    }
-    if job.effort.model == LEARNT:
-        from workloads.training.pretraining import WEIGHTS  # noqa: PLC0415 - torch
-
-        numerics["weights_sha256"] = hashlib.sha256(WEIGHTS.read_bytes()).hexdigest()
+    } | initial_weights(job.effort.model)
     return cache.key(numerics=numerics, model=gpt, training=training, corpus_sha256=python_source().sha256)
 
 
 def _setup(job: _Job) -> tuple[GptConfig, TrainingConfig]:
-    from workloads.training.gpt import GptConfig  # noqa: PLC0415 - torch, only to execute
     from workloads.training.loop import TrainingConfig  # noqa: PLC0415 - torch, only to execute
 
     effort = job.effort
     training = TrainingConfig(
         seed=job.seed, steps=effort.steps, eval_every=effort.steps, validation_windows=effort.windows
     )
-    if effort.model == LEARNT:
-        from workloads.training.pretraining import LEARNT as SHAPE  # noqa: PLC0415 - torch
-
-        return SHAPE, training
-    return GptConfig(**MODELS[effort.model]), training
+    return shape_of(effort.model), training
 
 
 def _clean_model(job: _Job, corpus: Corpus) -> Gpt:

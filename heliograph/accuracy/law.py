@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,27 +156,13 @@ def read_runs(path: Path = RUNS) -> tuple[Run, ...]:
     """
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            return tuple(_run(row) for row in csv.DictReader(file))
+            kinds = get_type_hints(Run)
+            return tuple(
+                Run(**{name: kind(row[name]) for name, kind in kinds.items()}) for row in csv.DictReader(file)
+            )
     except (OSError, KeyError, ValueError, TypeError) as error:
         msg = f"'{path}' is no table of runs ({error}); write one with heliograph accuracy law --train FILE"
         raise ParameterError(msg) from error
-
-
-def _run(row: Mapping[str, str]) -> Run:
-    return Run(
-        width=int(row["width"]),
-        parameters=int(row["parameters"]),
-        kind=Kind(row["kind"]),
-        level=float(row["level"]),
-        products=Where(row["products"]),
-        passes=Passes(row["passes"]),
-        seed=int(row["seed"]),
-        tokens=int(row["tokens"]),
-        tokens_per_parameter=float(row["tokens_per_parameter"]),
-        schedule=Schedule(row["schedule"]),
-        loss=float(row["loss"]),
-        exact_loss=float(row["exact_loss"]),
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,6 +269,8 @@ def fit_exact(runs: Iterable[Run]) -> ExactLoss:
     ParameterError
         If there are fewer than five such runs, or all are of one size.
     """
+    from scipy.optimize import nnls  # noqa: PLC0415 - takes its time
+
     chosen = [run for run in runs if run.kind is Kind.EXACT and run.schedule is Schedule.DECAYED]
     if len(chosen) < 5 or len({run.parameters for run in chosen}) < 2:
         msg = f"{len(chosen)} exact runs do not give the loss over size and tokens; at least 5 of 2 sizes do"
@@ -295,30 +283,13 @@ def fit_exact(runs: Iterable[Run]) -> ExactLoss:
         for b in _EXPONENTS:
             columns = np.stack([np.ones_like(loss), size**-a, data**-b], axis=1)
             scale = columns.max(0)
-            found = _nonnegative(columns / scale, loss) / scale
+            found = nnls(columns / scale, loss)[0] / scale
             error = float(np.sum((columns @ found - loss) ** 2))
             if best is None or error < best[0]:
-                floor, of_size, of_data = map(float, found)
-                best = (
-                    error,
-                    ExactLoss(
-                        floor=floor,
-                        size=of_size,
-                        size_exponent=float(a),
-                        data=of_data,
-                        data_exponent=float(b),
-                    ),
-                )
+                names = ("floor", "size", "data", "size_exponent", "data_exponent")
+                best = (error, ExactLoss(**dict(zip(names, map(float, (*found, a, b)), strict=True))))
     assert best is not None  # noqa: S101 - the grid is not empty
     return best[1]
-
-
-def _nonnegative(columns: Vector, target: Vector) -> Vector:
-    """Return the least-squares weights that are not negative, of three columns."""
-    from scipy.optimize import nnls  # noqa: PLC0415 - takes its time
-
-    found: Vector = nnls(columns, target)[0]
-    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -614,15 +585,14 @@ def told_rises(
     """
     runs = read_runs() if runs is None else runs
     least, most = (one([run.parameters for run in runs]) for one in (min, max))
+    sizes = f"{least / MILLION:.2g} to {most / MILLION:.2g} million parameters"
     if not least / WITHIN <= parameters <= most * WITHIN:
-        times, beside = (
-            max(parameters / most, least / parameters),
-            "larger" if parameters > most else "smaller",
-        )
+        times = max(parameters / most, least / parameters)
+        beside = "larger" if parameters > most else "smaller"
         told = f"{times / MILLION:.1f} million" if times >= MILLION else f"{times:,.0f}"
         return [
-            f"Loss by noise: not resolved. The law (heliograph accuracy law) rests on {_number(least)} to "
-            f"{_million(most)} parameters; {name} is {told} times {beside}."
+            f"Loss by noise: not resolved. The law (heliograph accuracy law) rests on {sizes}; "
+            f"{name} is {told} times {beside}."
         ]
     found = rises(runs)
     loudest = min(one.run.level for one in found)
@@ -638,20 +608,8 @@ def told_rises(
         if high > NARROW * low:
             lines.append(f"{system} not resolved")
         else:
-            lines.append(f"{system} {_nats(low)} to {_nats(high)}")
+            lines.append(f"{system} {low:.2g} to {high:.2g}")
     return [
         f"Loss by noise, nats a prediction at {COMPUTE_OPTIMAL:g} tokens a parameter, by the law of "
-        f"{_number(least)} to {_million(most)} parameters (heliograph accuracy law): {'; '.join(lines)}."
+        f"{sizes} (heliograph accuracy law): {'; '.join(lines)}."
     ]
-
-
-def _number(parameters: float) -> str:
-    return f"{parameters / MILLION:.2g}"
-
-
-def _million(parameters: float) -> str:
-    return f"{_number(parameters)} million"
-
-
-def _nats(value: float) -> str:
-    return f"{value:.2g}"

@@ -25,7 +25,8 @@ from workloads.plan.choices import Precision
 
 if TYPE_CHECKING:
     from simulator.interfaces import Numerics
-    from workloads.training.gpt import Products
+    from workloads.training.gpt import GptConfig, Products
+    from workloads.training.loop import TrainingConfig
 
 
 EXACT = "exact arithmetic"
@@ -299,23 +300,34 @@ def _narrow(forward: Numerics, grad_input: Numerics, grad_weight: Numerics) -> P
     )
 
 
-def _setup(job: _Job) -> tuple[Any, Any]:
-    """Return the small model and its training."""
+def shape_of(model: str) -> GptConfig:
+    """Return the shape of a model of `MODELS`, or of `LEARNT`."""
     from workloads.training.gpt import GptConfig  # noqa: PLC0415 - torch, only to execute
+    from workloads.training.pretraining import LEARNT as SHAPE  # noqa: PLC0415 - torch, only to execute
+
+    return SHAPE if model == LEARNT else GptConfig(**MODELS[model])
+
+
+def initial_weights(model: str) -> dict[str, str]:
+    """Return the hash of the weights that a model begins with, for the key of a run; none of a new one."""
+    from workloads.training.pretraining import WEIGHTS  # noqa: PLC0415 - torch, only to execute
+
+    return {"weights_sha256": hashlib.sha256(WEIGHTS.read_bytes()).hexdigest()} if model == LEARNT else {}
+
+
+def _setup(job: _Job) -> tuple[GptConfig, TrainingConfig]:
+    """Return the small model and its training."""
     from workloads.training.loop import TrainingConfig  # noqa: PLC0415 - torch, only to execute
 
     training = TrainingConfig.quick(seed=job.seed) if job.quick else TrainingConfig(seed=job.seed)
-    shape = None if job.model == LEARNT else GptConfig(**MODELS[job.model])
-    if shape is None:
-        from workloads.training.pretraining import LEARNT as shape  # noqa: PLC0415 - torch
-
+    if job.model == LEARNT:
         training = TrainingConfig(**_FINE_TUNING, seed=job.seed)
         if job.quick:
             training = dataclasses.replace(training, steps=8, batch=1, validation_windows=4)
         training = dataclasses.replace(training, eval_every=training.steps)
     if job.steps is not None:
         training = dataclasses.replace(training, steps=job.steps)
-    return shape, training
+    return shape_of(job.model), training
 
 
 def _run(job: _Job) -> dict[str, Any]:
@@ -431,11 +443,7 @@ def _key(job: _Job, cache: TrainingCache) -> str:
     from workloads.training.corpora import python_source  # noqa: PLC0415 - reads files
 
     model, training = _setup(job)
-    numerics = {"trained": job.arithmetic.identity}
-    if job.model == LEARNT:
-        from workloads.training.pretraining import WEIGHTS  # noqa: PLC0415 - torch
-
-        numerics["weights_sha256"] = hashlib.sha256(WEIGHTS.read_bytes()).hexdigest()
+    numerics = {"trained": job.arithmetic.identity} | initial_weights(job.model)
     return cache.key(numerics=numerics, model=model, training=training, corpus_sha256=python_source().sha256)
 
 
