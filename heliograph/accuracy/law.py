@@ -589,7 +589,7 @@ def told_rises(
     if not least / WITHIN <= parameters <= most * WITHIN:
         times = max(parameters / most, least / parameters)
         beside = "larger" if parameters > most else "smaller"
-        told = f"{times / MILLION:.1f} million" if times >= MILLION else f"{times:,.0f}"
+        told = f"{times / MILLION:.1f} million" if times >= MILLION else f"{float(f'{times:.2g}'):,.0f}"
         return [
             f"Loss by noise: not resolved. The law (heliograph accuracy law) rests on {sizes}; "
             f"{name} is {told} times {beside}."
