@@ -141,8 +141,6 @@ class PaperPrices:
     """A port of a remote-controlled patch panel."""
     splitter_usd: float = 0.0
     """A 1x2 optical switch, by which a port looks ahead to the next topology."""
-    ocs_port_usd: float = 0.0
-    """A port of an optical circuit switch."""
 
 
 @cache
