@@ -86,9 +86,6 @@ def mixture_of(record: Record, *, dropout: bool) -> TransformerConfig:
         If no model of that name ships, or a size differs.
     """
     name = record.text("model_name")
-    if any(_PREDICTS_MORE.search(word) for word in _BRACKETS.findall(name)):
-        msg = "a mixture of experts trained with multi-token prediction, which is not modelled"
-        raise SkipError(msg)
     bare = _BRACKETS.sub("", name)
     reduced = _REDUCED.search(bare)
     wanted = _plain(_REDUCED.sub("", bare))
@@ -102,6 +99,9 @@ def mixture_of(record: Record, *, dropout: bool) -> TransformerConfig:
         raise SkipError(msg)
     model = load_model(shipped)
     record.assume(f"what the row lacks is as in the shipped model '{shipped}'")
+    if model.predicted_tokens and not any(_PREDICTS_MORE.search(word) for word in _BRACKETS.findall(name)):
+        model = dataclasses.replace(model, predicted_tokens=0)
+        record.assume("no multi-token prediction")
     if reduced:
         model = _shortened(record, model, int(reduced[1]))
     for column, expected in (("hidden", model.hidden), ("layers", model.layers), ("heads", model.heads)):

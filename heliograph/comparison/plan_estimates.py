@@ -253,7 +253,7 @@ def _on_one_form(
             fixed = system.fabric.with_policy(mode.policy, PortTiming.ON_REQUEST)
             costs_of[mode.policy] = pricer.costs(share, known.of(fixed))
         costs = costs_of[mode.policy]
-        time_s[rows] = _step_s(costs, under_mode(costs, share, system.fabric, mode, pricer.config.layers))
+        time_s[rows] = _step_s(costs, under_mode(costs, share, system.fabric, mode, pricer.config.blocks))
         joules[rows] = costs.energy_j
     best = mode_time_s.argmin(axis=0), every
     return Estimates(
@@ -277,7 +277,7 @@ def turning_times_s(
     """
     mode = CircuitMode(policy=CircuitPolicy.PER_AXIS)
     costs = pricer.costs(plans, prices.of(system.fabric.with_policy(mode.policy, mode.turning)))
-    layers = pricer.config.layers
+    layers = pricer.config.blocks
     return np.stack([_step_s(costs, under_mode(costs, plans, one, mode, layers)) for one in fabrics])
 
 

@@ -696,6 +696,22 @@ class Parts:
             written_bytes=float(2 * LOSS_BYTES * logits),
         )
 
+    def joining(self) -> tuple[Step, ...]:
+        """Return what a module that predicts a token more does before its block.
+
+        The next token is looked up again; both streams are normed and joined by one product
+        (arXiv:2412.19437, section 2.2).
+        """
+        hidden = self.config.hidden
+        columns = -(-hidden // self.share.axes.tp)
+        return (
+            *self.embedding(),
+            *(self.norm("head.norm"),) * 2,
+            *self.boundary("head.join_input", enters=True, copies=2),
+            self.weighted("head.join", m=self.share.tokens, k=2 * hidden, n=columns),
+            *self.boundary("head.join_output", enters=False),
+        )
+
     def head(self) -> tuple[Step, ...]:
         """Return the last norm, the product with the vocabulary and the loss."""
         share, tokens = self.share, self.share.tokens

@@ -380,16 +380,20 @@ def backward_embedding(config: TransformerConfig, share: Share) -> tuple[Item, .
     return _Walker(share=share, layer="embedding").backward(steps)
 
 
+def _head(config: TransformerConfig, share: Share) -> tuple[Step, ...]:
+    """Return the steps of the head, and of what predicts further tokens beside its blocks."""
+    parts = Parts(config=config, share=share, layer="head")
+    return (*parts.head(), *(*parts.joining(), *parts.head()) * config.predicted_tokens)
+
+
 def forward_head(config: TransformerConfig, share: Share) -> tuple[Item, ...]:
-    """Return the operators of the last norm, the logits and the loss."""
-    steps = Parts(config=config, share=share, layer="head").head()
-    return _Walker(share=share, layer="head").forward(steps)
+    """Return the operators of the last norm, the logits and the loss, of every token that is predicted."""
+    return _Walker(share=share, layer="head").forward(_head(config, share))
 
 
 def backward_head(config: TransformerConfig, share: Share) -> tuple[Item, ...]:
     """Return the backward operators of the head."""
-    steps = Parts(config=config, share=share, layer="head").head()
-    return _Walker(share=share, layer="head").backward(steps)
+    return _Walker(share=share, layer="head").backward(_head(config, share))
 
 
 def model_flops(config: TransformerConfig, share: Share, *, causal: bool = False) -> float:
@@ -421,7 +425,7 @@ def model_flops(config: TransformerConfig, share: Share, *, causal: bool = False
     ).share
     layer = _product_flops(forward_layer(config.unbounded, bare), causal=causal)
     narrow = config.windowed_among(0, config.layers)
-    blocks = (config.layers - config.dense_layers - narrow) * layer
+    blocks = (config.layers + config.predicted_tokens - config.dense_layers - narrow) * layer
     if narrow:
         blocks += narrow * _product_flops(forward_layer(config.windowed, bare), causal=causal)
     if config.dense_layers:

@@ -264,6 +264,9 @@ class TransformerConfig:
     """Groups of experts among which the router chooses first (DeepSeek-V3)."""
     chosen_groups: int = 1
     """How many of them a token may visit."""
+    predicted_tokens: int = 0
+    """Modules behind the last block that each predict one token more (multi-token prediction, DeepSeek-V3):
+    a product that joins two streams, a block, and embedding and head once again."""
     retrieval: Retrieval | None = None
     """What the model retrieves and how it reads it (RETRO); none for a model that does not."""
 
@@ -317,6 +320,12 @@ class TransformerConfig:
             msg = (
                 f"{self.name}: routing_groups ({self.routing_groups}) must divide experts ({self.experts}) "
                 f"and be at least chosen_groups ({self.chosen_groups}); leave both out"
+            )
+            raise WorkloadError(msg)
+        if not 0 <= self.predicted_tokens <= self.layers or (self.predicted_tokens and self.retrieval):
+            msg = (
+                f"{self.name}: predicted_tokens ({self.predicted_tokens}) must be from 0 to layers "
+                f"({self.layers}), and 0 with retrieval"
             )
             raise WorkloadError(msg)
         if self.retrieval and self.retrieval.first > self.layers:
@@ -472,8 +481,23 @@ class TransformerConfig:
         return self.norm_parameters + (0 if self.tied_embeddings else self.vocabulary * self.hidden)
 
     @property
+    def blocks(self) -> int:
+        """Blocks with those of the modules that predict further tokens."""
+        return self.layers + self.predicted_tokens
+
+    @property
+    def joining_parameters(self) -> int:
+        """Parameters of a module that predicts a token more beside its block: a product, three norms."""
+        return 2 * self.hidden**2 + 3 * self.norm_parameters
+
+    @property
+    def prediction_parameters(self) -> int:
+        """Parameters of the modules that predict further tokens; embedding and head are the model's."""
+        return self.predicted_tokens * (self.layer_parameters + self.joining_parameters)
+
+    @property
     def parameters(self) -> int:
-        """All parameters, exactly as published models count them."""
+        """All parameters, exactly as published models count them: `prediction_parameters` are not in them."""
         blocks = (self.layers - self.dense_layers) * self.layer_parameters
         if self.dense_layers:
             blocks += self.dense_layers * self.dense.layer_parameters

@@ -168,7 +168,7 @@ _ROUTED = replace(
     dense_first="first_k_dense_replace",
     shared=("n_shared_experts", 0),
 )
-_DEEPSEEK_V3 = replace(_ROUTED, qkv_bias=_NO_BIAS, latent=True)
+_DEEPSEEK_V3 = replace(_ROUTED, qkv_bias=_NO_BIAS, latent=True, fixed=(("moe_layer_freq", 1),))
 _GLM_4_MOE = replace(_ROUTED, qk_norm=("use_qk_norm", False), router_bias=True)
 _LAST = Windows(switch="use_sliding_window", default=4096, after=("max_window_layers", 28))
 _PHI_3 = replace(gated_family(qkv=_NO_BIAS, output=_NO_BIAS), windows=Windows())
@@ -355,6 +355,7 @@ _LLAMA_4 = replace(
 _HUNYUAN = replace(
     gated_family(qkv=("attention_bias", False), output=("attention_bias", False)),
     qk_norm=("use_qk_norm", False),
+    demands=(("use_cla", False),),
     translated=_first_of_lists,
 )
 FAMILIES: Mapping[str, Family] = {
@@ -426,6 +427,7 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "mpt": _MPT,
     "nemotron": _NEMOTRON,
+    "olmo": replace(_PLAIN, norm=Norm.SCALE),
     "olmo2": _NORMED,
     "olmo3": _OLMO_3,
     "olmoe": replace(_NORMED, experts=("num_experts", "num_experts_per_tok")),
@@ -459,10 +461,23 @@ NOT_DECODERS: Mapping[str, str] = {
 }
 """Other ``model_type`` values that are often met, and what they are made of."""
 HYBRIDS = frozenset(
-    """bamba falcon_h1 granitemoehybrid jamba kimi_linear lfm2 minimax nemotron_h qwen3_5_moe qwen3_next
-    recurrent_gemma zamba zamba2""".split()
+    """bailing_moe_linear bailing_moe_v2_5 bamba falcon_h1 falcon_mamba granitemoehybrid jamba kimi_linear
+    lfm2 lfm2_moe minimax minimax_m1 minimax_text_01 nemotron_h qwen3_5 qwen3_5_moe qwen3_5_text qwen3_next
+    recurrent_gemma rwkv5 rwkv6 rwkv7 zamba zamba2""".split()
 )
 """``model_type`` values of decoders some blocks of which are recurrent."""
+RECURRENT = ("mamba_", "ssm_", "linear_attn", "linear_key_head", "linear_num_key", "hybrid_override")
+"""Beginnings of keys that only such models have."""
+OTHER_BLOCKS: Mapping[str, str] = {
+    **dict.fromkeys(("deepseek_v32", "glm_moe_dsa"), "chooses keys by an indexer of its own"),
+    **dict.fromkeys(("nemotron-nas", "decilm", "openelm"), "has blocks of several shapes"),
+    **dict.fromkeys(("gemma3n", "gemma3n_text"), "has embeddings in every block and sparse activations"),
+    "arctic": "has a dense part beside the experts of every block",
+    "longcat_flash": "has experts that compute nothing, and two attentions in a block",
+    **dict.fromkeys(("step3_text", "step3"), "shares one key head by factorised queries"),
+    "hunyuan": "shares keys between neighbouring blocks",
+}
+"""``model_type`` values of decoders whose blocks are near to, but not those of, a supported one."""
 
 
 __all__ = [
@@ -478,6 +493,8 @@ __all__ = [
 MODELS = Path(__file__).parent / "configs"
 """Folder of the shipped models."""
 _REGISTERED: dict[str, TransformerConfig] = {}
+PREDICTED = ("num_nextn_predict_layers", "num_mtp_modules", "mtp_num_hidden_layers")
+"""Keys of how many further tokens a model learns to predict."""
 WINDOWED, FULL = "sliding_attention", "full_attention"
 """Values of ``layer_types``."""
 LONGEST_SHOWN = 60
@@ -563,8 +580,10 @@ def from_hugging_face(source: Path | str | Mapping[str, Any], *, name: str = "")
     -----
     Not counted, as below 0.02 % of any published model: biases of the head, the gate of shared experts, norms
     of queries and keys beyond one head's, Falcon's second norm of a block. Llama 4's chunks of keys are taken
-    as windows of as many. Keys that no shape follows from are ignored: published files have dozens of them
-    (tokens, dropout, types of weights, versions), and new ones with every release.
+    as windows of as many. Modules that predict further tokens (`PREDICTED`) are trained along, but are not in
+    `TransformerConfig.parameters`, as in the 671 billion of DeepSeek-V3. Keys that no shape follows from are
+    ignored: published files have dozens of them (tokens, dropout, types of weights, versions), and new ones
+    with every release.
 
     Raises
     ------
@@ -583,7 +602,7 @@ def from_hugging_face(source: Path | str | Mapping[str, Any], *, name: str = "")
         name = name or (path.resolve().parent.name if path.stem == "config" else path.stem)
     kind = reader.values.get("model_type")
     if not isinstance(kind, str):
-        msg = f"{reader.at('model_type')} must be text, one of {', '.join(sorted(FAMILIES))}; got {kind!r}"
+        msg = f"{reader.at('model_type')} must name a family, e.g. llama or qwen3_moe; got {kind!r:.60}"
         raise WorkloadError(msg)
     if kind not in FAMILIES:
         msg = f"{reader.at('model_type')} '{kind}' {_not_supported(kind, reader.values)}"
@@ -597,7 +616,9 @@ def _not_supported(kind: str, values: Mapping[str, Any]) -> str:
     """Return why a kind of model is not read, and what to do."""
     if kind in NOT_DECODERS:
         return f"is not a decoder ({NOT_DECODERS[kind]}); only decoders are modelled, e.g. gpt2 or llama"
-    if kind in HYBRIDS:
+    if kind in OTHER_BLOCKS:
+        return f"{OTHER_BLOCKS[kind]}, which is not modelled; give its sizes as another model_type without"
+    if kind in HYBRIDS or any(str(key).startswith(RECURRENT) for key in values):
         return (
             "has blocks of a state space, a convolution or linear attention, which are not modelled; only "
             "blocks of attention are, e.g. qwen3 or llama"
@@ -662,6 +683,7 @@ def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
         post_norms=family.post_norms,
         sinks=family.sinks,
         routing_bias=family.router_bias,
+        predicted_tokens=reader.count(reader.first(PREDICTED)),
     )
     config = _with_windows(reader, _with_experts(reader, config, family), family.windows)
     if family.retrieval:
@@ -706,10 +728,7 @@ def _with_experts(reader: _Reader, config: TransformerConfig, family: Family) ->
 
 
 def _with_latents(reader: _Reader, config: TransformerConfig) -> TransformerConfig:
-    """Return a model with DeepSeek-V2's latent attention; without ``q_lora_rank`` queries have no latent.
-
-    The blocks of multi-token prediction are not counted, as in the 671 billion parameters of DeepSeek-V3.
-    """
+    """Return a model with DeepSeek-V2's latent attention; without ``q_lora_rank`` queries have no latent."""
     positions = reader.whole(("qk_rope_head_dim",))
     return replace(
         config,
@@ -741,9 +760,10 @@ def _with_windows(reader: _Reader, config: TransformerConfig, rule: Windows | No
     """
     listed = reader.values.get("layer_types")
     if rule is None:
-        for key in ("sliding_window", "layer_types"):
-            if reader.values.get(key) not in (None, [FULL] * config.layers):
-                reader.fail(key, "must be absent: this model_type has no windows")
+        if reader.whole(("sliding_window",), config.max_sequence) < config.max_sequence:
+            reader.fail("sliding_window", "must be absent: this model_type has no windows")
+        if listed not in (None, [FULL] * config.layers):
+            reader.fail("layer_types", "must be absent: this model_type has no windows")
         return config
     written = rule.key in reader.values
     window = reader.whole((rule.key,), 0 if written else rule.default or 0)

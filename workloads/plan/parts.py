@@ -313,9 +313,10 @@ class Pipelining(_Part):
         ),
     )
 
-    def blocks(self, layers: int, parts: int) -> tuple[int, ...]:
-        """Return how many of a model's blocks each of so many parts in a row holds."""
-        return (balanced_layers if self.embedding_as_layers else stage_layers)(layers, parts)
+    def blocks(self, layers: int, parts: int, behind: int) -> tuple[int, ...]:
+        """Return the blocks of each of so many parts in a row, the last with those behind the model's."""
+        shared = (balanced_layers if self.embedding_as_layers else stage_layers)(layers, parts)
+        return (*shared[:-1], shared[-1] + behind)
 
 
 @dataclass(frozen=True, kw_only=True)

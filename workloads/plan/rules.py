@@ -621,6 +621,10 @@ RETRIEVAL_RULES = (
         "{c.name} are not; try recompute=full alone",
     ),
     Rule(
+        lambda c, p: (c.predicted_tokens > 0) & (p.axes.side > 1),
+        "{c.name} predicts further tokens, which is not modelled on a grid; use tensor_grid=1d",
+    ),
+    Rule(
         lambda c, p: (c.positions is Positions.RELATIVE) & ((p.axes.cp > 1) | (p.axes.side > 1)),
         "{c.name} has relative positions; use tensor_grid=1d and cp=1, with more tp or data",
         CONTEXT,

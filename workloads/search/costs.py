@@ -289,7 +289,8 @@ class PlanPricer:
         stages: Sequence[int] = range(plan.axes.pp)
         most = 0.0
         if plan.schedule.kind.chain is Chain.LINE:
-            blocks = plan.schedule.blocks(self.config.layers, plan.axes.pp * plan.schedule.vpp)
+            chunks = plan.axes.pp * plan.schedule.vpp
+            blocks = plan.schedule.blocks(self.config.layers, chunks, self.config.predicted_tokens)
             held = [sum(blocks[stage :: plan.axes.pp]) for stage in stages]
             stages = sorted({0, held.index(max(held)), plan.axes.pp - 1})
         for stage in stages:
@@ -355,7 +356,7 @@ class _Pricing:
         for one, columns in passes.items():
             times[one] = np.stack([self._stage_s(columns, place) for place in range(3)], axis=1)
         weights_s = np.minimum(times[Pass.WEIGHT], times[Pass.BACKWARD])
-        layers, whole = self.pricer.config.layers, {}
+        layers, whole = self.pricer.config.blocks, {}
         for one, columns in passes.items():
             whole[one] = (
                 layers * columns["block.time_s"] + columns["embedding.time_s"] + columns["head.time_s"]

@@ -58,7 +58,7 @@ def periods(
     sizes = zip(p[woven].tolist(), v[woven].tolist(), group[woven].tolist(), strict=True)
     for stages, chunks, many in sorted(set(sizes)):
         rows = np.flatnonzero(woven & (p == stages) & (v == chunks) & (group == many))
-        shared = plans.base.schedule.blocks(config.layers, stages * chunks)
+        shared = plans.base.schedule.blocks(config.layers, stages * chunks, config.predicted_tokens)
         held = np.array(shared, dtype=float).reshape(chunks, stages)
         passes = [_chunk_times(held, blocks[rows], times_s[rows]) for times_s in (forward_s, backward_s)]
         found[rows] = _period(passes[0], passes[1], send_s[rows], many)

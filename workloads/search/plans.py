@@ -479,7 +479,8 @@ def stage_blocks(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
         chain = SCHEDULES[int(plans["schedule"][row])].chain
         if chain is Chain.FOLDED:
             vpp = 2
-        layers = np.array(plans.base.schedule.blocks(config.layers, pp * vpp)).reshape(vpp, pp)
+        shared = plans.base.schedule.blocks(config.layers, pp * vpp, config.predicted_tokens)
+        layers = np.array(shared).reshape(vpp, pp)
         if chain is Chain.FOLDED:
             layers[1] = layers[1, ::-1]
         layers = layers.sum(axis=0)

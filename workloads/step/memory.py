@@ -177,9 +177,8 @@ def buffer_bytes(config: TransformerConfig, plan: Plan, stage: int) -> float:
         bare = plan.share.with_(**dict.fromkeys(RECOMPUTED_OPERATORS, False))
         total += layer_activation_bytes(config, bare) - layer_activation_bytes(config, plan.share)
     if whole_stage(config, plan, stage).head:
-        total += (
-            plan.share.tokens * plan.axes.padded_vocabulary(config) / plan.axes.tp * (width + LOGIT_BYTES)
-        )
+        logits = plan.share.tokens * plan.axes.padded_vocabulary(config) / plan.axes.tp
+        total += logits * (width + LOGIT_BYTES) * (1 + config.predicted_tokens)
         total += 2 * stream / cut
     return total
 

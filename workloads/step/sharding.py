@@ -134,9 +134,13 @@ def head_parameters(config: TransformerConfig, axes: Axes, schedule: Schedule) -
     A tied head is the embedding itself on a single stage, or where the pipeline ends on its first stage, and
     a copy of it when stages lie between.
     """
-    shared = config.tied_embeddings and (axes.pp == 1 or schedule.folded)
-    columns = 0 if shared else axes.padded_vocabulary(config) // axes.columns
-    return RankParameters(dense=(columns * config.hidden + config.norm_parameters) // axes.side)
+    beside = axes.pp == 1 or schedule.folded
+    vocabulary = axes.padded_vocabulary(config) // axes.columns
+    columns = 0 if config.tied_embeddings and beside else vocabulary
+    if config.predicted_tokens and not beside and not config.tied_embeddings:
+        columns += vocabulary  # a copy of the embedding
+    joining = config.predicted_tokens * _shared_out(config.joining_parameters, axes.tp)
+    return RankParameters(dense=(columns * config.hidden + config.norm_parameters) // axes.side + joining)
 
 
 def part_parameters(config: TransformerConfig, plan: Plan, part: StagePart) -> RankParameters:
@@ -186,7 +190,7 @@ def stage_chunks(config: TransformerConfig, plan: Plan, stage: int) -> tuple[Sta
     """Return the chunks of a pipeline stage."""
     found: dict[int, StagePart] = {}
     for chain in plan.pipeline.chains:
-        layers = plan.schedule.blocks(config.layers, len(chain))
+        layers = plan.schedule.blocks(config.layers, len(chain), config.predicted_tokens)
         for position, (holder, chunk) in enumerate(chain):
             if holder == stage:
                 start, count = sum(layers[:position]), layers[position]

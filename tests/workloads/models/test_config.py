@@ -1,6 +1,7 @@
 """Reading config.json: sizes, and parameter counts against those published."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -313,6 +314,35 @@ def test_parameters_are_those_that_the_published_code_makes(model):
 def test_recurrent_blocks_among_others_are_refused_in_one_sentence(kind):
     with pytest.raises(WorkloadError, match="state space, a convolution or linear attention"):
         from_hugging_face({"model_type": kind, "hidden_size": 64})
+
+
+def test_recurrent_blocks_show_by_their_keys_and_near_relatives_are_no_family():
+    with pytest.raises(WorkloadError, match="state space"):
+        from_hugging_face({"model_type": "novel", "mamba_d_state": 64})
+    with pytest.raises(WorkloadError, match="chooses keys by an indexer of its own, which is not modelled"):
+        from_hugging_face({"model_type": "deepseek_v32"})
+
+
+def test_a_window_as_long_as_the_sequence_is_none():
+    mixtral = next(one["config"] for one in FAMILIES if one["config"]["model_type"] == "phimoe")
+    longest = mixtral["max_position_embeddings"]
+    assert from_hugging_face(mixtral | {"sliding_window": longest}).window == 0
+    with pytest.raises(WorkloadError, match="sliding_window must be absent"):
+        from_hugging_face(mixtral | {"sliding_window": longest - 1})
+
+
+@pytest.mark.parametrize("key", ["num_nextn_predict_layers", "num_mtp_modules"])
+def test_modules_that_predict_further_tokens_are_trained_and_not_counted(key):
+    without, found = (from_hugging_face(LLAMA | {key: count}) for count in (0, 2))
+    assert (without.predicted_tokens, found.predicted_tokens) == (0, 2)
+    assert found.parameters == without.parameters
+    h, plan = found.hidden, Plan.of(sequence_length=16, global_batch=1)
+    assert found.prediction_parameters == 2 * (found.layer_parameters + 2 * h * h + 3 * h)
+    more = model_flops(found, plan.share) - model_flops(without, plan.share)
+    block = model_flops(replace(without, layers=without.layers + 1), plan.share) - model_flops(
+        without, plan.share
+    )
+    assert more == 2 * (block + 6 * 16 * (2 * h * h + found.vocabulary * h))
 
 
 def test_dense_blocks_among_those_with_experts_are_refused():

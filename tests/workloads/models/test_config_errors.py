@@ -34,8 +34,8 @@ from workloads.models.config import FAMILIES, from_hugging_face, load_model
             {"model_type": "lama"},
             "'lama' is not supported; did you mean 'llama'",
         ),
-        ({"model_type": None}, "config:model_type must be text"),
-        ({"model_type": ["llama"]}, "config:model_type must be text"),
+        ({"model_type": None}, "config:model_type must name a family"),
+        ({"model_type": ["llama"]}, "config:model_type must name a family"),
         ({"model_type": "mixtral"}, "config lacks 'num_local_experts'"),
         ({"hidden_size": None}, "config:hidden_size must be a whole number of at least 1; got None"),
         (
