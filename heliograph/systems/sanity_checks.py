@@ -82,9 +82,7 @@ def light_limits(unit: PhotonicUnit) -> tuple[Passed, ...]:
         core = core.core
     link, lines = getattr(core, "link", None), int(core.modulators) if hasattr(core, "comb") else 1
     lines = getattr(core, "wavelengths", lines)
-    detector = getattr(core, "detector", None)
-    received_w = link.received_w if link is not None else 0.0
-    responsivity = detector.responsivity_a_per_w if detector is not None else 0.0
+    detected_a = link.receiver.responsivity_a_per_w * link.pair_w if link is not None else 0.0
     return limits_of(
         LitChip(
             lines=lines,
@@ -93,7 +91,7 @@ def light_limits(unit: PhotonicUnit) -> tuple[Passed, ...]:
             feed=core.feed.name,
             absorbed_db=_absorbed_db(core),
             ring_w=getattr(core, "ring_line_w", 0.0),
-            detector_a=2.0 * responsivity * lines * received_w,
+            detector_a=detected_a,
             comb_line_w=core.comb.line_w if hasattr(core, "comb") else None,
             cluster_m2=unit.cluster_footprint_m2,
             field_m2=unit.electronics.link.field_area_m2,

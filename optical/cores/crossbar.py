@@ -179,7 +179,7 @@ class Crossbar(AnalogCore):
         """Way of the second operand to the farthest core that shares it: a side of their square."""
         if self.broadcast == 1:
             return 0.0
-        core_m2 = math.fsum(area_m2(self.parts(), Domain.PHOTONIC).values())
+        core_m2 = math.fsum(area_m2(self._parts(0.0), Domain.PHOTONIC).values())
         return math.sqrt(self.broadcast * core_m2)
 
     @property
@@ -312,8 +312,13 @@ class Crossbar(AnalogCore):
 
         Notes
         -----
-        The laser cannot be switched within a step, rings are held on resonance, receivers stay biased.
+        The laser cannot be switched within a step, rings are held on resonance, receivers stay biased, for
+        operands at full scale.
         """
+        return self._parts(0.5 * self.detector.bias_w(self.link.pair_w))
+
+    def _parts(self, biased_w: float) -> tuple[Part, ...]:
+        """Return the parts list with so much power of a detector, which hangs on light, that on areas."""
         trees, fill = (self.rows + self.columns) * max(self.rows, self.columns), self.layout.node_fill
         held_w = self.phase_shifter.hold_w(QUARTER_TURN_RAD)
         rings = 2.0 * self.modulators
@@ -321,14 +326,7 @@ class Crossbar(AnalogCore):
             *source_parts(self, lines=self.wavelengths, comb=self.comb),
             *converter_parts(self),
             Part("ring tuning", self.router, rings, self.router.tuning_w, within="modulator"),
-            Part(
-                "photodetector",
-                self.detector,
-                2.0 * self.nodes,
-                self.detector.bias_w,
-                within="node",
-                fill=fill,
-            ),
+            Part("photodetector", self.detector, 2.0 * self.nodes, biased_w, within="node", fill=fill),
             Part("tia", self.tia, self.receivers, self.tia.power_w),
             *readout_parts(self, self.readout),
             Part("phase hold", self.phase_shifter, self.nodes, held_w, within="node", fill=fill),

@@ -291,9 +291,9 @@ class Homodyne(AnalogCore):
         )
 
     def parts(self) -> tuple[Part, ...]:
-        """Return the parts list of one core, detectors biased for both operands at full scale."""
+        """Return the parts list of one core."""
         adcs, fill = math.ceil(self.receivers / self.outputs_per_adc), self.layout.node_fill
-        biased_w = self.receiver.bias_w(2.0 * self.link.received_w)
+        biased_w = self.receiver.bias_w(self.link.pair_w)
         held_w = self.phase_shifter.hold_w(QUARTER_TURN_RAD)
         passive, pair = (self.branch, self.coupler, self.crossing), self.receiver
         return (

@@ -402,6 +402,7 @@ class MziMesh(AnalogCore):
         """
         heaters, fill, outputs = 2.0 * self.interferometers, self.layout.cell_fill, self.receivers
         held_w = self.heater.hold_w(MEAN_PHASE_RAD)
+        biased_w = 0.5 * self.detector.bias_w(self.link.pair_w)
         return (
             *source_parts(self),
             *converter_parts(self),
@@ -410,7 +411,7 @@ class MziMesh(AnalogCore):
             Part("decomposition", self.decomposer, 1, self.decomposer.energy_j_per_flop, Per.OPERATION),
             Part("phase hold", self.heater, heaters, held_w, within="interferometers", fill=fill),
             Part("interferometers", self.coupler, heaters, fill=fill),
-            Part("photodetector", self.detector, 2.0 * outputs, self.detector.bias_w, within="receivers"),
+            Part("photodetector", self.detector, 2.0 * outputs, biased_w, within="receivers"),
             Part("receivers", self.branch, 2.0 * outputs),
             Part("tia", self.tia, outputs, self.tia.power_w),
             *readout_parts(self, self.readout),

@@ -313,6 +313,7 @@ class PcmCrossbar(AnalogCore):
     def parts(self) -> tuple[Part, ...]:
         """Return the parts list of one core; cells hold without power."""
         outputs = self.receivers
+        biased_w = 0.5 * self.detector.bias_w(self.link.pair_w)
         routers = 2.0 * (self.modulators + outputs)
         return (
             *source_parts(self, lines=self.modulators, comb=self.comb),
@@ -322,7 +323,7 @@ class PcmCrossbar(AnalogCore):
             Part("cells", self.cell, self.cells),
             Part("cells", self.crossing, self.cells),
             Part("cells", self.branch, 2.0 * self.rows * self.columns),
-            Part("photodetector", self.detector, 2.0 * outputs, self.detector.bias_w, within="receivers"),
+            Part("photodetector", self.detector, 2.0 * outputs, biased_w, within="receivers"),
             Part("tia", self.tia, outputs, self.tia.power_w),
             *readout_parts(self, self.readout),
         )

@@ -138,6 +138,11 @@ class PhaseChannel:
         return self.oscillator_launch_w * ratio_from_db(-self.oscillator_loss_db)
 
     @property
+    def pair_w(self) -> float:
+        """Power on the balanced pair of one quadrature, to which half of signal and oscillator go."""
+        return 0.5 * (self.received_w + self.oscillator_w)
+
+    @property
     def amplitude_a(self) -> float:
         """Amplitude of the quadratures' currents at the mean loss."""
         field_w = math.sqrt(self.received_w * self.oscillator_w)
@@ -157,7 +162,7 @@ class PhaseChannel:
     def noise_ratio(self) -> NoiseRatio:
         """Noise over signal of one quadrature by cause, at the mean loss."""
         unit, receiver = 1.0 / self.amplitude_a**2, self.receiver
-        pair_a = 0.5 * receiver.responsivity_a_per_w * (self.received_w + self.oscillator_w)
+        pair_a = receiver.responsivity_a_per_w * self.pair_w
         common_a2 = receiver.rejection * receiver.rin_ratio * (0.5 * pair_a) ** 2
         step = 2.0 * self.headroom * 2.0**-self.adc_enob_bits
         return NoiseRatio(

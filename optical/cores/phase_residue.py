@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import statistics
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import ClassVar
@@ -505,6 +506,7 @@ class PhaseResidueCore:
         reading_j = DECISION_ELEMENTS * logic.element_j + logic.sample_j
         lanes = math.ceil(rows * core.symbol_rate_hz / logic.rate_hz)
         converters, switched = READINGS_PER_SAMPLE * rows, 2.0 * core.row_digits * core.rows
+        biased_w = 0.5 * core.detector.bias_w(statistics.fmean(one.pair_w for one in core.channels))
         return (
             Part("laser", core.laser, 1, core.laser_power_w / core.laser.wall_plug_efficiency),
             Part("modulator", core.switch, switched, core.switch.symbol_energy_j, Per.SYMBOL),
@@ -523,7 +525,7 @@ class PhaseResidueCore:
                 fill=fill,
             ),
             Part("units", core.segment, core.segments, fill=fill),
-            Part("photodetector", core.detector, 2.0 * converters, core.detector.bias_w, within="receivers"),
+            Part("photodetector", core.detector, 2.0 * converters, biased_w, within="receivers"),
             Part("receivers", core.hybrid, rows),
             Part("receivers", core.branch, 2.0 * rows),
             Part("tia", core.tia, converters, core.tia.power_w),

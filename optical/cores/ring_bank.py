@@ -336,6 +336,7 @@ class RingBank(AnalogCore):
 
     def parts(self) -> tuple[Part, ...]:
         """Return the parts list of one core: every ring is heated and locked."""
+        biased_w = 0.5 * self.detector.bias_w(self.link.pair_w)
         return (
             *source_parts(self, lines=self.wavelengths, comb=self.comb),
             *converter_parts(self),
@@ -349,7 +350,7 @@ class RingBank(AnalogCore):
             ),
             Part("ring tuning", self.layout, self.rings, self.ring.tuning_w, within="weight rings"),
             Part("broadcast", self.branch, self.outputs),
-            Part("photodetector", self.detector, 2.0 * self.outputs, self.detector.bias_w),
+            Part("photodetector", self.detector, 2.0 * self.outputs, biased_w),
             Part("tia", self.tia, self.outputs, self.tia.power_w),
             *readout_parts(self, self.readout),
             Part("tuning dac", self.tuning_dac, self.rings),

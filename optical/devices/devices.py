@@ -344,27 +344,42 @@ class PhaseShifter(Device):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Photodetector(Device):
-    """One detector of a balanced pair."""
+class BalancedPair(Device):
+    """Two detectors whose currents are subtracted."""
 
     name: str
     """Name shown in tables."""
     responsivity_a_per_w: float
     """Photocurrent per optical power."""
     dark_current_a: float
-    """Current without light."""
-    bandwidth_hz: float
-    """3 dB bandwidth."""
+    """Current of one detector without light."""
     cmrr_db: float
     """Common-mode rejection of the pair: 20 log10 of mean over difference of the two responses."""
-    bias_w: float
-    """Power of bias and receiver per detector, all the time."""
-    area_m2: float
-    """Area."""
+    bias_v: float
+    """Reverse bias of a detector, from whose supply its photocurrent is drawn."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "responsivity_a_per_w", "bandwidth_hz")
-        check_range(self, "dark_current_a", "cmrr_db", "bias_w", "area_m2")
+        check_positive(self, "responsivity_a_per_w")
+        check_range(self, "dark_current_a", "cmrr_db", "bias_v")
+
+    def bias_w(self, light_w: float) -> float:
+        """Return the power that the pair draws while light of a power falls on it."""
+        return self.bias_v * (self.responsivity_a_per_w * light_w + 2.0 * self.dark_current_a)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Photodetector(BalancedPair):
+    """One detector of a balanced pair that follows each symbol."""
+
+    bandwidth_hz: float
+    """3 dB bandwidth."""
+    area_m2: float
+    """Area of one detector."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "bandwidth_hz")
+        check_range(self, "area_m2")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -589,7 +604,7 @@ BUFFER_SLOTS = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class IntegratingReceiver(Device):
+class IntegratingReceiver(BalancedPair):
     """Balanced pair whose difference current charges a capacitor until it is read and emptied.
 
     Notes
@@ -598,30 +613,21 @@ class IntegratingReceiver(Device):
     receiver's thermal noise. The pair need not follow a symbol, so its bandwidth does not matter.
     """
 
-    name: str
-    """Name shown in tables."""
-    responsivity_a_per_w: float
-    """Photocurrent per optical power."""
-    dark_current_a: float
-    """Current of one detector without light."""
-    cmrr_db: float
-    """Common-mode rejection of the pair: 20 log10 of mean over difference of the two responses."""
     capacitance_f: float
     """Capacitor with what hangs on it."""
     swing_v: float
     """Largest voltage on it, to either side."""
     temperature_k: float
     """Temperature."""
-    bias_v: float
-    """Reverse bias of a detector, from whose supply its photocurrent is drawn."""
     buffer_w: float
     """Power of the buffer of a node while it drives the ADC of its block."""
     area_m2: float
     """Area of the pair."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "responsivity_a_per_w", "capacitance_f", "swing_v")
-        check_range(self, "dark_current_a", "cmrr_db", "temperature_k", "bias_v", "buffer_w", "area_m2")
+        super().__post_init__()
+        check_positive(self, "capacitance_f", "swing_v")
+        check_range(self, "temperature_k", "buffer_w", "area_m2")
 
     @property
     def reset_charge_c(self) -> float:
@@ -637,10 +643,6 @@ class IntegratingReceiver(Device):
     def reset_energy_j(self) -> float:
         """Energy of charging to half the swing and emptying, C (V/2)^2 from the supply."""
         return self.capacitance_f * (self.swing_v / 2.0) ** 2
-
-    def bias_w(self, light_w: float) -> float:
-        """Return the power that the pair draws while light of a power falls on it."""
-        return self.bias_v * (self.responsivity_a_per_w * light_w + 2.0 * self.dark_current_a)
 
     def sample_j(self, adc_rate_hz: float) -> float:
         """Return the energy of a reading by an ADC: emptying, and the buffer, on for `BUFFER_SLOTS` of it."""

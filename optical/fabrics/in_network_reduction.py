@@ -210,7 +210,8 @@ class OpticalAdder:
     @property
     def unit_w(self) -> float:
         """Power of one unit: elements of its tree, detector and amplifier."""
-        return (self.fan_in - 1) * self.element_w + self.detector.bias_w + self.tia.power_w
+        detector_w = self.detector.bias_v * (self.full_scale_a + self.detector.dark_current_a)
+        return (self.fan_in - 1) * self.element_w + detector_w + self.tia.power_w
 
     def error_variance(self, senders: int) -> float:
         """Return the variance of a mean's error, in units of the values' range, rounding included.

@@ -61,6 +61,11 @@ class IntensityBudget(LightBudget):
         return self.length
 
     @property
+    def pair_w(self) -> float:
+        """Power of all lines, which a bank's weights divide between the two."""
+        return self.length * self.received_w
+
+    @property
     def product_current_a(self) -> float:
         """Difference current of one full-scale product."""
         usable = self.weight_swing * self.receiver.usable
@@ -152,6 +157,11 @@ class OscillatorBudget(LightBudget):
     def analog_length(self) -> int:
         """Products in one sample."""
         return self.length
+
+    @property
+    def pair_w(self) -> float:
+        """Power of the oscillator and of an output, which has that of one input in the mean."""
+        return self.oscillator_w + self.received_w
 
     @property
     def received_w(self) -> float:
@@ -258,6 +268,11 @@ class DifferenceBudget(LightBudget):
     def analog_length(self) -> int:
         """Products in one sample."""
         return self.length
+
+    @property
+    def pair_w(self) -> float:
+        """Power of all lines through clear cells to one detector and through opaque ones to the other."""
+        return self.length * self.received_w * (1.0 + self.contrast)
 
     @property
     def floor(self) -> float:

@@ -274,6 +274,11 @@ class LightBudget(ABC):
         """Power of a line at the detectors, operand at full scale."""
         return self.launch_w * ratio_from_db(-self.loss_db) / self.split
 
+    @property
+    @abstractmethod
+    def pair_w(self) -> float:
+        """Power of all light on the balanced pair of one output, operands at full scale."""
+
     def noise_variance(self, mean_square: float = 1.0) -> float:
         """Return the variance of a sample whose operands have a mean square; 1 is full scale."""
         return self.noise.sample_noise.of(self.analog_length, mean_square)
@@ -369,6 +374,11 @@ class LinkBudget(LightBudget):
     def analog_length(self) -> int:
         """Products in one sample."""
         return self.wavelengths * self.receiver.pairs * self.symbols
+
+    @property
+    def pair_w(self) -> float:
+        """Power of both operands' lines on one of the pairs."""
+        return 2.0 * self.wavelengths * self.received_w
 
     @property
     def product_current_a(self) -> float:

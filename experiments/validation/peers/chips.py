@@ -225,8 +225,8 @@ class MatrixVectorChip:
     beyond being there.
 
     That every weight has detectors of its own follows from PACE's "more than 16,000 photonic components":
-    64 modulators of inputs, 64 x 63 splitters, 64 x 64 weights with a pair of detectors each are 16,384. Bias
-    is charged once an output, for the row of the table holds that of the receiver.
+    64 modulators of inputs, 64 x 63 splitters, 64 x 64 weights with a pair of detectors each are 16,384. What
+    a detector takes is charged once an output, for the row of the table holds that of the receiver.
 
     No number is fitted to the two chips. Which parts are counted was decided knowing what they draw.
     """
@@ -241,6 +241,8 @@ class MatrixVectorChip:
     """Vectors per second of a core."""
     effective_bits: float
     """Effective bits of an output, dimensionless."""
+    detector_w: float
+    """Power of one detector with its receiver, besides the amplifier."""
     transistors: float
     """Transistors, dimensionless; 0 where they are not published."""
     scaled: int
@@ -252,7 +254,7 @@ class MatrixVectorChip:
 
     def __post_init__(self) -> None:
         check_range(self, "side", "cores", low=1)
-        check_range(self, "transistors", "scaled", "light_apart")
+        check_range(self, "transistors", "scaled", "light_apart", "detector_w")
         check_positive(self, "rate_hz", "effective_bits", "published_w")
 
     @property
@@ -323,7 +325,7 @@ class MatrixVectorChip:
             "modulators": (table.build(Modulator, "mzm_quoted").symbol_energy_j or 0.0) * symbols_per_s,
             "modulator bias": table.build(ModulatorBias, "modulator_bias").power_w * self.lines,
             "weight DACs": table.build(Converter, "tuning_dac").power_w * self.side * self.lines,
-            "detectors": 2.0 * table.build(Photodetector, "photodetector").bias_w * self.lines,
+            "detectors": 2.0 * self.detector_w * self.lines,
             "amplifiers": table.build(Tia, "tia").power_w * self.lines,
             "gain stages": gain.symbol_energy_j * symbols_per_s,
             "ADC": adc.conversion_j * symbols_per_s,

@@ -242,7 +242,7 @@ def test_named_parts_that_are_too_good_together_are_warned_of(core):
     free += ("laser.wall_plug_efficiency=1", "sram.bank_static_w=0")
     free += ("lighting.target=none",)
     free += ("electronics.bias.power_w=0", "overhead=1")
-    lit = ("detector.bias_w=0", "tia.power_w=0", "comb.conversion_efficiency=1")
+    lit = ("detector.bias_v=0", "tia.power_w=0", "comb.conversion_efficiency=1")
     free += ("receiver.bias_v=0",) if core == "homodyne" else lit
     with pytest.warns(SuspectWarning, match=r"needs 0\.\d\d pJ/MAC at an executed signal over noise"):
         system(core, *parts, *free)

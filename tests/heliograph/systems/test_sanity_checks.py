@@ -17,7 +17,7 @@ FREE = (
     "dac.power_w=0",
     "core.modulator=mzm_quoted",
     "modulator.symbol_energy_j=0",
-    "detector.bias_w=0",
+    "detector.bias_v=0",
     "laser.wall_plug_efficiency=1",
     "bias.power_w=0",
     "tia.power_w=0",
@@ -154,7 +154,7 @@ def test_a_number_beyond_the_range_of_its_row_is_doubted(assignment, said):
     assert [said in str(one.message) for one in caught] == [True]
 
 
-@pytest.mark.parametrize("assignment", ["wall_plug_efficiency=0.3", "wall_plug_efficiency=1", "bias_w=0"])
+@pytest.mark.parametrize("assignment", ["wall_plug_efficiency=0.3", "wall_plug_efficiency=1", "bias_v=0"])
 def test_an_end_of_the_range_and_an_ideal_are_not_doubted(assignment):
     with warnings.catch_warnings():
         warnings.simplefilter("error", RangeWarning)
