@@ -314,9 +314,18 @@ class Pipelining(_Part):
     )
 
     def blocks(self, layers: int, parts: int, behind: int) -> tuple[int, ...]:
-        """Return the blocks of each of so many parts in a row, the last with those behind the model's."""
-        shared = (balanced_layers if self.embedding_as_layers else stage_layers)(layers, parts)
-        return (*shared[:-1], shared[-1] + behind)
+        """Return the blocks of each of so many parts in a row, the last with those behind the model's.
+
+        Each of these counts twice when blocks are shared out, for the head that it passes once more: 61 and
+        one on 16 parts are 4, ... 4, 2, as in Megatron-Bridge's layouts of DeepSeek-V3.
+        """
+        share = balanced_layers if self.embedding_as_layers else stage_layers
+        if not behind or parts == 1:
+            return (*share(layers, parts)[:-1], share(layers, parts)[-1] + behind)
+        *first, last = share(layers + 2 * behind, parts)
+        if last < 2 * behind:
+            return (*share(layers, parts - 1), behind)
+        return (*first, last - behind)
 
 
 @dataclass(frozen=True, kw_only=True)

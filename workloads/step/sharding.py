@@ -137,7 +137,7 @@ def head_parameters(config: TransformerConfig, axes: Axes, schedule: Schedule) -
     beside = axes.pp == 1 or schedule.folded
     vocabulary = axes.padded_vocabulary(config) // axes.columns
     columns = 0 if config.tied_embeddings and beside else vocabulary
-    if config.predicted_tokens and not beside and not config.tied_embeddings:
+    if config.predicted_tokens and not (beside or schedule.two_copies or config.tied_embeddings):
         columns += vocabulary  # a copy of the embedding
     joining = config.predicted_tokens * _shared_out(config.joining_parameters, axes.tp)
     return RankParameters(dense=(columns * config.hidden + config.norm_parameters) // axes.side + joining)

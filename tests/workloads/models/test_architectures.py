@@ -144,3 +144,13 @@ def test_ranks_that_share_no_key_head_evenly_are_refused():
     config = replace(EVEN, heads=24, kv_heads=8, ffn_hidden=240)
     with pytest.raises(WorkloadError, match=r"tensor \(12\) must divide kv_heads \(8\)"):
         check(config, PLAN.with_(tp=12, sequence_length=60))
+
+
+@pytest.mark.parametrize(
+    ("parts", "ends"), [(1, (62, 62)), (4, (16, 14)), (8, (8, 6)), (16, (4, 2)), (61, (1, 1))]
+)
+def test_the_module_behind_the_last_block_is_balanced_with_its_pass_through_the_head(parts, ends):
+    """Megatron-Bridge's layouts of DeepSeek-V3, 61 blocks and one, on 4, 8 and 16 parts."""
+    shared = PLAN.schedule.blocks(61, parts, 1)
+    assert sum(shared) == 62
+    assert (shared[0], shared[-1]) == ends
