@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from simulator.checks import check_choices, check_positive, check_range
 from simulator.errors import ParameterError, nearest
-from simulator.node import Host, HostLink, Memory, Processors, Storage
+from simulator.node import Chassis, Host, HostLink, Memory, Processors, Storage
 from simulator.tables import Shelf, Table, shipped_table
 from simulator.topology.clos import Spreading
 from simulator.topology.scale_up import Adder, BillItem, Protocol, ScaleUp
@@ -410,14 +410,16 @@ load_transceiver = Shelf(Transceiver, PARAMETERS / "network.csv")
 
 HOSTS = MappingProxyType(
     {
-        "v100": "dgx-2",
-        **dict.fromkeys(("a100", "a100-40gb", "a100-pcie", "a800"), "dgx-a100"),
-        **dict.fromkeys(("h100", "h200", "h800", "h20"), "dgx-h100"),
-        **dict.fromkeys(("b200", "b300"), "dgx-b200"),
+        **dict.fromkeys(("v100", "trainium1", "trainium2"), "dgx-2"),
+        **dict.fromkeys(("a100", "a100-40gb", "a100-pcie", "a800", "mi210", "gaudi2"), "dgx-a100"),
+        **dict.fromkeys(("l40s", "rtx-4090"), "dgx-a100"),
+        **dict.fromkeys(("h100", "h200", "h800", "h20", "mi300x", "mi325x", "gaudi3"), "dgx-h100"),
+        **dict.fromkeys(("b200", "b300", "mi355x"), "dgx-b200"),
         **dict.fromkeys(("gb200", "gb300"), "grace-gb200"),
+        **dict.fromkeys(("tpu-v4", "tpu-v5p", "tpu-v6e", "tpu-v7", "tpu-v5e"), "tpu-v4-host"),
     }
 )
-"""Server that comes with each GPU in the vendor's reference system."""
+"""Server of each accelerator: the one of its vendor's reference system, or one of that class and time."""
 
 
 @cache
@@ -436,23 +438,12 @@ def load_host(name: str) -> Host:
         ddr=rows.build(Memory, f"{name}.ddr"),
         link=rows.build(HostLink, f"{name}.link"),
         storage=rows.build(Storage, f"{name}.storage"),
+        chassis=rows.build(Chassis, f"{name}.chassis"),
     )
 
 
 def host_of(gpu_name: str, accelerators: int) -> Host:
-    """Return the server that carries a GPU, shared by as many of them as it holds or as there are.
-
-    Raises
-    ------
-    ParameterError
-        If no server of that GPU is in the table.
-    """
-    if gpu_name not in HOSTS:
-        msg = (
-            f"no host is described for '{gpu_name}', so nothing can be moved to one; keep optimizer and "
-            f"parameters on the device, or take one of {', '.join(HOSTS)}"
-        )
-        raise ParameterError(msg)
+    """Return the server of an accelerator, shared by as many of them as it holds or as there are."""
     host = load_host(HOSTS[gpu_name])
     shared = min(host.processors.accelerators, accelerators)
     return replace(host, processors=replace(host.processors, accelerators=shared))

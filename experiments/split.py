@@ -326,7 +326,9 @@ def _gpu_alone(system: System) -> Node:
     return replace(system, photonic=None, vector=None, lighting=None).node()
 
 
-def choices_of(ways: Iterable[_Way], *, static_w: float, accelerators: int) -> list[Choice]:
+def choices_of(
+    ways: Iterable[_Way], *, static_w: float, accelerators: int, at_mains: float = 1.0
+) -> list[Choice]:
     """Return every way of every group, with energy, time and loss.
 
     Parameters
@@ -337,6 +339,8 @@ def choices_of(ways: Iterable[_Way], *, static_w: float, accelerators: int) -> l
         Power that one accelerator draws whoever works.
     accelerators : int
         How many there are.
+    at_mains : float
+        Energy that a server takes over that of what it carries.
 
     Notes
     -----
@@ -355,7 +359,8 @@ def choices_of(ways: Iterable[_Way], *, static_w: float, accelerators: int) -> l
             group = _TOGETHER.get(kind, kind), phase
             cost = way.priced[product]
             time[group] += count * cost.time_s
-            energy[group] += count * (math.fsum(cost.energy_j.values()) + cost.time_s * static_w)
+            each_j = math.fsum(cost.energy_j.values()) + cost.time_s * static_w
+            energy[group] += count * each_j * at_mains
             noise[group] += count * product.macs * way.noise[kind, phase]
             macs[phase] += count * product.macs
         for (name, phase), energy_j in energy.items():
@@ -397,17 +402,23 @@ def machines(system: System, ways: Sequence[_Way]) -> dict[str, list[Choice]]:
 
     Notes
     -----
-    Every machine pays the static power of all that it has while any of it works.
+    Every machine pays the static power of all that it has, and of its server, while any of it works.
     """
     gpu = _gpu_alone(system)
-    light, memory_w = system.node().units[0], system.node().memory.static_w
+    node = system.node()
+    light, shared_w = node.units[0], node.memory.static_w + system.host.static_w
     kept = {
         BOTH: (ways, gpu.units[0].static_w + light.static_w),
         f"{system.gpu.name} alone": ([one for one in ways if not one.light], gpu.units[0].static_w),
         "light alone": ([one for one in ways if one.light], light.static_w),
     }
     return {
-        name: choices_of(some, static_w=static_w + memory_w, accelerators=system.accelerators)
+        name: choices_of(
+            some,
+            static_w=static_w + shared_w,
+            accelerators=system.accelerators,
+            at_mains=node.at_mains,
+        )
         for name, (some, static_w) in kept.items()
     }
 

@@ -473,7 +473,6 @@ def run_step(
     check(config, plan, accelerators=system.accelerators)
     check_fits(config, plan, system.node().memory.capacity_bytes)
     if plan.uses_host:
-        system = system.hosted()
         check_host_fits(config, plan, system.host)
     runs = runs or StepRuns(step_graph(config, plan, placement))
     if system.fabric.traits.policy is not None:

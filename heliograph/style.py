@@ -67,7 +67,7 @@ _ENERGIES_BY_COLOUR: tuple[tuple[str, ...], ...] = (
     ("adc", "gain stage", "host processors", "host memory", "host static"),
     ("other", "overhead", "calibration", "control", "clock", "regulators"),
     ("hbm", "memory static", "reload", "programming", "decomposition"),
-    ("gpu idle", "idle"),
+    ("gpu idle", "idle", "fans", "power supplies"),
 )
 """Parts of energy in the same way; no picture has both."""
 

@@ -217,11 +217,42 @@ class Processors:
     """Power at work beyond that when idle, all together."""
     idle_w: float
     """Power when idle, all together."""
+    busy_share: float
+    """Share of `active_w` that feeding accelerators takes: issuing, polling, loading of data; 0 to 1."""
 
     def __post_init__(self) -> None:
         check_range(self, "accelerators", low=1)
         check_positive(self, "simd_flop_per_s")
         check_range(self, "active_w", "idle_w")
+        check_range(self, "busy_share", high=1.0)
+
+    @property
+    def static_w(self) -> float:
+        """Power while accelerators train, all together."""
+        return self.idle_w + self.busy_share * self.active_w
+
+    @property
+    def spare_w(self) -> float:
+        """Power of all cores at work beyond that."""
+        return (1.0 - self.busy_share) * self.active_w
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chassis:
+    """What stands around processors and accelerators in a server: boards, fans and power supplies."""
+
+    name: str = "chassis"
+    """Name shown in tables."""
+    fan_share: float
+    """Power of fans and pumps over that of what they cool; dimensionless."""
+    supply_efficiency: float
+    """Power that supplies give over what they take from the mains, 0 to 1."""
+    price_usd: float
+    """Price of the whole server without accelerators, network cards and the switches between accelerators."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "fan_share", "price_usd")
+        check_range(self, "supply_efficiency", high=1.0, open_low=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,6 +276,8 @@ class Host:
     """Link of one accelerator."""
     storage: Storage
     """Disks."""
+    chassis: Chassis
+    """Fans, power supplies and all else."""
 
     @property
     def accelerators(self) -> int:
@@ -254,7 +287,13 @@ class Host:
     @property
     def static_w(self) -> float:
         """Power drawn all the time, an accelerator's share."""
-        return (self.processors.idle_w + self.ddr.static_w + self.storage.static_w) / self.accelerators
+        return (self.processors.static_w + self.ddr.static_w + self.storage.static_w) / self.accelerators
+
+    def around(self, energy_j: float) -> dict[str, float]:
+        """Return what fans and supplies take for so much energy of the host and what it carries."""
+        fans_j = energy_j * self.chassis.fan_share
+        lost = 1.0 / self.chassis.supply_efficiency - 1.0
+        return {"fans": fans_j, "power supplies": (energy_j + fans_j) * lost}
 
     @cached_property
     def _costs(self) -> dict[Transfer | HostWork, Cost]:
@@ -288,7 +327,7 @@ class Host:
         compute_s = operator.flops * self.accelerators / self.processors.simd_flop_per_s
         time_s = max(memory_s, compute_s)
         parts = {
-            "host processors": self.processors.active_w / self.accelerators * time_s,
+            "host processors": self.processors.spare_w / self.accelerators * time_s,
             "host memory": self.ddr.energy_j(moved),
         }
         bound = Bound.MEMORY if memory_s > compute_s else Bound.COMPUTE
@@ -310,7 +349,7 @@ class Node:
     static_parts_w: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """Static power by part; must add up to the units' static power."""
     host: Host | None = None
-    """Server that carries it, or None where nothing is moved off the accelerator."""
+    """Server that carries it, or None where only the accelerator counts."""
 
     @cached_property
     def _costs(self) -> dict[MatMul | Elementwise, Cost]:
@@ -327,6 +366,15 @@ class Node:
         parts = dict(self.static_parts_w) or {unit.name: unit.static_w for unit in self.units}
         parts |= {"memory static": self.memory.static_w}
         return parts | ({"host static": self.host.static_w} if self.host else {})
+
+    def around(self, energy_j: float) -> dict[str, float]:
+        """Return what its server's fans and supplies take for so much energy of accelerator and host."""
+        return self.host.around(energy_j) if self.host else {}
+
+    @property
+    def at_mains(self) -> float:
+        """Energy that its server takes from the mains over that of accelerator and host; dimensionless."""
+        return 1.0 + sum(self.around(1.0).values())
 
     def place(self, operator: MatMul | Elementwise) -> ComputeUnit:
         """Return the unit that runs an operator.

@@ -1,10 +1,10 @@
 """Dotted paths into a tree of frozen dataclasses: list, read and change one number, or exchange a whole part.
 
 A path names the fields from the root down (``core.laser.wall_plug_efficiency``); any ending of it that fits
-one parameter only is accepted as well. Members of a tuple are named by their ``name``, or by their index
-where names are missing or repeat. A name that stands twice in a row, as that of a core within a number
-format's (``core.core.laser``), need be written once only. The place of a part is a field whose annotation
-names dataclasses; it may stand empty where the annotation allows None.
+one parameter only, those of the server apart, is accepted as well. Members of a tuple are named by their
+``name``, or by their index where names are missing or repeat. A name that stands twice in a row, as that of
+a core within a number format's (``core.core.laser``), need be written once only. The place of a part is a
+field whose annotation names dataclasses; it may stand empty where the annotation allows None.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from simulator.errors import MOST_SHOWN, ParameterError, nearest
 from simulator.units import dimension_of, to_si
 
 TreeT = TypeVar("TreeT")
+
+NAMED_IN_FULL = "host."
+"""Beginning of paths whose ending means another part's number where both have that name: a server's."""
 
 _QUANTITY = re.compile(
     r"\s*(?P<number>[+-]?(?:inf(?:inity)?\b|nan\b|(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:e[+-]?\d+)?))\s*(?P<unit>.*?)\s*",
@@ -202,6 +205,8 @@ def _find(obj: object, path: str) -> _Leaf:
     if not found:
         msg = f"no parameter '{path}'; {_hint(leaves, path)}"
         raise ParameterError(msg)
+    if len({id(leaf.owner) for leaf in found}) > 1:
+        found = [leaf for leaf in found if not leaf.path.startswith(NAMED_IN_FULL)] or found
     if len({id(leaf.owner) for leaf in found}) > 1:
         written = _written(leaves)
         shown = ", ".join(written[leaf.path] for leaf in found[:8]) + (", ..." if len(found) > 8 else "")

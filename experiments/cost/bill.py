@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 ACCELERATOR = "accelerator"
 """Line of the accelerators, of a system's bill."""
+SERVER = "server"
+"""Line of what carries them."""
 TRUST = (*Status, CHOICE, SET)
 """Status of numbers, from the most trusted down."""
 PRICES = ("_usd", "_usd_per_m", "_usd_per_m2")
@@ -63,7 +65,14 @@ class Priced:
             w_each=self.system.accelerator_peak_w(),
             usd_each=self.system.accelerator_usd(),
         )
-        return {ACCELERATOR: one} | found
+        host, servers = self.system.host, self.system.servers
+        each_w = host.static_w + sum(host.around(one.w_each + host.static_w).values())
+        server = BillItem(
+            count=servers,
+            w_each=each_w * self.system.accelerators / servers,
+            usd_each=host.chassis.price_usd,
+        )
+        return {ACCELERATOR: one, SERVER: server} | found
 
     @property
     def root(self) -> object:

@@ -49,11 +49,13 @@ class ReplayResult(Result):
         """
         trace, system = self.trace, self.system
         time_s = trace.makespan_s
-        energy = {"accelerators static": system.node().static_w * system.accelerators * time_s}
+        node = system.node()
+        energy = {part: joules for part, joules in trace.compute_energy_j.items() if joules > 0.0}
+        energy["accelerators static"] = node.static_w * system.accelerators * time_s
+        energy |= node.around(math.fsum(energy.values()))
         energy["network static"] = system.fabric.static_w * time_s
         energy["network transfers"] = trace.network_energy_j
         energy["circuit changes"] = trace.reconfiguration_energy_j
-        energy |= {part: joules for part, joules in trace.compute_energy_j.items() if joules > 0.0}
         return {
             "trace": self.graph.name,
             "ranks": self.graph.ranks,

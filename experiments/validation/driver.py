@@ -12,7 +12,7 @@ from typing import Any
 
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
-from experiments.validation import collectives, famous, kernels, memory, network, photonic, training
+from experiments.validation import collectives, famous, kernels, memory, network, photonic, power, training
 from experiments.validation.network_tables import (
     beside_text,
     claims_record,
@@ -203,6 +203,7 @@ KINDS = MappingProxyType(
             ),
         ),
         "memory": Kind(needs=memory.NEEDS, outcomes=_one(memory.outcome)),
+        "power": Kind(needs=power.NEEDS, outcomes=_one(power.outcome), names_skipped=True),
         "photonic": Kind(
             needs=photonic.NEEDS,
             outcomes=photonic.outcomes,

@@ -8,7 +8,7 @@ import re
 from types import MappingProxyType
 from typing import Any
 
-from electronic.devices import SCALE_UP, load_packet_switch, load_scale_up, load_transceiver
+from electronic.devices import SCALE_UP, host_of, load_packet_switch, load_scale_up, load_transceiver
 from electronic.fabrics.packets import RailFabric
 from electronic.fabrics.torus import TorusFabric
 from electronic.gpu import Gpu, gpu_names, load_gpu
@@ -150,9 +150,10 @@ def system_of(record: Record) -> System:
     """
     gpu = accelerator_of(record)
     ranks = record.needed("n_accelerators")
+    host = host_of(gpu.name, ranks)
     if gpu.name in TORUS_LINKS:
         fabric = torus_of(record, gpu.name, ranks)
-        return System(name="published", gpu=gpu, fabric=fabric, economics=default_economics())
+        return System(name="published", gpu=gpu, fabric=fabric, economics=default_economics(), host=host)
     scale_up = _scale_up(record, gpu.name, ranks)
     card_gb_per_s = _card_gb_per_s(record, gpu.name, crosses=ranks > scale_up.size)
     _, card, switch, module = next((one for one in NETWORKS if card_gb_per_s <= one[0]), NETWORKS[-1])
@@ -168,7 +169,7 @@ def system_of(record: Record) -> System:
         switch=load_packet_switch(switch),
         transceiver=load_transceiver(module),
     )
-    return System(name="published", gpu=gpu, fabric=rails, economics=default_economics())
+    return System(name="published", gpu=gpu, fabric=rails, economics=default_economics(), host=host)
 
 
 def torus_of(record: Record, name: str, ranks: int) -> TorusFabric:

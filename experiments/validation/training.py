@@ -56,6 +56,8 @@ class Forecast:
     """Time of the step."""
     parts_s: dict[str, float]
     """The same by what it went to, mean over ranks."""
+    energy_j: float
+    """Energy of all accelerators, their servers and the network."""
 
     @property
     def hint(self) -> str:
@@ -95,6 +97,7 @@ def forecast(system: System, config: TransformerConfig, plan: Plan) -> Forecast:
             name: _continued(short.parts_s.get(name, 0.0), long.parts_s.get(name, 0.0), rounds)
             for name in names
         },
+        energy_j=_continued(short.energy_j, long.energy_j, rounds),
     )
 
 
@@ -108,7 +111,9 @@ def _run(system: System, config: TransformerConfig, plan: Plan) -> Forecast:
     graph = build_step(config, plan)
     trace = play_step(graph, node, system.fabric)
     metrics = summarise(trace, graph, node, system.fabric)
-    return Forecast(step_time_s=metrics.step_time_s, parts_s=metrics.time_by_category_s)
+    return Forecast(
+        step_time_s=metrics.step_time_s, parts_s=metrics.time_by_category_s, energy_j=metrics.energy_j
+    )
 
 
 def outcome(record: Record) -> Outcome:

@@ -375,7 +375,8 @@ def _priced(
     system: System, pricer: PlanPricer, dynamic_j: np.ndarray, time_s: np.ndarray
 ) -> dict[Objective, np.ndarray]:
     """Return time in s, energy in J and cost in USD of steps of known times, shape [P] each."""
-    static_w = pricer.node.static_w * system.accelerators + system.fabric.static_w
+    node = pricer.node
+    static_w = node.static_w * node.at_mains * system.accelerators + system.fabric.static_w
     with np.errstate(invalid="ignore"):
         energy_j = np.where(np.isfinite(time_s), dynamic_j + static_w * time_s, np.inf)
     capital_usd = system.capital_usd()

@@ -138,8 +138,8 @@ class System(Summary):
     """Precision for which the laser is sized; None in a system without light, or whose laser power is set."""
     operands: OperandKind = DEFAULT_OPERANDS
     """Operands on which precision is told, and for which a laser is sized."""
-    host: Host | None = None
-    """Server that carries the accelerators; part of the system where a plan moves something to it."""
+    host: Host
+    """Server that carries the accelerators."""
     penalties: Penalties = Penalties.BOTH
     """Accelerators that pay for host, company, the slowest of them and idle power (`simulator.node`)."""
     settings: tuple[tuple[str, str], ...] = dataclasses.field(default=(), compare=False)
@@ -315,18 +315,6 @@ class System(Summary):
             return 0.0
         return max(0.0, self.gpu.chip.idle_w - self.vector.static_w)
 
-    def hosted(self) -> System:
-        """Return the system with the server that comes with its GPU, unless it has one.
-
-        Raises
-        ------
-        ParameterError
-            If no server is described for the GPU.
-        """
-        if self.host is not None:
-            return self
-        return dataclasses.replace(self, host=host_of(self.gpu.name, self.accelerators))
-
     def analog(self) -> dict[Phase, AnalogSpec] | None:
         """Return how products of each phase come out of the photonic core, or None for a GPU."""
         if self.photonic is None:
@@ -369,9 +357,15 @@ class System(Summary):
         beside = self.gpu if self.is_hybrid else self.vector
         return self.photonic.price_usd + beside.price_usd
 
+    @property
+    def servers(self) -> int:
+        """Servers that carry the accelerators."""
+        return math.ceil(self.accelerators / self.host.accelerators)
+
     def capital_usd(self) -> float:
-        """Return the price of all accelerators and of the fabric."""
-        return self.accelerators * self.accelerator_usd() + self.fabric.cost_usd
+        """Return the price of all accelerators, of their servers and of the fabric."""
+        servers_usd = self.servers * self.host.chassis.price_usd
+        return self.accelerators * self.accelerator_usd() + servers_usd + self.fabric.cost_usd
 
     def sized(self) -> System:
         """Return the system with as many photonic cores as its basis allows, unless their number is set.
@@ -457,6 +451,7 @@ def _plain(chosen: Choice) -> System:
         gpu=gpu,
         fabric=build_fabric(chosen.fabric, chosen.accelerators, chosen.gpu),
         economics=default_economics(),
+        host=host_of(gpu.name, chosen.accelerators),
         basis=chosen.basis,
         precision=chosen.precision,
         lighting=Lighting() if chosen.base.light else None,
@@ -578,8 +573,6 @@ def _changes(changes: Mapping[str, float | str] | None, numbers: Mapping[str, fl
 
 def _with_changes(system: System, changes: Sequence[Change]) -> System:
     """Return a system with numbers and parts changed in their order, and sized."""
-    if any(one.key.startswith("host.") for one in changes):
-        system = system.hosted()
     paths: dict[str, Change] = {}
     changes = _measured_last(changes)
     for one in changes:

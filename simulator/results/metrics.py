@@ -347,8 +347,9 @@ def summarise(trace: Trace, graph: StepGraph, node: Node, fabric: Fabric) -> Ste
 
     Notes
     -----
-    Static power of every accelerator and of the fabric is charged over the whole step: a waiting laser is not
-    free. Of a run that holds several steps, the mean of those in the steady state is told.
+    Static power of every accelerator, of its server and of the fabric is charged over the whole step: a
+    waiting laser is not free. Fans and power supplies are charged on all that stands in a server but its
+    network. Of a run that holds several steps, the mean of those in the steady state is told.
     """
     late = steady(trace, graph)
     whole, trace = trace, late.trace
@@ -363,6 +364,7 @@ def summarise(trace: Trace, graph: StepGraph, node: Node, fabric: Fabric) -> Ste
     }
     for part, power_w in node.static_by_part_w().items():
         energy[part] = energy.get(part, 0.0) + power_w * graph.ranks * step_time_s
+    energy |= node.around(math.fsum(energy.values()))
     energy["network static"] = fabric.static_w * step_time_s
     energy["network transfers"] = whole.network_energy_j / late.run_steps
     energy["circuit changes"] = whole.reconfiguration_energy_j / late.run_steps

@@ -311,7 +311,7 @@ class PlanPricer:
         )
         if key not in self._updates:
             cost = self.node.cost(update_work(self.config, plans.plan(row), held))
-            self._updates[key] = cost.time_s, sum(cost.energy_j.values())
+            self._updates[key] = cost.time_s, sum(cost.energy_j.values()) * self.node.at_mains
         return self._updates[key]
 
 
@@ -379,9 +379,8 @@ class _Pricing:
             for one in (Pass.FORWARD, Pass.BACKWARD)
         )
         ranks = plans["tp"] * plans.gradient_ranks
-        energy_j = (
-            m * (compute_j * ranks + network_j + 2 * (plans["pp"] - 1) * pp_j) + update_j + moved["energy_j"]
-        )
+        own_j = compute_j * ranks * self.pricer.node.at_mains
+        energy_j = m * (own_j + network_j + 2 * (plans["pp"] - 1) * pp_j) + update_j + moved["energy_j"]
         zero = plans["zero"]
         return PlanCosts(
             arrays=StepArrays(

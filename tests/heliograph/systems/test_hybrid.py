@@ -52,7 +52,7 @@ def test_electronics_have_the_power_that_light_leaves():
     node, gpu = _system("light.down.forward=0").node(), _system().gpu
     unit = node.units[0]
     assert isinstance(unit, HybridUnit)
-    taken_w = node.static_w - node.memory.static_w - gpu.chip.idle_w
+    taken_w = node.static_w - node.memory.static_w - node.host.static_w - gpu.chip.idle_w
     assert unit.electronics.chip.tdp_w == pytest.approx(gpu.chip.tdp_w - max(0.0, taken_w))
     with pytest.raises(BudgetError, match="leaves nothing"):
         _system("light.down.forward=0", "photonic.cores=4000").node()

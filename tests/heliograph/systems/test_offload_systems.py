@@ -5,11 +5,12 @@ import dataclasses
 import pytest
 
 from electronic.devices import HOSTS, host_of, load_host
+from electronic.gpu import gpu_names
 from experiments.__main__ import main
 from heliograph.catalogue import description
 from heliograph.simulation import run_step
 from heliograph.systems import build_system
-from simulator.errors import HeliographError, ParameterError, WorkloadError
+from simulator.errors import HeliographError, WorkloadError
 from simulator.parameter_tree import numeric_leaves, replace_at
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import load_model
@@ -21,17 +22,16 @@ PLAN = Plan.of(dp=8, global_batch=8, sequence_length=1024, zero=2, optimizer_pla
 
 
 @pytest.mark.parametrize("name", ["gpu_packet", "photonic_packet"])
-def test_a_plan_that_needs_a_host_gets_the_one_of_its_accelerator(name):
+def test_a_plan_may_keep_its_optimizer_on_the_host_of_its_accelerator(name):
     system = build_system(name, accelerators=8)
-    assert system.host is None
+    assert system.host.name == "dgx-h100"
     result = run_step(system, MODEL, PLAN)
-    assert result.system.host.name == "dgx-h100"
     record = result.record()
     assert record["host_bytes"]["to_host"] == pytest.approx(4 * MODEL.parameters)
     assert record["host_bytes"]["from_host"] == pytest.approx(2 * MODEL.parameters)
     assert record["energy_by_component_j_per_token"]["host processors"] > 0
     plain = run_step(system, MODEL, PLAN.with_(optimizer_place=Place.DEVICE))
-    assert plain.system.host is None
+    assert "host processors" not in plain.record()["energy_by_component_j_per_token"]
     assert plain.record()["host_bytes"] == {}
 
 
@@ -40,8 +40,8 @@ def test_no_number_of_a_host_is_a_dead_knob():
     plans = (PLAN, PLAN.with_(**everything))
     # On one accelerator the link itself limits, on eight the links together.
     alone = PLAN.with_(dp=1, global_batch=1)
-    system = build_system("gpu_packet", accelerators=8).hosted()
-    single = build_system("gpu_packet", accelerators=1).hosted()
+    system = build_system("gpu_packet", accelerators=8)
+    single = build_system("gpu_packet", accelerators=1)
 
     def outputs(host):
         found = []
@@ -49,7 +49,7 @@ def test_no_number_of_a_host_is_a_dead_knob():
             try:
                 changed = dataclasses.replace(one, host=fitted(host, one))
                 metrics = run_step(changed, MODEL, plan).metrics
-                found += [metrics.step_time_s, metrics.energy_j]
+                found += [metrics.step_time_s, metrics.energy_j, changed.capital_usd()]
             except HeliographError as error:
                 found.append(str(error))
         return found
@@ -72,6 +72,7 @@ def test_no_number_of_a_host_is_a_dead_knob():
 
 
 def test_every_accelerator_with_a_host_has_its_rows():
+    assert set(HOSTS) == set(gpu_names())
     for gpu, name in HOSTS.items():
         host = host_of(gpu, 4096)
         assert host.name == name
@@ -80,16 +81,30 @@ def test_every_accelerator_with_a_host_has_its_rows():
         assert {one.path for one in shown} == set(numeric_leaves(host))
         assert "choice" not in {one.status for one in shown}
     assert host_of("h100", 1).accelerators == 1
-    with pytest.raises(ParameterError, match="no host is described for 'mi300x'"):
-        host_of("mi300x", 8)
 
 
-def test_a_host_can_be_set_and_a_missing_one_is_refused():
+def test_every_step_pays_for_its_servers_whatever_the_accelerator():
+    """Two servers of eight: static power, fans and supplies on what stands in them, and a price."""
+    for name in ("gpu_packet", "photonic_packet"):
+        system = build_system(name, accelerators=16)
+        result = run_step(system, MODEL, Plan.of(dp=16, global_batch=16, sequence_length=1024))
+        energy, host = result.metrics.energy_by_component_j, system.host
+        assert energy["host static"] == pytest.approx(16 * host.static_w * result.metrics.step_time_s)
+        around = ("fans", "power supplies", "network static", "network transfers", "circuit changes")
+        own = sum(joules for part, joules in energy.items() if part not in around)
+        assert energy["fans"] == pytest.approx(host.chassis.fan_share * own)
+        taken = own + energy["fans"] + energy["power supplies"]
+        assert taken * host.chassis.supply_efficiency == pytest.approx(own + energy["fans"])
+        bare = system.with_({"host.chassis.price_usd": 0.0})
+        assert system.capital_usd() - bare.capital_usd() == pytest.approx(2 * host.chassis.price_usd)
+
+
+def test_a_host_can_be_set_and_a_full_one_is_refused():
     slow = build_system("gpu_packet", accelerators=8, assignments=("host.link.total_bytes_per_s=1 GB/s",))
     assert slow.host.link.total_bytes_per_s == 1e9
     assert run_step(slow, MODEL, PLAN).metrics.step_time_s > 8 * 2 * MODEL.parameters / 8 / 1e9
-    with pytest.raises(ParameterError, match="no host is described for 'tpu-v4'"):
-        run_step(build_system("gpu_packet", accelerators=8, gpu="tpu-v4"), MODEL, PLAN)
+    torus = run_step(build_system("gpu_packet", accelerators=8, gpu="tpu-v4"), MODEL, PLAN)
+    assert torus.system.host.accelerators == 4
     large = load_model("llama-3.1-405b")
     plan = PLAN.with_(zero=3, parameter_place=Place.HOST, recompute=Recompute.FULL)
     with pytest.raises(WorkloadError, match="does not fit the host's memory: 8 ranks need"):

@@ -7,7 +7,7 @@ import pytest
 
 from simulator.engine.simulation import Simulation
 from simulator.errors import WorkloadError
-from simulator.node import Host, HostLink, Memory, Processors, Storage
+from simulator.node import Chassis, Host, HostLink, Memory, Processors, Storage
 from simulator.operators import HostWork, Lane, Phase, Sequence, StepGraph, Task, Transfer
 from simulator.results.metrics import HOST, summarise
 from simulator.results.trace import Stream
@@ -29,7 +29,9 @@ INFINITY = OFFLOAD.with_(zero=3, parameter_place=Place.HOST)
 
 def a_host(accelerators=1, link=1e30, ddr=1e30, disk=1e30, capacity=1e15):
     return Host(
-        processors=Processors(accelerators=accelerators, simd_flop_per_s=1e30, active_w=0.0, idle_w=0.0),
+        processors=Processors(
+            accelerators=accelerators, simd_flop_per_s=1e30, active_w=0.0, idle_w=0.0, busy_share=0.0
+        ),
         ddr=Memory(
             capacity_bytes=capacity,
             bandwidth_bytes_per_s=ddr,
@@ -51,6 +53,7 @@ def a_host(accelerators=1, link=1e30, ddr=1e30, disk=1e30, capacity=1e15):
             energy_j_per_byte=0.0,
             static_w=0.0,
         ),
+        chassis=Chassis(fan_share=0.0, supply_efficiency=1.0, price_usd=0.0),
     )
 
 

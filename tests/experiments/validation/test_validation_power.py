@@ -1,0 +1,28 @@
+"""Power of measured nodes."""
+
+from experiments.validation.driver import validate
+
+
+def test_measured_nodes_are_met_as_told():
+    """An air-cooled node within a tenth; the others, whose GPUs run at their limit, a quarter below."""
+    found = {one.id: one.relative_error for one in validate("power").outcomes}
+    assert abs(found["h100-node-air"]) < 0.1
+    assert -0.28 < found["h100-node-immersed"] < 0.0
+    assert -0.28 < found["bloom-176b"] < 0.0
+
+
+def test_a_row_may_change_its_system_and_says_what_is_wrong(tmp_path):
+    head = "id,source,provenance,system,n_accelerators,model,seq_len,global_batch_sequences,plan"
+    head += ",power_w,reach,set"
+    row = '"H100 SXM",8,llama-3-8b,8192,8,"tp=8",{power},{reach},{set}'
+
+    def validated(power="900", reach="server", set=""):
+        path = tmp_path / "power.csv"
+        path.write_text(f"{head}\none,someone,read,{row.format(power=power, reach=reach, set=set)}\n")
+        return validate("power", data=path).outcomes[0]
+
+    base, still = validated(), validated(set="fan_share=0")
+    assert still.predicted < base.predicted < validated(reach="machine").predicted
+    assert "nothing measured" in validated(power="").skipped
+    assert "reach rack" in validated(reach="rack").skipped
+    assert "fan_shape" in validated(set="fan_shape=0").skipped
