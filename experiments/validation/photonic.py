@@ -14,6 +14,7 @@ from experiments.validation.peers.chips import (
     digit_accuracy,
     load_albireo,
     load_chip,
+    matrix_bits,
     mesh_accuracy,
     photons_of,
 )
@@ -636,6 +637,17 @@ def ring_weights(record: Record, claim: Claim, found: re.Match[str]) -> tuple[fl
     return bank.weight_bits, f"most by the {worst}; 16 rings {default_ring_bank().weight_bits:.1f} bits"
 
 
+def programmed_mesh(record: Record, claim: Claim, found: re.Match[str]) -> tuple[float, str]:
+    """Return the effective bits of the matrices that a mesh was set to, from our couplers and heaters."""
+    set_to = re.match(r"(\d+) modes, (Haar|permutations)", claim.config)
+    if claim.metric != "effective bits" or not set_to:
+        msg = "only effective bits of 'N modes, Haar' or 'N modes, permutations' are modelled"
+        raise SkipError(msg)
+    bits = matrix_bits(int(set_to[1]), permutation=set_to[2] == "permutations")
+    record.assume("our couplers, not corrected, and our heaters; moduli alone, as amplitude fidelities")
+    return bits, f"amplitude fidelity {1.0 - 2.0 ** (-2.0 * bits) / 24.0:.2%}"
+
+
 Rule = Callable[[Record, Claim, "re.Match[str]"], tuple[float, str]]
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
@@ -653,6 +665,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         r"Netcast": netcast_accuracy,
         r"Pai 2023": mesh_of_four,
         r"Ring weights": ring_weights,
+        r"Universal linear optics|QuiX": programmed_mesh,
     }
 )
 """How a system's name begins, and what predicts it."""

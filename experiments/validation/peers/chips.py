@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import unitary_group
 
 from experiments.accuracy.photons import one_thread
 from experiments.validation.peers.published import published_table
+from optical.cores.mzi_mesh import default_mesh
 from optical.devices import (
     Converter,
     FormatLogic,
@@ -35,6 +37,7 @@ from optical.devices.electronics import ControlBlock, GainStage, ModulatorBias, 
 from optical.devices.limits import photon_energy_j, snr_from_bits
 from optical.devices.programmable import Heater, MeshCoupler
 from optical.execution.photons import CountingNumerics, Signs
+from optical.transfer.decomposition import decompose
 from optical.transfer.mesh import MeshErrors, MeshLayout, draw_errors
 from simulator.checks import check_positive, check_range
 from simulator.keys import mix_key
@@ -69,6 +72,8 @@ CHIPS = 2
 INNER = 0.55
 """Radius of the border between the two classes, of points spread evenly over a disc with radius 1; a choice
 that makes them nearly as many as each other."""
+MATRICES = 12
+"""Matrices, each on another mesh, over which a fidelity is the mean; a choice."""
 DIGIT_IMAGES = 3000
 """Digits to train on; as `heliograph accuracy photons --quick` takes."""
 TEST_IMAGES = 500
@@ -467,6 +472,40 @@ def _powers(
         fields = passed.abs().to(passed.dtype)
     powers = (fields.real**2).T
     return powers.reshape(len(powers), 2, PORTS // 2).sum(dim=2)
+
+
+@cache
+def matrix_bits(modes: int, *, permutation: bool = False) -> float:
+    """Return the effective bits of the moduli of a matrix that a mesh of our couplers and heaters is set to.
+
+    Parameters
+    ----------
+    modes : int
+        Inputs, and outputs, of a rectangular mesh.
+    permutation : bool
+        Whether the matrices are permutations, or else Haar-random unitary ones.
+
+    Notes
+    -----
+    Amplitude fidelity F is the mean over inputs of what the moduli of a column and those wanted have in
+    common; both have a sum of squares of one, so that they differ by 2 (1 - F) in mean square. The mesh is
+    set by its decomposition, without knowing its couplers.
+    """
+    mesh, draws = default_mesh(), np.random.default_rng(mix_key(0, modes))
+    lost = []
+    for _ in range(MATRICES):
+        wanted = np.eye(modes, dtype=complex)[draws.permutation(modes)]
+        if not permutation:
+            wanted = unitary_group.rvs(modes, random_state=draws)
+        design = decompose(wanted)
+        chip = draw_errors(
+            design.layout,
+            splitter_rad=mesh.coupler.angle_error_rad,
+            phase_rad=mesh.phase_error_rad,
+            generator=draws,
+        )
+        lost.append(1.0 - np.sum(np.abs(wanted) * np.abs(design.matrix(chip))) / modes)
+    return -0.5 * math.log2(12.0 * 2.0 * float(np.mean(lost)))
 
 
 @cache
