@@ -45,7 +45,6 @@ from simulator.collectives.demand import skewed_flows
 from simulator.collectives.flow_groups import FlowGroup, PricedCollective
 from simulator.collectives.library import (
     ADDING,
-    HALVES,
     PIPELINED,
     PLAIN,
     TWO_LEVELS,
@@ -644,7 +643,7 @@ class Traffic:
             ready.append(FORWARDED)
         ways = [self._way(flow_groups[name], name, options[name]) for name in ready]
         pipelined = self._pipelined(operator, rank_class, later)
-        one_by_one = TWO_LEVELS if pipelined and operator.kind in HALVES else ()
+        one_by_one = TWO_LEVELS if pipelined else ()  # no library has its levels take turns
         whole = tuple(
             self._priced(way, operator, protocol)
             for way in ways
