@@ -33,7 +33,11 @@ def test_nodes_of_trees_pass_all_twice_and_share_cards_where_two_do():
     # 4 x 8 H100 (issue 309): 366 GB/s, where the mean of trees gives 498. Issue 119: four cards a host.
     found = {one.id: one.relative_error for one in validate("collectives").outcomes}
     assert abs(found["issue309-h100x32-8589934592"]) < 0.05
-    assert abs(found["issue119-a100x24-133169160"]) < 0.1
+    # 13 % too slow; the 8 % of before rested on levels in turn, a way that no library has and that missed
+    # three and four nodes of EFA by 43 and 42 %, which are 32 and 36 % too fast as two are 34 %.
+    assert abs(found["issue119-a100x24-133169160"]) < 0.13
+    efa = [found[f"issue527-a100x{ranks}-1073741824"] for ranks in (16, 24, 32)]
+    assert max(efa) - min(efa) < 0.05
 
 
 def test_predictions_beat_half_the_line_rate():
