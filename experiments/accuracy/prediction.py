@@ -9,8 +9,8 @@ and h; the core's own NSR and gains, measured against exact products, then predi
 costs.
 
 A core with noisy products leaves second order behind: the rise of each product bends, and errors of products
-in a row raise each other's price. Both are in the loss of the model with Gaussian errors of the measured
-strengths in all products at once, which therefore is the prediction; second order stands beside it.
+in a row raise each other's price. Both are in the loss of the model with errors of the measured strengths and
+tails in all products at once, which therefore is the prediction; second order stands beside it.
 """
 
 from __future__ import annotations
@@ -223,8 +223,8 @@ class Execution:
     """Measured noise-to-signal ratio by site and class, per model; sites that are exact are left out."""
     gain: tuple[Mapping[str, float], ...]
     """Measured gain by site, per model."""
-    gaussian: tuple[tuple[float, ...], ...] = ()
-    """Rise with Gaussian errors of these strengths and the core's mean errors by size of output in all
+    modelled: tuple[tuple[float, ...], ...] = ()
+    """Rise with errors of these strengths and tails and the core's mean errors by size of output in all
     products at once, mean of a draw and its mirror image, per model and draw; none where only second order
     is known."""
 
@@ -241,7 +241,7 @@ class Execution:
                 for one in mine
             ),
             gain=tuple(one["gain"] for one in mine),
-            gaussian=tuple(tuple(one["gaussian"]) for one in mine),
+            modelled=tuple(tuple(one["modelled"]) for one in mine),
         )
 
     def product_nsr(self, product: str) -> float:
@@ -338,9 +338,9 @@ class Prediction:
 
     def expected_even(self, execution: Execution) -> tuple[float, ...]:
         """Return the rise at the strength of a core's errors, per model; to second order if not known."""
-        if not execution.gaussian:
+        if not execution.modelled:
             return self.predicted_even(execution)
-        return tuple(statistics.fmean(one) for one in execution.gaussian)
+        return tuple(statistics.fmean(one) for one in execution.modelled)
 
     def predicted(self, execution: Execution) -> tuple[float, ...]:
         """Return the rise in all that an arithmetic's measured errors are expected to cost, per model."""
@@ -373,8 +373,8 @@ class Prediction:
         probes = math.hypot(
             *(one.by_variance_error(nsr) for one, nsr in zip(self.calibrations, execution.nsr, strict=True))
         )
-        if execution.gaussian:
-            drawn = [standard_error(one) for one in execution.gaussian]
+        if execution.modelled:
+            drawn = [standard_error(one) for one in execution.modelled]
             probes = math.hypot(*(one for one in drawn if math.isfinite(one)))
         predicted = statistics.fmean(even)
         relative = math.hypot(execution.even_error / executed, probes / len(self.calibrations) / predicted)
@@ -532,9 +532,10 @@ class Bench:
         Every draw is another chip of the same design, so that the scatter of draws holds that of chips.
         """
         from workloads.training.probes import (  # noqa: PLC0415 - torch, only to execute
-            GaussianErrors,
+            ModelledErrors,
             MeasuredProducts,
             MirroredProducts,
+            Tails,
             Transfer,
             sites,
         )
@@ -550,6 +551,7 @@ class Bench:
         nsr: list[dict[str, dict[ErrorClass, float]]] = []
         gain: list[dict[str, float]] = []
         transfers: dict[str, Transfer] = {name: Transfer() for name in names}
+        tails: dict[str, Tails] = {name: Tails() for name in names}
         for draw in range(pairs):
             numerics = products_of(_chip(arithmetic, draw)).forward
             plain = {name: MeasuredProducts(numerics) for name in names}
@@ -557,6 +559,7 @@ class Bench:
             nsr.append({name: one.meter.nsr for name, one in plain.items()})
             gain.append({name: one.meter.gain for name, one in plain.items()})
             transfers = {name: transfers[name] + one.meter.transfer for name, one in plain.items()}
+            tails = {name: tails[name] + one.meter.tails for name, one in plain.items()}
             images = {name: MirroredProducts(one.errors) for name, one in plain.items()}
             mirrored.append(self.loss(dict(images), draw) - clean)
         strength = {
@@ -569,10 +572,12 @@ class Bench:
             "mirrored": mirrored,
             "nsr": strength,
             "gain": gains,
-            "gaussian": self._gaussian(
+            "modelled": self._modelled(
                 {
                     sign: {
-                        name: GaussianErrors.of(strength[name], gains[name], transfers[name], sign)
+                        name: ModelledErrors.of(
+                            strength[name], gains[name], transfers[name], tails[name], sign
+                        )
                         for name in names
                     }
                     for sign in (1, -1)
@@ -581,7 +586,7 @@ class Bench:
             ),
         }
 
-    def _gaussian(self, errors: Mapping[int, Mapping[str, Numerics]], pairs: int) -> list[float]:
+    def _modelled(self, errors: Mapping[int, Mapping[str, Numerics]], pairs: int) -> list[float]:
         """Return the mean rise of each draw and its mirror image, of errors by their sign and site."""
         clean = self.loss({}, 0)
         return [
@@ -759,7 +764,7 @@ def _key(job: _Job, cache: TrainingCache) -> str:
         "effort": dataclasses.replace(job.effort, seeds=(job.seed,)),
         "probe_db": PROBE_DB,
         "mirror": "the very errors",
-        "gaussian": "all classes and mean errors at once",
+        "modelled": "all classes, tails and mean errors at once",
         "executed": {one.label: one.identity for one in job.arithmetics},
     } | initial_weights(job.effort.model)
     return cache.key(numerics=numerics, model=gpt, training=training, corpus_sha256=python_source().sha256)

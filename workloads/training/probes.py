@@ -112,11 +112,45 @@ def _bins(exact_BMN: torch.Tensor, scale_BMN: torch.Tensor) -> torch.Tensor:
 
 
 @dataclass(eq=False)
+class Tails:
+    """Second and fourth moments of outputs' errors over their full scales, mean errors taken off. Grows."""
+
+    count: int = 0
+    """Outputs."""
+    square: float = 0.0
+    """Sum of squares."""
+    fourth: float = 0.0
+    """Sum of fourth powers."""
+
+    def read(self, rest_BMN: torch.Tensor, scale_BMN: torch.Tensor) -> None:
+        """Note the errors of a product."""
+        squares = (rest_BMN / scale_BMN.clamp_min(torch.finfo(scale_BMN.dtype).tiny)).double().square()
+        self.count += squares.numel()
+        self.square += float(squares.sum())
+        self.fourth += float(squares.square().sum())
+
+    def __add__(self, other: Tails) -> Tails:
+        return Tails(self.count + other.count, self.square + other.square, self.fourth + other.fourth)
+
+    @property
+    def rate(self) -> float:
+        """Errors of one output, as many as give Gaussian jumps this kurtosis, 3 + 3 / rate; else infinite."""
+        excess = self.count * self.fourth / self.square**2 - 3.0 if self.square > 0.0 else 0.0
+        return 3.0 / excess if excess > _LEAST_EXCESS else math.inf
+
+
+_LEAST_EXCESS = 0.3
+"""Excess kurtosis below which errors count as Gaussian, which that of sampling stays under."""
+
+
+@dataclass(eq=False)
 class Meter:
     """Sums of a core's errors, over all products that it has seen. Grows as it measures."""
 
     transfer: Transfer = field(default_factory=Transfer)
     """Mean error by the size of the output."""
+    tails: Tails = field(default_factory=Tails)
+    """What is left of the outputs' errors."""
 
     ratios: dict[ErrorClass, list[float]] = field(default_factory=lambda: {one: [] for one in ErrorClass})
     """NSR of each product by class, its gain taken out."""
@@ -194,14 +228,16 @@ class MeasuredProducts:
         exact_BMN: torch.Tensor,
         error_BMN: torch.Tensor,
     ) -> None:
-        gain = 1.0
-        self.meter.transfer.read(error_BMN, exact_BMN, full_scales(a_BMK, b_BKN))
+        gain, scale_BMN = 1.0, full_scales(a_BMK, b_BKN)
+        self.meter.transfer.read(error_BMN, exact_BMN, scale_BMN)
+        mean_BMN = self.meter.transfer.of(exact_BMN, scale_BMN)
         if isinstance(self.numerics, SetsOperands):
             set_a, set_b = self.numerics.set_operands(a_BMK, b_BKN, key)
             first, second = torch.bmm(set_a - a_BMK, b_BKN), torch.bmm(a_BMK, set_b - b_BKN)
             gain += self.meter.read(ErrorClass.FIRST, first, exact_BMN)
             gain += self.meter.read(ErrorClass.SECOND, second, exact_BMN)
             error_BMN = error_BMN - first - second
+        self.meter.tails.read(error_BMN - mean_BMN, scale_BMN)
         gain += self.meter.read(ErrorClass.OUTPUT, error_BMN, exact_BMN)
         self.meter.gains.append(gain)
 
@@ -256,6 +292,9 @@ class GaussianProducts:
 
     Notes
     -----
+    With few errors an output the noise is compound Poisson: as many Gaussian jumps as a Poisson number says,
+    so that most outputs are right and some far off, as where remainders are misread.
+
     Uneven, the deviation of an output goes with the largest element of its row of A and of its column of B,
     as that of receiver and converter noise does where every row and column has a full scale of its own.
     """
@@ -266,6 +305,8 @@ class GaussianProducts:
     """1, or -1 for the mirror image of the same draws."""
     uneven: bool = False
     """Whether the noise follows the full scales of rows and columns."""
+    rate: float = math.inf
+    """Errors of one output, in the mean; infinitely many make a Gaussian."""
 
     def __post_init__(self) -> None:
         check_range(self, "nsr")
@@ -276,6 +317,9 @@ class GaussianProducts:
         c_BMN = torch.bmm(a_BMK, b_BKN)
         generator = torch.Generator(c_BMN.device).manual_seed(key % 2**63)
         noise_BMN = torch.empty_like(c_BMN).normal_(generator=generator)
+        if math.isfinite(self.rate):
+            jumps_BMN = torch.poisson(torch.full_like(c_BMN, self.rate), generator=generator)
+            noise_BMN.mul_(jumps_BMN.div_(self.rate).sqrt_())
         power = c_BMN.square().mean()
         if self.uneven:
             a_BM1, b_B1N = a_BMK.abs().amax(2, keepdim=True), b_BKN.abs().amax(1, keepdim=True)
@@ -325,16 +369,18 @@ class OperandProducts:
         return c_BMN.addcmul_(error_BMN, (self.nsr * c_BMN.square().mean() / power).sqrt(), value=self.sign)
 
 
-def probe(error_class: ErrorClass, nsr: float, sign: int, *, uneven: bool) -> Numerics:
-    """Return exact products with Gaussian errors of one class; `uneven` is of `GaussianProducts`."""
+def probe(
+    error_class: ErrorClass, nsr: float, sign: int, *, uneven: bool, rate: float = math.inf
+) -> Numerics:
+    """Return exact products with errors of one class; `uneven` and `rate` are of `GaussianProducts`."""
     if error_class is ErrorClass.OUTPUT:
-        return GaussianProducts(nsr, sign, uneven)
+        return GaussianProducts(nsr, sign, uneven, rate)
     return OperandProducts(nsr, error_class, sign)
 
 
 @dataclass(frozen=True)
-class GaussianErrors:
-    """Exact products with Gaussian errors of all classes: a core, told by their strength and its transfer."""
+class ModelledErrors:
+    """Exact products with errors of all classes: a core, told by their strength, tails and its transfer."""
 
     nsr: Mapping[ErrorClass, float]
     """Noise-to-signal ratio by class, dimensionless power ratios."""
@@ -342,11 +388,13 @@ class GaussianErrors:
     """Mean error by the size of the output; none if empty."""
     sign: int = 1
     """1, or -1 for the mirror image of mean errors and draws."""
+    rate: float = math.inf
+    """Errors of one output in the class of outputs, as of `GaussianProducts`."""
 
     @classmethod
     def of(
-        cls, nsr: Mapping[ErrorClass, float], gain: float, transfer: Transfer, sign: int
-    ) -> GaussianErrors:
+        cls, nsr: Mapping[ErrorClass, float], gain: float, transfer: Transfer, tails: Tails, sign: int
+    ) -> ModelledErrors:
         """Return the errors of a core as they were measured.
 
         Parameters
@@ -357,12 +405,14 @@ class GaussianErrors:
             The gain.
         transfer : Transfer
             Mean errors, of which all but the gain are in the noise of outputs.
+        tails : Tails
+            How unevenly what is left of them falls on outputs.
         sign : int
             As of the class.
         """
         told = transfer.explained - (gain - 1.0) ** 2
         rest = max(0.0, nsr[ErrorClass.OUTPUT] - max(0.0, told))
-        return cls({**nsr, ErrorClass.OUTPUT: rest}, transfer, sign)
+        return cls({**nsr, ErrorClass.OUTPUT: rest}, transfer, sign, tails.rate)
 
     @torch.no_grad()
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
@@ -372,13 +422,13 @@ class GaussianErrors:
         total = math.fsum(self.nsr.values())
         for index, (error_class, nsr) in enumerate(self.nsr.items()):
             if nsr > _LEAST_SHARE * total:
-                noisy = probe(error_class, nsr, self.sign, uneven=True)
+                noisy = probe(error_class, nsr, self.sign, uneven=True, rate=self.rate)
                 found += noisy.matmul(a_BMK, b_BKN, mix_key(key, index)) - exact_BMN
         return found
 
 
 _LEAST_SHARE = 1e-3
-"""Share of a product's noise below which a class of errors is left out of `GaussianErrors`."""
+"""Share of a product's noise below which a class of errors is left out of `ModelledErrors`."""
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ def test_errors_of_the_measured_strength_replace_second_order():
         mirrored=((0.44, 0.44),),
         nsr=({name: {ErrorClass.OUTPUT: 0.01} for name in PRODUCTS},),
         gain=(dict.fromkeys(PRODUCTS, 1.0),),
-        gaussian=((0.42, 0.44),),
+        modelled=((0.42, 0.44),),
     )
     found = prediction(calibration(), executions=(execution,))
     assert found.expected_even(execution) == pytest.approx((0.43,))
