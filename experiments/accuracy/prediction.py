@@ -532,9 +532,9 @@ class Bench:
         Every draw is another chip of the same design, so that the scatter of draws holds that of chips.
         """
         from workloads.training.probes import (  # noqa: PLC0415 - torch, only to execute
-            ModelledErrors,
             MeasuredProducts,
             MirroredProducts,
+            ModelledErrors,
             Tails,
             Transfer,
             sites,
