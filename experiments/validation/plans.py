@@ -45,6 +45,8 @@ RECIPE_KEYS = ("source", "model_name", "system", "precision")
 """Columns of a row that its recipes go by."""
 YES = frozenset({"y", "yes", "true", "1"})
 """Cells that say yes, in lower case."""
+USUAL_NODE = 8
+"""Accelerators of a node, where a row shards within nodes and does not say how many."""
 FLASH_SINCE = 2023
 """First year in which a training run is taken to use a fused attention kernel (FlashAttention is of 2022)."""
 SQUEEZE = 1.5
@@ -516,6 +518,10 @@ def _sharding(record: Record, ranks: int) -> dict[str, Any]:
     if "fsdp+dp" in text and ranks > HYBRID_GROUP and ranks % HYBRID_GROUP == 0:
         record.assume(f"parameters shared by groups of {HYBRID_GROUP}, copies across")
         return {"zero": 3, "shard_group": HYBRID_GROUP}
+    if text.startswith("hsdp"):
+        group = record.whole("gpus_per_node") or USUAL_NODE
+        record.assume(f"parameters shared by groups of {group}, copies across")
+        return {"zero": 3, "shard_group": min(group, ranks)}
     stage = re.search(r"\((\d)\)", text) or re.match(r"(\d)(?:\.0)?(?!\d)", text)
     if stage:
         return {"zero": int(stage[1])}

@@ -84,7 +84,7 @@ NORMS = frozenset({"attention.norm", "mlp.norm", "block.norm", "head.norm", "emb
 """Norms of the residual stream."""
 
 
-def separate(step: Elementwise, config: TransformerConfig) -> tuple[Elementwise, ...]:
+def separate(step: Elementwise, config: TransformerConfig, single: float) -> tuple[Elementwise, ...]:
     """Return the kernels that stand for a step where nothing is fused.
 
     Parameters
@@ -93,18 +93,23 @@ def separate(step: Elementwise, config: TransformerConfig) -> tuple[Elementwise,
         A forward step whose operations share one kernel.
     config : TransformerConfig
         The model.
+    single : float
+        Bytes of an element in single precision over those of one that is kept.
 
     Notes
     -----
     Every kernel reads and writes its tensors whole. *Scores*: scale, mask and softmax. *A gate*: the
-    activation, then the product. *A GELU*: the bias, then the function. *A rotary position*: two products
-    and a sum. *A root-mean-square norm*: the squares' mean, the product with its root, the product with the
-    scale; layer norms have a kernel of their own in every framework. *A sum with dropout*: the mask, then the
-    sum. The operations are shared evenly, and so is the work of the backward pass, which mirrors each kernel.
+    activation, then the product. *A GELU*: the bias, then the function. *A rotary position*, in
+    single precision: the cast, the product of complex numbers, the cast back. *A root-mean-square norm*, in
+    single precision too: the cast, the squares, their mean, the product with its root, the cast back and the
+    product with the scale; layer norms have a kernel of their own in every framework. *A sum with dropout*:
+    the mask, then the sum. The operations are shared evenly, and so is the work of the backward pass, which
+    mirrors each kernel.
 
     References
     ----------
-    Korthikanti et al., arXiv:2205.05198, section 4.1 (what each operation keeps, one by one).
+    Korthikanti et al., arXiv:2205.05198, section 4.1 (what each operation keeps, one by one). Llama's code,
+    model.py (RMSNorm and apply_rotary_emb, in single precision), which torchtitan and transformers follow.
     """
     read, written = step.read_bytes, step.written_bytes
     match step.name:
@@ -115,12 +120,17 @@ def separate(step: Elementwise, config: TransformerConfig) -> tuple[Elementwise,
         case "mlp.activation":
             traffic = [(read, written)] * 2
         case "attention.rotary":
-            traffic = [(read, written), (read, written), (read + written, written)]
+            wide = single * read
+            traffic = [(read, wide), (wide, wide), (wide, written)]
         case "attention.residual" | "mlp.residual" if config.dropout:
             stream = read / 2
             traffic = [(stream, written), (read, stream)]
         case name if name in NORMS and config.norm is Norm.RMS:
-            traffic = [(read, 0.0), (read, written), (written, written)]
+            wide = single * read
+            traffic = [
+                *((read, wide), (wide, wide), (wide, 0.0)),
+                *((wide, wide), (wide, written), (written, written)),
+            ]
         case _:
             return (step,)
     flops = step.flops / len(traffic)
@@ -664,10 +674,11 @@ class Parts:
         """Return steps as the plan's software runs them: fused, or one kernel for each operation."""
         if self.share.recompute.fused:
             return steps
+        single = LOSS_BYTES / self.width
         return tuple(
             kernel
             for step in steps
-            for kernel in (separate(step, self.config) if isinstance(step, Elementwise) else (step,))
+            for kernel in (separate(step, self.config, single) if isinstance(step, Elementwise) else (step,))
         )
 
     def embedding(self) -> tuple[Step, ...]:
