@@ -9,8 +9,9 @@ and h; the core's own NSR and gains, measured against exact products, then predi
 costs.
 
 A core with noisy products leaves second order behind: the rise of each product bends, and errors of products
-in a row raise each other's price. Both are in the loss of the model with errors of the measured strengths and
-tails in all products at once, which therefore is the prediction; second order stands beside it.
+in a row raise each other's price. Both are in the loss of the model with errors of the measured strengths in
+all products at once, which therefore is the prediction; second order stands beside it. Errors are Gaussian,
+but where a core misreads remainders: then as many outputs as it misreads are far off, and the others right.
 """
 
 from __future__ import annotations
@@ -224,7 +225,7 @@ class Execution:
     gain: tuple[Mapping[str, float], ...]
     """Measured gain by site, per model."""
     modelled: tuple[tuple[float, ...], ...] = ()
-    """Rise with errors of these strengths and tails and the core's mean errors by size of output in all
+    """Rise with errors of these strengths and the core's mean errors by size of output in all
     products at once, mean of a draw and its mirror image, per model and draw; none where only second order
     is known."""
 
@@ -534,12 +535,16 @@ class Bench:
         from workloads.training.probes import (  # noqa: PLC0415 - torch, only to execute
             MeasuredProducts,
             MirroredProducts,
+            Misreadings,
             ModelledErrors,
-            Tails,
             Transfer,
             sites,
         )
 
+        spec = arithmetic.analog[Phase.FORWARD] if arithmetic.analog is not None else None
+        misreadings = None
+        if spec is not None and spec.residues is not None:
+            misreadings = Misreadings(length=int(spec.analog_length), chance=spec.residues.wrong_sample)
         clean = self.loss({}, 0)
         names = [
             name
@@ -551,7 +556,6 @@ class Bench:
         nsr: list[dict[str, dict[ErrorClass, float]]] = []
         gain: list[dict[str, float]] = []
         transfers: dict[str, Transfer] = {name: Transfer() for name in names}
-        tails: dict[str, Tails] = {name: Tails() for name in names}
         for draw in range(pairs):
             numerics = products_of(_chip(arithmetic, draw)).forward
             plain = {name: MeasuredProducts(numerics) for name in names}
@@ -559,7 +563,6 @@ class Bench:
             nsr.append({name: one.meter.nsr for name, one in plain.items()})
             gain.append({name: one.meter.gain for name, one in plain.items()})
             transfers = {name: transfers[name] + one.meter.transfer for name, one in plain.items()}
-            tails = {name: tails[name] + one.meter.tails for name, one in plain.items()}
             images = {name: MirroredProducts(one.errors) for name, one in plain.items()}
             mirrored.append(self.loss(dict(images), draw) - clean)
         strength = {
@@ -576,7 +579,7 @@ class Bench:
                 {
                     sign: {
                         name: ModelledErrors.of(
-                            strength[name], gains[name], transfers[name], tails[name], sign
+                            strength[name], gains[name], transfers[name], sign, misreadings
                         )
                         for name in names
                     }
@@ -764,7 +767,7 @@ def _key(job: _Job, cache: TrainingCache) -> str:
         "effort": dataclasses.replace(job.effort, seeds=(job.seed,)),
         "probe_db": PROBE_DB,
         "mirror": "the very errors",
-        "modelled": "all classes, tails and mean errors at once",
+        "modelled": "all classes, misread samples and mean errors at once",
         "executed": {one.label: one.identity for one in job.arithmetics},
     } | initial_weights(job.effort.model)
     return cache.key(numerics=numerics, model=gpt, training=training, corpus_sha256=python_source().sha256)

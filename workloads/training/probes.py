@@ -112,46 +112,11 @@ def _bins(exact_BMN: torch.Tensor, scale_BMN: torch.Tensor) -> torch.Tensor:
 
 
 @dataclass(eq=False)
-class Tails:
-    """Second and fourth moments of outputs' errors over their full scales, mean errors taken off. Grows."""
-
-    count: int = 0
-    """Outputs."""
-    square: float = 0.0
-    """Sum of squares."""
-    fourth: float = 0.0
-    """Sum of fourth powers."""
-
-    def read(self, rest_BMN: torch.Tensor, scale_BMN: torch.Tensor) -> None:
-        """Note the errors of a product."""
-        squares = (rest_BMN / scale_BMN.clamp_min(torch.finfo(scale_BMN.dtype).tiny)).double().square()
-        self.count += squares.numel()
-        self.square += float(squares.sum())
-        self.fourth += float(squares.square().sum())
-
-    def __add__(self, other: Tails) -> Tails:
-        return Tails(self.count + other.count, self.square + other.square, self.fourth + other.fourth)
-
-    @property
-    def rate(self) -> float:
-        """Errors of one output, as many as give Gaussian jumps this kurtosis, 3 + 3 / rate; else infinite."""
-        excess = self.count * self.fourth / self.square**2 - 3.0 if self.square > 0.0 else 0.0
-        return 3.0 / excess if excess > _LEAST_EXCESS else math.inf
-
-
-_LEAST_EXCESS = 0.3
-"""Excess kurtosis below which errors count as Gaussian, which that of sampling stays under."""
-
-
-@dataclass(eq=False)
 class Meter:
     """Sums of a core's errors, over all products that it has seen. Grows as it measures."""
 
     transfer: Transfer = field(default_factory=Transfer)
     """Mean error by the size of the output."""
-    tails: Tails = field(default_factory=Tails)
-    """What is left of the outputs' errors."""
-
     ratios: dict[ErrorClass, list[float]] = field(default_factory=lambda: {one: [] for one in ErrorClass})
     """NSR of each product by class, its gain taken out."""
     gains: list[float] = field(default_factory=list)
@@ -228,16 +193,14 @@ class MeasuredProducts:
         exact_BMN: torch.Tensor,
         error_BMN: torch.Tensor,
     ) -> None:
-        gain, scale_BMN = 1.0, full_scales(a_BMK, b_BKN)
-        self.meter.transfer.read(error_BMN, exact_BMN, scale_BMN)
-        mean_BMN = self.meter.transfer.of(exact_BMN, scale_BMN)
+        gain = 1.0
+        self.meter.transfer.read(error_BMN, exact_BMN, full_scales(a_BMK, b_BKN))
         if isinstance(self.numerics, SetsOperands):
             set_a, set_b = self.numerics.set_operands(a_BMK, b_BKN, key)
             first, second = torch.bmm(set_a - a_BMK, b_BKN), torch.bmm(a_BMK, set_b - b_BKN)
             gain += self.meter.read(ErrorClass.FIRST, first, exact_BMN)
             gain += self.meter.read(ErrorClass.SECOND, second, exact_BMN)
             error_BMN = error_BMN - first - second
-        self.meter.tails.read(error_BMN - mean_BMN, scale_BMN)
         gain += self.meter.read(ErrorClass.OUTPUT, error_BMN, exact_BMN)
         self.meter.gains.append(gain)
 
@@ -286,15 +249,36 @@ EXACT_PRODUCTS = Products.same(ExactProducts())
 """Every product exact."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Misreadings:
+    """Errors of single samples, seldom and large, of which a sum may have several."""
+
+    length: int
+    """Products in a sample."""
+    chance: float
+    """How likely a sample is wrong, 0 to 1."""
+
+    def drawn(self, noise_BMN: torch.Tensor, length: int, generator: torch.Generator) -> torch.Tensor:
+        """Return Gaussian noise as compound Poisson noise of its power, shape [B, M, N], of sums so long.
+
+        Notes
+        -----
+        An output has as many jumps as a Poisson number says. Where not one is expected in all outputs the
+        noise is not theirs, and stays as it is.
+        """
+        rate = math.ceil(length / self.length) * self.chance
+        if rate * noise_BMN.numel() < 1.0:
+            return noise_BMN
+        jumps_BMN = torch.poisson(torch.full_like(noise_BMN, rate), generator=generator)
+        return noise_BMN.mul_(jumps_BMN.div_(rate).sqrt_())
+
+
 @dataclass(frozen=True)
 class GaussianProducts:
     """Exact products plus Gaussian noise, a set share of each result's mean square.
 
     Notes
     -----
-    With few errors an output the noise is compound Poisson: as many Gaussian jumps as a Poisson number says,
-    so that most outputs are right and some far off, as where remainders are misread.
-
     Uneven, the deviation of an output goes with the largest element of its row of A and of its column of B,
     as that of receiver and converter noise does where every row and column has a full scale of its own.
     """
@@ -305,8 +289,8 @@ class GaussianProducts:
     """1, or -1 for the mirror image of the same draws."""
     uneven: bool = False
     """Whether the noise follows the full scales of rows and columns."""
-    rate: float = math.inf
-    """Errors of one output, in the mean; infinitely many make a Gaussian."""
+    misreadings: Misreadings | None = None
+    """Samples that are wrong, where the noise is theirs."""
 
     def __post_init__(self) -> None:
         check_range(self, "nsr")
@@ -317,9 +301,8 @@ class GaussianProducts:
         c_BMN = torch.bmm(a_BMK, b_BKN)
         generator = torch.Generator(c_BMN.device).manual_seed(key % 2**63)
         noise_BMN = torch.empty_like(c_BMN).normal_(generator=generator)
-        if math.isfinite(self.rate):
-            jumps_BMN = torch.poisson(torch.full_like(c_BMN, self.rate), generator=generator)
-            noise_BMN.mul_(jumps_BMN.div_(self.rate).sqrt_())
+        if self.misreadings is not None:
+            noise_BMN = self.misreadings.drawn(noise_BMN, a_BMK.shape[2], generator)
         power = c_BMN.square().mean()
         if self.uneven:
             a_BM1, b_B1N = a_BMK.abs().amax(2, keepdim=True), b_BKN.abs().amax(1, keepdim=True)
@@ -370,17 +353,17 @@ class OperandProducts:
 
 
 def probe(
-    error_class: ErrorClass, nsr: float, sign: int, *, uneven: bool, rate: float = math.inf
+    error_class: ErrorClass, nsr: float, sign: int, *, uneven: bool, misreadings: Misreadings | None = None
 ) -> Numerics:
-    """Return exact products with errors of one class; `uneven` and `rate` are of `GaussianProducts`."""
+    """Return exact products with errors of one class; the keywords are of `GaussianProducts`."""
     if error_class is ErrorClass.OUTPUT:
-        return GaussianProducts(nsr, sign, uneven, rate)
+        return GaussianProducts(nsr, sign, uneven, misreadings)
     return OperandProducts(nsr, error_class, sign)
 
 
 @dataclass(frozen=True)
 class ModelledErrors:
-    """Exact products with errors of all classes: a core, told by their strength, tails and its transfer."""
+    """Exact products with errors of all classes: a core, told by their strength and its transfer."""
 
     nsr: Mapping[ErrorClass, float]
     """Noise-to-signal ratio by class, dimensionless power ratios."""
@@ -388,12 +371,17 @@ class ModelledErrors:
     """Mean error by the size of the output; none if empty."""
     sign: int = 1
     """1, or -1 for the mirror image of mean errors and draws."""
-    rate: float = math.inf
-    """Errors of one output in the class of outputs, as of `GaussianProducts`."""
+    misreadings: Misreadings | None = None
+    """Samples that are wrong, which then make all errors of the class of outputs."""
 
     @classmethod
     def of(
-        cls, nsr: Mapping[ErrorClass, float], gain: float, transfer: Transfer, tails: Tails, sign: int
+        cls,
+        nsr: Mapping[ErrorClass, float],
+        gain: float,
+        transfer: Transfer,
+        sign: int,
+        misreadings: Misreadings | None = None,
     ) -> ModelledErrors:
         """Return the errors of a core as they were measured.
 
@@ -405,14 +393,12 @@ class ModelledErrors:
             The gain.
         transfer : Transfer
             Mean errors, of which all but the gain are in the noise of outputs.
-        tails : Tails
-            How unevenly what is left of them falls on outputs.
-        sign : int
+        sign, misreadings
             As of the class.
         """
         told = transfer.explained - (gain - 1.0) ** 2
         rest = max(0.0, nsr[ErrorClass.OUTPUT] - max(0.0, told))
-        return cls({**nsr, ErrorClass.OUTPUT: rest}, transfer, sign, tails.rate)
+        return cls({**nsr, ErrorClass.OUTPUT: rest}, transfer, sign, misreadings)
 
     @torch.no_grad()
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
@@ -422,7 +408,7 @@ class ModelledErrors:
         total = math.fsum(self.nsr.values())
         for index, (error_class, nsr) in enumerate(self.nsr.items()):
             if nsr > _LEAST_SHARE * total:
-                noisy = probe(error_class, nsr, self.sign, uneven=True, rate=self.rate)
+                noisy = probe(error_class, nsr, self.sign, uneven=True, misreadings=self.misreadings)
                 found += noisy.matmul(a_BMK, b_BKN, mix_key(key, index)) - exact_BMN
         return found
 

@@ -18,6 +18,7 @@ from workloads.training.probes import (
     GaussianProducts,
     MeasuredProducts,
     MirroredProducts,
+    Misreadings,
     ModelledErrors,
     OperandProducts,
     RepeatedProducts,
@@ -95,8 +96,7 @@ def test_gaussian_errors_have_the_mean_and_the_noise_that_were_measured():
     assert gain < 0.99
     assert 0.0 < transfer.explained < float(error.square().sum() / EXACT.square().sum())
     found = [
-        ModelledErrors.of(core.meter.nsr, gain, transfer, core.meter.tails, sign).matmul(A, B, 7) - EXACT
-        for sign in (1, -1)
+        ModelledErrors.of(core.meter.nsr, gain, transfer, sign).matmul(A, B, 7) - EXACT for sign in (1, -1)
     ]
     assert torch.allclose(found[0], -found[1], atol=1e-4)
     power = [float(one.square().sum()) for one in (found[0], error)]
@@ -107,17 +107,22 @@ def test_gaussian_errors_have_the_mean_and_the_noise_that_were_measured():
     assert means[0] == pytest.approx(means[1], rel=0.15)  # bins are a quarter of an octave wide
 
 
-@pytest.mark.parametrize("rate", [0.02, 0.3, math.inf])
-def test_seldom_errors_keep_their_power_and_are_told_by_their_tails(rate):
-    """Compound Poisson: of few errors an output most outputs are right, and kurtosis is 3 + 3 / rate."""
-    core = MeasuredProducts(GaussianProducts(0.01, uneven=True, rate=rate))
-    for key in range(20):
-        core.matmul(A, B, key)
-    found = ModelledErrors.of(core.meter.nsr, 1.0, Transfer(), core.meter.tails, 1)
-    assert found.rate == pytest.approx(rate, rel=0.3)
-    assert nsr_of(found.matmul(A, B, 7)) == pytest.approx(0.01, rel=0.5 if rate < 0.1 else 0.2)
-    right = float((found.matmul(A, B, 7) == EXACT).double().mean())
-    assert right == pytest.approx(0.0 if math.isinf(rate) else math.exp(-rate), abs=0.1)
+@pytest.mark.parametrize("chance", [0.001, 0.1])
+def test_misread_samples_leave_most_outputs_right_at_equal_power(chance):
+    """Compound Poisson: sums of 64 are 8 samples each, none of which is wrong in exp(-8 chance) of them."""
+    errors = {ErrorClass.OUTPUT: 0.01}
+    misreadings = Misreadings(length=8, chance=chance)
+    found = ModelledErrors.of(errors, 1.0, Transfer(), 1, misreadings).matmul(A, B, 7)
+    right = float((found == EXACT).double().mean())
+    assert right == pytest.approx(math.exp(-8.0 * chance), abs=0.02)
+    jumps = 8.0 * chance * OUTPUTS
+    assert nsr_of(found) == pytest.approx(0.01, rel=10.0 / math.sqrt(jumps))
+
+
+def test_where_no_sample_is_misread_noise_stays_gaussian():
+    misreadings = Misreadings(length=8, chance=1e-9)
+    both = (GaussianProducts(0.01, misreadings=one).matmul(A, B, 7) for one in (misreadings, None))
+    assert torch.equal(*both)
 
 
 def test_silent_errors_leave_products_exact():
