@@ -57,7 +57,7 @@ from optical.noise.link_budget import (
     converter_ratios,
     source_of,
 )
-from optical.noise.receiver import Receiver, Symbols, reading_of
+from optical.noise.receiver import Receiver, Symbols
 from simulator.amounts import ceiling
 from simulator.checks import check_choices, check_positive, check_range, check_whole
 from simulator.errors import ParameterError
@@ -484,29 +484,21 @@ def receiver_of(
     larger transistors: its noise, as power, grows with the capacitance (E. Sackinger, "Broadband Circuits for
     Optical Fiber Communication", 2005, chapter on transimpedance amplifiers, optimum device size; recalled).
     """
-    read = reading_of(
-        Symbols(
-            rate_hz=core.symbol_rate_hz,
-            symbols=symbols,
-            operands=1 if core.holds_weights else 2,
-            modulator_hz=(core.modulator.bandwidth_hz,),
-            ring_hz=(*ring_hz, *core.poles_hz),
-            detector_hz=(detector.bandwidth_hz,),
-            amplifier_hz=(tia.bandwidth_hz,),
-            readout=readout,
-        )
+    symbol = Symbols(
+        rate_hz=core.symbol_rate_hz,
+        symbols=symbols,
+        operands=1 if core.holds_weights else 2,
+        modulator_hz=(core.modulator.bandwidth_hz,),
+        ring_hz=(*ring_hz, *core.poles_hz),
+        detector_hz=(detector.bandwidth_hz,),
+        amplifier_hz=(tia.bandwidth_hz,),
+        readout=readout,
     )
-    return Receiver(
-        bandwidth_hz=read.bandwidth_hz,
-        light_bandwidth_hz=read.light_bandwidth_hz,
-        intensity_bandwidth_hz=read.intensity_bandwidth_hz,
-        responsivity_a_per_w=detector.responsivity_a_per_w,
-        dark_current_a=detector.dark_current_a,
-        cmrr_db=detector.cmrr_db,
+    return Receiver.of(
+        symbol,
+        detector,
         noise_a_per_sqrt_hz=tia.noise_a_per_sqrt_hz * math.sqrt(1.0 + pair_load * (pairs - 1)),
         rin_db_per_hz=source.rin_db_per_hz,
-        gain=read.gain,
-        interference=read.interference,
         leakage=ratio_from_db(-core.modulator.extinction_ratio_db),
         pairs=pairs,
     )
@@ -532,29 +524,21 @@ def integrating_receiver_of(
     """
     window = 1.0 if gate is None else gate.window
     pulsed = core.laser if isinstance(core.laser, PulsedLaser) else None
-    read = reading_of(
-        Symbols(
-            rate_hz=core.symbol_rate_hz,
-            symbols=symbols,
-            operands=2,
-            modulator_hz=(core.modulator.bandwidth_hz,),
-            ring_hz=core.poles_hz,
-            readout=gate,
-            pulse=pulsed.duty if pulsed else None,
-            jitter_s=pulsed.jitter_s if pulsed else 0.0,
-        )
+    symbol = Symbols(
+        rate_hz=core.symbol_rate_hz,
+        symbols=symbols,
+        operands=2,
+        modulator_hz=(core.modulator.bandwidth_hz,),
+        ring_hz=core.poles_hz,
+        readout=gate,
+        pulse=pulsed.duty if pulsed else None,
+        jitter_s=pulsed.jitter_s if pulsed else 0.0,
     )
-    return Receiver(
-        bandwidth_hz=read.bandwidth_hz,
-        light_bandwidth_hz=read.light_bandwidth_hz,
-        intensity_bandwidth_hz=read.intensity_bandwidth_hz,
-        responsivity_a_per_w=pair.responsivity_a_per_w,
-        dark_current_a=pair.dark_current_a,
-        cmrr_db=pair.cmrr_db,
+    return Receiver.of(
+        symbol,
+        pair,
         noise_a_per_sqrt_hz=pair.noise_density_a_per_sqrt_hz(core.symbol_rate_hz, symbols, window),
         rin_db_per_hz=source.rin_db_per_hz,
-        gain=read.gain,
-        interference=read.interference,
         leakage=ratio_from_db(-core.modulator.extinction_ratio_db),
     )
 

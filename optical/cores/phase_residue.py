@@ -43,7 +43,7 @@ from optical.execution import AnalogSpec, Rounding, Scale
 from optical.execution.residues import Residues, largest_mantissa
 from optical.noise.chip import CalibrationCost
 from optical.noise.link_budget import Element, NoiseRatio, check_closes, elements_of
-from optical.noise.receiver import Receiver, Symbols, reading_of
+from optical.noise.receiver import Receiver, Symbols
 from simulator.checks import check_choices, check_positive, check_range, check_whole
 from simulator.errors import ParameterError
 from simulator.operators import Phase, Products
@@ -252,28 +252,20 @@ class PhaseArray:
 
     @property
     def _receiver(self) -> Receiver:
-        read = reading_of(
-            Symbols(
-                rate_hz=self.symbol_rate_hz,
-                symbols=1,
-                operands=1,
-                modulator_hz=(self.switch.bandwidth_hz,),
-                detector_hz=(self.detector.bandwidth_hz,),
-                amplifier_hz=(self.tia.bandwidth_hz,),
-                readout=self.readout,
-            )
+        symbol = Symbols(
+            rate_hz=self.symbol_rate_hz,
+            symbols=1,
+            operands=1,
+            modulator_hz=(self.switch.bandwidth_hz,),
+            detector_hz=(self.detector.bandwidth_hz,),
+            amplifier_hz=(self.tia.bandwidth_hz,),
+            readout=self.readout,
         )
-        return Receiver(
-            bandwidth_hz=read.bandwidth_hz,
-            light_bandwidth_hz=read.light_bandwidth_hz,
-            intensity_bandwidth_hz=read.intensity_bandwidth_hz,
-            responsivity_a_per_w=self.detector.responsivity_a_per_w,
-            dark_current_a=self.detector.dark_current_a,
-            cmrr_db=self.detector.cmrr_db,
+        return Receiver.of(
+            symbol,
+            self.detector,
             noise_a_per_sqrt_hz=self.tia.noise_a_per_sqrt_hz,
             rin_db_per_hz=self.laser.rin_db_per_hz,
-            gain=read.gain,
-            interference=read.interference,
             leakage=0.0,
         )
 

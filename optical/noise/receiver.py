@@ -9,13 +9,14 @@ follow here from the same weights over time, so no core can have the better half
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optical.devices import Integrator, Sampler
+from optical.devices.devices import BalancedPair
 from simulator.checks import check_positive, check_range
 from simulator.errors import ParameterError
 from simulator.units import ELEMENTARY_CHARGE_C, ratio_from_db
@@ -274,15 +275,9 @@ def _pulse_jitter(symbols: Symbols, place: int, twice: Array) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Receiver:
-    """Balanced pair with its amplifier at a symbol rate, and what light of a source brings to it."""
+class Receiver(Reading):
+    """Balanced pair with its amplifier as it reads symbols, and what light of a source brings to it."""
 
-    bandwidth_hz: float
-    """Noise bandwidth of what enters at the amplifier, per symbol of a sample."""
-    light_bandwidth_hz: float
-    """Noise bandwidth of photons as they arrive."""
-    intensity_bandwidth_hz: float
-    """Noise bandwidth of the light's intensity: pulses average over less time than a symbol."""
     responsivity_a_per_w: float
     """Photocurrent per power."""
     dark_current_a: float
@@ -293,14 +288,34 @@ class Receiver:
     """Noise density of the amplifier."""
     rin_db_per_hz: float
     """Relative intensity noise of the source."""
-    gain: float
-    """Share of a product's current that its own sample holds, dimensionless."""
-    interference: float
-    """Variance by products of other symbols, per unit of (a b)^2."""
     leakage: float
     """Least over full power of a modulator, dimensionless."""
     pairs: int = 1
     """Detector pairs on one amplifier."""
+
+    @classmethod
+    def of(
+        cls,
+        symbols: Symbols,
+        pair: BalancedPair,
+        *,
+        noise_a_per_sqrt_hz: float,
+        rin_db_per_hz: float,
+        leakage: float,
+        pairs: int = 1,
+    ) -> Receiver:
+        """Return the receiver that reads such symbols; keywords are its fields."""
+        read = reading_of(symbols)
+        return cls(
+            **{one.name: getattr(read, one.name) for one in fields(Reading)},
+            responsivity_a_per_w=pair.responsivity_a_per_w,
+            dark_current_a=pair.dark_current_a,
+            cmrr_db=pair.cmrr_db,
+            noise_a_per_sqrt_hz=noise_a_per_sqrt_hz,
+            rin_db_per_hz=rin_db_per_hz,
+            leakage=leakage,
+            pairs=pairs,
+        )
 
     def __post_init__(self) -> None:
         check_positive(self, "bandwidth_hz", "light_bandwidth_hz", "intensity_bandwidth_hz")
