@@ -336,11 +336,22 @@ class System(Summary):
             return f"{self.effective_bits():.2f} effective bits"
         return f"that of {self.lighting}, for which the laser is sized when a step is run"
 
+    @property
+    def _beside_light_w(self) -> float:
+        """Power of a photonic accelerator with memory at full rate, but neither cores nor lanes at work."""
+        if self.vector is None:
+            return 0.0
+        memory = self.vector.memory
+        memory_w = memory.static_w + memory.energy_j(memory.bandwidth_bytes_per_s)
+        return memory_w + self.vector.engine.static_w + self._photonic_idle_w
+
     def accelerator_peak_w(self) -> float:
-        """Return the power of one accelerator with all its parts at full load."""
+        """Return the greatest power of one accelerator; cores in light and vector lanes work in turns."""
         if self.photonic is None or self.vector is None:
             return self.gpu.chip.tdp_w
-        light_w = self.photonic.peak_power_w + self._photonic_idle_w + _electronics_w(self.vector)
+        light_w = self._beside_light_w + max(
+            self.photonic.peak_power_w, self.photonic.static_w + _lanes_at_work_w(self.vector)
+        )
         return max(light_w, self.gpu.chip.tdp_w) if self.is_hybrid else light_w
 
     def accelerator_area_m2(self) -> float:
@@ -378,11 +389,13 @@ class System(Summary):
         if self.photonic is None or self.vector is None or self._cores_are_set:
             return self
         cluster = self.photonic.core.cluster
-        one = self.photonic.resized(cluster)
+        one, waiting = self.photonic.resized(cluster), math.inf
         match self.basis:
             case Basis.POWER:
-                rest = _electronics_w(self.vector) + self._photonic_idle_w
-                budget, each, unit = self.gpu.chip.tdp_w, one.peak_power_w, "W"
+                budget, unit = self.gpu.chip.tdp_w, "W"
+                rest, each = self._beside_light_w, one.peak_power_w
+                left_w = budget - rest - _lanes_at_work_w(self.vector)
+                waiting = left_w / one.static_w if one.static_w > 0.0 else math.inf
             case Basis.AREA:
                 beside = self.gpu if self.is_hybrid else self.vector
                 budget, rest, each = self.gpu.area_m2, beside.area_m2, one.area_m2
@@ -390,7 +403,7 @@ class System(Summary):
             case _:
                 clusters = max(1, PUBLISHED_CORES // cluster)
                 return dataclasses.replace(self, photonic=self.photonic.resized(clusters * cluster))
-        clusters = math.floor((budget - rest) / each)
+        clusters = math.floor(min((budget - rest) / each, waiting))
         if clusters < 1:
             msg = (
                 f"basis {self.basis}: {self.gpu.name} gives {budget:g} {unit}, electronics and memory take "
@@ -419,11 +432,9 @@ SIGNIFICAND_BITS: Mapping[Precision, int] = MappingProxyType(
 """Significand of each format with its hidden bit; of fp8 that of E4M3, which weights and activations have."""
 
 
-def _electronics_w(vector: VectorUnit) -> float:
-    """Return the peak power of vector lanes and memory."""
-    lanes = vector.engine.static_w + vector.engine.rate_flop_per_s * vector.engine.energy_j_per_flop
-    memory = vector.memory
-    return lanes + memory.static_w + memory.bandwidth_bytes_per_s * memory.energy_j_per_byte
+def _lanes_at_work_w(vector: VectorUnit) -> float:
+    """Return the power of vector lanes at full rate, beyond that without work."""
+    return vector.engine.rate_flop_per_s * vector.engine.energy_j_per_flop
 
 
 def _photonic_parts(gpu: Gpu, core: Core) -> dict[str, Any]:
