@@ -66,6 +66,7 @@ def collective_plan(
     in_network: bool = True,
     algorithm: Algorithm | None = None,
     cards: Cards | None = None,
+    simple_only: bool = False,
 ) -> PricedCollective:
     """Return how a communication library carries out a collective on GPUs that do nothing else.
 
@@ -85,6 +86,9 @@ def collective_plan(
         The only one that the library may take (NCCL_ALGO); any if left out, or if the GPUs lack it.
     cards : Cards, optional
         What joins nodes; what came with the GPU if left out.
+    simple_only : bool
+        Whether nodes are joined by cards that write out of order, so that only NCCL's Simple protocol, which
+        sends no flags among its data, may be used.
 
     Raises
     ------
@@ -93,7 +97,9 @@ def collective_plan(
     """
     if algorithm is not None:
         check_member("algorithm", algorithm, Algorithm)
-    options = collective_plans(gpu_name, n_gpus, nbytes, kind, in_network=in_network, cards=cards)
+    options = collective_plans(
+        gpu_name, n_gpus, nbytes, kind, in_network=in_network, cards=cards, simple_only=simple_only
+    )
     asked = [plan for plan in options if plan.algorithm.split()[0] == algorithm]
     return min(asked or options, key=lambda plan: plan.alone_s)
 
@@ -106,13 +112,15 @@ def collective_plans(
     *,
     in_network: bool = True,
     cards: Cards | None = None,
+    simple_only: bool = False,
 ) -> tuple[PricedCollective, ...]:
     """Return all ways in which a library could carry out a collective: algorithms and protocols."""
     check_member("kind", kind, CollectiveKind)
     if cards is not None:
         check_member("cards", cards, Cards)
     sends = kind is CollectiveKind.SEND
-    traffic = _traffic(gpu_of(gpu_name), max(2, n_gpus) if sends else n_gpus, kind, in_network, cards)
+    ranks = max(2, n_gpus) if sends else n_gpus
+    traffic = _traffic(gpu_of(gpu_name), ranks, kind, in_network, cards, simple_only=simple_only)
     shared = n_gpus if kind is CollectiveKind.ALL_GATHER else 1
     operator = Collective(
         name="measured",
@@ -129,9 +137,17 @@ def collective_plans(
 
 @lru_cache(maxsize=256)
 def _traffic(
-    gpu_name: str, n_gpus: int, kind: CollectiveKind, in_network: bool, cards: Cards | None
+    gpu_name: str,
+    n_gpus: int,
+    kind: CollectiveKind,
+    in_network: bool,
+    cards: Cards | None,
+    *,
+    simple_only: bool,
 ) -> Traffic:
     scale_up = load_scale_up(scale_up_name(gpu_name, n_gpus))
+    if simple_only:
+        scale_up = replace(scale_up, protocols=scale_up.protocols[-1:])
     if not in_network:
         scale_up = replace(scale_up, adders=())
     if n_gpus < scale_up.size:

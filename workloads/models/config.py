@@ -683,7 +683,7 @@ def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
         post_norms=family.post_norms,
         sinks=family.sinks,
         routing_bias=family.router_bias,
-        predicted_tokens=reader.count(reader.first(PREDICTED)),
+        predicted_tokens=reader.count(reader.first(PREDICTED)) if reader.flag("use_mtp", True) else 0,
     )
     config = _with_windows(reader, _with_experts(reader, config, family), family.windows)
     if family.retrieval:

@@ -242,3 +242,15 @@ def test_long_gathers_use_every_card_of_a_node():
     fast, card = load_scale_up("nvlink3").bandwidth_bytes_per_s, 25e9
     two_levels = nbytes * 7 / 8 / fast + nbytes * 7 / 8 / 8 / card
     assert collective_plan("a100", 64, nbytes, CollectiveKind.ALL_GATHER).alone_s < 1.1 * two_levels
+
+
+def test_cards_that_write_out_of_order_leave_the_simple_protocol():
+    """EFA before P5 (aws/aws-ofi-nccl, issue 76): short messages wait, long ones are as quick."""
+    kind = CollectiveKind.ALL_GATHER
+    every, simple = (
+        [collective_plan("a100", 16, size, kind, simple_only=flag) for size in (1e4, 1e9)]
+        for flag in (False, True)
+    )
+    assert [one.algorithm for one in simple] == ["ring simple pipelined"] * 2
+    assert simple[0].alone_s > 3 * every[0].alone_s
+    assert simple[1].alone_s == every[1].alone_s

@@ -335,6 +335,7 @@ def test_a_window_as_long_as_the_sequence_is_none():
 def test_modules_that_predict_further_tokens_are_trained_and_not_counted(key):
     without, found = (from_hugging_face(LLAMA | {key: count}) for count in (0, 2))
     assert (without.predicted_tokens, found.predicted_tokens) == (0, 2)
+    assert from_hugging_face(LLAMA | {key: 2, "use_mtp": False}) == without
     assert found.parameters == without.parameters
     h, plan = found.hidden, Plan.of(sequence_length=16, global_batch=1)
     assert found.prediction_parameters == 2 * (found.layer_parameters + 2 * h * h + 3 * h)
