@@ -33,7 +33,7 @@ from simulator.errors import HeliographError, ParameterError
 from simulator.operands.captured import CapturedProduct, captured
 from simulator.operands.scaled import Precision
 from simulator.operands.statistics import OperandKind, operands_of, signal_to_noise_db
-from simulator.operators import Phase
+from simulator.operators import VALUES, Phase, Role
 from simulator.parameter_tree import get_at
 from simulator.units import to_si
 
@@ -67,17 +67,20 @@ SETTLED_LOG = 0.01
 FIGURE_IN = 4.0
 """Height of the figure, inches."""
 PICOJOULE = to_si("energy_j", 1.0, "pJ")
+_SEPARATE = ("query", "key", "value")
 _CAPTURED_AS = {
-    "scores": ("scores",),
-    "values": ("values",),
-    "qkv": ("query", "key", "value"),
-    "query": ("query",),
-    "key": ("key",),
-    "value": ("value",),
-    "output": ("projection",),
-    "down": ("down",),
+    Role.ATTENTION_SCORES: ("scores",),
+    Role.ATTENTION_VALUES: ("values",),
+    Role.ATTENTION_QKV: _SEPARATE,
+    Role.ATTENTION_OUTPUT: ("projection",),
+    Role.MLP_DOWN: ("down",),
+    Role.RETRIEVAL_SCORES: ("scores",),
+    Role.RETRIEVAL_VALUES: ("values",),
+    Role.RETRIEVAL_QKV: _SEPARATE,
+    Role.RETRIEVAL_OUTPUT: ("projection",),
+    Role.RETRIEVAL_DOWN: ("down",),
 }
-"""Captured products by words in a model's name of its own; of others, e.g. experts, the products ``up``."""
+"""Captured products that a product of a model is like; others, e.g. routers, are like the products ``up``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,15 +121,17 @@ def _statistics(one: ModelProduct, source: str, layer: int) -> tuple[CapturedPro
     A step counts both gradients of attention's operands as gradients of an input: that of the second operand
     sums over as many rows as the forward product has (values), or is turned round (scores).
     """
-    word = one.name.rpartition(".")[2]
-    names = _CAPTURED_AS.get(word, ("up",))
+    names = _CAPTURED_AS.get(one.role, ("up",))
     phase = one.phase
-    second = one.rows < one.columns if word == "scores" else one.length > one.columns
-    if word in ("scores", "values") and phase is Phase.GRAD_INPUT and second:
+    scores = names == ("scores",)
+    second = one.rows < one.columns if scores else one.length > one.columns
+    if (scores or one.role in VALUES) and phase is Phase.GRAD_INPUT and second:
         phase = Phase.GRAD_WEIGHT
     chosen = []
     known = {each.product for each in captured(source)}
-    for name in names if known.issuperset(names) else ("qkv",) if "qkv" in known and word == "qkv" else names:
+    for name in (
+        names if known.issuperset(names) else ("qkv",) if "qkv" in known and names == _SEPARATE else names
+    ):
         layers = captured(source, name, phase)
         chosen.append(layers[min(layer, len(layers) - 1)])
     return tuple(chosen)
@@ -319,7 +324,7 @@ class RankRescues(Study):
             raise ParameterError(msg)
         bare, config = core_named(self.core), model_named(self.model)
         plan = plan_for(config, "", accelerators=1024, memory_bytes=to_si("memory_bytes", 80.0, "GB"))
-        products = [one for one in products_of(step_graph(config, plan)) if one.name != "head.logits"]
+        products = [one for one in products_of(step_graph(config, plan)) if one.role is not Role.HEAD_LOGITS]
         samples = samples_of(products, self.source, layer=self.layer, seed=self.seed)
         wanted_db = self._target_db(samples)
         tried: list[tuple[tuple[str, ...], tuple[str, ...]]] = [(names, ()) for names in COMBINATIONS]

@@ -48,7 +48,7 @@ from simulator.interfaces import Cost
 from simulator.node import Node
 from simulator.operands.scaled import Precision as OperandPrecision
 from simulator.operands.scaled import average
-from simulator.operators import MatMul, Phase
+from simulator.operators import SCORES, MatMul, Phase, Role
 from simulator.parameter_tree import get_at, replace_at
 from workloads.plan.choices import Precision
 
@@ -205,11 +205,11 @@ def sensitivities(path: Path = TABLE) -> Mapping[str, float]:
         return {row["site"]: float(row["nats_per_noise_to_signal"]) for row in rows}
 
 
-def _site(name: str) -> str:
+def _site(role: Role) -> str:
     """Return the measured product that stands for a model's."""
-    kind = kind_of(name)
+    kind = kind_of(role)
     if kind is Kind.ATTENTION:
-        return "values" if name.endswith("values") else "scores"
+        return "scores" if role in SCORES else "values"
     return _SITES[kind]
 
 
@@ -239,7 +239,7 @@ class _Way:
 def _noise_by_site(delivered: Delivered) -> dict[tuple[str, Phase], float]:
     parts: dict[tuple[str, Phase], list[tuple[float, OperandPrecision]]] = defaultdict(list)
     for product, precision in delivered.parts:
-        parts[_site(product.name), product.phase].append((product.macs, precision))
+        parts[_site(product.role), product.phase].append((product.macs, precision))
     return {site: 10.0 ** (-average(some).snr_db / 10.0) for site, some in parts.items()}
 
 
@@ -355,7 +355,7 @@ def choices_of(
         noise: dict[tuple[str, Phase], float] = defaultdict(float)
         macs: dict[Phase, float] = defaultdict(float)
         for product, count in way.products.items():
-            kind, phase = _site(product.name), product.phase
+            kind, phase = _site(product.role), product.phase
             group = _TOGETHER.get(kind, kind), phase
             cost = way.priced[product]
             time[group] += count * cost.time_s

@@ -106,7 +106,7 @@ def lifetime_steps(unit: PhotonicUnit | None, graph: StepGraph, light: LightShar
     worn: defaultdict[int, float] = defaultdict(float)
     for task in graph.tasks:
         for product, count in matmuls_of(task.operator):
-            share = 1.0 if light is None else light.of(product.name, product.phase)
+            share = 1.0 if light is None else light.of(product.role, product.phase)
             worn[task.rank_class] += unit.wear(product) * count * task.multiplicity * share
     most = max(worn.values(), default=0.0)
     return max(1, len(graph.ends)) / most if most > 0.0 else math.inf

@@ -209,6 +209,83 @@ class Held(StrEnum):
     B = "b"
 
 
+class Role(StrEnum):
+    """Role of an operator in a transformer, by which it is fused, cast, cut, computed again or measured.
+
+    A value is the name that tables and traces show; nothing is chosen by that name.
+    """
+
+    OTHER = "other"
+    ATTENTION_NORM = "attention.norm"
+    ATTENTION_QKV = "attention.qkv"
+    ATTENTION_LATENTS = "attention.latents"
+    ATTENTION_LATENT_NORMS = "attention.latent_norms"
+    ATTENTION_QUERIES = "attention.queries"
+    ATTENTION_KEYS_VALUES = "attention.keys_values"
+    ATTENTION_POSITIONS = "attention.positions"
+    ATTENTION_QK_NORMS = "attention.qk_norms"
+    ATTENTION_ROTARY = "attention.rotary"
+    ATTENTION_SCORES = "attention.scores"
+    ATTENTION_POSITION_SCORES = "attention.position_scores"
+    ATTENTION_SOFTMAX = "attention.softmax"
+    ATTENTION_DROPOUT = "attention.dropout"
+    ATTENTION_VALUES = "attention.values"
+    ATTENTION_OUTPUT = "attention.output"
+    ATTENTION_POST_NORM = "attention.post_norm"
+    ATTENTION_RESIDUAL = "attention.residual"
+    MLP_NORM = "mlp.norm"
+    MLP_ROUTER = "mlp.router"
+    MLP_GATES = "mlp.gates"
+    MLP_DISPATCH = "mlp.dispatch"
+    MLP_SORT = "mlp.sort"
+    MLP_GATE_UP = "mlp.gate_up"
+    MLP_UP = "mlp.up"
+    MLP_ACTIVATION = "mlp.activation"
+    MLP_KEPT_CAST = "mlp.kept_cast"
+    MLP_DOWN = "mlp.down"
+    MLP_EXPERT_BIAS = "mlp.expert_bias"
+    MLP_COMBINE = "mlp.combine"
+    MLP_POST_NORM = "mlp.post_norm"
+    MLP_RESIDUAL = "mlp.residual"
+    BLOCK_NORM = "block.norm"
+    BLOCK_RESIDUAL = "block.residual"
+    EMBEDDING_LOOKUP = "embedding.lookup"
+    EMBEDDING_POSITIONS = "embedding.positions"
+    EMBEDDING_NORM = "embedding.norm"
+    HEAD_NORM = "head.norm"
+    HEAD_JOIN = "head.join"
+    HEAD_LOGITS = "head.logits"
+    HEAD_LOSS = "head.loss"
+    RETRIEVAL_LOOKUP = "retrieval.lookup"
+    RETRIEVAL_NORM = "retrieval.norm"
+    RETRIEVAL_QKV = "retrieval.qkv"
+    RETRIEVAL_QUERIES = "retrieval.queries"
+    RETRIEVAL_KEYS_VALUES = "retrieval.keys_values"
+    RETRIEVAL_POSITIONS = "retrieval.positions"
+    RETRIEVAL_SCORES = "retrieval.scores"
+    RETRIEVAL_POSITION_SCORES = "retrieval.position_scores"
+    RETRIEVAL_SOFTMAX = "retrieval.softmax"
+    RETRIEVAL_VALUES = "retrieval.values"
+    RETRIEVAL_OUTPUT = "retrieval.output"
+    RETRIEVAL_UP = "retrieval.up"
+    RETRIEVAL_ACTIVATION = "retrieval.activation"
+    RETRIEVAL_DOWN = "retrieval.down"
+    RETRIEVAL_RESIDUAL = "retrieval.residual"
+
+
+SCORES = frozenset(
+    {
+        Role.ATTENTION_SCORES,
+        Role.ATTENTION_POSITION_SCORES,
+        Role.RETRIEVAL_SCORES,
+        Role.RETRIEVAL_POSITION_SCORES,
+    }
+)
+"""Products of queries with keys, and with encodings of positions."""
+VALUES = frozenset({Role.ATTENTION_VALUES, Role.RETRIEVAL_VALUES})
+"""Products of attention's weights with values."""
+
+
 class CollectiveKind(StrEnum):
     """Kind of a collective of a group of ranks."""
 
@@ -237,7 +314,7 @@ class MatMul:
     """A batched matrix product C[batch, m, n] = A[batch, m, k] B[batch, k, n] on one rank."""
 
     name: str
-    """What the product is, e.g. ``"attention.scores"``."""
+    """What the product is, for people."""
     layer: str
     """Kind of layer it belongs to: ``"block"``, ``"embedding"``, ``"head"``."""
     phase: Phase
@@ -258,6 +335,8 @@ class MatMul:
     """Which of ``a``, ``b`` and ``c`` never leave the chip: the score matrix of a fused attention kernel."""
     sparse: bool = False
     """Whether of four neighbours in B two are zero and not stored, so that a unit that can may skip them."""
+    role: Role = Role.OTHER
+    """What it is in a transformer."""
 
     def __post_init__(self) -> None:
         if not set(self.on_chip) <= set("abc"):
@@ -302,7 +381,7 @@ class Elementwise:
     """Work without a product: norms, softmax, activations, embedding look-up, optimizer."""
 
     name: str
-    """What is done, e.g. ``"attention.softmax"``."""
+    """What is done, for people."""
     layer: str
     """Kind of layer it belongs to."""
     phase: Phase
@@ -315,6 +394,10 @@ class Elementwise:
     """Bytes written to memory."""
     issued: int = 1
     """Operators of a framework that it stands for, which the host issues one by one."""
+    role: Role = Role.OTHER
+    """What it is in a transformer."""
+    casts: Role = Role.OTHER
+    """Product whose operand it writes in that product's format, if it is such a cast."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -322,7 +405,7 @@ class Collective:
     """A communication of every rank of a class with its group along one axis of parallelism."""
 
     name: str
-    """What is communicated, e.g. ``"attention.output"``."""
+    """What is communicated, for people."""
     layer: str
     """Kind of layer it belongs to, or ``"pipeline"`` / ``"gradients"`` / ``"parameters"``."""
     phase: Phase
@@ -347,6 +430,8 @@ class Collective:
     """How it must be carried out (a value of `Algorithm`); empty for the fastest."""
     servers: int = 0
     """For a push or a pull: how many of the group's ranks hold a share of the vector."""
+    role: Role = Role.OTHER
+    """What it is in a transformer."""
 
     def __post_init__(self) -> None:
         if type(self.kind) is not CollectiveKind:

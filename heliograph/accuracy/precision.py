@@ -26,7 +26,16 @@ from simulator.errors import ParameterError
 from simulator.operands.captured import load_laws
 from simulator.operands.scaled import Precision, average
 from simulator.operands.statistics import OperandKind, Operands, operands_of
-from simulator.operators import MatMul, Operator, Overlapped, Phase, StepGraph
+from simulator.operators import (
+    SCORES,
+    VALUES,
+    MatMul,
+    Operator,
+    Overlapped,
+    Phase,
+    Role,
+    StepGraph,
+)
 from simulator.operators import Sequence as Run
 
 if TYPE_CHECKING:
@@ -47,7 +56,9 @@ class ModelProduct:
     """All products of a step that are alike: of one name, phase and shape."""
 
     name: str
-    """What it is, e.g. ``"attention.scores"``."""
+    """What it is, for people."""
+    role: Role
+    """What it is in a transformer."""
     phase: Phase
     """Forward, or one of the gradients."""
     rows: int
@@ -63,7 +74,7 @@ class ModelProduct:
 
     def on(self, kind: OperandKind) -> tuple[Product, ...]:
         """Return the product with operands of a kind, as many as there are statistics of it."""
-        found = statistics_of(kind, self.name, self.phase)
+        found = statistics_of(kind, self.role, self.phase)
         return tuple(
             Product(
                 operands=one,
@@ -77,42 +88,39 @@ class ModelProduct:
         )
 
 
-_CAPTURED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+_CAPTURED: Mapping[Role, tuple[str, ...]] = MappingProxyType(
     {
-        "qkv": ("qkv", "query", "key", "value"),
-        "queries": ("query", "qkv"),
-        "keys_values": ("key", "value", "qkv"),
-        "latents": ("qkv",),
-        "scores": ("scores",),
-        "position_scores": ("scores",),
-        "values": ("values",),
-        "output": ("projection",),
-        "gate_up": ("up",),
-        "up": ("up",),
-        "router": ("up",),
-        "down": ("down",),
+        **dict.fromkeys((Role.ATTENTION_QKV, Role.RETRIEVAL_QKV), ("qkv", "query", "key", "value")),
+        **dict.fromkeys((Role.ATTENTION_QUERIES, Role.RETRIEVAL_QUERIES), ("query", "qkv")),
+        **dict.fromkeys((Role.ATTENTION_KEYS_VALUES, Role.RETRIEVAL_KEYS_VALUES), ("key", "value", "qkv")),
+        Role.ATTENTION_LATENTS: ("qkv",),
+        **dict.fromkeys(SCORES, ("scores",)),
+        **dict.fromkeys(VALUES, ("values",)),
+        **dict.fromkeys((Role.ATTENTION_OUTPUT, Role.RETRIEVAL_OUTPUT), ("projection",)),
+        **dict.fromkeys((Role.MLP_GATE_UP, Role.MLP_UP, Role.MLP_ROUTER, Role.RETRIEVAL_UP), ("up",)),
+        **dict.fromkeys((Role.MLP_DOWN, Role.RETRIEVAL_DOWN), ("down",)),
+        **dict.fromkeys((Role.HEAD_JOIN, Role.HEAD_LOGITS), ("head",)),
     }
 )
-"""Captured products by the last word of a model's."""
+"""Captured products that a product of a model is like."""
 _LINEAR = ("qkv", "query", "key", "value", "projection", "up", "down")
 """Captured products of which a layer without a name of its own may be any."""
-_BOTH_CHANGE = ("scores", "values", "position_scores")
+_BOTH_CHANGE = SCORES | VALUES
 """Products of two activations: both gradients are those of an input, captured as the two phases."""
 
 
 @functools.cache
-def statistics_of(kind: OperandKind, name: str, phase: Phase) -> tuple[Operands, ...]:
+def statistics_of(kind: OperandKind, role: Role, phase: Phase) -> tuple[Operands, ...]:
     """Return the statistics of the operands of a model's product, captured ones of each layer."""
     if kind is not OperandKind.CAPTURED:
         return (operands_of(kind),)
-    word = name.rsplit(".", 1)[-1]
-    wanted = ("head",) if name.startswith("head") else _CAPTURED.get(word, _LINEAR)
+    wanted = _CAPTURED.get(role, _LINEAR)
     phases = {phase}
-    if word in _BOTH_CHANGE and phase is Phase.GRAD_INPUT:
+    if role in _BOTH_CHANGE and phase is Phase.GRAD_INPUT:
         phases = {Phase.GRAD_INPUT, Phase.GRAD_WEIGHT}
     found = tuple(one.operands for one in load_laws() if one.product in wanted and one.phase in phases)
     if not found:
-        msg = f"no operands of '{name}' in phase {phase} were captured; name another kind of operands"
+        msg = f"no operands of '{role}' in phase {phase} were captured; name another kind of operands"
         raise ParameterError(msg)
     return found
 
@@ -163,6 +171,7 @@ def together(products: Iterable[tuple[MatMul, int]]) -> tuple[ModelProduct, ...]
     for product, count in products:
         one = ModelProduct(
             name=product.name,
+            role=product.role,
             phase=product.phase,
             rows=product.m,
             length=product.k,
@@ -337,7 +346,7 @@ def divided(
     """
     if light is None:
         return tuple(products), ()
-    shares = [(one, light.of(one.name, one.phase)) for one in products]
+    shares = [(one, light.of(one.role, one.phase)) for one in products]
     return (
         tuple(dataclasses.replace(one, macs=one.macs * share) for one, share in shares if share > 0.0),
         tuple(

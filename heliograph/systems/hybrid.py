@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from simulator.checks import check_range
 from simulator.interfaces import Cost, Numerics
-from simulator.operators import Elementwise, MatMul, Phase
+from simulator.operators import SCORES, VALUES, Elementwise, MatMul, Phase, Role
 
 if TYPE_CHECKING:
     from electronic.gpu import Gpu
@@ -35,19 +35,29 @@ class Kind(StrEnum):
     """Logits."""
 
 
-_BY_WORD = MappingProxyType(
+_KINDS = MappingProxyType(
     {
-        **dict.fromkeys(("qkv", "queries", "keys_values", "latents"), Kind.QKV),
-        **dict.fromkeys(("scores", "position_scores", "values"), Kind.ATTENTION),
-        "output": Kind.OUTPUT,
-        "down": Kind.DOWN,
+        Role.ATTENTION_QKV: Kind.QKV,
+        Role.ATTENTION_QUERIES: Kind.QKV,
+        Role.ATTENTION_KEYS_VALUES: Kind.QKV,
+        Role.ATTENTION_LATENTS: Kind.QKV,
+        Role.RETRIEVAL_QKV: Kind.QKV,
+        Role.RETRIEVAL_QUERIES: Kind.QKV,
+        Role.RETRIEVAL_KEYS_VALUES: Kind.QKV,
+        **dict.fromkeys(SCORES | VALUES, Kind.ATTENTION),
+        Role.ATTENTION_OUTPUT: Kind.OUTPUT,
+        Role.RETRIEVAL_OUTPUT: Kind.OUTPUT,
+        Role.MLP_DOWN: Kind.DOWN,
+        Role.RETRIEVAL_DOWN: Kind.DOWN,
+        Role.HEAD_JOIN: Kind.HEAD,
+        Role.HEAD_LOGITS: Kind.HEAD,
     }
 )
 
 
-def kind_of(name: str) -> Kind:
-    """Return the kind of a product by its name in a step, such as ``"attention.scores"``."""
-    return Kind.HEAD if name.startswith("head") else _BY_WORD.get(name.rsplit(".", 1)[-1], Kind.UP)
+def kind_of(role: Role) -> Kind:
+    """Return the kind of a product by its role in a step."""
+    return _KINDS.get(role, Kind.UP)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,9 +103,9 @@ class LightShares:
     head: PhaseShares = field(default_factory=PhaseShares)
     """Logits; one layer, so that a share is one of its steps."""
 
-    def of(self, name: str, phase: Phase) -> float:
+    def of(self, role: Role, phase: Phase) -> float:
         """Return the share of a product of a step."""
-        return float(getattr(getattr(self, kind_of(name)), str(phase)))
+        return float(getattr(getattr(self, kind_of(role)), str(phase)))
 
     @property
     def least(self) -> float:
@@ -146,7 +156,7 @@ class HybridUnit:
         """
         if not isinstance(operator, MatMul):
             return self.photonic.cost(operator)
-        share = self.light.of(operator.name, operator.phase)
+        share = self.light.of(operator.role, operator.phase)
         if share in (0.0, 1.0):
             return (self.photonic if share else self.electronics).cost(operator)
         parts = ((share, self.photonic.cost(operator)), (1.0 - share, self.electronics.cost(operator)))

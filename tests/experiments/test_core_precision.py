@@ -27,7 +27,7 @@ from optical.cores import load_core
 from simulator.errors import LinkError, ParameterError
 from simulator.operands.captured import load_captured
 from simulator.operands.statistics import OperandKind
-from simulator.operators import Phase
+from simulator.operators import Phase, Role
 from tests.builders import csv_rows
 
 
@@ -113,11 +113,11 @@ def test_gpu_delivers_its_format_and_light_its_core(products):
 
 def test_every_product_of_a_model_has_captured_operands(products):
     for one in products:
-        found = statistics_of(OperandKind.CAPTURED, one.name, one.phase)
+        found = statistics_of(OperandKind.CAPTURED, one.role, one.phase)
         assert len(found) >= 1
     assert 0 < len(captured_products()) < len(load_captured())
-    scores = statistics_of(OperandKind.CAPTURED, "attention.scores", Phase.GRAD_INPUT)
-    assert len(scores) == 2 * len(statistics_of(OperandKind.CAPTURED, "attention.scores", Phase.FORWARD))
+    scores = statistics_of(OperandKind.CAPTURED, Role.ATTENTION_SCORES, Phase.GRAD_INPUT)
+    assert len(scores) == 2 * len(statistics_of(OperandKind.CAPTURED, Role.ATTENTION_SCORES, Phase.FORWARD))
 
 
 def test_table_has_every_kind_and_gradients_in_their_phase():

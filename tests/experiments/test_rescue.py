@@ -20,18 +20,20 @@ from heliograph.accuracy.precision import ModelProduct
 from optical.cores import load_core
 from optical.cores.sizing import with_judged_laser
 from simulator.errors import LinkError
-from simulator.operators import Phase
+from simulator.operators import Phase, Role
 from simulator.parameter_tree import replace_at
 
 
-def _product(name, phase=Phase.FORWARD, shape=(512, 384, 384), macs=1e6):
+def _product(role, phase=Phase.FORWARD, shape=(512, 384, 384), macs=1e6):
     m, k, n = shape
-    return ModelProduct(name=name, phase=phase, rows=m, length=k, columns=n, element_bytes=2, macs=macs)
+    return ModelProduct(
+        name=str(role), role=role, phase=phase, rows=m, length=k, columns=n, element_bytes=2, macs=macs
+    )
 
 
 @pytest.fixture(scope="module")
 def samples():
-    products = (_product("mlp.down", macs=3e6), _product("mlp.gate_up", Phase.GRAD_INPUT))
+    products = (_product(Role.MLP_DOWN, macs=3e6), _product(Role.MLP_GATE_UP, Phase.GRAD_INPUT))
     return samples_of(products, "minilm-l6", layer=3, seed=0)
 
 
@@ -46,13 +48,13 @@ def test_samples_have_a_products_length_phase_and_share(samples):
 @pytest.mark.parametrize(
     ("product", "captured_as"),
     [
-        (_product("attention.qkv"), [("query", "forward"), ("key", "forward"), ("value", "forward")]),
-        (_product("attention.output", Phase.GRAD_WEIGHT), [("projection", "grad_weight")]),
-        (_product("experts.gate_up"), [("up", "forward")]),
-        (_product("attention.values", Phase.GRAD_INPUT, (8192, 128, 8192)), [("values", "grad_input")]),
-        (_product("attention.values", Phase.GRAD_INPUT, (8192, 8192, 128)), [("values", "grad_weight")]),
-        (_product("attention.scores", Phase.GRAD_INPUT, (8192, 8192, 128)), [("scores", "grad_input")]),
-        (_product("attention.scores", Phase.GRAD_INPUT, (128, 8192, 8192)), [("scores", "grad_weight")]),
+        (_product(Role.ATTENTION_QKV), [("query", "forward"), ("key", "forward"), ("value", "forward")]),
+        (_product(Role.ATTENTION_OUTPUT, Phase.GRAD_WEIGHT), [("projection", "grad_weight")]),
+        (_product(Role.OTHER), [("up", "forward")]),
+        (_product(Role.ATTENTION_VALUES, Phase.GRAD_INPUT, (8192, 128, 8192)), [("values", "grad_input")]),
+        (_product(Role.ATTENTION_VALUES, Phase.GRAD_INPUT, (8192, 8192, 128)), [("values", "grad_weight")]),
+        (_product(Role.ATTENTION_SCORES, Phase.GRAD_INPUT, (8192, 8192, 128)), [("scores", "grad_input")]),
+        (_product(Role.ATTENTION_SCORES, Phase.GRAD_INPUT, (128, 8192, 8192)), [("scores", "grad_weight")]),
     ],
 )
 def test_products_of_a_model_take_the_captured_ones_that_they_are(product, captured_as):

@@ -13,7 +13,17 @@ import math
 from dataclasses import dataclass, replace
 
 from simulator.layout import Axis
-from simulator.operators import Collective, CollectiveKind, Elementwise, Held, MatMul, Phase, Skew, Spread
+from simulator.operators import (
+    Collective,
+    CollectiveKind,
+    Elementwise,
+    Held,
+    MatMul,
+    Phase,
+    Role,
+    Skew,
+    Spread,
+)
 from workloads.layers.routing import COUNT_BYTES, exchange_skew, expert_rows, visits
 from workloads.models.architecture import FLOPS, Activation, Norm, Positions, TransformerConfig
 from workloads.plan.choices import WEIGHT_BLOCK, Attention, ContextExchange, ExpertExchange
@@ -80,7 +90,16 @@ def extra_weight_bytes(formats: Formats) -> float:
     return compressed_bytes(formats) - dense * formats.linear_bytes
 
 
-NORMS = frozenset({"attention.norm", "mlp.norm", "block.norm", "head.norm", "embedding.norm"})
+NORMS = frozenset(
+    {
+        Role.ATTENTION_NORM,
+        Role.MLP_NORM,
+        Role.BLOCK_NORM,
+        Role.HEAD_NORM,
+        Role.EMBEDDING_NORM,
+        Role.RETRIEVAL_NORM,
+    }
+)
 """Norms of the residual stream."""
 
 
@@ -112,20 +131,20 @@ def separate(step: Elementwise, config: TransformerConfig, single: float) -> tup
     model.py (RMSNorm and apply_rotary_emb, in single precision), which torchtitan and transformers follow.
     """
     read, written = step.read_bytes, step.written_bytes
-    match step.name:
-        case "attention.softmax" if read:
+    match step.role:
+        case Role.ATTENTION_SOFTMAX if read:
             traffic = [(read, written)] * 3
-        case "mlp.activation" if config.gated:
+        case Role.MLP_ACTIVATION if config.gated:
             traffic = [(written, written), (read, written)]
-        case "mlp.activation":
+        case Role.MLP_ACTIVATION:
             traffic = [(read, written)] * 2
-        case "attention.rotary":
+        case Role.ATTENTION_ROTARY:
             wide = single * read
             traffic = [(read, wide), (wide, wide), (wide, written)]
-        case "attention.residual" | "mlp.residual" if config.dropout:
+        case Role.ATTENTION_RESIDUAL | Role.MLP_RESIDUAL if config.dropout:
             stream = read / 2
             traffic = [(stream, written), (read, stream)]
-        case name if name in NORMS and config.norm is Norm.RMS:
+        case role if role in NORMS and config.norm is Norm.RMS:
             wide = single * read
             traffic = [
                 *((read, wide), (wide, wide), (wide, 0.0)),
@@ -212,14 +231,14 @@ def expert_mlp(parts: Parts) -> tuple[Step, ...]:
     routed = parts.stream * copies
     scored = parts.stream_tokens * config.experts
     return (
-        parts.norm("mlp.norm"),
-        parts.weighted("mlp.router", m=parts.stream_tokens, k=config.hidden, n=config.experts),
+        parts.norm(Role.MLP_NORM),
+        parts.weighted(Role.MLP_ROUTER, m=parts.stream_tokens, k=config.hidden, n=config.experts),
         replace(
-            parts.elementwise("mlp.gates", flops=SOFTMAX_FLOPS * scored, read=scored, written=scored),
+            parts.elementwise(Role.MLP_GATES, flops=SOFTMAX_FLOPS * scored, read=scored, written=scored),
             issued=ROUTING_OPERATORS,
         ),
         replace(
-            parts.elementwise("mlp.dispatch", flops=0, read=routed, written=routed),
+            parts.elementwise(Role.MLP_DISPATCH, flops=0, read=routed, written=routed),
             issued=DISPATCH_OPERATORS,
         ),
         *counts(parts),
@@ -237,11 +256,11 @@ def expert_mlp(parts: Parts) -> tuple[Step, ...]:
         *exchange(parts, "mlp.combine", returns=True),
         *shared_experts(parts),
         replace(
-            parts.elementwise("mlp.combine", flops=2 * routed, read=routed, written=parts.stream),
+            parts.elementwise(Role.MLP_COMBINE, flops=2 * routed, read=routed, written=parts.stream),
             issued=COMBINE_OPERATORS,
         ),
-        *parts.norm_after("mlp"),
-        parts.residual("mlp.residual"),
+        *parts.norm_after(Role.MLP_POST_NORM),
+        parts.residual(Role.MLP_RESIDUAL),
     )
 
 
@@ -260,7 +279,7 @@ def expert_biases(parts: Parts) -> tuple[Step, ...]:
         return ()
     results = config.experts // share.axes.ep * expert_rows(config, share) * config.hidden
     moved = BIAS_PASSES * results
-    return (parts.elementwise("mlp.expert_bias", flops=2 * results, read=moved, written=moved),)
+    return (parts.elementwise(Role.MLP_EXPERT_BIAS, flops=2 * results, read=moved, written=moved),)
 
 
 def region(parts: Parts, name: str, *, enters: bool) -> tuple[Step, ...]:
@@ -281,7 +300,7 @@ def sorting(parts: Parts) -> tuple[Step, ...]:
     if parts.share.axes.ep in {1, parts.config.experts}:
         return ()
     moved = exchanged(parts)
-    return (parts.elementwise("mlp.sort", flops=0, read=moved, written=moved),)
+    return (parts.elementwise(Role.MLP_SORT, flops=0, read=moved, written=moved),)
 
 
 def exchange(parts: Parts, name: str, *, returns: bool = False) -> tuple[Step, ...]:
@@ -356,7 +375,7 @@ ROTARY_FLOPS = 3
 """Operations of a rotary position per element: two products and a sum."""
 LOSS_REDUCTIONS = 3
 """Numbers a token's loss shares over tensor ranks: maximum, sum and the target's logit."""
-NOT_LOW_PRECISION = frozenset({"mlp.router"})
+NOT_LOW_PRECISION = frozenset({Role.MLP_ROUTER})
 """Products of a block that stay in the stored precision when the others go down to fp8."""
 LOSS_BYTES = 4
 """Bytes of each of them (fp32)."""
@@ -388,11 +407,12 @@ class Parts:
         """Elements of the residual stream on this rank."""
         return self.stream_tokens * self.config.hidden
 
-    def weighted(self, name: str, *, m: int, k: int, n: int, batch: int = 1) -> MatMul:
+    def weighted(self, role: Role, *, m: int, k: int, n: int, batch: int = 1) -> MatMul:
         """Return the product of activations with a weight, in a block in the plan's linear precision."""
-        low = self.layer == "block" and name not in NOT_LOW_PRECISION
+        low = self.layer == "block" and role not in NOT_LOW_PRECISION
         return MatMul(
-            name=name,
+            name=str(role),
+            role=role,
             layer=self.layer,
             phase=Phase.FORWARD,
             batch=batch,
@@ -404,10 +424,11 @@ class Parts:
             sparse=low and self.share.precision.pruned,
         )
 
-    def product(self, name: str, *, batch: int, m: int, k: int, n: int, on_chip: str) -> MatMul:
+    def product(self, role: Role, *, batch: int, m: int, k: int, n: int, on_chip: str) -> MatMul:
         """Return a product of two activations."""
         return MatMul(
-            name=name,
+            name=str(role),
+            role=role,
             layer=self.layer,
             phase=Phase.FORWARD,
             batch=batch,
@@ -418,10 +439,11 @@ class Parts:
             on_chip=on_chip,
         )
 
-    def elementwise(self, name: str, *, flops: float, read: float, written: float) -> Elementwise:
+    def elementwise(self, role: Role, *, flops: float, read: float, written: float) -> Elementwise:
         """Return elementwise work over so many elements read and written."""
         return Elementwise(
-            name=name,
+            name=str(role),
+            role=role,
             layer=self.layer,
             phase=Phase.FORWARD,
             flops=float(flops),
@@ -429,16 +451,16 @@ class Parts:
             written_bytes=float(written * self.width),
         )
 
-    def norm(self, name: str) -> Elementwise:
+    def norm(self, role: Role) -> Elementwise:
         """Return a norm of the residual stream."""
         per_element = NORM_FLOPS[self.config.norm]
-        return self.elementwise(name, flops=per_element * self.stream, read=self.stream, written=self.stream)
+        return self.elementwise(role, flops=per_element * self.stream, read=self.stream, written=self.stream)
 
-    def residual(self, name: str) -> Elementwise:
+    def residual(self, role: Role) -> Elementwise:
         """Return the sum of a branch and the residual stream, with dropout and its mask if there is any."""
         mask = self.stream / self.width if self.config.dropout else 0.0
         written = self.stream + mask
-        return self.elementwise(name, flops=self.stream, read=2 * self.stream, written=written)
+        return self.elementwise(role, flops=self.stream, read=2 * self.stream, written=written)
 
     def boundary(
         self, name: str, *, enters: bool, copies: float = 1, width: int | None = None
@@ -452,20 +474,20 @@ class Parts:
     def attention(self) -> tuple[Step, ...]:
         """Return the attention half of a block; with ring attention only the rank's own keys."""
         if self.config.kv_rank:
-            entrance = (self.norm("attention.norm"), *self.latents())
+            entrance = (self.norm(Role.ATTENTION_NORM), *self.latents())
         else:
-            entrance = (self.norm("attention.norm"), *self.boundary("attention.input", enters=True))
+            entrance = (self.norm(Role.ATTENTION_NORM), *self.boundary("attention.input", enters=True))
         return (
             *entrance,
             *self.heads(),
             *self.boundary("attention.output", enters=False),
-            *self.norm_after("attention"),
-            self.residual("attention.residual"),
+            *self.norm_after(Role.ATTENTION_POST_NORM),
+            self.residual(Role.ATTENTION_RESIDUAL),
         )
 
-    def norm_after(self, half: str) -> tuple[Step, ...]:
+    def norm_after(self, role: Role) -> tuple[Step, ...]:
         """Return the norm of what a half of a block adds to the stream, if the model has one (Grok-1)."""
-        return (self.norm(f"{half}.post_norm"),) if self.config.post_norms else ()
+        return (self.norm(role),) if self.config.post_norms else ()
 
     def heads(self) -> tuple[Step, ...]:
         """Return attention from the input of its tensor-parallel region to the product that leaves it."""
@@ -475,19 +497,19 @@ class Parts:
             products, rotated = self.from_latents()
         else:
             width = query_width + share.axes.key_width(config) + share.axes.value_width(config)
-            products = (self.weighted("attention.qkv", m=share.tokens, k=config.hidden, n=width),)
+            products = (self.weighted(Role.ATTENTION_QKV, m=share.tokens, k=config.hidden, n=width),)
             if config.positions is Positions.RELATIVE:
                 length = share.batch.sequence_length
-                position = self.weighted("attention.positions", m=length, k=config.hidden, n=query_width)
+                position = self.weighted(Role.ATTENTION_POSITIONS, m=length, k=config.hidden, n=query_width)
                 products = (*products, position)
             rotated = share.tokens * (query_width + share.axes.key_width(config))
         rotary = self.elementwise(
-            "attention.rotary", flops=ROTARY_FLOPS * rotated, read=rotated, written=rotated
+            Role.ATTENTION_ROTARY, flops=ROTARY_FLOPS * rotated, read=rotated, written=rotated
         )
         before, after = self.context()
         normed = share.tokens * (query_width + share.axes.key_width(config)) if config.qk_norm else 0
         norms = self.elementwise(
-            "attention.qk_norms", flops=NORM_FLOPS[config.norm] * normed, read=normed, written=normed
+            Role.ATTENTION_QK_NORMS, flops=NORM_FLOPS[config.norm] * normed, read=normed, written=normed
         )
         return (
             *products,
@@ -497,7 +519,10 @@ class Parts:
             *self.core_attention(),
             *after,
             self.weighted(
-                "attention.output", m=share.tokens, k=config.context_width // share.axes.tp, n=config.hidden
+                Role.ATTENTION_OUTPUT,
+                m=share.tokens,
+                k=config.context_width // share.axes.tp,
+                n=config.hidden,
             ),
         )
 
@@ -506,9 +531,14 @@ class Parts:
         config = self.config
         normed = self.stream_tokens * (config.query_rank + config.kv_rank)
         return (
-            self.weighted("attention.latents", m=self.stream_tokens, k=config.hidden, n=config.latent_width),
+            self.weighted(
+                Role.ATTENTION_LATENTS, m=self.stream_tokens, k=config.hidden, n=config.latent_width
+            ),
             self.elementwise(
-                "attention.latent_norms", flops=NORM_FLOPS[config.norm] * normed, read=normed, written=normed
+                Role.ATTENTION_LATENT_NORMS,
+                flops=NORM_FLOPS[config.norm] * normed,
+                read=normed,
+                written=normed,
             ),
             *self.boundary(
                 "attention.input",
@@ -524,12 +554,12 @@ class Parts:
         pairs = heads * (config.head_dim - config.rope_dim + config.value_dim)
         products = (
             self.weighted(
-                "attention.queries",
+                Role.ATTENTION_QUERIES,
                 m=share.tokens,
                 k=config.query_rank or config.hidden,
                 n=heads * config.head_dim,
             ),
-            self.weighted("attention.keys_values", m=share.tokens, k=config.kv_rank, n=pairs),
+            self.weighted(Role.ATTENTION_KEYS_VALUES, m=share.tokens, k=config.kv_rank, n=pairs),
         )
         return products, share.tokens * (heads + 1) * config.rope_dim
 
@@ -565,28 +595,28 @@ class Parts:
         drops = self.config.dropout and not flash
         mask = scores / self.width  # a byte per score; a fused kernel draws it again instead
         dropped = (
-            (self.elementwise("attention.dropout", flops=scores, read=scores, written=scores + mask),)
+            (self.elementwise(Role.ATTENTION_DROPOUT, flops=scores, read=scores, written=scores + mask),)
             if drops
             else ()
         )
         relative = config.positions is Positions.RELATIVE
-        names = ("attention.scores", *(("attention.position_scores",) if relative else ()))
+        roles = (Role.ATTENTION_SCORES, *((Role.ATTENTION_POSITION_SCORES,) if relative else ()))
         return (
             *(
                 self.product(
-                    name,
+                    role,
                     batch=batch,
                     m=rows,
                     k=config.head_dim,
                     n=keys,
                     on_chip="c" if flash else "",
                 )
-                for name in names
+                for role in roles
             ),
-            self.elementwise("attention.softmax", flops=SOFTMAX_FLOPS * scores, read=moved, written=moved),
+            self.elementwise(Role.ATTENTION_SOFTMAX, flops=SOFTMAX_FLOPS * scores, read=moved, written=moved),
             *dropped,
             self.product(
-                "attention.values",
+                Role.ATTENTION_VALUES,
                 batch=batch,
                 m=rows,
                 k=keys,
@@ -629,36 +659,36 @@ class Parts:
         gated = self.config.gated
         per_element = FLOPS[self.config.activation or (Activation.SILU if gated else Activation.GELU)] + gated
         hidden = self.config.hidden
-        up = "mlp.gate_up" if gated else "mlp.up"
+        up = Role.MLP_GATE_UP if gated else Role.MLP_UP
         return (
             self.weighted(up, batch=batch, m=rows, k=hidden, n=branches * inner),
             self.elementwise(
-                "mlp.activation", flops=per_element * count, read=branches * count, written=count
+                Role.MLP_ACTIVATION, flops=per_element * count, read=branches * count, written=count
             ),
-            self.weighted("mlp.down", batch=batch, m=rows, k=inner, n=hidden),
+            self.weighted(Role.MLP_DOWN, batch=batch, m=rows, k=inner, n=hidden),
         )
 
     def mlp(self) -> tuple[Step, ...]:
         """Return the feed-forward half of a dense block."""
         return (
-            self.norm("mlp.norm"),
+            self.norm(Role.MLP_NORM),
             *self.boundary("mlp.input", enters=True),
             *self.feed_forward(rows=self.share.tokens),
             *self.boundary("mlp.output", enters=False),
-            *self.norm_after("mlp"),
-            self.residual("mlp.residual"),
+            *self.norm_after(Role.MLP_POST_NORM),
+            self.residual(Role.MLP_RESIDUAL),
         )
 
     def side_by_side(self) -> tuple[Step, ...]:
         """Return a block whose halves share norm, input and sum (PaLM, arXiv:2204.02311, section 2)."""
         return (
-            self.norm("block.norm"),
+            self.norm(Role.BLOCK_NORM),
             *self.boundary("block.input", enters=True),
             *self.heads(),
             *self.feed_forward(rows=self.share.tokens),
             *self.boundary("block.output", enters=False),
             self.elementwise(
-                "block.residual", flops=2 * self.stream, read=3 * self.stream, written=self.stream
+                Role.BLOCK_RESIDUAL, flops=2 * self.stream, read=3 * self.stream, written=self.stream
             ),
         )
 
@@ -685,21 +715,22 @@ class Parts:
         """Return the look-up of tokens, with learned positions and the norm after it if there are any."""
         count = self.share.tokens * self.config.hidden
         learned = self.config.positions is Positions.LEARNED
-        look_up = self.elementwise("embedding.lookup", flops=0, read=count, written=count)
+        look_up = self.elementwise(Role.EMBEDDING_LOOKUP, flops=0, read=count, written=count)
         add = self.elementwise(
-            "embedding.positions", flops=self.stream, read=2 * self.stream, written=self.stream
+            Role.EMBEDDING_POSITIONS, flops=self.stream, read=2 * self.stream, written=self.stream
         )
         return (
             look_up,
             *self.boundary("embedding.output", enters=False),
             *((add,) if learned else ()),
-            *((self.norm("embedding.norm"),) if self.config.embedding_norm else ()),
+            *((self.norm(Role.EMBEDDING_NORM),) if self.config.embedding_norm else ()),
         )
 
     def loss(self, logits: int) -> Elementwise:
         """Return the cross entropy of the logits in single precision: cast, read twice, written once."""
         return Elementwise(
-            name="head.loss",
+            name=str(Role.HEAD_LOSS),
+            role=Role.HEAD_LOSS,
             layer=self.layer,
             phase=Phase.FORWARD,
             flops=float(SOFTMAX_FLOPS * logits),
@@ -717,9 +748,9 @@ class Parts:
         columns = -(-hidden // self.share.axes.tp)
         return (
             *self.embedding(),
-            *(self.norm("head.norm"),) * 2,
+            *(self.norm(Role.HEAD_NORM),) * 2,
             *self.boundary("head.join_input", enters=True, copies=2),
-            self.weighted("head.join", m=self.share.tokens, k=2 * hidden, n=columns),
+            self.weighted(Role.HEAD_JOIN, m=self.share.tokens, k=2 * hidden, n=columns),
             *self.boundary("head.join_output", enters=False),
         )
 
@@ -729,7 +760,8 @@ class Parts:
         columns = share.axes.padded_vocabulary(self.config) // share.axes.tp
         logits = tokens * columns
         shared = Collective(
-            name="head.loss",
+            name=str(Role.HEAD_LOSS),
+            role=Role.HEAD_LOSS,
             layer=self.layer,
             phase=Phase.FORWARD,
             kind=CollectiveKind.ALL_REDUCE,
@@ -738,9 +770,9 @@ class Parts:
             payload_bytes=float(tokens * LOSS_BYTES),
         )
         return (
-            self.norm("head.norm"),
+            self.norm(Role.HEAD_NORM),
             *self.boundary("head.input", enters=True),
-            self.weighted("head.logits", m=tokens, k=self.config.hidden, n=columns),
+            self.weighted(Role.HEAD_LOGITS, m=tokens, k=self.config.hidden, n=columns),
             self.loss(logits),
             *((shared,) * LOSS_REDUCTIONS if share.axes.tp > 1 else ()),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.operators import Elementwise, Held, MatMul, Phase
+from simulator.operators import Elementwise, Held, MatMul, Phase, Role
 from workloads.layers.parts import NORM_FLOPS, SOFTMAX_FLOPS, Boundary, Parts, Step
 from workloads.models.architecture import FLOPS, Activation, Retrieval, TransformerConfig
 from workloads.plan.choices import Attention, Recompute
@@ -86,7 +86,7 @@ class RetrievalParts:
         """Return the encoder over all neighbours of the microbatch."""
         shape, steps = self.shape, list[Step]()
         stream = self.rows * shape.hidden // self.cut
-        steps.append(self.elementwise("lookup", flops=0, read=stream, written=stream))
+        steps.append(self.elementwise(Role.RETRIEVAL_LOOKUP, flops=0, read=stream, written=stream))
         for layer in range(shape.layers):
             steps += self.read(self._own())
             if layer < shape.crossings:
@@ -131,20 +131,24 @@ class RetrievalParts:
         """Return an attention with its norm, its edges and its residual."""
         width = one.heads * one.head_dim // self.share.axes.tp
         if one.itself:
-            projections: tuple[Step, ...] = (self.weighted("qkv", m=one.rows, k=one.hidden, n=3 * width),)
+            projections: tuple[Step, ...] = (
+                self.weighted(Role.RETRIEVAL_QKV, m=one.rows, k=one.hidden, n=3 * width),
+            )
         else:
             projections = (
-                self.weighted("queries", m=one.rows, k=one.hidden, n=width),
+                self.weighted(Role.RETRIEVAL_QUERIES, m=one.rows, k=one.hidden, n=width),
                 *self.edge("source", one.source_rows * one.source_hidden, enters=True),
-                self.weighted("keys_values", m=one.source_rows, k=one.source_hidden, n=2 * width),
+                self.weighted(
+                    Role.RETRIEVAL_KEYS_VALUES, m=one.source_rows, k=one.source_hidden, n=2 * width
+                ),
             )
         return (
             self.norm(one.rows, one.hidden),
             *self.edge("input", one.rows * one.hidden, enters=True),
             *projections,
-            self.weighted("positions", m=one.distances, k=one.hidden, n=width),
+            self.weighted(Role.RETRIEVAL_POSITIONS, m=one.distances, k=one.hidden, n=width),
             *self.scores(one),
-            self.weighted("output", m=one.rows, k=width, n=one.hidden),
+            self.weighted(Role.RETRIEVAL_OUTPUT, m=one.rows, k=width, n=one.hidden),
             *self.edge("output", one.rows * one.hidden, enters=False),
             self.residual(one.rows, one.hidden),
         )
@@ -158,13 +162,25 @@ class RetrievalParts:
         moved = 0 if flash else count
         hidden = "c" if flash else ""
         return (
-            self.product("scores", batch=batch, m=rows, k=one.head_dim, n=one.keys, on_chip=hidden),
             self.product(
-                "position_scores", batch=batch, m=rows, k=one.head_dim, n=one.distances, on_chip=hidden
+                Role.RETRIEVAL_SCORES, batch=batch, m=rows, k=one.head_dim, n=one.keys, on_chip=hidden
             ),
-            self.elementwise("softmax", flops=SOFTMAX_FLOPS * count, read=moved, written=moved),
             self.product(
-                "values", batch=batch, m=rows, k=one.keys, n=one.head_dim, on_chip="a" if flash else ""
+                Role.RETRIEVAL_POSITION_SCORES,
+                batch=batch,
+                m=rows,
+                k=one.head_dim,
+                n=one.distances,
+                on_chip=hidden,
+            ),
+            self.elementwise(Role.RETRIEVAL_SOFTMAX, flops=SOFTMAX_FLOPS * count, read=moved, written=moved),
+            self.product(
+                Role.RETRIEVAL_VALUES,
+                batch=batch,
+                m=rows,
+                k=one.keys,
+                n=one.head_dim,
+                on_chip="a" if flash else "",
             ),
         )
 
@@ -175,17 +191,20 @@ class RetrievalParts:
         return (
             self.norm(self.rows, shape.hidden),
             *self.edge("mlp_input", self.rows * shape.hidden, enters=True),
-            self.weighted("up", m=self.rows, k=shape.hidden, n=inner),
-            self.elementwise("activation", flops=FLOPS[Activation.GELU] * count, read=count, written=count),
-            self.weighted("down", m=self.rows, k=inner, n=shape.hidden),
+            self.weighted(Role.RETRIEVAL_UP, m=self.rows, k=shape.hidden, n=inner),
+            self.elementwise(
+                Role.RETRIEVAL_ACTIVATION, flops=FLOPS[Activation.GELU] * count, read=count, written=count
+            ),
+            self.weighted(Role.RETRIEVAL_DOWN, m=self.rows, k=inner, n=shape.hidden),
             *self.edge("mlp_output", self.rows * shape.hidden, enters=False),
             self.residual(self.rows, shape.hidden),
         )
 
-    def weighted(self, name: str, *, m: int, k: int, n: int) -> MatMul:
+    def weighted(self, role: Role, *, m: int, k: int, n: int) -> MatMul:
         """Return the product of activations with a weight."""
         return MatMul(
-            name=f"retrieval.{name}",
+            name=str(role),
+            role=role,
             layer="block",
             phase=Phase.FORWARD,
             batch=1,
@@ -196,23 +215,25 @@ class RetrievalParts:
             element_bytes=self.share.precision.linear_bytes,
         )
 
-    def product(self, name: str, *, batch: int, m: int, k: int, n: int, on_chip: str) -> MatMul:
+    def product(self, role: Role, *, batch: int, m: int, k: int, n: int, on_chip: str) -> MatMul:
         """Return a product of two activations."""
-        return self.block.product(f"retrieval.{name}", batch=batch, m=m, k=k, n=n, on_chip=on_chip)
+        return self.block.product(role, batch=batch, m=m, k=k, n=n, on_chip=on_chip)
 
-    def elementwise(self, name: str, *, flops: float, read: float, written: float) -> Elementwise:
+    def elementwise(self, role: Role, *, flops: float, read: float, written: float) -> Elementwise:
         """Return elementwise work over so many elements read and written."""
-        return self.block.elementwise(f"retrieval.{name}", flops=flops, read=read, written=written)
+        return self.block.elementwise(role, flops=flops, read=read, written=written)
 
     def norm(self, rows: int, hidden: int) -> Elementwise:
         """Return a norm of a stream."""
         count = rows * hidden // self.cut
-        return self.elementwise("norm", flops=NORM_FLOPS[self.config.norm] * count, read=count, written=count)
+        return self.elementwise(
+            Role.RETRIEVAL_NORM, flops=NORM_FLOPS[self.config.norm] * count, read=count, written=count
+        )
 
     def residual(self, rows: int, hidden: int) -> Elementwise:
         """Return the sum of a branch and its stream."""
         count = rows * hidden // self.cut
-        return self.elementwise("residual", flops=count, read=2 * count, written=count)
+        return self.elementwise(Role.RETRIEVAL_RESIDUAL, flops=count, read=2 * count, written=count)
 
     def edge(self, name: str, elements: int, *, enters: bool) -> tuple[Boundary, ...]:
         """Return the edge of a tensor-parallel region; nothing with one rank."""

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from simulator.collectives.algorithms import Algorithm
 from simulator.layout import Axis
-from simulator.operators import Collective, CollectiveKind, Elementwise, Held, MatMul, Overlapped, Phase
+from simulator.operators import Collective, CollectiveKind, Elementwise, Held, MatMul, Overlapped, Phase, Role
+from workloads.layers.parts import NORMS
 from workloads.layers.transformer import Item
 from workloads.models.architecture import Norm, TransformerConfig
 from workloads.plan.choices import TensorGrid
@@ -60,12 +61,16 @@ def overlapped(items: tuple[Item, ...], axes: Axes, element_bytes: int) -> tuple
     return tuple(done)
 
 
+def _is_cast(item: Item) -> bool:
+    return isinstance(item[0], Elementwise) and item[0].casts is not Role.OTHER
+
+
 def _gather_first(items: list[Item], axes: Axes) -> tuple[int, list[Item]] | None:
     """Return how many items an all-gather, casts of what it brings and their product are, and what for."""
     if not _is(items[0], CollectiveKind.ALL_GATHER):
         return None
     place = 1
-    while place < len(items) and items[place][0].name.endswith(".cast"):
+    while place < len(items) and _is_cast(items[place]):
         place += 1
     if place == len(items) or not _cuttable(items[place], axes):
         return None
@@ -122,7 +127,7 @@ def _ring(product: Item, collective: Item, axes: Axes) -> Overlapped:
     )
 
 
-CUT_BY_ROWS = frozenset({"attention.output", "mlp.down"})
+CUT_BY_ROWS = frozenset({Role.ATTENTION_OUTPUT, Role.MLP_DOWN})
 """Products whose weight a single row of ranks would cut along its inner dimension (arXiv:1909.08053)."""
 STATISTICS = {Norm.LAYER: 2, Norm.SCALE: 2, Norm.RMS: 1}
 """Sums that a norm needs of every token, forward and again backward."""
@@ -199,14 +204,14 @@ class _Grid:
         match one:
             case MatMul() if one.held is Held.B or one.phase is Phase.GRAD_WEIGHT:
                 made = self.product(one)
-            case Elementwise() if one.name == "embedding.lookup":
+            case Elementwise() if one.role is Role.EMBEDDING_LOOKUP:
                 made = self.lookup(one)
-            case Elementwise() if one.name.endswith(".norm"):
+            case Elementwise() if one.role in NORMS:
                 sums = STATISTICS[self.config.norm] * self.row.tokens * STATISTIC_BYTES
                 made = [(one, 1), (self.move(one, CollectiveKind.ALL_REDUCE, Axis.ROW, sums), 1)]
-            case Elementwise() if one.name.removesuffix(".cast") in CUT_BY_ROWS:
+            case Elementwise() if one.casts in CUT_BY_ROWS:
                 made = [(self.cast(one), 1)]
-            case Collective() if one.name == "head.loss":
+            case Collective() if one.role is Role.HEAD_LOSS:
                 made = [(replace(one, axis=Axis.ROW, size=self.side), 1)]
             case Collective() if one.axis == Axis.TENSOR:
                 made = []
@@ -217,7 +222,7 @@ class _Grid:
     def product(self, one: MatMul) -> list[Item]:
         """Return the q steps of a product and their traffic."""
         side = self.side
-        by_rows = one.name in CUT_BY_ROWS
+        by_rows = one.role in CUT_BY_ROWS
         match one.phase:
             case Phase.FORWARD:
                 step = replace(one, n=one.n // side) if by_rows else replace(one, k=one.k // side)

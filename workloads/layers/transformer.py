@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 
 from simulator.layout import Axis
 from simulator.operators import (
+    SCORES,
+    VALUES,
     Collective,
     CollectiveKind,
     Elementwise,
@@ -17,6 +19,7 @@ from simulator.operators import (
     MatMul,
     Overlapped,
     Phase,
+    Role,
     total_flops,
 )
 from workloads.layers.parts import Boundary, Exchange, Gather, Parts, Step
@@ -28,34 +31,28 @@ from workloads.plan.plan import Plan, Share
 Item = tuple[MatMul | Elementwise | Collective | Overlapped, int]
 """An operator and how often it is repeated."""
 
-SCORES = frozenset(
-    f"{part}.{kind}" for part in ("attention", "retrieval") for kind in ("scores", "position_scores")
-)
-"""Products that a fused kernel repeats in its backward pass."""
-CORE_ATTENTION = SCORES | {
-    f"{part}.{kind}" for part in ("attention", "retrieval") for kind in ("softmax", "values")
-}
+CORE_ATTENTION = SCORES | VALUES | {Role.ATTENTION_SOFTMAX, Role.RETRIEVAL_SOFTMAX}
 """Steps that selective recomputation repeats (arXiv:2205.05198, section 5)."""
-NORMED = frozenset({"attention.norm", "mlp.norm", "block.norm", "attention.latent_norms"})
+NORMED = frozenset({Role.ATTENTION_NORM, Role.MLP_NORM, Role.BLOCK_NORM, Role.ATTENTION_LATENT_NORMS})
 """Norms of a block whose outputs may be computed again."""
-PROJECTIONS = frozenset({"attention.queries", "attention.keys_values", "attention.rotary"})
+PROJECTIONS = frozenset({Role.ATTENTION_QUERIES, Role.ATTENTION_KEYS_VALUES, Role.ATTENTION_ROTARY})
 """Latent attention's way from latents to heads."""
-CONSTANT_INPUT = frozenset({"attention.positions", "retrieval.positions"})
+CONSTANT_INPUT = frozenset({Role.ATTENTION_POSITIONS, Role.RETRIEVAL_POSITIONS})
 """Products with a weight of something that no gradient reaches: encodings of positions."""
 CAST_WITH_INPUT = frozenset(
     {
-        "attention.qkv",
-        "attention.latents",
-        "attention.queries",
-        "attention.keys_values",
-        "mlp.gate_up",
-        "mlp.up",
-        "mlp.down",
+        Role.ATTENTION_QKV,
+        Role.ATTENTION_LATENTS,
+        Role.ATTENTION_QUERIES,
+        Role.ATTENTION_KEYS_VALUES,
+        Role.MLP_GATE_UP,
+        Role.MLP_UP,
+        Role.MLP_DOWN,
     }
 )
 """Products whose input is written in fp8, as is and transposed, by the norm or activation before them: no
 more bytes than in 16 bits (Transformer Engine's LayerNormLinear and LayerNormMLP)."""
-CAST_WITH_GRADIENT = frozenset({"mlp.gate_up", "mlp.up"})
+CAST_WITH_GRADIENT = frozenset({Role.MLP_GATE_UP, Role.MLP_UP})
 """Products whose output's gradient is written in fp8 by the activation's backward pass."""
 FP8_BYTES = 1
 """Bytes of an element in fp8."""
@@ -63,13 +60,13 @@ CAST_FLOPS = 2
 """Operations of a cast per element: the largest value and the scale."""
 PASSES_THROUGH = frozenset(
     {
-        "attention.rotary",
-        "attention.residual",
-        "mlp.residual",
-        "mlp.dispatch",
-        "mlp.sort",
-        "block.residual",
-        "retrieval.residual",
+        Role.ATTENTION_ROTARY,
+        Role.ATTENTION_RESIDUAL,
+        Role.MLP_RESIDUAL,
+        Role.MLP_DISPATCH,
+        Role.MLP_SORT,
+        Role.BLOCK_RESIDUAL,
+        Role.RETRIEVAL_RESIDUAL,
     }
 )
 """Elementwise steps whose backward pass needs the gradient only, not the input."""
@@ -142,7 +139,7 @@ class _Walker:
             match step:
                 case MatMul():
                     items.extend(self._gradient_cast(step))
-                    constant = step.name in CONSTANT_INPUT
+                    constant = step.role in CONSTANT_INPUT
                     items.extend((product, 1) for product in gradients(step)[constant:])
                 case Gather():
                     items.extend(self._gather_backward(step))
@@ -176,12 +173,13 @@ class _Walker:
 
     def _kept_cast(self, step: Elementwise) -> tuple[Item, ...]:
         """Return what it takes to keep what an activation reads in one byte, written as it is read."""
-        if self.share.precision.kept_activations is not Kept.FP8 or step.name != "mlp.activation":
+        if self.share.precision.kept_activations is not Kept.FP8 or step.role is not Role.MLP_ACTIVATION:
             return ()
         elements = step.read_bytes / self.share.precision.element_bytes
         cast = replace(
             step,
-            name="mlp.kept_cast",
+            name=str(Role.MLP_KEPT_CAST),
+            role=Role.MLP_KEPT_CAST,
             flops=CAST_FLOPS * elements,
             read_bytes=0.0,
             written_bytes=elements * FP8_BYTES,
@@ -189,12 +187,12 @@ class _Walker:
         return ((cast, 1),)
 
     def _input_cast(self, product: MatMul) -> tuple[Item, ...]:
-        if product.name in CAST_WITH_INPUT and not self._searches:
+        if product.role in CAST_WITH_INPUT and not self._searches:
             return ()
         return self._cast(product, product.batch * product.m * product.k, Phase.FORWARD)
 
     def _gradient_cast(self, product: MatMul) -> tuple[Item, ...]:
-        if product.name in CAST_WITH_GRADIENT and not self._searches:
+        if product.role in CAST_WITH_GRADIENT and not self._searches:
             return ()
         return self._cast(product, product.batch * product.m * product.n, Phase.GRAD_INPUT)
 
@@ -211,6 +209,7 @@ class _Walker:
         passes = 2 if self._searches else 1
         cast = Elementwise(
             name=f"{product.name}.cast",
+            casts=product.role,
             layer=self.layer,
             phase=phase,
             flops=float(CAST_FLOPS * elements),
@@ -248,9 +247,11 @@ def gradients(product: MatMul) -> tuple[MatMul, MatMul]:
 
 
 def _mirrored(work: Elementwise) -> Elementwise:
-    kept = 0.0 if work.name in PASSES_THROUGH else work.read_bytes
+    kept = 0.0 if work.role in PASSES_THROUGH else work.read_bytes
     return Elementwise(
         name=work.name,
+        role=work.role,
+        casts=work.casts,
         layer=work.layer,
         phase=Phase.GRAD_INPUT,
         flops=2 * work.flops,
@@ -303,23 +304,27 @@ def backward_steps(steps: tuple[Step, ...], share: Share) -> tuple[Item, ...]:
     walker = _Walker(share=share, layer="block")
     again: tuple[Step, ...] = ()
     if share.recompute.attention is Attention.FLASH:
-        again = tuple(step for step in steps if step.name in SCORES)
+        again = tuple(step for step in steps if _role(step) in SCORES)
     elif share.recompute.kind is Recompute.SELECTIVE:
-        again = tuple(step for step in steps if step.name in CORE_ATTENTION)
+        again = tuple(step for step in steps if _role(step) in CORE_ATTENTION)
     if share.recompute.kind is Recompute.FULL:
         again = (*steps, *again) if share.recompute.attention is Attention.FLASH else steps
     named = repeated_operators(share)
-    by_name = tuple(step for step in steps if step.name in named)
+    by_name = tuple(step for step in steps if _role(step) in named)
     return (*walker.forward((*by_name, *again)), *walker.backward(steps))
 
 
-def repeated_operators(share: Share) -> frozenset[str]:
-    """Return the names of the operators that a plan computes again one by one."""
+def _role(step: Step) -> Role:
+    return step.role if isinstance(step, MatMul | Elementwise) else Role.OTHER
+
+
+def repeated_operators(share: Share) -> frozenset[Role]:
+    """Return the roles of the operators that a plan computes again one by one."""
     chosen = share.recompute
     return frozenset().union(
         NORMED if chosen.recompute_norms else (),
         PROJECTIONS if chosen.recompute_projections else (),
-        {"mlp.activation"} if chosen.recompute_activation else (),
+        {Role.MLP_ACTIVATION} if chosen.recompute_activation else (),
         CORE_ATTENTION if chosen.recompute_attention else (),
     )
 
@@ -354,7 +359,7 @@ def ring_layer(
     others = tuple(
         (one, count * (share.axes.cp - 1))
         for one, count in items
-        if one.name in CORE_ATTENTION and not isinstance(one, Collective)
+        if isinstance(one, MatMul | Elementwise) and one.role in CORE_ATTENTION
     )
     walker = _Walker(share=share, layer="block")
     pairs = share.tokens * (share.axes.key_width(config) + share.axes.value_width(config))
@@ -455,9 +460,11 @@ def _retrieval_flops(config: TransformerConfig, share: Share, bare: Share) -> fl
 
 
 def _product_flops(items: tuple[Item, ...], *, causal: bool) -> float:
-    halved = {"attention.scores", "attention.position_scores", "attention.values"} if causal else set()
+    halved = (
+        {Role.ATTENTION_SCORES, Role.ATTENTION_POSITION_SCORES, Role.ATTENTION_VALUES} if causal else set()
+    )
     return sum(
-        total_flops(operator) * repeat / (2 if operator.name in halved else 1)
+        total_flops(operator) * repeat / (2 if operator.role in halved else 1)
         for operator, repeat in items
         if isinstance(operator, MatMul)
     )

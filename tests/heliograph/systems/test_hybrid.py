@@ -11,7 +11,7 @@ from heliograph.systems import build_system
 from heliograph.systems.hybrid import HybridUnit, Kind, LightShares, PhaseShares, kind_of
 from heliograph.workload import plan_for
 from simulator.errors import BudgetError, HeliographError, ParameterError
-from simulator.operators import MatMul, Phase
+from simulator.operators import MatMul, Phase, Role
 from workloads.models.config import load_model
 
 MODEL = dataclasses.replace(load_model("gpt2"), layers=2)
@@ -19,7 +19,15 @@ PLAN = plan_for(
     MODEL, "tp=1,pp=1,dp=2,global_batch=4,sequence_length=1024", accelerators=2, memory_bytes=math.inf
 )
 PRODUCT = MatMul(
-    name="mlp.down", layer="block", phase=Phase.FORWARD, batch=1, m=1024, k=4096, n=1024, element_bytes=2
+    name="down",
+    role=Role.MLP_DOWN,
+    layer="block",
+    phase=Phase.FORWARD,
+    batch=1,
+    m=1024,
+    k=4096,
+    n=1024,
+    element_bytes=2,
 )
 
 
@@ -43,8 +51,8 @@ def test_a_share_of_the_layers_costs_as_much_of_both():
 
 def test_other_products_and_phases_stay_in_light():
     node, plain = _system("light.down.forward=0").node(), _system().node()
-    for name, phase in (("mlp.up", Phase.FORWARD), ("mlp.down", Phase.GRAD_INPUT)):
-        other = dataclasses.replace(PRODUCT, name=name, phase=phase)
+    for role, phase in ((Role.MLP_UP, Phase.FORWARD), (Role.MLP_DOWN, Phase.GRAD_INPUT)):
+        other = dataclasses.replace(PRODUCT, role=role, phase=phase)
         assert node.cost(other) == plain.cost(other)
 
 
@@ -102,19 +110,19 @@ def test_cells_wear_only_by_what_runs_in_light():
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"),
+    ("role", "kind"),
     [
-        ("attention.qkv", Kind.QKV),
-        ("attention.scores", Kind.ATTENTION),
-        ("attention.values", Kind.ATTENTION),
-        ("attention.output", Kind.OUTPUT),
-        ("mlp.gate_up", Kind.UP),
-        ("mlp.down", Kind.DOWN),
-        ("head.logits", Kind.HEAD),
+        (Role.ATTENTION_QKV, Kind.QKV),
+        (Role.ATTENTION_SCORES, Kind.ATTENTION),
+        (Role.ATTENTION_VALUES, Kind.ATTENTION),
+        (Role.ATTENTION_OUTPUT, Kind.OUTPUT),
+        (Role.MLP_GATE_UP, Kind.UP),
+        (Role.MLP_DOWN, Kind.DOWN),
+        (Role.HEAD_LOGITS, Kind.HEAD),
     ],
 )
-def test_products_have_a_kind(name, kind):
-    assert kind_of(name) is kind
+def test_products_have_a_kind(role, kind):
+    assert kind_of(role) is kind
 
 
 @pytest.mark.parametrize("value", ["1.5", "-0.1"])

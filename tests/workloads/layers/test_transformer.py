@@ -7,9 +7,11 @@ import pytest
 from simulator.operators import (
     Collective,
     CollectiveKind,
+    Elementwise,
     Held,
     MatMul,
     Phase,
+    Role,
 )
 from tests.builders import EXPERTS, PLAN, TINY
 from workloads.layers import parts as parts_module
@@ -18,9 +20,11 @@ from workloads.layers.parts import Parts
 from workloads.layers.retrieval import RetrievalParts
 from workloads.layers.transformer import (
     backward_layer,
+    backward_steps,
     forward_embedding,
     forward_head,
     forward_layer,
+    forward_steps,
     gradients,
 )
 from workloads.models.architecture import Positions
@@ -204,29 +208,43 @@ def test_model_without_rotary_positions_has_no_rotary_step():
     ]
 
 
-def operator_names(config, plan):
+def operator_roles(config, plan):
     parts = Parts(config=config, share=plan.share, layer="block")
     steps = [*parts.block()]
     if config.retrieval is not None:
         reads = RetrievalParts(config, plan.share, config.retrieval)
         steps += [*reads.cross(), *reads.encoder()]
     ends = (*forward_embedding(config, plan.share), *forward_head(config, plan.share))
-    return {step.name for step in steps} | {one.name for one, _ in ends}
+    every = (*steps, *(one for one, _ in ends))
+    return {one.role for one in every if isinstance(one, MatMul | Elementwise)}
 
 
-def test_names_that_operators_are_chosen_by_are_names_of_operators():
-    """A set that names what nobody has would choose nothing, without a word. Takes 1 s."""
+def test_roles_that_operators_are_chosen_by_are_roles_of_operators():
+    """A set of roles that nobody has would choose nothing, without a word. Takes 1 s."""
     known = set()
     for model in known_models():
         config = load_model(model)
         experts = ",ep=2" if config.experts else ""
         plan = parse_plan(f"tp=2,dp=2,global_batch=4,sequence_length=128{experts}")
-        known |= operator_names(config, plan)
+        known |= operator_roles(config, plan)
     chosen = {
         name: names
         for module in (parts_module, tensor_grid, transformer)
         for name, names in vars(module).items()
-        if isinstance(names, frozenset) and all(isinstance(one, str) for one in names)
+        if isinstance(names, frozenset) and all(isinstance(one, Role) for one in names)
     }
     assert len(chosen) >= 9
     assert not {name: names - known for name, names in chosen.items() if names - known}
+
+
+@pytest.mark.parametrize("text", ["precision=fp8,recompute=selective,attention=full", "recompute_norms=true"])
+def test_names_of_operators_choose_nothing(text):
+    share = parse_plan(f"tp=2,dp=1,global_batch=4,sequence_length=128,{text}").share
+    steps = Parts(config=TINY, share=share, layer="block").block()
+    renamed = tuple(replace(step, name="same") for step in steps)
+    for passed in (forward_steps, backward_steps):
+        told, same = (
+            [(replace(one, name=""), count) for one, count in passed(some, share)]
+            for some in (steps, renamed)
+        )
+        assert told == same
