@@ -68,6 +68,10 @@ LIBRARY = (Algorithm.RING, Algorithm.TREE)
 """What GPU communication libraries run on switches that do not add (NCCL); two levels of it are rails."""
 
 
+Ways = dict[str, tuple[Round, ...]]
+"""Rounds by the name of the algorithm."""
+
+
 def candidates(
     operator: Collective,
     layout: Groups,
@@ -78,7 +82,7 @@ def candidates(
     grid_of: Callable[[np.ndarray], tuple[int, ...] | None] = lambda _: None,
     switches_add: bool = False,
     strides_of: Callable[[np.ndarray], tuple[int, ...]] = lambda _: (),
-) -> dict[str, tuple[Round, ...]]:
+) -> Ways:
     """Return the ways to carry out a collective of a class: algorithm -> rounds; ring first.
 
     Parameters
@@ -110,74 +114,115 @@ def candidates(
         )
         return {"send": (Round(flows=flows, count=1),)}
     groups = layout.groups(operator.axis, rank_class)
-    n = groups.shape[1]
-    payload = operator.payload_bytes
+    only = _only_way(operator, groups, node_size)
+    if only is not None:
+        return only
+    options = _everywhere(operator, groups, node_size, scale_up)
+    grid = grid_of(groups[0]) if operator.kind in BUCKET_KINDS and groups.shape[1] > 1 else None
+    if grid is not None:
+        options |= _along(operator, groups, grid)
+    local = _local(groups, node_size)
+    if operator.kind in RING_KINDS and groups.shape[1] > 1 and groups.shape[1] % local == 0:
+        options |= _strided(operator, groups, local, strides_of)
+    options |= _adding(operator, groups, local, scale_up, switches_add=switches_add)
+    return _asked(operator, options, groups.shape[1])
+
+
+UNLEVELLED = frozenset({CollectiveKind.ALL_TO_ALL, CollectiveKind.BROADCAST, CollectiveKind.REDUCE})
+"""Kinds that do not go within nodes and between them in turn, nor are summed on their way."""
+
+
+def _local(groups: np.ndarray, node_size: int) -> int:
+    """Return how many members of a group stand in its first node."""
+    nodes = groups[0] // node_size
+    return int(np.count_nonzero(nodes == nodes[0]))
+
+
+def _only_way(operator: Collective, groups: np.ndarray, node_size: int) -> Ways | None:
+    """Return the one way of what leaves no choice: servers, two levels that are asked for, uneven traffic."""
+    n, payload = groups.shape[1], operator.payload_bytes
     if operator.kind in SERVED:
         return {
             "servers": server_rounds(operator.kind, groups, payload, operator.axis, servers=operator.servers)
         }
-    nodes = groups[0] // node_size
-    local = int(np.count_nonzero(nodes == nodes[0]))
+    local = _local(groups, node_size)
     if operator.two_level and operator.kind is CollectiveKind.ALL_TO_ALL and 1 < local < n and n % local == 0:
         two = two_level_rounds(groups, payload, operator.axis, local, operator.spread, skew=operator.skew)
         return {str(Algorithm.HIERARCHICAL): two}
     if operator.skew is not None and n > 1:
         flows = skewed_flows(groups, operator.axis, {operator.skew: payload})
         return {str(Algorithm.DIRECT): (Round(flows=flows, count=1),)}
+    return None
+
+
+def _everywhere(operator: Collective, groups: np.ndarray, node_size: int, scale_up: ScaleUp | None) -> Ways:
+    """Return the ways that need nothing of a fabric, on one level and on two."""
+    n, local = groups.shape[1], _local(groups, node_size)
     options = {
-        str(algorithm): rounds(operator.kind, algorithm, groups, payload, operator.axis)
+        str(algorithm): rounds(operator.kind, algorithm, groups, operator.payload_bytes, operator.axis)
         for algorithm in _known(operator, n, scale_up, inside=local == n)
         if algorithm is not Algorithm.DIRECT or n <= node_size or len(algorithms(operator.kind, n)) == 1
     }
-    two_level = operator.kind not in {
-        CollectiveKind.ALL_TO_ALL,
-        CollectiveKind.BROADCAST,
-        CollectiveKind.REDUCE,
-    }
-    if two_level and 1 < local < n and n % local == 0:
+    if operator.kind not in UNLEVELLED and 1 < local < n and n % local == 0:
         options[str(Algorithm.HIERARCHICAL)] = hierarchical_rounds(
-            operator.kind, groups, payload, operator.axis, local
+            operator.kind, groups, operator.payload_bytes, operator.axis, local
         )
-    grid = grid_of(groups[0]) if operator.kind in BUCKET_KINDS and n > 1 else None
-    if grid is not None:
-        options |= {
-            BUCKET if segments == 1 else f"{BUCKET}_{segments}": bucket_rounds(
-                operator.kind, groups, payload, operator.axis, grid, segments=segments
-            )
-            for segments in (1, *(SEGMENTS if len({size for size in grid if size > 1}) > 1 else ()))
-        }
-    if operator.kind in RING_KINDS and n > 1 and n % local == 0:
-        options |= _strided(operator, groups, local, strides_of)
-    if switches_add and two_level and local == 1 < n:
-        options[str(Algorithm.IN_SWITCHES)] = in_network_rounds(operator.kind, groups, payload, operator.axis)
-    if switches_add and two_level and 1 < local < n and n % local == 0:
+    return options
+
+
+def _along(operator: Collective, groups: np.ndarray, grid: tuple[int, ...]) -> Ways:
+    """Return rings along all axes of a box of a torus, whole and in segments."""
+    several = len({size for size in grid if size > 1}) > 1
+    return {
+        BUCKET if segments == 1 else f"{BUCKET}_{segments}": bucket_rounds(
+            operator.kind, groups, operator.payload_bytes, operator.axis, grid, segments=segments
+        )
+        for segments in (1, *(SEGMENTS if several else ()))
+    }
+
+
+def _adding(
+    operator: Collective, groups: np.ndarray, local: int, scale_up: ScaleUp | None, *, switches_add: bool
+) -> Ways:
+    """Return the ways that sum in switches: between nodes, between and within them, within one."""
+    kind, payload, axis, n = operator.kind, operator.payload_bytes, operator.axis, groups.shape[1]
+    if kind in UNLEVELLED:
+        return {}
+    options: Ways = {}
+    if switches_add and local == 1 < n:
+        options[str(Algorithm.IN_SWITCHES)] = in_network_rounds(kind, groups, payload, axis)
+    if switches_add and 1 < local < n and n % local == 0:
         options[str(Algorithm.HIERARCHICAL_IN_SWITCHES)] = hierarchical_rounds(
-            operator.kind, groups, payload, operator.axis, local, switches_add=True
+            kind, groups, payload, axis, local, switches_add=True
         )
-    adds = scale_up is not None and scale_up.adders and two_level
-    if adds and local == n > 1:
-        options[str(Algorithm.IN_NETWORK)] = in_network_rounds(operator.kind, groups, payload, operator.axis)
+    if scale_up is not None and scale_up.adders and local == n > 1:
+        options[str(Algorithm.IN_NETWORK)] = in_network_rounds(kind, groups, payload, axis)
+    return options
+
+
+def _asked(operator: Collective, options: Ways, members: int) -> Ways:
+    """Return the way that an operator asks for, or all."""
     if not operator.algorithm:
         return options
     if operator.algorithm not in options:
         hint = nearest(operator.algorithm, options, noun="algorithm")
         msg = (
             f"collective '{operator.name}' asks for algorithm '{operator.algorithm}'; by that nobody does "
-            f"{operator.kind} on {n} ranks of axis '{operator.axis}' here: {hint}"
+            f"{operator.kind} on {members} ranks of axis '{operator.axis}' here: {hint}"
         )
         raise WorkloadError(msg)
     return {operator.algorithm: options[operator.algorithm]}
 
 
 def served(
-    options: dict[str, tuple[Round, ...]],
+    options: Ways,
     operator: Collective,
     layout: Groups,
     rank_class: int,
     *,
     node_size: int,
     peers: int | None,
-) -> dict[str, tuple[Round, ...]]:
+) -> Ways:
     """Return the ways of `candidates` where circuits are few: all-to-alls with more nodes go in turns.
 
     Parameters
@@ -212,7 +257,7 @@ def _strided(
     groups: np.ndarray,
     local: int,
     strides_of: Callable[[np.ndarray], tuple[int, ...]],
-) -> dict[str, tuple[Round, ...]]:
+) -> Ways:
     """Return the ways over several rings that all groups of a class have circuits for."""
     whole = local in {1, groups.shape[1]}
     across = groups if whole else groups[:, ::local]
@@ -661,7 +706,7 @@ class Traffic:
             return self._network.connects(circuits, flow_groups)
         return all(self._network.locate(flow_group) for flow_group in flow_groups)
 
-    def _candidates(self, operator: Collective, rank_class: int) -> dict[str, tuple[Round, ...]]:
+    def _candidates(self, operator: Collective, rank_class: int) -> Ways:
         return candidates(
             operator,
             self._layout,

@@ -356,27 +356,16 @@ class _Pricing:
         for one, columns in passes.items():
             times[one] = np.stack([self._stage_s(columns, place) for place in range(3)], axis=1)
         weights_s = np.minimum(times[Pass.WEIGHT], times[Pass.BACKWARD])
-        layers, whole = self.pricer.config.blocks, {}
-        for one, columns in passes.items():
-            whole[one] = (
-                layers * columns["block.time_s"] + columns["embedding.time_s"] + columns["head.time_s"]
-            )
+        layers = self.pricer.config.blocks
+        whole = {one: self._whole(columns, "time_s") for one, columns in passes.items()}
         moved = self._gradients()
         update_s, update_j = self._update()
         update_s = update_s + self._twins()
         pp_s, pp_j, pp_bytes = self._sends()
         m = plans.microbatches
-        compute_j = sum(
-            layers * passes[one]["block.compute_j"]
-            + passes[one]["embedding.compute_j"]
-            + passes[one]["head.compute_j"]
-            for one in (Pass.FORWARD, Pass.BACKWARD)
-        )
-        network_j = sum(
-            layers * passes[one]["block.network_j"]
-            + passes[one]["embedding.network_j"]
-            + passes[one]["head.network_j"]
-            for one in (Pass.FORWARD, Pass.BACKWARD)
+        compute_j, network_j = (
+            sum(self._whole(passes[one], name) for one in (Pass.FORWARD, Pass.BACKWARD))
+            for name in ("compute_j", "network_j")
         )
         ranks = plans["tp"] * plans.gradient_ranks
         own_j = compute_j * ranks * self.pricer.node.at_mains
@@ -427,6 +416,11 @@ class _Pricing:
             waited_s=blocks[:, 1]
             * (passes[Pass.FORWARD]["block.waited_s"] + passes[Pass.BACKWARD]["block.waited_s"]),
         )
+
+    def _whole(self, columns: dict[str, np.ndarray], name: str) -> np.ndarray:
+        """Return a column of a pass through all blocks, the embedding and the head."""
+        layers = self.pricer.config.blocks
+        return layers * columns[f"block.{name}"] + columns[f"embedding.{name}"] + columns[f"head.{name}"]
 
     def _stage_s(self, columns: dict[str, np.ndarray], place: int) -> np.ndarray:
         """Return a pass through one of the three stages: work and traffic, or the launches if longer."""
