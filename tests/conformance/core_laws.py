@@ -241,15 +241,21 @@ def twice_the_work_takes_twice_as_long(unit):
         assert twice.energy_j[part] == pytest.approx(2 * energy_j, rel=rel)
 
 
+PLUG = "core.laser.wall_plug_efficiency"
+
+
 def brighter_laser_costs_energy_and_lowers_error(unit):
     """More light: more static power, the same time, less error."""
     for phase in Phase:
         bright = replace_at(unit, "core.laser_power_w", 2 * get_at(unit, "core.laser_power_w"))
         name, watts = unit.core.name, (bright.static_w, unit.static_w)
-        assert watts[0] > watts[1], (
+        told = (
             f"{name}: twice the laser power leaves static power at {watts[1]:.4g} W "
             f"({watts[0]:.4g} W brighter); is the laser, over its wall-plug efficiency, in parts()?"
         )
+        assert watts[0] > watts[1], told
+        if PLUG in numeric_leaves(unit):  # detectors draw more with more light, too
+            assert replace_at(unit, PLUG, 0.5 * get_at(unit, PLUG)).static_w > watts[1], told
         assert bright.cost(THICK).time_s == unit.cost(THICK).time_s, f"{name}: laser power moves the time"
         errors = [error_variance(one.core.analog(phase)) for one in (bright, unit)]
         assert errors[0] < errors[1], (
