@@ -116,7 +116,7 @@ class Compared(Result):
         title = f"{comparison.config.name} on {comparison.results[0].system.accelerators:,} accelerators"
         blocks: list[Block] = [deciding_table(title, records, comparison.refused)]
         blocks += [one for sentence in refusals(comparison.refused) for one in (sentence, "")]
-        blocks += [fill(best_of(records), 80), *precision_notes(records), *passed_limits(comparison)]
+        blocks += [fill(best_of(records), LINE), *precision_notes(records), *passed_limits(comparison)]
         noise = {one["system"]: one["snr_db"] for one in records}
         blocks += [
             fill(one, LINE) for one in told_rises(comparison.config.name, comparison.config.parameters, noise)
