@@ -417,6 +417,8 @@ class _Clock:
 
     def __init__(self, progress: Progress, total: int) -> None:
         self.done = 0
+        self.beside = 0.0
+        """What other processes have done by now of what they are at, in steps: half of it, on average."""
         self._progress = progress
         self._total = total
         self._began_s = time.monotonic()
@@ -424,7 +426,8 @@ class _Clock:
     def __call__(self, label: str) -> None:
         """Tell what is being done."""
         if 0 < self.done < self._total:
-            left_s = (time.monotonic() - self._began_s) / self.done * (self._total - self.done)
+            done = min(self.done + self.beside, float(self._total))
+            left_s = (time.monotonic() - self._began_s) / done * (self._total - done)
             label += f", about {left_s:.0f} s left"
         self._progress(label, self.done, self._total)
 
@@ -526,26 +529,26 @@ def searches(
     def keep(job: _Job, result: BestPlan | HeliographError) -> None:
         name = job.system.name
         found[name] = result
-        if job.best is None:
-            tell.done += 1
-            tell(f"best plan of {name}")
+        tell.done += 1
+        tell(f"best plan of {name}" if job.best is None else f"plans of the others on {name}")
 
     own: dict[str, BestPlan] = {}
 
     def others() -> list[_Job]:
         own.update((name, one) for name, one in found.items() if isinstance(one, BestPlan))
         winners = tuple(plan for one in own.values() for plan in one.handed_on(effort))
-        if not effort.siblings or len(own) < 2:
-            return []
-        tell("plans of the other systems")
-        return [replace(jobs[name], best=one.alone(), winners=winners) for name, one in own.items()]
+        asked = own if effort.siblings and len(own) > 1 else {}
+        tell.done += bool(effort.siblings) * (len(jobs) - len(asked))
+        return [replace(jobs[name], best=one.alone(), winners=winners) for name, one in asked.items()]
 
     def keep_all(asked: tuple[_Job, ...], results: list[BestPlan | HeliographError]) -> None:
         for job, result in zip(asked, results, strict=True):
             keep(job, result)
 
     if share:
-        run_all(_shares(list(jobs.values())), _search_all, keep_all, lambda: _shares(others()))
+        shares = _shares(list(jobs.values()))
+        tell.beside = (min(os.cpu_count() or 1, len(shares)) - 1) * len(jobs) / len(shares) / 2.0
+        run_all(shares, _search_all, keep_all, lambda: _shares(others()))
     else:
         for asked in (lambda: list(jobs.values()), others):
             for job in asked():
@@ -579,7 +582,8 @@ def _compared(
     """Return all steps, and what training comes to where it is asked for."""
     asked = Comparison(request=request, config=config, plan=plan, best={}, results=(), accuracies={})
     stepped(asked)
-    tell = _Clock(progress, len(built.systems) * (bool(request.plan) + search))
+    rounds = bool(request.plan) + search * (1 + bool(request.effort.siblings))
+    tell = _Clock(progress, len(built.systems) * rounds)
     results: dict[str, StepResult] = {}
     reasons: dict[str, HeliographError] = {}
     runs: dict[Plan, StepRuns] = {}
