@@ -180,7 +180,6 @@ def layer_products(tokens: int = TOKENS, inputs: int = INPUTS, outputs: int = OU
     return tuple(
         MatMul(
             name="linear",
-            layer="block",
             phase=phase,
             batch=1,
             m=m,

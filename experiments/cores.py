@@ -79,7 +79,6 @@ def square_product(uses: int, element_bytes: int) -> MatMul:
     """Return the same product as one batched kernel of a GPU, whose operands all come from memory."""
     return MatMul(
         name="square product",
-        layer="",
         phase=Phase.FORWARD,
         batch=blocks(uses),
         m=uses,
@@ -199,7 +198,6 @@ def _faster(gpu: Gpu, operands: OperandFormat, uses: int) -> tuple[float, float]
     product = square_product(uses, operands.element_bytes)
     streamed = Elementwise(
         name="streamed product",
-        layer="",
         phase=Phase.FORWARD,
         flops=product.flops,
         read_bytes=product.batch * 2 * uses * INPUTS * operands.element_bytes,

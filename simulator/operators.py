@@ -315,8 +315,6 @@ class MatMul:
 
     name: str
     """What the product is, for people."""
-    layer: str
-    """Kind of layer it belongs to: ``"block"``, ``"embedding"``, ``"head"``."""
     phase: Phase
     """Forward, or one of the two backward products."""
     batch: int
@@ -382,8 +380,6 @@ class Elementwise:
 
     name: str
     """What is done, for people."""
-    layer: str
-    """Kind of layer it belongs to."""
     phase: Phase
     """Part of the step."""
     flops: float
@@ -406,8 +402,6 @@ class Collective:
 
     name: str
     """What is communicated, for people."""
-    layer: str
-    """Kind of layer it belongs to, or ``"pipeline"`` / ``"gradients"`` / ``"parameters"``."""
     phase: Phase
     """Part of the step."""
     kind: CollectiveKind
@@ -474,11 +468,6 @@ class Overlapped:
     def name(self) -> str:
         """What the product is."""
         return self.product.name
-
-    @property
-    def layer(self) -> str:
-        """Kind of layer it belongs to."""
-        return self.product.layer
 
     @property
     def phase(self) -> Phase:
@@ -740,7 +729,6 @@ class MatMuls:
         m, k, n, batch = (int(np.asarray(size)[index]) for size in (self.m, self.k, self.n, self.batch))
         return MatMul(
             name=f"product {index}",
-            layer="",
             phase=self.phase,
             batch=batch,
             m=m,

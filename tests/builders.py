@@ -68,13 +68,12 @@ def csv_rows(path):
 
 
 def product(m, k, n, held=Held.NONE, phase=Phase.FORWARD, *, batch=1):
-    return MatMul(name="product", layer="block", phase=phase, batch=batch, m=m, k=k, n=n, held=held)
+    return MatMul(name="product", phase=phase, batch=batch, m=m, k=k, n=n, held=held)
 
 
 def collective(kind, size, payload_bytes, *, axis="dp", phase=Phase.FORWARD, name="collective", **more):
     return Collective(
         name=name,
-        layer="block",
         phase=phase,
         kind=kind,
         axis=axis,
@@ -139,3 +138,8 @@ def coin_change_hops(size, strides):
         fewest[following] = fewest[front[0]] + 1.0
         front = following
     return fewest
+
+
+def in_a_block(operator):
+    """Return whether an operator is of a block, not of an end or of the step's traffic, by its name."""
+    return operator.name.startswith(("attention.", "mlp.", "block."))

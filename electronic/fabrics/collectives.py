@@ -124,7 +124,6 @@ def collective_plans(
     shared = n_gpus if kind is CollectiveKind.ALL_GATHER else 1
     operator = Collective(
         name="measured",
-        layer="block",
         phase=Phase.FORWARD,
         kind=kind,
         axis=Axis.PIPELINE if sends else Axis.DATA,

@@ -96,7 +96,6 @@ class AttentionShape:
     def _product(self, phase: Phase, k: int, n: int, on_chip: str) -> MatMul:
         return MatMul(
             name="attention",
-            layer="block",
             phase=phase,
             batch=self.batch * self.heads,
             m=self.sequence,
@@ -268,7 +267,6 @@ def _product(fields: Mapping[str, str], m: int, n: int, k: int, *, batch: int, d
     sums = sums and fields.get("accumulate") == "True"
     return MatMul(
         name="product",
-        layer="block",
         phase=Phase.GRAD_WEIGHT if sums else Phase.FORWARD,
         batch=batch,
         m=m,
@@ -293,7 +291,6 @@ def _elementwise(op: str, elements: int, element_bytes: int) -> Elementwise:
     kind = ELEMENTWISE[op]
     return Elementwise(
         name=op,
-        layer="block",
         phase=Phase.FORWARD,
         flops=kind.flops * elements,
         read_bytes=kind.reads * elements * element_bytes,

@@ -31,9 +31,6 @@ from simulator.node import Node
 from simulator.operators import Collective, CollectiveKind, Elementwise, MatMul, Phase
 from simulator.results.trace import Span, Stream, Trace, category
 
-TRACE = "trace"
-"""Layer that collectives of a recorded graph are reported under."""
-
 
 class Costs(Protocol):
     """Whatever knows how long work takes: a node, or a unit."""
@@ -347,7 +344,6 @@ def collective_of(task: RankTask, operation: Together | Message, groups: NamedGr
     if isinstance(operation, Message):
         return Collective(
             name=task.name,
-            layer=TRACE,
             phase=Phase.FORWARD,
             kind=CollectiveKind.BROADCAST,
             axis=groups.place(operation)[0],
@@ -357,7 +353,6 @@ def collective_of(task: RankTask, operation: Together | Message, groups: NamedGr
         )
     return Collective(
         name=task.name,
-        layer=TRACE,
         phase=Phase.FORWARD,
         kind=operation.kind,
         axis=groups.place(operation)[0],

@@ -468,7 +468,7 @@ def no_core_is_for_free(unit):
         )
 
 
-FULL = MatMul(name="product", layer="block", phase=Phase.FORWARD, batch=1, m=65536, k=8192, n=8192)
+FULL = MatMul(name="product", phase=Phase.FORWARD, batch=1, m=65536, k=8192, n=8192)
 """A product of so many tiles that hardly any of them is filled in part."""
 
 

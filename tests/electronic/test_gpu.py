@@ -21,7 +21,6 @@ def product(m, k, n, batch=1, element_bytes=2, **more):
     return MatMul(
         **{
             "name": "p",
-            "layer": "block",
             "phase": Phase.FORWARD,
             "held": Held.B,
             "batch": batch,
@@ -37,7 +36,6 @@ def product(m, k, n, batch=1, element_bytes=2, **more):
 def stream(moved, flops=1.0):
     return Elementwise(
         name="e",
-        layer="block",
         phase=Phase.FORWARD,
         flops=flops,
         read_bytes=moved,

@@ -14,13 +14,11 @@ UNIT = load_vector("simd-7nm")
 
 
 def work(flops, moved):
-    return Elementwise(
-        name="e", layer="block", phase=Phase.FORWARD, flops=flops, read_bytes=moved, written_bytes=0.0
-    )
+    return Elementwise(name="e", phase=Phase.FORWARD, flops=flops, read_bytes=moved, written_bytes=0.0)
 
 
 def test_it_runs_elementwise_work_only():
-    product = MatMul(name="p", layer="block", phase=Phase.FORWARD, batch=1, m=1, k=1, n=1)
+    product = MatMul(name="p", phase=Phase.FORWARD, batch=1, m=1, k=1, n=1)
     assert isinstance(UNIT, ComputeUnit)
     assert UNIT.accepts(work(1.0, 1.0))
     assert not UNIT.accepts(product)

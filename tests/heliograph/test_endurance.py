@@ -22,7 +22,7 @@ def system(core, *assignments):
 
 
 def product(m=64, k=64, n=64):
-    return MatMul(name="product", layer="block", phase=Phase.FORWARD, batch=1, m=m, k=k, n=n, held=Held.B)
+    return MatMul(name="product", phase=Phase.FORWARD, batch=1, m=m, k=k, n=n, held=Held.B)
 
 
 def graph(*operators, multiplicity=1, ends=()):

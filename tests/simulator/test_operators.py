@@ -7,9 +7,7 @@ from simulator.operators import Collective, CollectiveKind, Phase
 
 
 def collective(kind):
-    return Collective(
-        name="sum", layer="block", phase=Phase.FORWARD, kind=kind, axis="dp", size=4, payload_bytes=1.0
-    )
+    return Collective(name="sum", phase=Phase.FORWARD, kind=kind, axis="dp", size=4, payload_bytes=1.0)
 
 
 @pytest.mark.parametrize("kind", ["all_reduce", "allreduce", None])

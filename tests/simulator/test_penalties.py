@@ -11,7 +11,7 @@ from heliograph.workload import model, plan_for
 from simulator.node import NO_PENALTIES, Penalties, StepPenalties, library_calls
 from simulator.operators import Held, MatMul, Phase
 
-PRODUCT = MatMul(name="up", layer="block", phase=Phase.FORWARD, batch=1, m=4096, k=4096, n=4096, held=Held.B)
+PRODUCT = MatMul(name="up", phase=Phase.FORWARD, batch=1, m=4096, k=4096, n=4096, held=Held.B)
 FUSED = dataclasses.replace(PRODUCT, held=Held.NONE, on_chip="c")
 EXPERTS = dataclasses.replace(PRODUCT, batch=8)
 

@@ -348,7 +348,6 @@ def counts(parts: Parts) -> tuple[Step, ...]:
         return ()
     told = Collective(
         name="mlp.counts",
-        layer=parts.layer,
         phase=Phase.FORWARD,
         kind=CollectiveKind.ALL_TO_ALL,
         axis=Axis.EXPERT,
@@ -375,8 +374,8 @@ ROTARY_FLOPS = 3
 """Operations of a rotary position per element: two products and a sum."""
 LOSS_REDUCTIONS = 3
 """Numbers a token's loss shares over tensor ranks: maximum, sum and the target's logit."""
-NOT_LOW_PRECISION = frozenset({Role.MLP_ROUTER})
-"""Products of a block that stay in the stored precision when the others go down to fp8."""
+NOT_LOW_PRECISION = frozenset({Role.MLP_ROUTER, Role.HEAD_JOIN, Role.HEAD_LOGITS})
+"""Products that stay in the stored precision when the others go down to fp8."""
 LOSS_BYTES = 4
 """Bytes of each of them (fp32)."""
 
@@ -389,8 +388,6 @@ class Parts:
     """The model."""
     share: Share
     """Rank's share of a microbatch."""
-    layer: str
-    """Kind of layer: ``"block"``, ``"embedding"`` or ``"head"``."""
 
     @property
     def width(self) -> int:
@@ -409,11 +406,10 @@ class Parts:
 
     def weighted(self, role: Role, *, m: int, k: int, n: int, batch: int = 1) -> MatMul:
         """Return the product of activations with a weight, in a block in the plan's linear precision."""
-        low = self.layer == "block" and role not in NOT_LOW_PRECISION
+        low = role not in NOT_LOW_PRECISION
         return MatMul(
             name=str(role),
             role=role,
-            layer=self.layer,
             phase=Phase.FORWARD,
             batch=batch,
             m=m,
@@ -429,7 +425,6 @@ class Parts:
         return MatMul(
             name=str(role),
             role=role,
-            layer=self.layer,
             phase=Phase.FORWARD,
             batch=batch,
             m=m,
@@ -444,7 +439,6 @@ class Parts:
         return Elementwise(
             name=str(role),
             role=role,
-            layer=self.layer,
             phase=Phase.FORWARD,
             flops=float(flops),
             read_bytes=float(read * self.width),
@@ -731,7 +725,6 @@ class Parts:
         return Elementwise(
             name=str(Role.HEAD_LOSS),
             role=Role.HEAD_LOSS,
-            layer=self.layer,
             phase=Phase.FORWARD,
             flops=float(SOFTMAX_FLOPS * logits),
             read_bytes=float((self.width + 2 * LOSS_BYTES) * logits),
@@ -762,7 +755,6 @@ class Parts:
         shared = Collective(
             name=str(Role.HEAD_LOSS),
             role=Role.HEAD_LOSS,
-            layer=self.layer,
             phase=Phase.FORWARD,
             kind=CollectiveKind.ALL_REDUCE,
             axis=Axis.TENSOR,

@@ -60,7 +60,7 @@ class RetrievalParts:
         self.config = config
         self.share = share
         self.shape = shape
-        self.block = Parts(config=config, share=share, layer="block")
+        self.block = Parts(config=config, share=share)
         self.width = share.precision.element_bytes
         self.chunks = share.tokens // shape.chunk
         self.rows = self.chunks * shape.neighbours * shape.length
@@ -205,7 +205,6 @@ class RetrievalParts:
         return MatMul(
             name=str(role),
             role=role,
-            layer="block",
             phase=Phase.FORWARD,
             batch=1,
             m=m,

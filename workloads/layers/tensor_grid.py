@@ -91,7 +91,6 @@ def _scatter_last(items: list[Item], axes: Axes, element_bytes: int) -> tuple[in
     shard = scatter.payload_bytes / axes.tp
     summed = Elementwise(
         name=f"{scatter.name}.sum",
-        layer=scatter.layer,
         phase=scatter.phase,
         flops=(axes.tp - 1) * shard / element_bytes,
         read_bytes=axes.tp * shard,
@@ -291,7 +290,6 @@ class _Grid:
         """Return a collective on behalf of an operator."""
         return Collective(
             name=one.name,
-            layer=one.layer,
             phase=one.phase,
             kind=kind,
             axis=axis,

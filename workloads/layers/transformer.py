@@ -77,7 +77,6 @@ class _Walker:
     """Turns forward steps into the operators of a pass."""
 
     share: Share
-    layer: str
 
     def collective(
         self, name: str, phase: Phase, kind: CollectiveKind, axis: Axis, elements: float
@@ -85,7 +84,6 @@ class _Walker:
         """Return a collective whose payload is so many elements per rank."""
         return Collective(
             name=name,
-            layer=self.layer,
             phase=phase,
             kind=kind,
             axis=axis,
@@ -210,7 +208,6 @@ class _Walker:
         cast = Elementwise(
             name=f"{product.name}.cast",
             casts=product.role,
-            layer=self.layer,
             phase=phase,
             flops=float(CAST_FLOPS * elements),
             read_bytes=float(passes * stored * elements),
@@ -252,7 +249,6 @@ def _mirrored(work: Elementwise) -> Elementwise:
         name=work.name,
         role=work.role,
         casts=work.casts,
-        layer=work.layer,
         phase=Phase.GRAD_INPUT,
         flops=2 * work.flops,
         read_bytes=work.written_bytes + kept,
@@ -275,8 +271,8 @@ def forward_layer(config: TransformerConfig, share: Share) -> tuple[Item, ...]:
     pairs, as kernels without causal skipping run them; `Recomputation.causal_half` halves them. With flash
     attention the score matrix stays on chip: neither the softmax nor its two products move it.
     """
-    steps = Parts(config=config, share=share, layer="block").block()
-    return _Walker(share=share, layer="block").forward(steps)
+    steps = Parts(config=config, share=share).block()
+    return _Walker(share=share).forward(steps)
 
 
 def backward_layer(config: TransformerConfig, share: Share) -> tuple[Item, ...]:
@@ -291,17 +287,17 @@ def backward_layer(config: TransformerConfig, share: Share) -> tuple[Item, ...]:
     parallelism (the input of each weight gradient) is left out, for Megatron-LM hides it behind the input
     gradient.
     """
-    return backward_steps(Parts(config=config, share=share, layer="block").block(), share)
+    return backward_steps(Parts(config=config, share=share).block(), share)
 
 
 def forward_steps(steps: tuple[Step, ...], share: Share) -> tuple[Item, ...]:
     """Return the forward operators of some steps of a block."""
-    return _Walker(share=share, layer="block").forward(steps)
+    return _Walker(share=share).forward(steps)
 
 
 def backward_steps(steps: tuple[Step, ...], share: Share) -> tuple[Item, ...]:
     """Return the backward operators of some steps of a block, what is recomputed first."""
-    walker = _Walker(share=share, layer="block")
+    walker = _Walker(share=share)
     again: tuple[Step, ...] = ()
     if share.recompute.attention is Attention.FLASH:
         again = tuple(step for step in steps if _role(step) in SCORES)
@@ -361,7 +357,7 @@ def ring_layer(
         for one, count in items
         if isinstance(one, MatMul | Elementwise) and one.role in CORE_ATTENTION
     )
-    walker = _Walker(share=share, layer="block")
+    walker = _Walker(share=share)
     pairs = share.tokens * (share.axes.key_width(config) + share.axes.value_width(config))
     phase = Phase.FORWARD if forward else Phase.GRAD_INPUT
     keys = walker.collective("attention.keys", phase, CollectiveKind.ALL_GATHER, Axis.CONTEXT, pairs)
@@ -375,30 +371,30 @@ def ring_layer(
 
 def forward_embedding(config: TransformerConfig, share: Share) -> tuple[Item, ...]:
     """Return the operators of the embedding."""
-    steps = Parts(config=config, share=share, layer="embedding").embedding()
-    return _Walker(share=share, layer="embedding").forward(steps)
+    steps = Parts(config=config, share=share).embedding()
+    return _Walker(share=share).forward(steps)
 
 
 def backward_embedding(config: TransformerConfig, share: Share) -> tuple[Item, ...]:
     """Return the operators that gather the embedding's gradient."""
-    steps = Parts(config=config, share=share, layer="embedding").embedding()
-    return _Walker(share=share, layer="embedding").backward(steps)
+    steps = Parts(config=config, share=share).embedding()
+    return _Walker(share=share).backward(steps)
 
 
 def _head(config: TransformerConfig, share: Share) -> tuple[Step, ...]:
     """Return the steps of the head, and of what predicts further tokens beside its blocks."""
-    parts = Parts(config=config, share=share, layer="head")
+    parts = Parts(config=config, share=share)
     return (*parts.head(), *(*parts.joining(), *parts.head()) * config.predicted_tokens)
 
 
 def forward_head(config: TransformerConfig, share: Share) -> tuple[Item, ...]:
     """Return the operators of the last norm, the logits and the loss, of every token that is predicted."""
-    return _Walker(share=share, layer="head").forward(_head(config, share))
+    return _Walker(share=share).forward(_head(config, share))
 
 
 def backward_head(config: TransformerConfig, share: Share) -> tuple[Item, ...]:
     """Return the backward operators of the head."""
-    return _Walker(share=share, layer="head").backward(_head(config, share))
+    return _Walker(share=share).backward(_head(config, share))
 
 
 def model_flops(config: TransformerConfig, share: Share, *, causal: bool = False) -> float:

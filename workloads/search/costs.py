@@ -100,7 +100,6 @@ def slowdowns(
         size = layout.dp * layout.cp
         sums = Collective(
             name="gradients",
-            layer="gradients",
             phase=Phase.GRAD_WEIGHT,
             kind=CollectiveKind.REDUCE_SCATTER,
             axis="dp" if layout.cp == 1 else "dpcp",
@@ -317,7 +316,6 @@ class PlanPricer:
 
 _SEND = Collective(
     name="activations",
-    layer="pipeline",
     phase=Phase.FORWARD,
     kind=CollectiveKind.SEND,
     axis="pp",
@@ -576,7 +574,6 @@ class _Pricing:
                     continue
                 operator = Collective(
                     name="gradients",
-                    layer="gradients",
                     phase=Phase.GRAD_WEIGHT,
                     kind=kind,
                     axis=str(axes[row]),

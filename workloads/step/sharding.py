@@ -360,7 +360,6 @@ def update_work(config: TransformerConfig, plan: Plan, held: RankParameters) -> 
         written += compressed_bytes(plan.precision) * held.pruned
     return Elementwise(
         name=plan.precision.optimizer.value,
-        layer="optimizer",
         phase=Phase.UPDATE,
         flops=UPDATE_FLOPS[plan.precision.optimizer] * count,
         read_bytes=read,

@@ -307,7 +307,6 @@ class StageRun:
             elements += self.tokens * reads.tokens_per_token * reads.hidden / plan.axes.tp
         return Collective(
             name="activations" if forward else "activation gradients",
-            layer="pipeline",
             phase=Phase.FORWARD if forward else Phase.GRAD_INPUT,
             kind=CollectiveKind.SEND,
             axis=Axis.PIPELINE,
@@ -339,7 +338,6 @@ class StageRun:
         twin = self.plan.axes.pp - 1 - self.stage
         return Collective(
             name=name,
-            layer=name,
             phase=phase,
             kind=CollectiveKind.SEND,
             axis=Axis.PIPELINE,

@@ -281,11 +281,10 @@ class Gathering:
     """Work on the whole after."""
 
 
-def _kernel(name: str, layer: str, *, flops: float, read: float, written: float) -> Elementwise:
+def _kernel(name: str, phase: Phase, *, flops: float, read: float, written: float) -> Elementwise:
     return Elementwise(
         name=name,
-        layer=layer,
-        phase=Phase.FORWARD if layer == "parameters" else Phase.GRAD_WEIGHT,
+        phase=phase,
         flops=float(flops),
         read_bytes=float(read),
         written_bytes=float(written),
@@ -300,7 +299,6 @@ def _collective(
         return ()
     one = Collective(
         name=name,
-        layer=name,
         phase=Phase.FORWARD if name == "parameters" else Phase.GRAD_WEIGHT,
         kind=kind,
         axis=axis,
@@ -363,14 +361,14 @@ def gathering(plan: Plan, held: RankParameters, *, forward: bool) -> Gathering:
     share, whole = held.total / plan.sharding.ranks(plan.axes), float(held.total)
     pack = _kernel(
         "weights.quantise",
-        "parameters",
+        Phase.FORWARD,
         flops=QUANTISE_FLOPS * share,
         read=stored * share,
         written=INT8_BYTES * share,
     )
     unpack = _kernel(
         "weights.dequantise",
-        "parameters",
+        Phase.FORWARD,
         flops=DEQUANTISE_FLOPS * whole,
         read=INT8_BYTES * whole,
         written=stored * whole,
@@ -383,7 +381,7 @@ def keep_copy(sharding: Sharding, formats: Formats, held: RankParameters) -> tup
     if not sharding.secondary_copy:
         return ()
     kept = held.total / sharding.local_group * formats.element_bytes
-    return ((_kernel("weights.secondary_copy", "parameters", flops=0, read=kept, written=kept), 1),)
+    return ((_kernel("weights.secondary_copy", Phase.FORWARD, flops=0, read=kept, written=kept), 1),)
 
 
 def gradient_sums(plan: Plan, held: RankParameters, kind: CollectiveKind) -> tuple[Collective, ...]:
@@ -497,7 +495,7 @@ class ShardedSums:
             return self._packing(left, read=arrived * INT4_BYTES, added=arrived)
         return _kernel(
             "gradients.dequantise",
-            "gradients",
+            Phase.GRAD_WEIGHT,
             flops=(DEQUANTISE_FLOPS + 1) * arrived,
             read=INT4_BYTES * arrived,
             written=self.plan.precision.grad_bytes * left,
@@ -506,7 +504,7 @@ class ShardedSums:
     def _packing(self, values: float, *, read: float, added: float) -> Elementwise:
         return _kernel(
             "gradients.quantise",
-            "gradients",
+            Phase.GRAD_WEIGHT,
             flops=QUANTISE_FLOPS * values + (DEQUANTISE_FLOPS + 1) * added,
             read=read,
             written=INT4_BYTES * values,

@@ -232,7 +232,6 @@ def rank_graph(graph: TaskGraph) -> RankGraph:
 def _recorded(name: str, phase: Phase, duration_s: float) -> Recorded:
     return Recorded(
         name=name,
-        layer="trace",
         phase=phase,
         flops=0.0,
         read_bytes=0.0,

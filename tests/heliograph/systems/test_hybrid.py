@@ -21,7 +21,6 @@ PLAN = plan_for(
 PRODUCT = MatMul(
     name="down",
     role=Role.MLP_DOWN,
-    layer="block",
     phase=Phase.FORWARD,
     batch=1,
     m=1024,

@@ -36,7 +36,7 @@ def test_equal_arithmetic_has_an_equal_buffer_whatever_it_is_built_of(name):
     assert found > 2 * 7 * core.cluster * core.operand_bytes_per_symbol
 
 
-THICK = MatMul(name="product", layer="block", phase=Phase.FORWARD, batch=1, m=4096, k=4096, n=4096)
+THICK = MatMul(name="product", phase=Phase.FORWARD, batch=1, m=4096, k=4096, n=4096)
 
 
 def unit(cores=8, name="crossbar", **changes):

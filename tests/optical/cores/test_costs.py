@@ -98,8 +98,6 @@ def test_sizes_that_are_none_are_refused(sizes, message):
 
 
 def test_only_products_are_priced():
-    other = Elementwise(
-        name="softmax", layer="", phase=Phase.FORWARD, flops=1.0, read_bytes=1.0, written_bytes=1.0
-    )
+    other = Elementwise(name="softmax", phase=Phase.FORWARD, flops=1.0, read_bytes=1.0, written_bytes=1.0)
     with pytest.raises(WorkloadError, match="products only"):
         PhotonicUnit(core=load_core("crossbar"), cores=8, memory=HBM, sram_bytes=2**21).cost(other)

@@ -38,7 +38,7 @@ PICO = 1e-12
 
 
 def product(batch=1, m=1, k=1, n=1, phase=Phase.FORWARD):
-    return MatMul(name="product", layer="block", phase=phase, batch=batch, m=m, k=k, n=n)
+    return MatMul(name="product", phase=phase, batch=batch, m=m, k=k, n=n)
 
 
 def solo(core=CORE):
@@ -223,9 +223,7 @@ def test_static_power_leaves_the_shared_memory_to_the_node():
 
 def test_unit_is_a_compute_unit_for_products_only():
     assert isinstance(LT_B, ComputeUnit)
-    softmax = Elementwise(
-        name="softmax", layer="block", phase=Phase.FORWARD, flops=1.0, read_bytes=1.0, written_bytes=1.0
-    )
+    softmax = Elementwise(name="softmax", phase=Phase.FORWARD, flops=1.0, read_bytes=1.0, written_bytes=1.0)
     assert LT_B.accepts(product())
     assert not LT_B.accepts(softmax)
     with pytest.raises(WorkloadError, match="runs products only, not 'softmax'"):

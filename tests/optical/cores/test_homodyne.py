@@ -17,7 +17,7 @@ Q = 1.602176634e-19
 
 
 def product(m=64, k=512, n=64, batch=1, phase=Phase.FORWARD):
-    return MatMul(name="product", layer="block", phase=phase, batch=batch, m=m, k=k, n=n)
+    return MatMul(name="product", phase=phase, batch=batch, m=m, k=k, n=n)
 
 
 def quiet(core):

@@ -13,7 +13,7 @@ from optical.execution.residues import Residues, misreading, symmetric_residues
 from simulator.errors import ParameterError
 from simulator.operators import MatMul, Phase
 
-PRODUCT = MatMul(name="product", layer="block", phase=Phase.FORWARD, batch=1, m=96, k=96, n=96)
+PRODUCT = MatMul(name="product", phase=Phase.FORWARD, batch=1, m=96, k=96, n=96)
 MODULI = (3, 4, 5, 7)
 
 

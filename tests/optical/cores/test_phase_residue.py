@@ -218,7 +218,7 @@ def test_each_product_of_training_loads_its_own_matrix():
     }
     found = {}
     for phase, (m, k, n) in shapes.items():
-        product = MatMul(name="linear", layer="block", phase=phase, batch=1, m=m, k=k, n=n)
+        product = MatMul(name="linear", phase=phase, batch=1, m=m, k=k, n=n)
         loads = tiled_loads(product, inputs=8, outputs=32, cores=16)
         work = found[phase] = DEFAULT.work(product, 16)
         assert work.energy_j["programming"] == pytest.approx(loads.tiles * DEFAULT.reload.energy_j)
@@ -231,7 +231,7 @@ def test_each_product_of_training_loads_its_own_matrix():
 
 def test_reconstruction_is_charged_per_sum_and_modulus():
     """Rows of the residue logic: a remainder per value, two per decision, a share of the theorem per sum."""
-    product = MatMul(name="p", layer="block", phase=Phase.FORWARD, batch=1, m=64, k=8, n=32)
+    product = MatMul(name="p", phase=Phase.FORWARD, batch=1, m=64, k=8, n=32)
     logic = DEFAULT.logic
     formed = 64 * 8 * 3 + 8 * 32 * (4 + 4 + 5)
     read = 64 * 32 * 3 * (2 * logic.element_j + logic.sample_j)

@@ -11,7 +11,7 @@ from optical.cores.rescues import RESCUES, split_name
 from simulator.errors import ParameterError
 from simulator.operators import MatMul, Phase
 
-PRODUCT = MatMul(name="p", layer="b", phase=Phase.FORWARD, batch=1, m=1024, k=4096, n=2048)
+PRODUCT = MatMul(name="p", phase=Phase.FORWARD, batch=1, m=1024, k=4096, n=2048)
 
 
 @pytest.mark.parametrize("within", ["crossbar", "ring_bank"])

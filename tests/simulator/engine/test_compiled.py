@@ -83,10 +83,8 @@ class Drawn:
     def work(self):
         flops = self.ticks() * 1e12
         if self.random.random() < 0.5:
-            return Elementwise(
-                name="e", layer="l", phase=Phase.FORWARD, flops=flops, read_bytes=0.0, written_bytes=0.0
-            )
-        return MatMul(name="m", layer="l", phase=Phase.FORWARD, batch=1, m=int(flops / 2e6), k=1000, n=1000)
+            return Elementwise(name="e", phase=Phase.FORWARD, flops=flops, read_bytes=0.0, written_bytes=0.0)
+        return MatMul(name="m", phase=Phase.FORWARD, batch=1, m=int(flops / 2e6), k=1000, n=1000)
 
     def collective(self, axis=None):
         axis = axis or self.random.choice(["tp", "dp"])
@@ -101,7 +99,7 @@ class Drawn:
 
     def overlapped(self):
         pieces = int(self.random.integers(1, 4))
-        product = MatMul(name="o", layer="l", phase=Phase.FORWARD, batch=1, m=125_000, k=1000, n=1000)
+        product = MatMul(name="o", phase=Phase.FORWARD, batch=1, m=125_000, k=1000, n=1000)
         alone = int(self.random.integers(0, pieces + 1))
         return Overlapped(product=product, pieces=pieces, alone=alone, collective=self.collective())
 

@@ -110,9 +110,7 @@ NODE = Node(
 
 
 def work(seconds, name="work", microbatch=0, items=()):
-    op = Elementwise(
-        name=name, layer="block", phase=Phase.FORWARD, flops=seconds * 1e12, read_bytes=0.0, written_bytes=0.0
-    )
+    op = Elementwise(name=name, phase=Phase.FORWARD, flops=seconds * 1e12, read_bytes=0.0, written_bytes=0.0)
     return Sequence(name=name, phase=Phase.FORWARD, items=((op, 1), *items), microbatch=microbatch)
 
 

@@ -18,7 +18,6 @@ LATENCY = 1e-6
 def work(number, rank, seconds, after=(), channel=None):
     operator = Recorded(
         name="w",
-        layer="trace",
         phase=Phase.FORWARD,
         flops=0.0,
         read_bytes=0.0,

@@ -245,7 +245,7 @@ def test_gate_is_summed_over_all_ranks_and_experts_over_their_copies():
     sums = [
         t.operator
         for t in step.tasks
-        if isinstance(t.operator, Collective) and t.operator.layer == "gradients"
+        if isinstance(t.operator, Collective) and t.operator.name == "gradients"
     ]
     by_axis = {one.axis: sum(o.payload_bytes for o in sums if o.axis == one.axis) / 4 for one in sums}
     experts = ROUTED.layers * ROUTED.expert_matrices * ROUTED.experts / 8
@@ -327,7 +327,7 @@ def test_whole_experts_are_held_and_summed_by_their_replicas():
     whole = PLAN.with_(tp=2, dp=8, ep=8, whole_experts=True)
     step = build_step(ROUTED, whole)
     every = [t.operator for t in step.tasks if isinstance(t.operator, Collective)]
-    sums = [one for one in every if one.axis == "edp" and one.layer == "gradients"]
+    sums = [one for one in every if one.axis == "edp" and one.name == "gradients"]
     assert {one.size for one in sums} == {2}
     assert sum(one.payload_bytes for one in sums) / 4 == ROUTED.layers * ROUTED.expert_matrices * 16 / 8
     groups = {axis: step.layout.groups(axis, 0) for axis in ("ep", "edp")}

@@ -11,6 +11,7 @@ from simulator.errors import WorkloadError
 from simulator.interfaces import LinkGraph
 from simulator.layout import RankLayout
 from simulator.operators import Collective, MatMul
+from tests.builders import in_a_block
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, ideal_s, product_flops, run, sequences
 from workloads.models.architecture import Norm, Positions
 from workloads.models.config import load_model
@@ -42,7 +43,7 @@ def block_items(config, plan, axes=("tp_row", "tp_column")):
     found = []
     for task in sequences(build_step(config, plan)):
         for one, count in task.operator.items:
-            if isinstance(one, Collective) and one.layer == "block" and one.axis in axes:
+            if isinstance(one, Collective) and in_a_block(one) and one.axis in axes:
                 if not one.name.endswith(".norm"):
                     found.append((one, count / config.layers))
     return found
@@ -127,7 +128,7 @@ def test_the_engine_puts_these_bytes_on_the_wire(q):
         (one, count)
         for task in sequences(build_step(GRID, plan))
         for one, count in task.operator.items
-        if isinstance(one, Collective) and one.layer != "block"
+        if isinstance(one, Collective) and not in_a_block(one)
     ]
     apart = {"tp_row": 0.0, "tp_column": 0.0}
     for one, count in ends:
@@ -218,7 +219,7 @@ def test_norms_sum_their_statistics_along_a_row(norm, sums):
         one
         for task in sequences(build_step(replace(GRID, norm=norm), plan))
         for one, _ in task.operator.items
-        if isinstance(one, Collective) and one.layer == "block" and one.name.endswith(".norm")
+        if isinstance(one, Collective) and in_a_block(one) and one.name.endswith(".norm")
     ]
     assert {(one.axis, one.kind, one.payload_bytes) for one in found} == {
         ("tp_row", "all_reduce", 4.0 * sums * plan.share.tokens / 4)

@@ -8,6 +8,7 @@ from electronic.gpu import load_gpu
 from optical.accelerator import PhotonicUnit
 from simulator.errors import WorkloadError
 from simulator.operators import Held, MatMul, Phase
+from tests.builders import in_a_block
 from tests.workloads.ideal import EVEN, NODE, PLAN, product_flops, run, sequences
 from workloads.layers.transformer import gradients
 from workloads.models.config import load_model
@@ -24,7 +25,6 @@ BLOCKS = replace(
 PRUNED = PLAN.with_(weight_sparsity=WeightSparsity.TWO_OF_FOUR)
 LARGE = MatMul(
     name="p",
-    layer="block",
     phase=Phase.FORWARD,
     batch=1,
     m=8192,
@@ -49,10 +49,10 @@ def test_forward_and_input_gradient_are_sparse_and_the_weight_gradient_is_dense(
     pruned = {
         (one.phase, one.sparse)
         for one in products(BLOCKS, PRUNED)
-        if one.layer == "block" and (one.held is Held.B or one.phase is Phase.GRAD_WEIGHT)
+        if in_a_block(one) and (one.held is Held.B or one.phase is Phase.GRAD_WEIGHT)
     }
     assert pruned == {(Phase.FORWARD, True), (Phase.GRAD_INPUT, True), (Phase.GRAD_WEIGHT, False)}
-    rest = [one for one in products(BLOCKS, PRUNED) if one.layer != "block" or "attention.s" in one.name]
+    rest = [one for one in products(BLOCKS, PRUNED) if not in_a_block(one) or "attention.s" in one.name]
     assert rest
     assert not any(one.sparse for one in rest)
     assert not any(one.sparse for one in products(BLOCKS, PLAN))
@@ -108,7 +108,7 @@ def test_a_pruned_step_is_shorter_by_at_most_a_third():
     total = {}
     for kind in WeightSparsity:
         made = products(model, plan.with_(weight_sparsity=kind))
-        total[kind] = sum(gpu.cost(one).time_s for one in made if one.layer == "block" and not one.on_chip)
+        total[kind] = sum(gpu.cost(one).time_s for one in made if in_a_block(one) and not one.on_chip)
     assert 2 / 3 < total[WeightSparsity.TWO_OF_FOUR] / total[WeightSparsity.NONE] < 0.8
 
 

@@ -33,7 +33,7 @@ from workloads.step.step import build_step
 
 TENSOR = PLAN.with_(tp=4, global_batch=2)
 RANKS = 4
-PIECE = MatMul(name="p", layer="block", phase=Phase.FORWARD, batch=1, m=100, k=100, n=100)
+PIECE = MatMul(name="p", phase=Phase.FORWARD, batch=1, m=100, k=100, n=100)
 PIECE_S = PIECE.flops / RATE
 PAYLOAD = 1e6
 

@@ -63,7 +63,7 @@ def test_gpt_block_takes_24bsh2_plus_4bs2h():
 
 
 def test_gradient_products_have_the_shapes_of_the_chain_rule():
-    forward = MatMul(name="x", layer="block", phase=Phase.FORWARD, batch=3, m=5, k=7, n=11, held=Held.B)
+    forward = MatMul(name="x", phase=Phase.FORWARD, batch=3, m=5, k=7, n=11, held=Held.B)
     first, second = gradients(forward)
     assert (first.m, first.k, first.n, first.held, first.phase) == (5, 11, 7, Held.B, Phase.GRAD_INPUT)
     assert (second.m, second.k, second.n, second.held, second.phase) == (
@@ -209,7 +209,7 @@ def test_model_without_rotary_positions_has_no_rotary_step():
 
 
 def operator_roles(config, plan):
-    parts = Parts(config=config, share=plan.share, layer="block")
+    parts = Parts(config=config, share=plan.share)
     steps = [*parts.block()]
     if config.retrieval is not None:
         reads = RetrievalParts(config, plan.share, config.retrieval)
@@ -240,7 +240,7 @@ def test_roles_that_operators_are_chosen_by_are_roles_of_operators():
 @pytest.mark.parametrize("text", ["precision=fp8,recompute=selective,attention=full", "recompute_norms=true"])
 def test_names_of_operators_choose_nothing(text):
     share = parse_plan(f"tp=2,dp=1,global_batch=4,sequence_length=128,{text}").share
-    steps = Parts(config=TINY, share=share, layer="block").block()
+    steps = Parts(config=TINY, share=share).block()
     renamed = tuple(replace(step, name="same") for step in steps)
     for passed in (forward_steps, backward_steps):
         told, same = (

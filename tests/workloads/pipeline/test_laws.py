@@ -84,13 +84,13 @@ def test_interleaving_loses_no_work_and_no_parameter():
     gradients = [
         t.operator
         for t in step.tasks
-        if isinstance(t.operator, Collective) and t.operator.layer == "gradients"
+        if isinstance(t.operator, Collective) and t.operator.name == "gradients"
     ]
     whole = build_step(uneven, plan.with_(vpp=1))
     assert sum(g.payload_bytes for g in gradients) == sum(
         t.operator.payload_bytes
         for t in whole.tasks
-        if isinstance(t.operator, Collective) and t.operator.layer == "gradients"
+        if isinstance(t.operator, Collective) and t.operator.name == "gradients"
     )
     assert run(uneven, plan).makespan_s > 0
 
@@ -170,10 +170,10 @@ def test_dualpipe_sums_its_two_copies():
     plan = PLAN.with_(pp=4, schedule=schedules.DUALPIPE)
     step = build_step(EVEN, plan)
     sends = [t.operator for t in step.tasks if isinstance(t.operator, Collective)]
-    sums = [one for one in sends if one.layer == "gradients"]
+    sums = [one for one in sends if one.name == "gradients"]
     assert sorted(one.shift for one in sums) == [-3, -1, 1, 3]
     assert sum(one.payload_bytes for one in sums) == 4 * EVEN.parameters
-    assert sum(one.payload_bytes for one in sends if one.layer == "parameters") == 2 * EVEN.parameters
+    assert sum(one.payload_bytes for one in sends if one.name == "parameters") == 2 * EVEN.parameters
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_gather_runs_one_piece_ahead_of_compute():
     order = [t.id for t in sorted(sequences(step), key=lambda t: t.priority)]
     place = {identifier: index for index, identifier in enumerate(order)}
     gathers = [
-        t for t in step.tasks if isinstance(t.operator, Collective) and t.operator.layer == "parameters"
+        t for t in step.tasks if isinstance(t.operator, Collective) and t.operator.name == "parameters"
     ]
     for gather in gathers:
         (user,) = [t for t in sequences(step) if gather.id in t.after]

@@ -211,7 +211,7 @@ def kernels(plan):
         one for task in sequences(step) for one, _ in task.operator.items if isinstance(one, Elementwise)
     ]
     for one in (*single, *inside):
-        if one.layer in {"parameters", "gradients"}:
+        if one.name.startswith(("weights.", "gradients.")):
             read, written = found.get(one.name, (0.0, 0.0))
             found[one.name] = (read + one.read_bytes, written + one.written_bytes)
     return found

@@ -144,7 +144,7 @@ def test_last_backward_pass_runs_from_the_head_to_the_embedding():
 
 
 def gradient_traffic(step):
-    found = [t for t in step.tasks if isinstance(t.operator, Collective) and t.operator.layer == "gradients"]
+    found = [t for t in step.tasks if isinstance(t.operator, Collective) and t.operator.name == "gradients"]
     return found, sum(t.operator.payload_bytes for t in found)
 
 
@@ -159,7 +159,7 @@ def test_gradients_of_all_parameters_are_summed_once():
 def test_gathered_parameters_are_the_shards_of_all():
     step = build_step(TINY, PLAN.with_(dp=4))
     gathers = [
-        t for t in step.tasks if isinstance(t.operator, Collective) and t.operator.layer == "parameters"
+        t for t in step.tasks if isinstance(t.operator, Collective) and t.operator.name == "parameters"
     ]
     assert sum(t.operator.payload_bytes for t in gathers) == 2 * TINY.parameters / 4
     first = [t for t in sequences(step) if t.operator.name == "forward" and t.operator.microbatch == 0]
@@ -174,7 +174,7 @@ def test_without_zero_gradients_are_all_reduced_and_nothing_is_gathered():
     assert {t.operator.kind for t in found} == {CollectiveKind.ALL_REDUCE}
     assert sent == 4 * TINY.parameters
     assert not [
-        t for t in step.tasks if isinstance(t.operator, Collective) and t.operator.layer == "parameters"
+        t for t in step.tasks if isinstance(t.operator, Collective) and t.operator.name == "parameters"
     ]
 
 

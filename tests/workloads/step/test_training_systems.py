@@ -90,7 +90,7 @@ def test_gradients_are_summed_over_context_and_data_ranks():
     sums = [
         t.operator
         for t in step.tasks
-        if isinstance(t.operator, Collective) and t.operator.layer == "gradients"
+        if isinstance(t.operator, Collective) and t.operator.name == "gradients"
     ]
     assert {(one.axis, one.size) for one in sums} == {("dpcp", 8)}
     assert sum(one.payload_bytes for one in sums) == 4 * EVEN.parameters

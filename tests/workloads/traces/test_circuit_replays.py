@@ -101,7 +101,6 @@ def random_graph(rng, ranks, count):
         if rng.random() < 0.2:
             operator = Recorded(
                 name="w",
-                layer="t",
                 phase=Phase.FORWARD,
                 flops=0.0,
                 read_bytes=0.0,

@@ -43,7 +43,6 @@ def recorded(node: Node, duration_s: float) -> Recorded:
     """Return the work of a node with the time that it took."""
     return Recorded(
         name=node.name,
-        layer="trace",
         phase=Phase.FORWARD,
         flops=float(node.whole("num_ops")),
         read_bytes=float(node.whole("tensor_size")),
@@ -66,7 +65,6 @@ def operator_of(node: Node) -> MatMul | Elementwise:
     if operations < LEAST_INTENSITY * bytes_moved or operations < 2.0:
         return Elementwise(
             name=node.name,
-            layer="trace",
             phase=Phase.FORWARD,
             flops=operations,
             read_bytes=bytes_moved,
@@ -76,7 +74,6 @@ def operator_of(node: Node) -> MatMul | Elementwise:
     rows = operations / (2.0 * side**2)
     return MatMul(
         name=node.name,
-        layer="trace",
         phase=Phase.FORWARD,
         batch=1,
         m=max(1, round(rows)),
