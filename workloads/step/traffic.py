@@ -292,14 +292,14 @@ def _kernel(name: str, phase: Phase, *, flops: float, read: float, written: floa
 
 
 def _collective(
-    name: str, kind: CollectiveKind, axis: str, size: int, payload_bytes: float, *, servers: int = 0
+    phase: Phase, kind: CollectiveKind, axis: str, size: int, payload_bytes: float, *, servers: int = 0
 ) -> tuple[Collective, ...]:
-    """Return a collective, or none where nobody else takes part or nothing is carried."""
+    """Return a collective of parameters, or of their gradients; none where nothing is carried to anybody."""
     if size == 1 or payload_bytes == 0:
         return ()
     one = Collective(
-        name=name,
-        phase=Phase.FORWARD if name == "parameters" else Phase.GRAD_WEIGHT,
+        name="parameters" if phase is Phase.FORWARD else "gradients",
+        phase=phase,
         kind=kind,
         axis=axis,
         size=size,
@@ -321,14 +321,14 @@ def _groups(plan: Plan, held: RankParameters) -> tuple[tuple[str, int, int], ...
 
 
 def _served(
-    name: str, kind: CollectiveKind, plan: Plan, held: RankParameters, each: int
+    phase: Phase, kind: CollectiveKind, plan: Plan, held: RankParameters, each: int
 ) -> tuple[Collective, ...]:
     """Return the pushes to servers, or the pulls from them, of a part's parameters."""
     return tuple(
         one
         for axis, size, count in _groups(plan, held)
         for one in _collective(
-            name, kind, axis, size, count * each, servers=plan.traffic.server_count(plan.axes)
+            phase, kind, axis, size, count * each, servers=plan.traffic.server_count(plan.axes)
         )
     )
 
@@ -343,18 +343,18 @@ def gathering(plan: Plan, held: RankParameters, *, forward: bool) -> Gathering:
     """
     stored = plan.precision.element_bytes
     if plan.traffic.uses_servers:
-        return Gathering(collectives=_served("parameters", CollectiveKind.PULL, plan, held, stored))
+        return Gathering(collectives=_served(Phase.FORWARD, CollectiveKind.PULL, plan, held, stored))
     kind = CollectiveKind.ALL_GATHER
     if plan.sharding.secondary_copy and not forward:
         size = plan.sharding.local_group
         return Gathering(
-            collectives=_collective("parameters", kind, Axis.INNER, size, held.total * stored / size)
+            collectives=_collective(Phase.FORWARD, kind, Axis.INNER, size, held.total * stored / size)
         )
     each = INT8_BYTES if plan.traffic.quantised_weights else stored
     collectives = tuple(
         one
         for axis, size, count in _groups(plan, held)
-        for one in _collective("parameters", kind, axis, size, count * each / size)
+        for one in _collective(Phase.FORWARD, kind, axis, size, count * each / size)
     )
     if not plan.traffic.quantised_weights:
         return Gathering(collectives=collectives)
@@ -387,11 +387,11 @@ def keep_copy(sharding: Sharding, formats: Formats, held: RankParameters) -> tup
 def gradient_sums(plan: Plan, held: RankParameters, kind: CollectiveKind) -> tuple[Collective, ...]:
     """Return the sums of a part's gradients over the ranks that share them, or their way to servers."""
     if plan.traffic.uses_servers:
-        return _served("gradients", CollectiveKind.PUSH, plan, held, plan.precision.grad_bytes)
+        return _served(Phase.GRAD_WEIGHT, CollectiveKind.PUSH, plan, held, plan.precision.grad_bytes)
     return tuple(
         one
         for axis, size, count in _groups(plan, held)
-        for one in _collective("gradients", kind, axis, size, count * plan.precision.grad_bytes)
+        for one in _collective(Phase.GRAD_WEIGHT, kind, axis, size, count * plan.precision.grad_bytes)
     )
 
 
@@ -442,7 +442,7 @@ class ShardedSums:
             return
         size = plan.axes.gradient_ranks // plan.sharding.shard_group
         share = held.total / plan.sharding.shard_group * plan.precision.grad_bytes
-        for one in _collective("gradients", CollectiveKind.ALL_REDUCE, Axis.OUTER, size, share):
+        for one in _collective(Phase.GRAD_WEIGHT, CollectiveKind.ALL_REDUCE, Axis.OUTER, size, share):
             self.ended.append(self.graph.add(self.stage, one, after, 0))
 
     def before(self, held: RankParameters) -> tuple[Item, ...]:
@@ -485,7 +485,7 @@ class ShardedSums:
     def _exchange(self, held: RankParameters, hop: int, after: int) -> int:
         axis, size = self.hops[hop]
         payload = self._size(held, hop) * INT4_BYTES
-        (one,) = _collective("gradients", CollectiveKind.ALL_TO_ALL, axis, size, payload)
+        (one,) = _collective(Phase.GRAD_WEIGHT, CollectiveKind.ALL_TO_ALL, axis, size, payload)
         return self.graph.add(self.stage, one, (after,), 0)
 
     def _between(self, one: _Pending) -> Elementwise:
