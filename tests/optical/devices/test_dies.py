@@ -17,7 +17,7 @@ UNIT = build_system("photonic_packet:homodyne", accelerators=1, basis="count").p
 YIELD = device_table().build(DieYield, "die_yield")
 WAFER = device_table().build(Wafer, "wafer")
 CLUSTERS = UNIT.cores // UNIT.core.cluster
-WIDE = MatMul(name="wide", layer=0, batch=1, m=8192, k=8192, n=8192, phase=Phase.FORWARD)
+WIDE = MatMul(name="wide", batch=1, m=8192, k=8192, n=8192, phase=Phase.FORWARD)
 
 
 def several_dies(dies=4):
