@@ -10,10 +10,7 @@ import experiments.validation
 from experiments.validation.driver import validate
 from experiments.validation.memory import NEEDS
 from experiments.validation.rows import read_records
-from experiments.validation.training import NEEDS as RUNS
-from experiments.validation.training import run_of
 from simulator.units import to_si
-from workloads.step.memory import fullest_stage, memory_by_kind
 
 TABLE = Path(experiments.validation.__file__).parent / "reference" / "memory.csv"
 RECORDS = {one.text("id"): one for one in read_records(TABLE, needs=NEEDS)}
@@ -47,15 +44,3 @@ def test_what_is_allocated_is_held():
     errors = [abs(one.relative_error) for one in rows if one.relative_error is not None]
     assert len(errors) >= 13
     assert sum(errors) / len(errors) <= 0.06
-
-
-def test_jobs_that_ran_are_told_from_jobs_that_ran_out_of_memory():
-    """The Ultra-Scale Playbook's jobs, every tenth; of all 0 of 619 and 836 of 974 are refused."""
-    refused = {"n": [], "y": []}
-    for record in read_records(TABLE.parent / "training_nanotron.csv", needs=RUNS)[::10]:
-        system, config, plan = run_of(record)
-        needed = sum(memory_by_kind(config, plan, fullest_stage(config, plan)).values())
-        refused[record.text("out_of_memory")].append(needed > system.gpu.memory.capacity_bytes)
-    assert len(refused["n"]) > 50
-    assert not any(refused["n"])
-    assert sum(refused["y"]) / len(refused["y"]) > 0.8
