@@ -87,10 +87,10 @@ def test_the_largest_error_of_korthikanti_is_below_eight_percent():
 
 
 def test_rows_gathered_after_the_fits_are_met_better_than_by_the_constant():
-    """Every fortieth of `training_unseen.csv`; 10.7 % over all of it."""
+    """Every fortieth of `training_unseen.csv`; the page tells the error over all of it."""
     rows = read_records(TABLE.with_name("training_unseen.csv"), needs=NEEDS)[::40]
     found = Validation(kind="training", outcomes=tuple(map(outcome, rows))).overall()
-    assert found.n == 7
+    assert found.n == len(rows)
     assert found.mean_abs_error < min(0.13, 0.5 * found.constant_mean_abs_error)
 
 
