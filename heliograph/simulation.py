@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from operator import mul
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from heliograph._version import __version__
 from heliograph.accuracy.precision import Delivered, delivered, divided, matmuls_of, products_of, sized_core
@@ -89,6 +89,11 @@ TOKENS_PER_PARAMETER = 20
 """Tokens of a compute-optimal training run per parameter (Hoffmann et al. 2022, arXiv:2203.15556)."""
 
 
+def wears(unit: PhotonicUnit | None) -> TypeGuard[PhotonicUnit]:
+    """Return whether a unit's cells bear so many writes and no more."""
+    return unit is not None and not math.isinf(unit.core.reload.endurance_writes)
+
+
 def lifetime_steps(unit: PhotonicUnit | None, graph: StepGraph, light: LightShares | None = None) -> float:
     """Return after how many steps the busiest core's cells are worn out; infinite if nothing wears.
 
@@ -101,7 +106,7 @@ def lifetime_steps(unit: PhotonicUnit | None, graph: StepGraph, light: LightShar
     light : LightShares, optional
         What of it runs in light; everything if not told.
     """
-    if unit is None or math.isinf(unit.core.reload.endurance_writes):
+    if not wears(unit):
         return math.inf
     worn: defaultdict[int, float] = defaultdict(float)
     for task in graph.tasks:
@@ -203,6 +208,12 @@ class StepResult(Tabular):
         """Precision that the system delivers to the step's products, on its operands (`System.operands`)."""
         return delivered(self.system, products_of(self.graph), self.system.operands)
 
+    @cached_property
+    def core_lifetime_steps(self) -> float:
+        """Steps after which the busiest core's cells are worn out; infinite if nothing wears."""
+        unit = self.system.photonic
+        return lifetime_steps(unit, self.graph, self.system.light) if wears(unit) else math.inf
+
     @property
     def snr_db(self) -> float:
         """Executed signal-to-noise ratio of the step's products, noise over signal averaged over all."""
@@ -258,7 +269,7 @@ class StepResult(Tabular):
         """Return the result as plain data, SI throughout."""
         metrics = self.metrics
         tokens = metrics.tokens_per_s * metrics.step_time_s
-        lifetime = lifetime_steps(self.system.photonic, self.graph, self.system.light)
+        lifetime = self.core_lifetime_steps
         return {
             "schema": SCHEMA,
             "version": __version__,

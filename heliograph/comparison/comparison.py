@@ -474,7 +474,8 @@ def _search(
     except HeliographError as error:
         return error
     if found.winner.result is not None:
-        _ = found.result.precision  # kept with the step: worked out here, beside other systems' searches
+        # Kept with the step: worked out here, where its tasks are at hand, beside other systems' searches.
+        _ = found.result.precision, found.result.core_lifetime_steps
     return found
 
 
@@ -526,34 +527,32 @@ def searches(
     prices = Prices()
     found: dict[str, BestPlan | HeliographError] = {}
 
-    def keep(job: _Job, result: BestPlan | HeliographError) -> None:
-        name = job.system.name
-        found[name] = result
-        tell.done += 1
-        tell(f"best plan of {name}" if job.best is None else f"plans of the others on {name}")
+    def keep(asked: tuple[_Job, ...], results: list[BestPlan | HeliographError]) -> None:
+        for job, result in zip(asked, results, strict=True):
+            found[job.system.name] = result
+        if asked[-1].best is None:
+            tell.done += len(asked)
+            tell(f"best plan of {asked[-1].system.name}")
 
     own: dict[str, BestPlan] = {}
 
     def others() -> list[_Job]:
         own.update((name, one) for name, one in found.items() if isinstance(one, BestPlan))
         winners = tuple(plan for one in own.values() for plan in one.handed_on(effort))
-        asked = own if effort.siblings and len(own) > 1 else {}
-        tell.done += bool(effort.siblings) * (len(jobs) - len(asked))
-        return [replace(jobs[name], best=one.alone(), winners=winners) for name, one in asked.items()]
-
-    def keep_all(asked: tuple[_Job, ...], results: list[BestPlan | HeliographError]) -> None:
-        for job, result in zip(asked, results, strict=True):
-            keep(job, result)
+        if not effort.siblings or len(own) < 2:
+            return []
+        tell("plans of the other systems")
+        return [replace(jobs[name], best=one.alone(), winners=winners) for name, one in own.items()]
 
     if share:
         shares = _shares(list(jobs.values()))
         tell.beside = (min(os.cpu_count() or 1, len(shares)) - 1) * len(jobs) / len(shares) / 2.0
-        run_all(shares, _search_all, keep_all, lambda: _shares(others()))
+        run_all(shares, _search_all, keep, lambda: _shares(others()))
     else:
         for asked in (lambda: list(jobs.values()), others):
             for job in asked():
                 tell.about(job.system.name, "estimating plans")
-                keep(job, _search(job, prices, partial(tell.about, job.system.name)))
+                keep((job,), [_search(job, prices, partial(tell.about, job.system.name))])
     for name, one in own.items():  # what did not change came back without its trace
         after = found[name]
         if isinstance(after, BestPlan) and after.winner.result is None:
@@ -582,8 +581,7 @@ def _compared(
     """Return all steps, and what training comes to where it is asked for."""
     asked = Comparison(request=request, config=config, plan=plan, best={}, results=(), accuracies={})
     stepped(asked)
-    rounds = bool(request.plan) + search * (1 + bool(request.effort.siblings))
-    tell = _Clock(progress, len(built.systems) * rounds)
+    tell = _Clock(progress, len(built.systems) * (bool(request.plan) + search))
     results: dict[str, StepResult] = {}
     reasons: dict[str, HeliographError] = {}
     runs: dict[Plan, StepRuns] = {}
