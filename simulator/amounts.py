@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import enum
+import functools
 import math
+import operator
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -22,8 +25,22 @@ CountT = TypeVar("CountT", int, Reals)
 """Whole numbers: one, or an array with one for each product."""
 
 
+class Matrices(enum.Flag):
+    """Some of the matrices of a product C = A B."""
+
+    NONE = 0
+    A = enum.auto()
+    B = enum.auto()
+    C = enum.auto()
+
+    def renamed(self, a: Matrices, b: Matrices, c: Matrices) -> Matrices:
+        """Return the same matrices by the names that A, B and C have in another product."""
+        pairs = ((Matrices.A, a), (Matrices.B, b), (Matrices.C, c))
+        return functools.reduce(operator.or_, (new for old, new in pairs if old in self), Matrices.NONE)
+
+
 def elements_off_chip(
-    sizes: tuple[CountT, CountT, CountT], *, element_bytes: float, on_chip: str, sparse: bool
+    sizes: tuple[CountT, CountT, CountT], *, element_bytes: float, on_chip: Matrices, sparse: bool
 ) -> tuple[CountT, CountT, CountT]:
     """Return the elements of A, B and C that cross the memory's interface.
 
@@ -33,8 +50,8 @@ def elements_off_chip(
         Elements of A, B and C, dense.
     element_bytes : float
         Bytes of one stored element.
-    on_chip : str
-        Which of ``a``, ``b`` and ``c`` never leave the chip.
+    on_chip : Matrices
+        What never leaves the chip.
     sparse : bool
         Whether half of B is not stored; two bits then tell where each element stands that is.
     """
@@ -43,9 +60,9 @@ def elements_off_chip(
         bits = int(8 * element_bytes)
         b = -(-b * (bits + 2) // (2 * bits))
     return (
-        0 * a if "a" in on_chip else a,
-        0 * b if "b" in on_chip else b,
-        0 * c if "c" in on_chip else c,
+        0 * a if Matrices.A in on_chip else a,
+        0 * b if Matrices.B in on_chip else b,
+        0 * c if Matrices.C in on_chip else c,
     )
 
 

@@ -17,7 +17,7 @@ from functools import cache, cached_property
 from statistics import NormalDist
 from types import MappingProxyType
 
-from simulator.amounts import Amount, AmountT, choose
+from simulator.amounts import Amount, AmountT, Matrices, choose
 from simulator.checks import check_positive, check_range
 from simulator.errors import WorkloadError
 from simulator.interfaces import Bound, ComputeUnit, Cost
@@ -103,7 +103,7 @@ def library_calls(product: Products) -> Amount:
     the first is called, that which leaves its result on the chip.
     """
     if product.on_chip:
-        return int(product.on_chip == "c")
+        return int(product.on_chip is Matrices.C)
     return product.batch if weighted(product) else 1
 
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from simulator.amounts import Amount, Reals, elements_off_chip
+from simulator.amounts import Amount, Matrices, Reals, elements_off_chip
 from simulator.errors import WorkloadError
 from simulator.layout import RankLayout
 
@@ -329,16 +329,16 @@ class MatMul:
     """Operand that is a weight, hence may stay in the core; none for attention and weight gradients."""
     element_bytes: float = 2
     """Bytes of one stored element of A, B and C, with its share of a block's scale where it has one."""
-    on_chip: str = ""
-    """Which of ``a``, ``b`` and ``c`` never leave the chip: the score matrix of a fused attention kernel."""
+    on_chip: Matrices = Matrices.NONE
+    """What never leaves the chip: the score matrix of a fused attention kernel."""
     sparse: bool = False
     """Whether of four neighbours in B two are zero and not stored, so that a unit that can may skip them."""
     role: Role = Role.OTHER
     """What it is in a transformer."""
 
     def __post_init__(self) -> None:
-        if not set(self.on_chip) <= set("abc"):
-            msg = f"MatMul '{self.name}': on_chip may hold a, b and c only; got '{self.on_chip}'"
+        if not isinstance(self.on_chip, Matrices):
+            msg = f"MatMul '{self.name}': on_chip must be Matrices; got {self.on_chip!r}"
             raise WorkloadError(msg)
         for name in ("batch", "m", "k", "n"):
             if getattr(self, name) < 1:
@@ -688,8 +688,8 @@ class MatMuls:
     """Operand that is a weight."""
     element_bytes: float = 2
     """Bytes of one stored element of A, B and C, with its share of a block's scale where it has one."""
-    on_chip: str = ""
-    """Which of ``a``, ``b`` and ``c`` never leave the chip."""
+    on_chip: Matrices = Matrices.NONE
+    """What never leaves the chip."""
     sparse: bool = False
     """Whether of four neighbours in B two are zero and not stored."""
 

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from electronic.gpu import gpu_of, load_gpu
 from experiments.validation.machines import accelerator_name
 from experiments.validation.rows import Outcome, Record, SkipError, begun, check_provenance, skipped
+from simulator.amounts import Matrices
 from simulator.errors import HeliographError, ParameterError, nearest
 from simulator.operators import Elementwise, Held, MatMul, Phase
 from simulator.units import to_si
@@ -81,19 +82,19 @@ class AttentionShape:
         """Return the products of the kernel, half of each hidden by the causal mask."""
         keys = (self.sequence + 1) // 2
         sizes = (self.query_dim, keys, self.value_dim)
-        scores = self._product(Phase.FORWARD, sizes[0], sizes[1], "c")
+        scores = self._product(Phase.FORWARD, sizes[0], sizes[1], Matrices.C)
         if not backward:
-            return scores, self._product(Phase.FORWARD, sizes[1], sizes[2], "a")
+            return scores, self._product(Phase.FORWARD, sizes[1], sizes[2], Matrices.A)
         grad = Phase.GRAD_INPUT
         return (
             scores,
-            self._product(grad, sizes[2], sizes[1], "c"),
-            self._product(grad, sizes[1], sizes[2], "a"),
-            self._product(grad, sizes[1], sizes[0], "a"),
-            self._product(grad, sizes[1], sizes[0], "a"),
+            self._product(grad, sizes[2], sizes[1], Matrices.C),
+            self._product(grad, sizes[1], sizes[2], Matrices.A),
+            self._product(grad, sizes[1], sizes[0], Matrices.A),
+            self._product(grad, sizes[1], sizes[0], Matrices.A),
         )
 
-    def _product(self, phase: Phase, k: int, n: int, on_chip: str) -> MatMul:
+    def _product(self, phase: Phase, k: int, n: int, on_chip: Matrices) -> MatMul:
         return MatMul(
             name="attention",
             phase=phase,

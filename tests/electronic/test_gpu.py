@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from electronic.devices import GpuChip, load_memory, table
 from electronic.gpu import Gpu, gpu_names, load_gpu
+from simulator.amounts import Matrices
 from simulator.errors import ParameterError
 from simulator.interfaces import Bound, ComputeUnit
 from simulator.node import Memory
@@ -176,19 +177,19 @@ def test_weight_gradients_are_summed_in_single_precision():
 
 
 def attention(heads, on_chip, phase=Phase.FORWARD, sequence=4096, head=128):
-    inner, columns = (head, sequence) if on_chip == "c" else (sequence, head)
+    inner, columns = (head, sequence) if on_chip is Matrices.C else (sequence, head)
     return product(
         sequence, inner, columns, batch=heads, held=Held.NONE, on_chip=on_chip, phase=phase, element_bytes=2
     )
 
 
 def test_fused_attention_runs_at_its_own_share_and_starts_once():
-    scores, values = attention(256, "c"), attention(256, "a")
+    scores, values = attention(256, Matrices.C), attention(256, Matrices.A)
     share = rate(replace(H100, alone=True), values) / H100.peak_flop_per_s
     assert share == pytest.approx(H100.chip.attention_efficiency, rel=0.1)
     assert H100.cost(scores).time_s - H100.cost(values).time_s == pytest.approx(H100.chip.launch_s, rel=1e-6)
-    assert rate(H100, attention(256, "a", Phase.GRAD_INPUT)) < rate(H100, values)
-    assert rate(H100, attention(2, "a")) < 0.7 * rate(H100, values)
+    assert rate(H100, attention(256, Matrices.A, Phase.GRAD_INPUT)) < rate(H100, values)
+    assert rate(H100, attention(2, Matrices.A)) < 0.7 * rate(H100, values)
 
 
 def test_an_operator_that_moves_nothing_is_part_of_another_kernel():
@@ -205,7 +206,7 @@ def test_the_host_issues_operators_and_experts_are_calls_of_their_own():
     assert many.time_s - H100.cost(stream(8.0)).time_s == pytest.approx(9 * chip.launch_s)
     experts = product(8, 64, 64, batch=32)
     assert H100.cost(experts).host_s == pytest.approx(chip.host_operator_s + 31 * chip.host_launch_s)
-    assert H100.cost(attention(256, "a")).host_s == 0.0
+    assert H100.cost(attention(256, Matrices.A)).host_s == 0.0
 
 
 def test_the_slowest_of_many_chips_sets_the_pace():
@@ -278,8 +279,8 @@ def outputs(gpu):
         *([product(4096, 4096, 4096, element_bytes=0.5625)] if gpu.chip.nibble_flops_per_cycle else []),
         product(4096, 4096, 4096, element_bytes=4),
         replace(product(4096, 4096, 4096), sparse=True),
-        attention(64, "c"),
-        attention(64, "a", Phase.GRAD_INPUT),
+        attention(64, Matrices.C),
+        attention(64, Matrices.A, Phase.GRAD_INPUT),
         stream(1e9, 1e6),
         stream(1.0, 1e12),
     )

@@ -8,11 +8,12 @@ import pytest
 from heliograph.simulation import StepResult, run_step
 from heliograph.systems import System, build_system
 from heliograph.workload import model, plan_for
+from simulator.amounts import Matrices
 from simulator.node import NO_PENALTIES, Penalties, StepPenalties, library_calls
 from simulator.operators import Held, MatMul, Phase
 
 PRODUCT = MatMul(name="up", phase=Phase.FORWARD, batch=1, m=4096, k=4096, n=4096, held=Held.B)
-FUSED = dataclasses.replace(PRODUCT, held=Held.NONE, on_chip="c")
+FUSED = dataclasses.replace(PRODUCT, held=Held.NONE, on_chip=Matrices.C)
 EXPERTS = dataclasses.replace(PRODUCT, batch=8)
 
 
@@ -40,7 +41,7 @@ def test_fused_attention_keeps_its_rate_and_is_called_once():
     paid = StepPenalties(in_situ_efficiency=0.5, host_operator_s=1.0, host_launch_s=0.25)
     assert paid.in_company_s(1.0, PRODUCT) == 2.0
     assert paid.in_company_s(1.0, FUSED) == 1.0
-    later = dataclasses.replace(FUSED, on_chip="a")
+    later = dataclasses.replace(FUSED, on_chip=Matrices.A)
     assert [library_calls(one) for one in (PRODUCT, FUSED, later, EXPERTS)] == [1, 1, 0, 8]
     assert [paid.issue_s(calls) for calls in (0, 1, 8)] == [0.0, 1.0, 2.75]
 

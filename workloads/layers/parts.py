@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from simulator.amounts import Matrices
 from simulator.layout import Axis
 from simulator.operators import (
     Collective,
@@ -420,7 +421,7 @@ class Parts:
             sparse=low and self.share.precision.pruned,
         )
 
-    def product(self, role: Role, *, batch: int, m: int, k: int, n: int, on_chip: str) -> MatMul:
+    def product(self, role: Role, *, batch: int, m: int, k: int, n: int, on_chip: Matrices) -> MatMul:
         """Return a product of two activations."""
         return MatMul(
             name=str(role),
@@ -603,7 +604,7 @@ class Parts:
                     m=rows,
                     k=config.head_dim,
                     n=keys,
-                    on_chip="c" if flash else "",
+                    on_chip=Matrices.C if flash else Matrices.NONE,
                 )
                 for role in roles
             ),
@@ -615,7 +616,7 @@ class Parts:
                 m=rows,
                 k=keys,
                 n=config.value_dim or config.head_dim,
-                on_chip="a" if flash else "",
+                on_chip=Matrices.A if flash else Matrices.NONE,
             ),
         )
 

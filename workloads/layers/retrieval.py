@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simulator.amounts import Matrices
 from simulator.operators import Elementwise, Held, MatMul, Phase, Role
 from workloads.layers.parts import NORM_FLOPS, SOFTMAX_FLOPS, Boundary, Parts, Step
 from workloads.models.architecture import FLOPS, Activation, Retrieval, TransformerConfig
@@ -160,7 +161,7 @@ class RetrievalParts:
         rows = one.rows // one.sequences
         count = batch * rows * one.keys
         moved = 0 if flash else count
-        hidden = "c" if flash else ""
+        hidden = Matrices.C if flash else Matrices.NONE
         return (
             self.product(
                 Role.RETRIEVAL_SCORES, batch=batch, m=rows, k=one.head_dim, n=one.keys, on_chip=hidden
@@ -180,7 +181,7 @@ class RetrievalParts:
                 m=rows,
                 k=one.keys,
                 n=one.head_dim,
-                on_chip="a" if flash else "",
+                on_chip=Matrices.A if flash else Matrices.NONE,
             ),
         )
 
@@ -214,7 +215,7 @@ class RetrievalParts:
             element_bytes=self.share.precision.linear_bytes,
         )
 
-    def product(self, role: Role, *, batch: int, m: int, k: int, n: int, on_chip: str) -> MatMul:
+    def product(self, role: Role, *, batch: int, m: int, k: int, n: int, on_chip: Matrices) -> MatMul:
         """Return a product of two activations."""
         return self.block.product(role, batch=batch, m=m, k=k, n=n, on_chip=on_chip)
 

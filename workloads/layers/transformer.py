@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from simulator.amounts import Matrices
 from simulator.layout import Axis
 from simulator.operators import (
     SCORES,
@@ -233,12 +234,12 @@ def gradients(product: MatMul) -> tuple[MatMul, MatMul]:
         neither is a weight.
     """
     # What stays on chip in the forward pass does so in the backward pass, with its gradient.
-    places = str.maketrans("abc", "cba"), str.maketrans("abc", "acb")
-    first_on_chip, second_on_chip = (product.on_chip.translate(place) for place in places)
-    first = replace(product, phase=Phase.GRAD_INPUT, k=product.n, n=product.k, on_chip=first_on_chip)
+    first_kept = product.on_chip.renamed(Matrices.C, Matrices.B, Matrices.A)
+    second_kept = product.on_chip.renamed(Matrices.A, Matrices.C, Matrices.B)
+    first = replace(product, phase=Phase.GRAD_INPUT, k=product.n, n=product.k, on_chip=first_kept)
     phase = Phase.GRAD_WEIGHT if product.held is Held.B else Phase.GRAD_INPUT
     second = replace(
-        product, phase=phase, m=product.k, k=product.m, held=Held.NONE, on_chip=second_on_chip, sparse=False
+        product, phase=phase, m=product.k, k=product.m, held=Held.NONE, on_chip=second_kept, sparse=False
     )
     return first, second
 

@@ -360,20 +360,12 @@ class _Pricing:
         update_s, update_j = self._update()
         update_s = update_s + self._twins()
         pp_s, pp_j, pp_bytes = self._sends()
-        m = plans.microbatches
-        compute_j, network_j = (
-            sum(self._whole(passes[one], name) for one in (Pass.FORWARD, Pass.BACKWARD))
-            for name in ("compute_j", "network_j")
-        )
-        ranks = plans["tp"] * plans.gradient_ranks
-        own_j = compute_j * ranks * self.pricer.node.at_mains
-        energy_j = m * (own_j + network_j + 2 * (plans["pp"] - 1) * pp_j) + update_j + moved["energy_j"]
         zero = plans["zero"]
         return PlanCosts(
             arrays=StepArrays(
                 order=np.array([one.closed_form for one in SCHEDULES])[plans["schedule"]],
                 stages=plans["pp"],
-                microbatches=m,
+                microbatches=plans.microbatches,
                 chunks=self.chunks,
                 forward_s=times[Pass.FORWARD],
                 inputs_s=times[Pass.BACKWARD] - weights_s,
@@ -402,7 +394,7 @@ class _Pricing:
                 changes_each=np.zeros(len(plans)),
                 changes_once=np.zeros(len(plans)),
             ),
-            energy_j=energy_j,
+            energy_j=self._passes_j(passes, pp_j) + update_j + moved["energy_j"],
             outside_bytes=self._outside(passes, moved, pp_bytes),
             beside=pass_traffic(
                 (passes[Pass.FORWARD], passes[Pass.BACKWARD]),
@@ -414,6 +406,16 @@ class _Pricing:
             waited_s=blocks[:, 1]
             * (passes[Pass.FORWARD]["block.waited_s"] + passes[Pass.BACKWARD]["block.waited_s"]),
         )
+
+    def _passes_j(self, passes: Mapping[Pass, dict[str, np.ndarray]], send_j: np.ndarray) -> np.ndarray:
+        """Return the energy of all microbatches' passes and of what stages send each other."""
+        compute_j, network_j = (
+            sum(self._whole(passes[one], name) for one in (Pass.FORWARD, Pass.BACKWARD))
+            for name in ("compute_j", "network_j")
+        )
+        ranks = self.plans["tp"] * self.plans.gradient_ranks
+        own_j = compute_j * ranks * self.pricer.node.at_mains
+        return self.plans.microbatches * (own_j + network_j + 2 * (self.plans["pp"] - 1) * send_j)
 
     def _whole(self, columns: dict[str, np.ndarray], name: str) -> np.ndarray:
         """Return a column of a pass through all blocks, the embedding and the head."""

@@ -7,6 +7,7 @@ import pytest
 
 from optical.accelerator import PhotonicUnit
 from optical.cores import CORES, load_core
+from simulator.amounts import Matrices
 from simulator.errors import WorkloadError
 from simulator.operators import Elementwise, Held, MatMuls, Phase
 from tests.builders import HBM
@@ -49,7 +50,11 @@ def test_products_priced_together_cost_what_each_costs_alone(unit, held):
 @each_unit
 @pytest.mark.parametrize(
     "changes",
-    [{"sparse": True}, {"on_chip": "ac", "element_bytes": 1}, {"phase": Phase.GRAD_WEIGHT}],
+    [
+        {"sparse": True},
+        {"on_chip": Matrices.A | Matrices.C, "element_bytes": 1},
+        {"phase": Phase.GRAD_WEIGHT},
+    ],
     ids=["sparse", "on_chip", "grad_weight"],
 )
 def test_storage_counts_as_it_does_alone(unit, changes):
@@ -89,7 +94,7 @@ def test_one_size_serves_all_products():
         ({"m": [1, 2], "k": [1, 2, 3]}, "m must be one number, or 3 in a row"),
         ({"m": [[1, 2]]}, "in a row"),
         ({"m": []}, "in a row"),
-        ({"on_chip": "d"}, "on_chip"),
+        ({"on_chip": "a"}, "on_chip"),
     ],
 )
 def test_sizes_that_are_none_are_refused(sizes, message):
