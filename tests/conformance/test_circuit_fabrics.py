@@ -240,6 +240,7 @@ def outputs(fabric):
     return bill, found, adds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KNOBS)
 def test_no_number_of_a_fabric_is_a_dead_knob(name):
     fabric = KNOBS[name]

@@ -106,6 +106,7 @@ def finished(tmp_path_factory):
     return out, compared(out)
 
 
+@pytest.mark.slow
 def test_compare_writes_a_whole_run(finished):
     out, summary = finished
     names = {path.name for path in out.iterdir()}
@@ -140,6 +141,7 @@ def test_a_change_applies_to_the_systems_that_have_the_parameter(finished, tmp_p
     assert [a["energy_j"] != b["energy_j"] for a, b in pairs] == [False, False, True, True]
 
 
+@pytest.mark.slow
 def test_a_directory_that_cannot_be_used_is_told_before_the_training(finished, capsys, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("no directory")
     monkeypatch.setattr(

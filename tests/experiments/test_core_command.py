@@ -128,6 +128,7 @@ def test_command_writes_pictures_and_what_is_in_them(capsys, tmp_path):
     assert len(builders.csv_rows(tmp_path / "core_tornado.csv")) == len(record["tornado"])
 
 
+@pytest.mark.slow
 def test_dimmer_laser_costs_less_and_reads_worse():
     built = [bench("crossbar", assignments=[f"laser_power_w={power}"]) for power in ("15 mW", "1 mW")]
     bright, dim = (answers(one.unit, one.tokens) for one in built)
@@ -135,6 +136,7 @@ def test_dimmer_laser_costs_less_and_reads_worse():
     assert dim.snr_db < bright.snr_db - 3.0
 
 
+@pytest.mark.slow
 @each_core
 def test_table_names_every_stage_and_limit_with_a_value_for_each_phase(name):
     found = studied(name)

@@ -32,6 +32,7 @@ def test_the_default_feed_is_the_one_that_the_rule_chooses():
     assert len(found.rows()) == len(found.parts)
 
 
+@pytest.mark.slow
 def test_the_default_crossing_and_size_are_those_that_the_rule_chooses():
     found = RankParts(places=("crossing", "size")).run(Progress())
     assert found.best("crossing").part == DEFAULT_CROSSING

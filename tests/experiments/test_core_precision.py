@@ -37,6 +37,7 @@ def products():
     return products_of(step_graph(config, plan("tp=8,dp=1,global_batch=1", model=config, accelerators=8)))
 
 
+@pytest.mark.slow
 def test_command_writes_every_prediction_with_what_was_executed(capsys, tmp_path):
     arguments = ("--machines", "int8", "--draws", "1", "--layers", "0", "--json", "--out", str(tmp_path))
     assert main(("core", "precision", *arguments)) == 0
@@ -69,6 +70,7 @@ def test_formats_on_captured_operands_deliver_what_was_predicted(name, within_db
     assert abs(one.difference_db) < within_db
 
 
+@pytest.mark.slow
 def test_products_of_a_step_are_all_of_its_work(products):
     macs = sum(one.macs for one in products)
     assert macs > 3 * 8e9 * 8192 / 8  # three products of each weight on each of eight ranks, at least

@@ -17,6 +17,7 @@ def runs(tmp_path_factory):
     return place
 
 
+@pytest.mark.slow
 def test_what_differs_in_inputs_and_what_that_did(capsys, runs):
     found = json.loads(call(capsys, "diff", runs / "a", runs / "b", "--json")[1])
     assert [(one["name"], one["second"]) for one in found["inputs"]] == [
@@ -38,10 +39,12 @@ def test_what_differs_in_inputs_and_what_that_did(capsys, runs):
     assert "laser_line_w" in text
 
 
+@pytest.mark.slow
 def test_a_run_is_the_same_as_itself(capsys, runs):
     assert "The runs are the same" in call(capsys, "diff", runs / "a", runs / "a")[1]
 
 
+@pytest.mark.slow
 def test_two_comparisons_are_told_by_their_systems(capsys, tmp_path):
     for name, accelerators in (("a", 8), ("b", 16)):
         words = ("compare", "--model", "gpt2", "--systems", "gpu_packet", "--accelerators", accelerators)
@@ -51,6 +54,7 @@ def test_two_comparisons_are_told_by_their_systems(capsys, tmp_path):
     assert any(one["name"] == "systems.gpu_packet.energy_j" for one in found["outputs"])
 
 
+@pytest.mark.slow
 def test_what_is_no_run_is_one_sentence(capsys, runs, tmp_path):
     assert call(capsys, "diff", runs / "a", tmp_path / "nowhere")[0] == BAD_INPUT
     assert "holds no record" in call(capsys, "diff", runs / "a", tmp_path)[2]

@@ -79,6 +79,7 @@ def test_it_draws_itself(eager):
     assert drawn.peak_microbatches == (7, 5, 3, 1)
 
 
+@pytest.mark.slow
 def test_the_search_tries_it(eager):
     said = []
     found = Search(model=CONFIG.name, objective=Objective.TIME)

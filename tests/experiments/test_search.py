@@ -113,6 +113,7 @@ def test_circuits_on_nodes_are_estimated_too() -> None:
     assert times_s[0] == pytest.approx(ran_s, rel=0.15)
 
 
+@pytest.mark.slow
 def test_each_objective_finds_what_is_best_by_it() -> None:
     """A switch is cheaper than a panel of many ports, and draws more."""
     whole = topologies(build_system("gpu_packet@direct_connect", accelerators=16))
@@ -250,6 +251,7 @@ def test_break_even_lies_where_lines_cross() -> None:
     assert np.isinf(line.breakeven_s(reconfiguration_s, 4.0))
 
 
+@pytest.mark.slow
 def test_a_break_even_has_its_own_plan_at_each_point(capsys, tmp_path, monkeypatch):
     """Without a plan no point is slower than with any one plan; it costs 2 s of processor."""
     monkeypatch.chdir(tmp_path)

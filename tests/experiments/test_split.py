@@ -99,6 +99,7 @@ def test_every_product_of_the_model_that_ships_has_a_sensitivity():
     assert all(value > 0.0 for value in known.values())
 
 
+@pytest.mark.slow
 def test_a_split_costs_no_more_than_either_unit_would_with_both_powered(capsys, tmp_path):
     asked = (
         "split",

@@ -62,6 +62,7 @@ def test_a_run_is_twenty_tokens_per_parameter():
     assert run_steps(MODEL, 20.0) == MODEL.parameters
 
 
+@pytest.mark.slow
 def test_training_a_language_model_wears_cells_out_and_the_user_is_told(worn):
     record = worn.record()
     assert record["core"] == "pcm_crossbar"

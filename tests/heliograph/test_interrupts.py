@@ -50,6 +50,7 @@ def test_a_second_interrupt_ends_the_jobs_at_once(tmp_path, gap_s):
     assert "stopped" in error.splitlines()  # Python's tracker of semaphores may add what it found unlinked
 
 
+@pytest.mark.slow
 def test_the_first_interrupt_ends_long_jobs_within_five_seconds(tmp_path):
     with interrupted(tmp_path) as command:
         began = time.monotonic()

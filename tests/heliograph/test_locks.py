@@ -45,6 +45,7 @@ def test_two_runs_never_write_into_one_directory_at_once(tmp_path):
         other.communicate("\n")
 
 
+@pytest.mark.slow
 def test_a_study_does_not_write_where_another_runs(tmp_path, capsys):
     words = ["bill", "--accelerators", "64", "--out", str(tmp_path)]
     with holder(tmp_path) as other:

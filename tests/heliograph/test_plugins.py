@@ -103,6 +103,7 @@ def test_what_is_registered_runs_by_name():
     assert hg.show("toy_hub").rows()
 
 
+@pytest.mark.slow
 def test_files_bring_the_same_on_the_command_line(capsys, tmp_path, file):
     shape = file(f"SHAPE = {SHAPE!r}")
     arguments = ["compare", "--json", "--systems", "photonic_packet,gpu_packet"]

@@ -53,6 +53,7 @@ def test_the_parts_of_a_quantity_add_up_to_its_column(runs, quantity):
             assert sum(parts) == pytest.approx(row[quantity])
 
 
+@pytest.mark.slow
 def test_the_files_of_two_runs_fit_under_each_other(runs, tmp_path):
     tables = [write(run, tmp_path / str(index)) for index, run in enumerate(runs)]
     for name, columns in (("systems.csv", COLUMNS), ("table.csv", PART_COLUMNS)):

@@ -29,6 +29,7 @@ def operands():
     return capture_gpt(quick=True, learnt=True)
 
 
+@pytest.mark.slow
 def test_every_product_is_seen_once_forward_and_once_for_each_operand(operands):
     counts = Counter((one.layer, one.product, one.phase) for one in operands)
     assert set(counts.values()) == {1}
@@ -39,6 +40,7 @@ def test_every_product_is_seen_once_forward_and_once_for_each_operand(operands):
             assert one.a_BMK.shape[2] == (wide if one.phase is Phase.FORWARD else 256)
 
 
+@pytest.mark.slow
 def test_the_gpt_that_ships_has_loud_channels_in_products_behind_its_nonlinearity(operands):
     """Five to nine times the median channel there (docs/accuracy.md); none in what enters the layers."""
     forward = [one for one in operands if one.phase is Phase.FORWARD and one.product in ("up", "down")]

@@ -21,6 +21,7 @@ def found():
         yield study.run(Progress())
 
 
+@pytest.mark.slow
 def test_dimmer_light_saves_on_a_token_and_takes_more_of_them(found):
     assert len(found.points) == 3
     for dim, bright in itertools.pairwise(found.points):
@@ -32,6 +33,7 @@ def test_dimmer_light_saves_on_a_token_and_takes_more_of_them(found):
     assert "overflow" in found.missing[0]  # of a thousand times the light
 
 
+@pytest.mark.slow
 def test_the_least_is_between_dark_and_bright(found):
     for parameters in found.sizes.values():
         best = found.least("photonic_packet", parameters, Form.EFFECTIVE)
@@ -41,6 +43,7 @@ def test_the_least_is_between_dark_and_bright(found):
         assert best is not found.points[0]
 
 
+@pytest.mark.slow
 def test_what_the_forms_disagree_on_gets_no_verdict(found):
     text = found.report()[1].rows[0]
     ends = [one.between(found.sizes["llama-3-8b"]) for one in found.points]

@@ -39,6 +39,7 @@ def test_lines_add_up_to_what_the_fabric_answers(name):
     assert bill.total("price_usd").low < bill.total("price_usd").value < bill.total("price_usd").high
 
 
+@pytest.mark.slow
 def test_a_system_adds_its_accelerators():
     system = build_system("photonic_packet", accelerators=N)
     lines = {line.item: line for line in one(system="photonic_packet").lines}
@@ -105,6 +106,7 @@ def test_corners_contain_each_number_alone():
         assert bill.total("price_usd").low <= total <= bill.total("price_usd").high
 
 
+@pytest.mark.slow
 def test_all_fabrics_stand_beside_each_other_with_files(capsys, tmp_path):
     code, out, _ = call(capsys, "--accelerators", N, "--out", tmp_path, "--json")
     assert code == 0

@@ -69,6 +69,7 @@ def test_times_of_passes_are_options(capsys, tmp_path):
     assert slow["length"] > plain["length"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["zb_v", "pipedream", "dualpipe"])
 def test_a_models_step_is_drawn_as_the_engine_ran_it(capsys, tmp_path, schedule):
     plan = f"{PLAN},schedule={schedule},zero=0"

@@ -40,6 +40,7 @@ def test_published_plan_is_allowed_and_fits_its_accelerator(name):
     assert needed <= run.system.gpu.memory.capacity_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama3-405b-16384", "nemotron-4-340b", "bloom-176b"])
 def test_rate_is_within_a_tenth_of_the_published_one(name):
     outcome = outcome_of(RECORDS[name])

@@ -71,6 +71,7 @@ def test_lightening_transformer_agrees_to_nine_digits():
     assert max(abs(one.relative_error) for one in rows) < 1e-9
 
 
+@pytest.mark.slow
 def test_both_variants_both_bits_and_all_five_models_are_there():
     names = {one.id for one in of(LIGHTENING)}
     for variant in ("LT-B 4b", "LT-B 8b", "LT-L 4b", "LT-L 8b"):

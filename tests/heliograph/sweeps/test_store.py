@@ -130,6 +130,7 @@ def test_nothing_finished_is_lost_by_ten_kills(tmp_path):
     whole(store, 600)
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_is_finished_and_a_second_stops_at_once(tmp_path):
     store = tmp_path / "a.sqlite"
     process = started(store, 200, workers=2, seconds=0.5)  # a minute, of which it gets a part

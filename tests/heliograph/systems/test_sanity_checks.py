@@ -73,6 +73,7 @@ def test_the_warning_lies_at_the_bound_itself():
         assert (chip_warning("it", other) is not None) == warned
 
 
+@pytest.mark.slow
 def test_the_command_line_says_it_once_in_one_sentence_and_goes_on(capsys):
     sets = [word for one in (*PRECISE, *FREE, UNSIZED) for word in ("--set", one)]
     plan = "dp=8,micro_batch=1,global_batch=8"

@@ -43,6 +43,7 @@ def equal(left, right):
     return all(torch.equal(x, y) for x, y in zip(left, right, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -66,6 +67,7 @@ def test_one_graph_draws_what_the_model_draws_in_every_step(name, compiler):
     assert compiler() == 1
 
 
+@pytest.mark.slow
 def test_no_product_stays_in_a_compiled_graph():
     """Private functions of torch, as of grouped products, are handed over too."""
     model, inputs = build("fused_mixture")
@@ -211,6 +213,7 @@ def test_compiled_checkpoints_draw_the_same_or_are_refused():
         torch.compile(noisy, backend="aot_eager")(x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strict", [False, True])
 def test_an_exported_program_takes_batches_of_any_size(strict):
     """Exported with 24 rows; with others it draws what the model draws."""

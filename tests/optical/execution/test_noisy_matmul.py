@@ -114,6 +114,7 @@ def test_recomputed_activations_draw_the_same():
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(plain, kept, strict=True))
 
 
+@pytest.mark.slow
 @COMPILES
 def test_a_compiled_graph_is_whole_and_follows_the_key():
     a, b = operands((32, 24), (24, 8))

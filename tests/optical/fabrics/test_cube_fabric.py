@@ -171,6 +171,7 @@ def test_every_number_moves_an_answer():
     assert not dead_numbers(base, answers, factors=(2, 0.5, 0.01, 200), refused=refused)
 
 
+@pytest.mark.slow
 def test_shapes_are_set_by_name_and_path(capsys):
     step = ["step", "--system", "gpu_packet@ocs_cubes", "--model", "llama-3-8b", "--json"]
     plan = ["--plan", "tp=8,pp=2,dp=8,global_batch=16,sequence_length=1024"]

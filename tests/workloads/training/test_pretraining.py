@@ -44,6 +44,7 @@ def test_pretraining_learns_what_repeats(corpus):
     assert held_out_loss(model, corpus) < 0.5
 
 
+@pytest.mark.slow
 def test_a_pretraining_goes_on_where_it_was_stopped(corpus, tmp_path):
     class StopError(Exception):
         pass
