@@ -227,9 +227,10 @@ class _Search(Generic[CoreT]):
             while start > -STEPS and meets(start - 1):
                 start -= 1
             return (start - 1) * STEP_LOG, start * STEP_LOG
+        between = self._last_step(target_db)
+        if between is not None:
+            return between
         best, refusal = self.most()
-        if best.snr_db >= target_db:  # between two steps of the search: too dim below, refused above
-            return self._last_step(target_db)
         more = f"; more light is refused: {refusal}" if refusal else ""
         tried_w = self.power_w * BRIGHTEST
         msg = (
@@ -239,11 +240,13 @@ class _Search(Generic[CoreT]):
         )
         raise LinkError(msg)
 
-    def _last_step(self, target_db: float) -> tuple[float, float]:
-        """Return the bracket of a target that only powers between two steps of the search meet."""
-        low = [place for place in _places() if self.at(place) is not None][-1]
+    def _last_step(self, target_db: float) -> tuple[float, float] | None:
+        """Return the bracket of a target that is met only between the brightest step that works and the next."""
+        low = next((place for place in reversed(_places()) if self.at(place) is not None), None)
+        if low is None or low == _places()[-1]:
+            return None
         beyond = low + STEP_LOG
-        while True:
+        for _ in range(HALVINGS):
             middle = 0.5 * (low + beyond)
             found = self.at(middle)
             if found is None:
@@ -252,6 +255,7 @@ class _Search(Generic[CoreT]):
                 return low, middle
             else:
                 low = middle
+        return None
 
 
 def _places() -> list[float]:

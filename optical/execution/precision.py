@@ -408,6 +408,7 @@ def _all_samples(
         rows = 0
     if scale is not Scale.BLOCK and (operands.meeting != 1.0 or a.channel_spread or b.channel_spread):
         return [(1.0, _meeting_samples(operands, length, width, rows))]
+    a, b = (replace(law, row_spread=0.0) for law in (a, b))  # full scale takes it out
     if width == length:
         return [(1.0, _samples(a, b, width, rows, vectors.larger, vectors.larger))]
     most = a.outliers(length), b.outliers(length)

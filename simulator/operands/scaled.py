@@ -91,7 +91,7 @@ class Magnitudes:
         return found
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=1024)
 def magnitudes(element: Element, spread: float) -> Magnitudes:
     """Return the distribution of the magnitude of elements with a lognormal spread of scales."""
     logs = spread * _SCALES if spread else np.zeros(1)
