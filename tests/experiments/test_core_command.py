@@ -151,6 +151,7 @@ def test_table_names_every_stage_and_limit_with_a_value_for_each_phase(name):
     assert "moves the energy most" in moved
 
 
+@pytest.mark.slow
 @each_core
 def test_every_number_is_told_with_its_unit_range_and_status(name):
     found = studied(name)
@@ -206,6 +207,7 @@ def test_directory_that_cannot_be_made_is_bad_input(capsys, tmp_path):
     assert "--out" in err
 
 
+@pytest.mark.slow
 def test_every_loss_of_the_light_is_told_by_name():
     rows = {row.label: row.values[0] for row in light_rows(studied("crossbar"))}
     assert {"coupling", "2 x ring_router", "passed routers", "mzm_tfln_5mm", "broadcast route"} <= set(rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -189,8 +190,11 @@ def merged(one: SpanTable, other: SpanTable) -> SpanTable:
     )
 
 
-COMPILED_FROM = 100_000
-"""Tasks from which on the loop is compiled: plain Python runs them while numba is loaded; a choice."""
+COMPILED_FROM = 20_000
+"""Tasks of a step, or of all of a process, from which on the loop is compiled: plain Python runs them while
+numba is loaded; a choice."""
+_IN_PYTHON: Counter[bool] = Counter()
+"""Tasks that this process has run in plain Python, by whether circuits turn."""
 
 
 class StepRuns:
@@ -270,13 +274,15 @@ def _in_python(whole: np.ndarray, real: np.ndarray, at: At) -> None:
 def played(whole: np.ndarray, real: np.ndarray, at: At, *, compiled: bool | None) -> Played:
     """Return what both memories become; see `CompiledStep.run`."""
     turning = bool(at.turns)
-    known = compiled is None and is_compiled(turning)
+    known = compiled is None and (is_compiled(turning) or _IN_PYTHON[turning] >= COMPILED_FROM)
     fast = compiled_play(turning) if compiled or known else None
     places = np.array([tuple(at)], dtype=[(name, np.int64) for name in At._fields])[0]
     groups, ports, start_s, end_s = ([np.empty(0)] for _ in range(4))
     while not whole[at.over]:
         if fast is None:
+            before = whole[at.ended]
             _in_python(whole, real, at)
+            _IN_PYTHON[turning] += int(whole[at.ended] - before)
         else:
             fast(whole, real, places)
         count = whole[at.changes]
@@ -321,8 +327,8 @@ class CompiledStep:
             The accelerator that every rank has.
         compiled : bool or None
             Whether the loop is compiled, which takes half a second of loading, and more once after its source
-            has changed; None: where it is already, or once circuits have changed `MOST_CHANGES` times. It
-            changes no bit.
+            has changed; None: where it is already, once circuits have changed `MOST_CHANGES` times, or where the
+            process has run `COMPILED_FROM` tasks without. It changes no bit.
 
         Raises
         ------

@@ -183,6 +183,7 @@ def test_images_have_their_tokens():
         load_workload("deit-t", tokens=64)
 
 
+@pytest.mark.slow
 def test_albireo_is_within_five_percent_or_half_its_last_digit():
     """Albireo ISCA 2021, Table III and figure 9; watts are printed to 0.01, which is half of some parts."""
     for one in of("Albireo"):
