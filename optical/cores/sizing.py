@@ -241,7 +241,7 @@ class _Search(Generic[CoreT]):
         raise LinkError(msg)
 
     def _last_step(self, target_db: float) -> tuple[float, float] | None:
-        """Return the bracket of a target that is met only between the brightest step that works and the next."""
+        """Return the bracket of a target that only powers above the brightest step that works meet."""
         low = next((place for place in reversed(_places()) if self.at(place) is not None), None)
         if low is None or low == _places()[-1]:
             return None

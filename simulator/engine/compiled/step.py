@@ -327,8 +327,8 @@ class CompiledStep:
             The accelerator that every rank has.
         compiled : bool or None
             Whether the loop is compiled, which takes half a second of loading, and more once after its source
-            has changed; None: where it is already, once circuits have changed `MOST_CHANGES` times, or where the
-            process has run `COMPILED_FROM` tasks without. It changes no bit.
+            has changed; None: where it is already, once circuits have changed `MOST_CHANGES` times, or where
+            the process has run `COMPILED_FROM` tasks without. It changes no bit.
 
         Raises
         ------
