@@ -27,7 +27,7 @@ from heliograph.systems import SYSTEMS, System
 from heliograph.systems.fabrics import CIRCUITS, check_fabric
 from heliograph.systems.registry import model_named
 from heliograph.tables import tokens_price
-from heliograph.workload import TOKENS_PER_ACCELERATOR
+from heliograph.workload import shared_plan
 from optical.fabrics.direct_connect import DirectConnect
 from optical.fabrics.lane_assignment import domain_demands
 from optical.fabrics.rails import OcsRails
@@ -38,7 +38,7 @@ from simulator.errors import HeliographError, ParameterError, WorkloadError, nea
 from simulator.fabric import CircuitPolicy
 from simulator.results.metrics import summarise
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.plan import Plan, default_sequence_length, parse_plan, plan_text
+from workloads.plan.plan import Plan, plan_text
 from workloads.search.costs import PlanPricer
 from workloads.search.plans import CHOSEN, COLUMNS, grid
 
@@ -463,9 +463,7 @@ class PlanSearch(Study):
             msg = f"--top must be at least 1; got {self.top}"
             raise ParameterError(msg)
         config = model_named(self.workload.model)
-        sequence = default_sequence_length(config)
-        batch = max(1, self.accelerators * TOKENS_PER_ACCELERATOR // sequence)
-        base = parse_plan(self.workload.plan, base=Plan.of(sequence_length=sequence, global_batch=batch))
+        base = shared_plan(config, self.accelerators, self.workload.plan)
         systems: dict[str, System] = {}
         unplaced: dict[str, str] = {}
         for fabric in self.fabrics:

@@ -153,9 +153,15 @@ def plan_for(config: TransformerConfig, text: str, *, accelerators: int, memory_
 
 
 def _usual_batch(accelerators: int, sequence_length: int) -> int:
-    """Return the sequences of `TOKENS_PER_ACCELERATOR`, shared evenly where every accelerator has one."""
-    batch = max(1, accelerators * TOKENS_PER_ACCELERATOR // sequence_length)
-    return batch - batch % accelerators if batch > accelerators else batch
+    """Return about `TOKENS_PER_ACCELERATOR` in sequences that accelerators share evenly.
+
+    Where an accelerator has less than a sequence, as many accelerators share each: the batch divides them.
+    """
+    whole, rest = divmod(accelerators * TOKENS_PER_ACCELERATOR, sequence_length)
+    if whole >= accelerators:
+        return whole - whole % accelerators
+    least = max(1, whole + (rest > 0))
+    return next(count for count in range(least, accelerators + 1) if accelerators % count == 0)
 
 
 def shared_plan(config: TransformerConfig, accelerators: int, text: str = "") -> Plan:

@@ -261,7 +261,7 @@ def build_systems(request: Request) -> Built:
         options: dict[str, Any] = {one: value for one, value in given.items() if one not in sentences}
         options |= {"accelerators": request.accelerators, "usual_accelerators": usual}
         try:
-            plain = build_system(name, **options)
+            plain = _probe(name, options, request.assignments)
             fitting = [
                 text for text in request.assignments if has_parameter(plain, parse_assignment(text)[0])
             ]
@@ -275,6 +275,17 @@ def build_systems(request: Request) -> Built:
         raise next(iter(reasons.values()))
     _check_names(systems)
     return Built(systems=tuple(systems), refused={name: str(error) for name, error in reasons.items()})
+
+
+def _probe(name: str, options: Mapping[str, Any], assignments: Sequence[str]) -> System:
+    """Return a system before changes, but with nodes as large as asked for where the usual do not fill."""
+    sizes = [text for text in assignments if parse_assignment(text)[0].endswith("scale_up.size")]
+    try:
+        return build_system(name, **options)
+    except ParameterError:
+        if not sizes:
+            raise
+        return build_system(name, **options, assignments=sizes)
 
 
 def choose_plan(request: Request, config: TransformerConfig, systems: Sequence[System]) -> Plan:

@@ -344,7 +344,7 @@ def scale_up_of(gpu: str) -> ScaleUp:
     return load_scale_up(SCALE_UP[gpu])
 
 
-def build_fabric(name: str, accelerators: int, gpu: str) -> Fabric:
+def build_fabric(name: str, accelerators: int, gpu: str, node: int | None = None) -> Fabric:
     """Return a fabric by its name, with nodes as they come with a GPU.
 
     Parameters
@@ -355,6 +355,8 @@ def build_fabric(name: str, accelerators: int, gpu: str) -> Fabric:
         How many it joins.
     gpu : str
         Whose scale-up domain the nodes are; a smaller system is a single, smaller node.
+    node : int, optional
+        Accelerators of a node, in place of those that come with the GPU.
 
     Raises
     ------
@@ -365,8 +367,9 @@ def build_fabric(name: str, accelerators: int, gpu: str) -> Fabric:
         return load_graph(Path(name.removeprefix(GRAPH)), endpoints=accelerators)
     check_fabric(name)
     scale_up = scale_up_of(gpu)
-    if accelerators < scale_up.size:
-        scale_up = dataclasses.replace(scale_up, size=accelerators)
+    size = min(node or scale_up.size, accelerators)
+    if size != scale_up.size:
+        scale_up = dataclasses.replace(scale_up, size=size)
     fabric = FABRICS[name].build(accelerators, scale_up)
     _check_answers(f"what '{name}' builds ({type(fabric).__name__})", fabric)
     if fabric.endpoints != accelerators:

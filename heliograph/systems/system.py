@@ -448,8 +448,8 @@ def _photonic_parts(gpu: Gpu, core: Core) -> dict[str, Any]:
     return {"photonic": unit, "vector": vector, "light": LightShares()}
 
 
-def _plain(chosen: Choice) -> System:
-    """Return the system of a choice with one cluster of cores, before any change."""
+def _plain(chosen: Choice, node: int | None = None) -> System:
+    """Return the system of a choice with one cluster of cores, before any change but the size of a node."""
     gpu = load_gpu(chosen.gpu)
     parts = {}
     if chosen.base.light:
@@ -460,7 +460,7 @@ def _plain(chosen: Choice) -> System:
     return System(
         name=chosen.label,
         gpu=gpu,
-        fabric=build_fabric(chosen.fabric, chosen.accelerators, chosen.gpu),
+        fabric=build_fabric(chosen.fabric, chosen.accelerators, chosen.gpu, node),
         economics=default_economics(),
         host=host_of(gpu.name, chosen.accelerators),
         basis=chosen.basis,
@@ -562,7 +562,10 @@ def _built(
     chosen = choice_of(name, options, usual)
     for sentence in chosen.contradictions.values():
         raise ParameterError(sentence)
-    return _with_changes(_plain(chosen), (*chosen.changes, *changes))
+    changes = (*chosen.changes, *changes)
+    sizes = [str(one.value) for one in changes if one.key.endswith("scale_up.size")]
+    node = int(sizes[-1]) if sizes and sizes[-1].isdecimal() else None
+    return _with_changes(_plain(chosen, node), changes)
 
 
 def _changes(changes: Mapping[str, float | str] | None, numbers: Mapping[str, float | str]) -> list[Change]:

@@ -219,9 +219,10 @@ class ScaleUp:
         """
         if endpoints < 1 or (endpoints > self.size and endpoints % self.size):
             below = max(1, endpoints // self.size) * self.size
+            even = next(size for size in range(self.size, 0, -1) if endpoints % size == 0)
             msg = (
                 f"endpoints ({endpoints}) must fill nodes of {self.size} ('{self.name}'); "
-                f"try {below} or {below + self.size}"
+                f"try {below} or {below + self.size}, or nodes of {even} (scale_up.size={even})"
             )
             raise ParameterError(msg)
         return math.ceil(endpoints / self.size)

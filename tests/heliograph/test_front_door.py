@@ -7,6 +7,7 @@ import pytest
 from torch import nn
 
 import heliograph as hg
+from heliograph.comparison.comparison import Request, build_systems
 from simulator.errors import HeliographError, ParameterError
 
 ROOT = Path(__file__).parents[2]
@@ -75,6 +76,16 @@ def test_a_changed_system_is_sized_anew(light):
     assert frugal.photonic.cores > light.photonic.cores
     assert frugal.accelerator_peak_w() <= light.gpu.chip.tdp_w
     assert frugal.photonic.core.core.core.core.adc.name == "adc_survey_7b"
+
+
+@pytest.mark.parametrize("name", ["gpu_packet", "gpu_ocs"])
+def test_nodes_of_another_size_are_filled_by_other_numbers_of_accelerators(name):
+    with pytest.raises(ParameterError, match=r"fill nodes of 8 .* or nodes of 6 \(scale_up.size=6\)"):
+        hg.system(name, accelerators=12)
+    small = hg.system(name, {"scale_up.size": 4}, accelerators=12)
+    assert small.fabric.scale_up.nodes(12) == 3
+    asked = Request(systems=(name,), accelerators=12, assignments=("scale_up.size=4",))
+    assert build_systems(asked).systems[0].fabric == small.fabric
 
 
 def test_cores_that_are_set_stay_when_something_else_changes(light):

@@ -325,6 +325,11 @@ def grid(
         Experts of the model; their divisors are degrees of expert parallelism.
     choices : mapping, optional
         Values of a column that replace those of `CHOICES`, or pin a degree.
+
+    Raises
+    ------
+    WorkloadError
+        If no degrees that are allowed multiply to the accelerators.
     """
     wanted = dict(CHOICES) | dict(choices or {})
     degrees = [
@@ -341,6 +346,16 @@ def grid(
             )
         )
     ]
+    if not degrees:
+        fixed = ", ".join(
+            f"{name}={' or '.join(map(str, wanted[name]))}" for name in COLUMNS[:5] if name in wanted
+        )
+        also = f" with ep dividing {experts} experts" if "ep" in wanted else ""
+        msg = (
+            f"no plan with {fixed} takes tp x cp x pp x dp = {accelerators} accelerators{also}; leave one of "
+            "them out, or try another number of accelerators"
+        )
+        raise WorkloadError(msg)
     rest = list(itertools.product(*(wanted[name] for name in COLUMNS[5:])))
     left, right = np.array(degrees, dtype=np.int32).reshape(-1, 5), np.array(rest, dtype=np.int32)
     rows = np.hstack([np.repeat(left, len(right), axis=0), np.tile(right, (len(left), 1))])

@@ -5,6 +5,7 @@ The default plan is chosen by it: of those that fit, the one that idles least.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -484,7 +485,10 @@ def check_host_fits(config: TransformerConfig, plan: Plan, host: Host | None) ->
 
 
 LARGEST_TENSOR = 8
-"""Most tensor-parallel ranks that a default plan takes: accelerators of a common node; a choice."""
+"""Most tensor-parallel or expert ranks of a default plan, and most ranks that share parameters: those of a
+common node; a choice."""
+GATHERED_TIME = 1.1
+"""Time of a step that gathers its parameters in a node, over one that holds them; a choice."""
 MOST_MICROBATCH_TOKENS = 8192
 """Tokens beyond which a microbatch is not made larger; a choice, products are long enough by then."""
 MEMORY_SHARE = 0.94
@@ -496,7 +500,7 @@ RECOMPUTED_PASSES = {Recompute.NONE: 3, Recompute.FULL: 4}
 @dataclass(frozen=True)
 class _Candidate:
     plan: Plan
-    score: tuple[float, int, int, int]
+    score: tuple[float, int, int, int, int]
 
 
 def default_plan(
@@ -522,10 +526,11 @@ def default_plan(
     Returns
     -------
     Plan
-        With flash attention, the optimizer shared (`zero` = 1) and no expert parallelism. Among the plans
-        with tp <= 8 that fill at most 94 % of the memory, the one with the least estimated time
-        (1 + (p-1)/m) x (4/3 if all is recomputed) x (fullest stage's blocks p / L); then the smallest
-        tp x pp, then the smallest tp, then the largest microbatch of at most 8192 tokens.
+        With flash attention and the optimizer shared (`zero` = 1; on at most 8 accelerators parameters,
+        too). Among the plans with tp and ep of at most 8 that fill at most 94 % of the memory, the one with
+        the least estimated time (1 + (p-1)/m) x (4/3 if all is recomputed) x (1.1 if parameters are shared)
+        x (fullest stage's blocks p / L); then the smallest tp x pp, the smallest tp, the largest ep, the
+        largest microbatch of at most 8192 tokens.
 
     Raises
     ------
@@ -579,27 +584,36 @@ def _plans(config: TransformerConfig, accelerators: int, global_batch: int, sequ
             continue
         stages = accelerators // tp
         for pp in range(1, min(config.layers, stages) + 1):
-            if stages % pp or global_batch % (stages // pp):
+            dp, rest = divmod(stages, pp)
+            if rest or global_batch % dp:
                 continue
-            for recompute in RECOMPUTED_PASSES:
-                for micro_batch in (1, 2, 4, 8, 16, 32):
-                    if micro_batch > 1 and micro_batch * sequence > MOST_MICROBATCH_TOKENS:
-                        break
-                    plan = Plan.of(
-                        tp=tp,
-                        pp=pp,
-                        dp=stages // pp,
-                        micro_batch=micro_batch,
-                        global_batch=global_batch,
-                        sequence_length=sequence,
-                        recompute=recompute,
-                    )
-                    if keeps_rules(config, plan):
-                        yield plan
+            experts = [ep for ep in range(1, LARGEST_TENSOR + 1) if math.gcd(config.experts, dp) % ep == 0]
+            zeros = (1, 3) if 1 < dp and accelerators <= LARGEST_TENSOR else (1,)
+            for ep, recompute, zero, micro_batch in itertools.product(
+                experts, RECOMPUTED_PASSES, zeros, (1, 2, 4, 8, 16, 32)
+            ):
+                if micro_batch > 1 and micro_batch * sequence > MOST_MICROBATCH_TOKENS:
+                    continue
+                plan = Plan.of(
+                    tp=tp,
+                    pp=pp,
+                    dp=dp,
+                    ep=ep,
+                    micro_batch=micro_batch,
+                    global_batch=global_batch,
+                    sequence_length=sequence,
+                    recompute=recompute,
+                    zero=zero,
+                )
+                if keeps_rules(config, plan):
+                    yield plan
 
 
-def _score(config: TransformerConfig, plan: Plan) -> tuple[float, int, int, int]:
+def _score(config: TransformerConfig, plan: Plan) -> tuple[float, int, int, int, int]:
     bubble = 1 + (plan.axes.pp - 1) / plan.microbatches
     uneven = -(-config.layers // plan.axes.pp) * plan.axes.pp / config.layers
     time = bubble * uneven * RECOMPUTED_PASSES[plan.recompute.kind] / RECOMPUTED_PASSES[Recompute.NONE]
-    return (round(time, 6), plan.axes.tp * plan.axes.pp, plan.axes.tp, -plan.batch.micro_batch)
+    if plan.sharding.shards_parameters:
+        time *= GATHERED_TIME
+    axes = plan.axes
+    return (round(time, 6), axes.tp * axes.pp, axes.tp, -axes.ep, -plan.batch.micro_batch)

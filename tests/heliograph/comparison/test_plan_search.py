@@ -201,6 +201,20 @@ def test_a_space_without_plans_says_which_constraint_leaves_none():
     assert "the fabric carries none" in no_plan("x", {}, [])
 
 
+@pytest.mark.parametrize(
+    ("choices", "said"),
+    [
+        ({"tp": (16,)}, "no plan with tp=16 takes tp x cp x pp x dp = 8 accelerators;"),
+        ({"tp": (2,), "dp": (2,), "pp": (4,)}, "no plan with tp=2, pp=4, dp=2 takes"),
+        ({"ep": (5,)}, "with ep=5 .* ep dividing 1 experts"),
+    ],
+)
+def test_degrees_that_do_not_make_the_accelerators_are_named(choices, said):
+    system = build_system("gpu_packet", accelerators=8)
+    with pytest.raises(WorkloadError, match=said):
+        best_plan(system, CONFIG, BASE, effort=dataclasses.replace(USUAL, choices=choices))
+
+
 def test_a_plan_that_cannot_run_is_refused_before_any_search():
     told = []
     with pytest.raises(HeliographError, match="16 accelerators, but there are 8"):
@@ -220,3 +234,13 @@ def test_the_usual_batch_is_shared_evenly_by_any_number_of_accelerators():
         batch = shared_plan(config, accelerators).batch
         assert batch.global_batch % accelerators == 0
         assert 0.8 < batch.tokens_per_step / (4096 * accelerators) <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("accelerators", "sequence", "sequences"),
+    [(7, 8192, 7), (3, 8192, 3), (8, 8192, 4), (24, 8192, 12), (1000, 6144, 1000), (1000, 131072, 40)],
+)
+def test_sequences_longer_than_an_accelerators_tokens_are_shared_evenly(accelerators, sequence, sequences):
+    config = dataclasses.replace(CONFIG, max_sequence=sequence)
+    plan = shared_plan(config, accelerators, f"sequence_length={sequence}")
+    assert plan.batch.global_batch == sequences

@@ -272,6 +272,21 @@ def test_default_plan_uses_no_more_ranks_per_copy_than_memory_demands():
     assert needed < 60e9
 
 
+def test_default_plan_shares_experts_within_a_node():
+    mixture = load_model("mixtral-8x7b")
+    plan = default_plan(mixture, accelerators=48, memory_bytes=80e9, global_batch=24)
+    assert (plan.axes.tp, plan.axes.ep, plan.axes.dp) == (2, 8, 24)
+    check(mixture, plan, accelerators=48)
+    check_fits(mixture, plan, 80e9)
+
+
+@pytest.mark.parametrize("accelerators", [3, 5, 7])
+def test_default_plan_of_an_odd_node_shares_parameters_and_has_no_pipeline(accelerators):
+    plan = default_plan(LLAMA, accelerators=accelerators, memory_bytes=80e9, global_batch=accelerators)
+    assert (plan.axes.dp, plan.axes.pp, plan.sharding.zero) == (accelerators, 1, 3)
+    check_fits(LLAMA, plan, 80e9)
+
+
 def test_default_plan_of_a_model_too_large_says_so():
     with pytest.raises(WorkloadError, match="does not fit 8 accelerators: the leanest plan needs"):
         default_plan(load_model("llama-3.1-405b"), accelerators=8, memory_bytes=80e9, global_batch=64)
