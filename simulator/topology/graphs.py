@@ -70,8 +70,10 @@ def packed(columns: Sequence[np.ndarray]) -> np.ndarray:
         Shape [F, H].
     """
     links = np.stack(columns, axis=1)
-    order = np.argsort(links < 0, axis=1, kind="stable")
-    return np.take_along_axis(links, order, axis=1)
+    crossed = links != NO_LINK
+    found = np.full_like(links, NO_LINK)
+    found[np.arange(len(columns)) < crossed.sum(axis=1)[:, None]] = links[crossed]
+    return found
 
 
 def stacked(routes: Sequence[np.ndarray]) -> np.ndarray:
