@@ -6,7 +6,7 @@ retrieval: RETRO's encoder of neighbours and its cross-attention.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 
@@ -551,13 +551,16 @@ MOST_NAMED = 64
 """Largest divisor worth naming in a message; dimensionless."""
 
 
-def divisors(whole: int) -> str:
+def divisors(whole: int, fits: Callable[[int], bool] = lambda part: True) -> str:
     """Return the divisors of a number as a phrase for a message: ``1, 2 or 4``.
 
     Parameters
     ----------
     whole : int
         The number, at least 1.
+    fits : callable
+        Whether a divisor is named.
     """
-    found = [str(part) for part in range(1, min(whole, MOST_NAMED) + 1) if whole % part == 0]
+    named = range(1, min(whole, MOST_NAMED) + 1)
+    found = [str(part) for part in named if whole % part == 0 and fits(part)]
     return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} or {found[-1]}"

@@ -8,6 +8,7 @@ both, c is the model and p the plan.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -118,8 +119,9 @@ def _divides(
     *,
     subject: str,
     when: Number | None = None,
+    tries: Callable[[TransformerConfig], str] | None = None,
 ) -> Rule:
-    """Return the rule that one count divides another."""
+    """Return the rule that one count divides another; the tries are all divisors unless they are given."""
 
     def broken(config: TransformerConfig, plan: Plan) -> Flag:
         unequal: Flag = whole(config, plan) % part(config, plan) != 0
@@ -128,7 +130,8 @@ def _divides(
     def sentence(config: TransformerConfig, plan: Plan) -> str:
         label, total = (one if isinstance(one, str) else one(config, plan) for one in (what, name))
         size = whole(config, plan)
-        return f"{label} ({part(config, plan)}) must divide {total} ({size}); try {divisors(size)}"
+        ways = divisors(size) if tries is None else tries(config)
+        return f"{label} ({part(config, plan)}) must divide {total} ({size}); try {ways}"
 
     return Rule(broken, sentence, subject)
 
@@ -141,6 +144,12 @@ def _size(name: str) -> Number:
 def _encoder_size(name: str) -> Number:
     """Return what reads a size of a model's encoder of neighbours, 0 without one."""
     return lambda config, _: getattr(config.retrieval, name, 0)
+
+
+def _tensor_tries(config: TransformerConfig) -> str:
+    """Return the tensor ranks that divide all that they must of a model."""
+    whole = math.gcd(config.heads, config.ffn_hidden, config.dense_ffn_hidden)
+    return divisors(whole, lambda part: config.kv_heads % part == 0 or part % config.kv_heads == 0)
 
 
 def _ranks_phrase(plan: Plan) -> str:
@@ -233,6 +242,7 @@ AXES_RULES = (
             name,
             _size(name),
             subject=HEADS,
+            tries=_tensor_tries,
         )
         for name in ("heads", "ffn_hidden", "dense_ffn_hidden")
     ),
@@ -243,6 +253,7 @@ AXES_RULES = (
         lambda c, _: c.kv_heads,
         when=lambda c, p: p.axes.columns % c.kv_heads != 0,
         subject=HEADS,
+        tries=_tensor_tries,
     ),
     Rule(
         lambda _, p: p.axes.sequence_parallel & (p.axes.tp > p.share.tokens),

@@ -272,6 +272,14 @@ def test_default_plan_uses_no_more_ranks_per_copy_than_memory_demands():
     assert needed < 60e9
 
 
+def test_tensor_ranks_that_are_proposed_keep_every_rule():
+    config = dataclasses.replace(LLAMA, heads=24, kv_heads=6, ffn_hidden=8192)
+    for wrong, rule in ((3, "ffn_hidden"), (4, "kv_heads"), (5, "heads")):
+        with pytest.raises(WorkloadError, match=rf"must divide {rule} \(\d+\); try 1 or 2$"):
+            check(config, Plan.of(tp=wrong, sequence_length=8192))
+    check(config, Plan.of(tp=2, sequence_length=8192))
+
+
 def test_default_plan_shares_experts_within_a_node():
     mixture = load_model("mixtral-8x7b")
     plan = default_plan(mixture, accelerators=48, memory_bytes=80e9, global_batch=24)
