@@ -21,6 +21,7 @@ def study(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_a_study_file_runs_resumes_tells_and_exports(capsys, study, tmp_path):
     code, out, error = call(capsys, "sweep", study, "--export", tmp_path / "grid.csv")
     assert code == 0, error

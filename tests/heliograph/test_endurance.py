@@ -85,6 +85,7 @@ def test_loading_binds_the_step_of_a_core_that_holds_weights(worn):
     assert "programming" not in dynamic.metrics.energy_by_component_j
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_a_core_and_warns_of_wear(capsys):
     arguments = ["step", "--system", "photonic_packet", "--model", "llama-3-8b", "--plan", PLAN]
     arguments += ["--precision-target", "none"]

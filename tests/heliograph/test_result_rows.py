@@ -19,6 +19,7 @@ def runs():
     return hg.compare(["gpu_packet"], MODEL, PLAN), hg.compare(["gpu_packet@torus", changed], MODEL, PLAN)
 
 
+@pytest.mark.slow
 def test_the_columns_do_not_depend_on_the_run(runs):
     for run in runs:
         assert all(list(row) == list(COLUMNS) for row in run.rows())

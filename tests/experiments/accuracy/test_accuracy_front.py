@@ -89,6 +89,7 @@ def front(**changes):
     return Front(**known | changes)
 
 
+@pytest.mark.slow
 def test_what_chance_does_as_well_is_said(tmp_path):
     text = report_text(front().report())
     assert "+0.0300 \u00b1 0.0010" in text

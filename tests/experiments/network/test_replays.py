@@ -12,6 +12,7 @@ from workloads.traces.chakra import Node, NodeType, write_trace
 STEP = ["--system", "gpu_packet", "--plan", "tp=2,dp=2,global_batch=4,sequence_length=1024", "--json"]
 
 
+@pytest.mark.slow
 def test_a_step_is_written_and_runs_on_another_system(tmp_path, capsys):
     assert main(["step", "--model", "llama-3-8b", *STEP, "--chakra", str(tmp_path / "t")]) == 0
     step = json.loads(capsys.readouterr().out)

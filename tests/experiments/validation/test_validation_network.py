@@ -26,6 +26,7 @@ def rows_of(tmp_path, text):
     return validate("network", data=path).outcomes
 
 
+@pytest.mark.slow
 def test_every_published_load_is_met_to_its_last_digit():
     with (command.REFERENCE / "network.csv").open(encoding="utf-8") as file:
         texts = [row for row in csv.DictReader(file) if row["LP_max_load"]]
@@ -51,12 +52,14 @@ KNOWN_MISSES = {
 }
 
 
+@pytest.mark.slow
 def test_every_shipped_run_is_met_to_the_nanosecond(shipped):
     runs = [one for one in shipped.outcomes if one.source.startswith("ASTRA-sim")]
     assert len(runs) == 152 + 30
     assert all(round(one.predicted * 1e9) == round(one.measured * 1e9) for one in runs)
 
 
+@pytest.mark.slow
 def test_nothing_that_ships_is_skipped_or_far_off(shipped):
     assert not shipped.skipped
     assert {one.id.split(" packet rails")[0] for one in shipped.far_off} == KNOWN_MISSES
@@ -155,6 +158,7 @@ def test_json_and_files_have_the_promised_form(tmp_path, capsys):
     assert any(one["simulator_beats_ports"] for one in runs)
 
 
+@pytest.mark.slow
 def test_counts_of_permutations_are_met_exactly_or_within_a_draw(shipped):
     """Marcus and Ree (1959): a dense demand is n^2 - 2 n + 2 permutations; careful ones vary by the draw."""
     counts = {one.id: one for one in shipped.outcomes if one.id.startswith("BvN")}

@@ -82,6 +82,7 @@ def test_no_product_stays_in_a_compiled_graph():
     assert not [one for one in left if "mm" in one]
 
 
+@pytest.mark.slow
 def test_a_compiled_training_run_follows_its_steps(compiler):
     model, inputs = build("mlp_mixer")
     converter = StepwiseConverter(CORE, seed=1)
