@@ -182,7 +182,10 @@ class GpuChip:
     """Last-level cache."""
     in_situ_efficiency: float
     """Share of its rate that a product keeps within a training step, 0 to 1: caches hold what other kernels
-    left, and collectives and copies take memory meanwhile."""
+    left, and copies take memory meanwhile."""
+    collective_share: float
+    """Share of its rate that compute loses while a collective gathers or sums beside it, 0 to 1; 0 where
+    other engines move and add up what collectives carry."""
     clock_spread: float
     """Standard deviation of the speed of chips of one type, as a share of the mean."""
     tdp_w: float
@@ -203,7 +206,7 @@ class GpuChip:
         check_range(self, "attention_efficiency", "attention_backward_efficiency", high=1.0, open_low=True)
         check_range(self, "in_situ_efficiency", "byte_efficiency", high=1.0, open_low=True)
         check_range(self, "nibble_flops_per_cycle")
-        check_range(self, "store_overlap", high=1.0)
+        check_range(self, "store_overlap", "collective_share", high=1.0)
         check_range(self, "sparse_ratio", low=1.0)
         check_range(
             self,

@@ -303,6 +303,7 @@ class Gpu:
             host_operator_s=self.chip.host_operator_s,
             host_launch_s=self.chip.host_launch_s,
             in_situ_efficiency=1.0 if self.alone else self.chip.in_situ_efficiency,
+            collective_share=self.chip.collective_share,
             clock_spread=self.chip.clock_spread,
             slowest_of=self.slowest_of,
             idle_w=self.chip.idle_w,

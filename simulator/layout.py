@@ -37,6 +37,8 @@ class Axis(StrEnum):
     PIPELINE = "pp"
 
 
+COPIES = frozenset({Axis.DATA, Axis.GRADIENT, Axis.INNER, Axis.OUTER, Axis.REPLICAS})
+"""Axes along which ranks have the same parameters: there these are gathered, and their gradients summed."""
 AXES = (Axis.TENSOR, Axis.CONTEXT, Axis.DATA, Axis.PIPELINE)
 """Axes from the fastest to the slowest running rank index (Megatron-LM's order tp-cp-dp-pp)."""
 

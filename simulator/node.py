@@ -58,6 +58,10 @@ class StepPenalties:
     *Host.* An operator takes the host a time to issue, and each further library call less; as it runs ahead,
     only the sum over a run of operators can bind (`simulator.interfaces.Cost.host_s`).
 
+    *Collectives.* While parameters are gathered or gradients summed beside it, compute loses
+    `collective_share` of its rate: the library's kernels hold units, and products that fill all units in
+    whole waves need one wave more. The engine counts it (`simulator.engine.simulation`).
+
     *Idle.* Host interface, links, management and leakage draw power whether or not anything runs.
     """
 
@@ -67,6 +71,8 @@ class StepPenalties:
     """Time it takes for each further library call of the same operator."""
     in_situ_efficiency: float = 1.0
     """Share of its rate that a product keeps within a step, 0 to 1."""
+    collective_share: float = 0.0
+    """Share of its rate that compute loses while a collective gathers or sums beside it, 0 to 1."""
     clock_spread: float = 0.0
     """Standard deviation of the speed of accelerators of one type, as a share of the mean."""
     slowest_of: int = 1
@@ -78,6 +84,7 @@ class StepPenalties:
         check_range(self, "slowest_of", low=1)
         check_range(self, "in_situ_efficiency", high=1.0, open_low=True)
         check_range(self, "host_operator_s", "host_launch_s", "clock_spread", "idle_w")
+        check_range(self, "collective_share", high=1.0)
 
     @property
     def lag(self) -> float:
@@ -350,6 +357,8 @@ class Node:
     """Static power by part; must add up to the units' static power."""
     host: Host | None = None
     """Server that carries it, or None where only the accelerator counts."""
+    collective_share: float = 0.0
+    """Share of its rate that compute loses while a collective gathers or sums beside it, 0 to 1."""
 
     @cached_property
     def _costs(self) -> dict[MatMul | Elementwise, Cost]:

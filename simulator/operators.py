@@ -15,7 +15,7 @@ import numpy as np
 
 from simulator.amounts import Amount, Matrices, Reals, elements_off_chip
 from simulator.errors import WorkloadError
-from simulator.layout import RankLayout
+from simulator.layout import COPIES, RankLayout
 
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 """Golden section; multiples of it, modulo one, keep away from each other (Knuth, The Art of Computer
@@ -524,6 +524,21 @@ class HostWork:
     """Bytes read from the host's memory."""
     written_bytes: float
     """Bytes written to the host's memory."""
+
+
+def takes_units(operator: Operator) -> bool:
+    """Return whether an operator, beside its class's compute, takes units from it.
+
+    Notes
+    -----
+    Gathers of parameters and sums of gradients are kernels of the library. Sends and what parameter servers
+    push and pull hardly add up anything; expert exchanges that run beside work have kernels of their own.
+    """
+    return (
+        isinstance(operator, Collective)
+        and operator.axis in COPIES
+        and operator.kind not in {CollectiveKind.PUSH, CollectiveKind.PULL}
+    )
 
 
 Operator = MatMul | Elementwise | Collective | Overlapped | Sequence | Transfer | HostWork

@@ -263,6 +263,7 @@ class System(Summary):
                 peak_flop_per_s=gpu.peak_flop_per_s_of((self.precision or Precision.BF16).linear_bytes),
                 static_parts_w={"gpu idle": gpu.static_w},
                 host=self.host,
+                collective_share=gpu.penalties.collective_share,
             )
         paid = gpu.penalties if self.penalties is Penalties.BOTH else NO_PENALTIES
         photonic = dataclasses.replace(
@@ -279,6 +280,7 @@ class System(Summary):
             peak_flop_per_s=photonic.peak_flop_per_s,
             static_parts_w=photonic.static_parts_w() | {"vector static": vector.static_w},
             host=self.host,
+            collective_share=paid.collective_share,
         )
 
     @property

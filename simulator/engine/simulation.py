@@ -4,8 +4,9 @@ Every class of identical ranks (a pipeline stage) is simulated once and stands f
 16,384 accelerators costs what one on 16 does. A class runs its compute tasks one at a time in the order of
 their priorities; communication tasks run beside them, one at a time per axis and direction, and so do those
 of the host, one at a time per lane and on its processors; a collective inside a `Sequence` blocks its class.
-What overlaps follows from the graph and from nothing else. Several steps may share one fabric, each with its
-place, its start and its failures.
+What overlaps follows from the graph and from nothing else. Compute goes on at a lower rate while a
+collective takes units of it (`simulator.node.StepPenalties.collective_share`). Several steps may share one
+fabric, each with its place, its start and its failures.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from simulator.operators import (
     StepGraph,
     Task,
     Transfer,
+    takes_units,
 )
 from simulator.reliability.failures import Failure
 from simulator.results.trace import COMMUNICATION, ISSUE, SERVING, Span, Stream, Trace, category
@@ -51,6 +53,53 @@ class _Tally:
     network_bytes: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     host_bytes: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     algorithms: dict[str, str] = field(default_factory=dict)
+
+
+SETTLED = 1e-3
+"""Share of a work below which what is owed for collectives beside it is left to the next; dimensionless."""
+
+
+@dataclass(kw_only=True)
+class _Compute:
+    """Compute of a class: how long its units have worked, and what it owes for collectives beside them."""
+
+    share: float
+    """Share of its rate that it loses while collectives run beside it."""
+    collectives: int = 0
+    """Those that run."""
+    owed_s: float = 0.0
+    slack_s: float = 0.0
+    """What the present work waits for the host, in which it can catch up."""
+    _worked_s: float = 0.0
+    _begin_s: float = 0.0
+    _end_s: float = 0.0
+    _busy_share: float = 0.0
+    _settled_s: float = 0.0
+
+    def _worked_until(self, now_s: float) -> float:
+        return self._worked_s + self._busy_share * (min(now_s, self._end_s) - self._begin_s)
+
+    def begin(self, now_s: float, work_s: float, busy_s: float) -> None:
+        """Note work of so many seconds, in so many of which units are busy."""
+        self._worked_s += self._busy_share * (self._end_s - self._begin_s)
+        self._begin_s, self._end_s = now_s, now_s + work_s
+        self._busy_share = busy_s / work_s if work_s > 0.0 else 0.0
+
+    def settle(self, now_s: float, change: int = 0) -> None:
+        """Count what collectives have taken until now, before so many more run."""
+        worked_s = self._worked_until(now_s)
+        if self.collectives > 0:
+            self.owed_s += self.share * (worked_s - self._settled_s)
+        self._settled_s = worked_s
+        self.collectives += change
+
+    def late_s(self, now_s: float) -> float:
+        """Return how long work that was to end now goes on for what collectives have taken of it."""
+        self.settle(now_s)
+        caught_up_s = min(self.owed_s, self.slack_s)
+        self.slack_s -= caught_up_s
+        self.owed_s -= caught_up_s
+        return self.owed_s
 
 
 class Simulation:
@@ -101,6 +150,11 @@ class Simulation:
         self._done = {task.id: self.env.event() for task in graph.tasks}
         self._channels: dict[tuple[int, str, int], simpy.Resource] = {}
         self._orders = compute_orders(graph)
+        self._computes: dict[int, _Compute] = {}
+        if node.collective_share > 0.0:
+            taken = {task.rank_class for task in graph.tasks if takes_units(task.operator)}
+            self._computes = {one: _Compute(share=node.collective_share) for one in taken}
+        self._serving = {task.id for task in graph.tasks if task.beside}
         for task in graph.tasks:
             if isinstance(task.operator, Transfer | HostWork):
                 node.host_cost(task.operator)  # a node without a host refuses at once
@@ -216,7 +270,8 @@ class Simulation:
         match operator:
             case Sequence():
                 if self.fuse and self.traffic.private(operator, rank_class):
-                    yield self.env.timeout(self._run_fused(operator, rank_class, parts))
+                    seconds = self._run_fused(operator, rank_class)
+                    yield from self._work(rank_class, task_id, seconds, parts)
                     return
                 start = self.env.now
                 if self.fuse:
@@ -241,8 +296,34 @@ class Simulation:
             case _:
                 cost = self.node.cost(operator)
                 self._charge(cost)
-                parts[category(operator, cost)] += cost.time_s
-                yield self.env.timeout(cost.time_s)
+                yield from self._work(rank_class, task_id, {category(operator, cost): cost.time_s}, parts)
+
+    def _compute_of(self, rank_class: int, task_id: int) -> _Compute | None:
+        """Return the compute of a class from which collectives take; None for its server, or without any."""
+        return None if task_id in self._serving else self._computes.get(rank_class)
+
+    def _work(
+        self, rank_class: int, task_id: int, seconds_by_part: dict[str, float], parts: defaultdict[str, float]
+    ) -> Generator[simpy.Event, Any, None]:
+        """Work for so many seconds by category, and longer where collectives beside it take units."""
+        for part, duration_s in seconds_by_part.items():
+            parts[part] += duration_s
+        work_s = math.fsum(seconds_by_part.values())
+        compute = self._compute_of(rank_class, task_id)
+        if compute is None:
+            yield self.env.timeout(work_s)
+            return
+        others = {COMMUNICATION, ISSUE}
+        busy_s = math.fsum(one for part, one in seconds_by_part.items() if part not in others)
+        parts[COMMUNICATION] += 0.0
+        compute.slack_s = seconds_by_part.get(ISSUE, 0.0)
+        compute.begin(self.env.now, work_s, busy_s)
+        yield self.env.timeout(work_s)
+        while (late_s := compute.late_s(self.env.now)) > SETTLED * work_s:
+            parts[COMMUNICATION] += late_s
+            compute.owed_s = 0.0
+            compute.begin(self.env.now, late_s, late_s)
+            yield self.env.timeout(late_s)
 
     def _run_in_pieces(
         self, sequence: Sequence, rank_class: int, parts: defaultdict[str, float], task_id: int
@@ -250,7 +331,8 @@ class Simulation:
         """Run a sequence whose collectives share links: one event for what lies between two of them."""
         for piece in pieces(sequence):
             if isinstance(piece, Sequence):
-                yield self.env.timeout(self._run_fused(piece, rank_class, parts, issued=True))
+                seconds = self._run_fused(piece, rank_class, issued=True)
+                yield from self._work(rank_class, task_id, seconds, parts)
                 continue
             one, repeat = piece
             if isinstance(one, Overlapped):
@@ -271,18 +353,21 @@ class Simulation:
         """Run the pieces that stand alone, then the others beside the collective."""
         cost = self.node.cost(operator.product)
         self._charge(cost, operator.pieces * repeat)
-        parts[category(operator.product, cost)] += cost.time_s * operator.pieces * repeat
+        name = category(operator.product, cost)
         if operator.alone:
-            yield self.env.timeout(cost.time_s * operator.alone * repeat)
+            alone_s = cost.time_s * operator.alone * repeat
+            yield from self._work(rank_class, task_id, {name: alone_s}, parts)
         start = self.env.now
         beside_s = cost.time_s * operator.beside * repeat
+        parts[name] += beside_s
+        if compute := self._compute_of(rank_class, task_id):
+            compute.begin(start, beside_s, beside_s)
         moved = self.env.process(self._transfer(operator.collective, rank_class, task_id, repeat))
         yield self.env.all_of([moved, self.env.timeout(beside_s)])
         parts[COMMUNICATION] += self.env.now - start - beside_s
 
-    def _run_fused(
-        self, sequence: Sequence, rank_class: int, parts: defaultdict[str, float], *, issued: bool = False
-    ) -> float:
+    def _run_fused(self, sequence: Sequence, rank_class: int, *, issued: bool = False) -> dict[str, float]:
+        """Charge a run of operators that is one event and return its seconds by category."""
         key = (sequence.items, rank_class, issued)
         if key not in self._fused:
             seconds: defaultdict[str, float] = defaultdict(float)
@@ -311,9 +396,7 @@ class Simulation:
                 self._count(one.collective, self.traffic.plan(one.collective, rank_class), repeat)
             elif isinstance(one, Collective):
                 self._count(one, self.traffic.plan(one, rank_class), repeat)
-        for part, duration_s in seconds_by_part.items():
-            parts[part] += duration_s
-        return math.fsum(seconds_by_part.values())
+        return seconds_by_part
 
     def _queued(
         self, task: Task, channel: str, stream: Stream, *, shift: int = 0
@@ -325,8 +408,13 @@ class Simulation:
         with self._channels.setdefault(key, simpy.Resource(self.env)).request() as turn:
             yield turn
             start = self.env.now
+            compute = self._computes.get(task.rank_class) if takes_units(task.operator) else None
+            if compute:
+                compute.settle(start, change=1)
             for _ in range(task.multiplicity):
                 yield from self._run_beside(task)
+            if compute:
+                compute.settle(self.env.now, change=-1)
         self._spans.append(
             Span(
                 rank_class=task.rank_class,

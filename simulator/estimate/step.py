@@ -83,6 +83,8 @@ class StepArrays:
     """Whether every microbatch's gradients are summed, not the step's only, shape [P]."""
     pieces: np.ndarray
     """Pieces in which a chunk's gradients and parameters travel, shape [P]."""
+    taken_share: np.ndarray
+    """Share of its rate that a pass loses while gathers or sums travel beside it, shape [P]."""
     update_s: np.ndarray
     """Optimizer of a stage, shape [P, 3]."""
     reconfiguration_s: np.ndarray
@@ -160,11 +162,14 @@ def estimate(arrays: StepArrays) -> StepEstimate:
         earlier_s = np.where(together, 0.0, earlier_s)
         end_s = later + arrays.update_s[:, place] - earlier_s
         lead_s = np.maximum(lead_s, end_s - summed - arrays.update_s[:, FIRST])
+    once_s = np.where(arrays.sums_each, 0.0, arrays.sum_s[:, FIRST] - summed - backlog_s)
+    once_s = once_s + np.where(arrays.gathers > 0, 0.0, arrays.gather_s[:, FIRST] - gathered)
+    taken_s = arrays.taken_share * np.maximum(0.0, once_s)
     dark_s = arrays.reconfiguration_s * (arrays.changes_once + arrays.changes_each * arrays.microbatches)
     return StepEstimate(
         pipeline_s=pipeline_s,
         bubble_s=np.maximum(0.0, pipeline_s - work_s),
-        gradients_s=summed + gathered + backlog_s + np.where(arrays.stages > 1, lead_s, 0.0),
+        gradients_s=summed + gathered + backlog_s + taken_s + np.where(arrays.stages > 1, lead_s, 0.0),
         update_s=arrays.update_s[:, FIRST],
         exposed_dark_s=dark_s,
     )
@@ -179,16 +184,18 @@ def _busy(arrays: StepArrays) -> tuple[np.ndarray, np.ndarray]:
     """
     gathers = arrays.gathers[:, None]
     share = arrays.moved_share[:, None]
+    taken = arrays.taken_share[:, None]
     ahead_s = np.where(gathers > 0, arrays.gather_s, 0.0) * share
     behind_s = np.where(gathers > 1, arrays.gather_s, 0.0) * share
-    forward_s = np.maximum(arrays.forward_s, ahead_s)
-    work_s = arrays.inputs_s + arrays.weights_s
+    forward_s = np.maximum(arrays.forward_s + taken * ahead_s, ahead_s)
     summed_s = np.where(arrays.sums_each[:, None], arrays.sum_s, 0.0) * share
     moved_s = behind_s + summed_s
+    work_s = arrays.inputs_s + arrays.weights_s + taken * moved_s
     spare_s = np.maximum(0.0, arrays.ends_s - moved_s * arrays.ends_share)
     paced_s = np.where(gathers > 1, moved_s + spare_s, ahead_s + summed_s - forward_s)
     # Where the backward pass is split, gathers go with its inputs and sums with its weights.
-    split_s = np.maximum(arrays.inputs_s, behind_s) + np.maximum(arrays.weights_s, summed_s)
+    inputs_s = np.maximum(arrays.inputs_s + taken * behind_s, behind_s)
+    split_s = inputs_s + np.maximum(arrays.weights_s + taken * summed_s, summed_s)
     split = np.isin(arrays.order, SPLIT)[:, None] & (gathers > 1)
     return forward_s, np.maximum(work_s, np.where(split, np.maximum(split_s, paced_s), paced_s))
 

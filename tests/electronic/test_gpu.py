@@ -287,6 +287,7 @@ def outputs(gpu):
     gpu = replace(gpu, slowest_of=8)
     costs = [gpu.cost(item) for item in work]
     totals = [gpu.static_w, gpu.price_usd, gpu.area_m2, gpu.memory.static_w, gpu.memory.capacity_bytes]
+    totals.append(gpu.penalties.collective_share)  # the engine's
     return [value for cost in costs for value in (cost.time_s, cost.host_s, *cost.energy_j.values())] + totals
 
 

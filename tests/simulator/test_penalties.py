@@ -65,10 +65,21 @@ def test_light_pays_what_its_gpu_pays():
     system = build_system("photonic_packet", accelerators=64)
     photonic, vector = system.node().units
     gpu = build_system("gpu_packet", accelerators=64).node().units[0]
-    for name in ("host_operator_s", "host_launch_s", "in_situ_efficiency", "clock_spread", "slowest_of"):
+    for name in (
+        "host_operator_s",
+        "host_launch_s",
+        "in_situ_efficiency",
+        "collective_share",
+        "clock_spread",
+        "slowest_of",
+    ):
         assert getattr(photonic.penalties, name) == getattr(gpu.penalties, name)
         assert getattr(vector.penalties, name) == getattr(gpu.penalties, name)
     assert photonic.cost(PRODUCT).host_s == gpu.cost(PRODUCT).host_s > 0.0
+    shares = [
+        build_system(one, accelerators=64).node().collective_share for one in ("photonic_ocs", "gpu_ocs")
+    ]
+    assert shares[0] == shares[1] > 0.0
     idle_w = system.node().static_by_part_w()["idle"]
     assert idle_w + vector.static_w == pytest.approx(gpu.static_w)
 

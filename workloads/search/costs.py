@@ -361,6 +361,11 @@ class _Pricing:
         update_s = update_s + self._twins()
         pp_s, pp_j, pp_bytes = self._sends()
         zero = plans["zero"]
+        waited_s = blocks[:, 1] * (
+            passes[Pass.FORWARD]["block.waited_s"] + passes[Pass.BACKWARD]["block.waited_s"]
+        )
+        inner_s = (times[Pass.FORWARD] + times[Pass.BACKWARD])[:, 1]
+        busy = 1.0 - np.divide(waited_s, inner_s, out=np.zeros_like(inner_s), where=inner_s > waited_s)
         return PlanCosts(
             arrays=StepArrays(
                 order=np.array([one.closed_form for one in SCHEDULES])[plans["schedule"]],
@@ -389,6 +394,7 @@ class _Pricing:
                 gathers=np.where(zero == 3, np.where(plans.base.sharding.reshard, 2, 1), 0),
                 sums_each=zero >= 2,
                 pieces=self._pieces(),
+                taken_share=self.pricer.node.collective_share * busy,
                 update_s=update_s,
                 reconfiguration_s=np.zeros(len(plans)),
                 changes_each=np.zeros(len(plans)),
@@ -403,8 +409,7 @@ class _Pricing:
                 met=slowdowns(self.prices, self.layouts, self.inside),
                 layout_of=self.layout_of,
             ),
-            waited_s=blocks[:, 1]
-            * (passes[Pass.FORWARD]["block.waited_s"] + passes[Pass.BACKWARD]["block.waited_s"]),
+            waited_s=waited_s,
         )
 
     def _passes_j(self, passes: Mapping[Pass, dict[str, np.ndarray]], send_j: np.ndarray) -> np.ndarray:

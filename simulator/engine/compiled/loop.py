@@ -43,6 +43,7 @@ from simulator.engine.compiled.memory import (
     WAITED,
     WAITING,
     WAKE,
+    WORK,
     At,
     Ints,
     Reals,
@@ -55,6 +56,7 @@ from simulator.engine.compiled.memory import (
     start_process,
 )
 from simulator.engine.compiled.turns import TURNS, end_communication, light_up, serve, wait_for_circuits
+from simulator.engine.simulation import SETTLED
 
 
 def begin_transfer(ints: Ints, reals: Reals, at: At, actor: int, counter: int) -> None:
@@ -189,6 +191,56 @@ def fork(ints: Ints, at: At, actor: int, counter: int) -> int:
     return counter + 1 + many
 
 
+def begin_work(reals: Reals, at: At, one: int, work_s: float, busy_s: float) -> None:
+    """Note work of a class of so many seconds, in so many of which its units are busy; -1: of none."""
+    if one < 0:
+        return
+    last_s = reals[at.work_end_s + one] - reals[at.work_begin_s + one]
+    reals[at.worked_s + one] += reals[at.busy_share + one] * last_s
+    reals[at.work_begin_s + one] = reals[at.now]
+    reals[at.work_end_s + one] = reals[at.now] + work_s
+    reals[at.busy_share + one] = busy_s / work_s if work_s > 0.0 else 0.0
+
+
+def settle(ints: Ints, reals: Reals, at: At, one: int, change: int) -> None:
+    """Count what collectives have taken of a class until now, before so many more run."""
+    until_s = min(reals[at.now], reals[at.work_end_s + one])
+    busy_s = reals[at.busy_share + one] * (until_s - reals[at.work_begin_s + one])
+    worked_s = reals[at.worked_s + one] + busy_s
+    if ints[at.collectives + one] > 0:
+        taken_s = worked_s - reals[at.settled_s + one]
+        reals[at.owed_s + one] += reals[at.collective_share] * taken_s
+    reals[at.settled_s + one] = worked_s
+    ints[at.collectives + one] += change
+
+
+def is_worked(ints: Ints, reals: Reals, at: At, actor: int, task: int) -> bool:
+    """Return whether the work of an actor's instruction is done; if not, let it go on."""
+    counter = ints[at.counter + actor] - 1
+    one, work_s = ints[at.i + counter], reals[at.x + counter]
+    if not ints[at.working + one]:
+        ints[at.working + one] = 1
+        reals[at.slack_left_s + one] = reals[at.slack_s + counter]
+        begin_work(reals, at, one, work_s, reals[at.busy_s + counter])
+        push_later(ints, reals, at, work_s, RESUME + KINDS * actor)
+        ints[at.counter + actor] = counter
+        return False
+    settle(ints, reals, at, one, 0)
+    caught_up_s = min(reals[at.owed_s + one], reals[at.slack_left_s + one])
+    reals[at.slack_left_s + one] -= caught_up_s
+    late_s = reals[at.owed_s + one] - caught_up_s
+    reals[at.owed_s + one] = late_s
+    if late_s <= SETTLED * work_s:
+        ints[at.working + one] = 0
+        return True
+    reals[at.owed_s + one] = 0.0
+    reals[at.waited_s + task] += late_s
+    begin_work(reals, at, one, late_s, late_s)
+    push_later(ints, reals, at, late_s, RESUME + KINDS * actor)
+    ints[at.counter + actor] = counter
+    return False
+
+
 def step_program(ints: Ints, reals: Reals, at: At, actor: int, task: int) -> bool:
     """Run an actor's program up to where it waits; return False there, and True at its end."""
     counter = ints[at.counter + actor]
@@ -198,7 +250,8 @@ def step_program(ints: Ints, reals: Reals, at: At, actor: int, task: int) -> boo
         ints[at.counter + actor] = counter
         if op == SLEEP:
             push_later(ints, reals, at, x, RESUME + KINDS * actor)
-        if op == SLEEP or (op == MOVE and not is_carried(ints, reals, at, actor, counter - 1)):
+        carried = op != MOVE or is_carried(ints, reals, at, actor, counter - 1)
+        if op == SLEEP or not carried or (op == WORK and not is_worked(ints, reals, at, actor, task)):
             return False
         if op == CHARGE:
             charge(ints, at, ints[at.i + counter - 1])
@@ -219,19 +272,22 @@ def step_program(ints: Ints, reals: Reals, at: At, actor: int, task: int) -> boo
             return False
         elif op == BESIDE:
             child = ints[at.first_child + actor]
+            begin_work(reals, at, ints[at.j + counter - 1], x, x)
             ints[at.left + actor] = 2
             ints[at.counter + child] = ints[at.i + counter - 1]
             ints[at.place + child] = actor
             start_process(ints, at, child)
             push_later(ints, reals, at, x, ENDED + KINDS * actor)
             return False
-        elif op != MOVE:
+        elif op not in (MOVE, WORK):
             return True
 
 
 def end_task(ints: Ints, reals: Reals, at: At, actor: int, task: int) -> None:
     """Note the end of a task, free its channel, and go on to the actor's next one."""
     reals[at.end_s + task] = reals[at.now]
+    if ints[at.takes + task] >= 0:
+        settle(ints, reals, at, ints[at.takes + task], -1)
     ints[at.finished + ints[at.ended]] = task
     ints[at.ended] += 1
     channel = ints[at.channel + task]
@@ -266,6 +322,8 @@ def resume(ints: Ints, reals: Reals, at: At, actor: int) -> None:
         if ints[at.phase + actor] == TURN:
             ints[at.phase + actor] = RUNNING
             reals[at.start_s + task] = reals[at.now]
+            if ints[at.takes + task] >= 0:
+                settle(ints, reals, at, ints[at.takes + task], 1)
             ints[at.again + actor] = ints[at.times + task]
             ints[at.counter + actor] = ints[at.program + task]
         while ints[at.again + actor] > 0:
@@ -352,6 +410,9 @@ _FUNCTIONS = (
     wait_for_others,
     charge,
     fork,
+    begin_work,
+    settle,
+    is_worked,
     step_program,
     end_task,
     resume,

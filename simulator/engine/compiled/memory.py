@@ -36,12 +36,14 @@ class Op(IntEnum):
     FORK = 7
     """Start the j programs that the next j instructions name in i, and wait for all of them."""
     BESIDE = 8
-    """Start the program at i, and wait for it and for x seconds."""
+    """Start the program at i, and wait for it and for x seconds, in which class j works; -1: no class."""
     END = 9
     """End the program."""
+    WORK = 10
+    """Let units of class i work for x seconds, and longer where collectives beside them take some."""
 
 
-SLEEP, MOVE, MARK, WAITED, BEGIN, LATE, CHARGE, FORK, BESIDE, END = (int(one) for one in Op)
+SLEEP, MOVE, MARK, WAITED, BEGIN, LATE, CHARGE, FORK, BESIDE, END, WORK = (int(one) for one in Op)
 
 RESUME, DONE, RELEASE, ENDED, WAKE, MOVED, LIT = range(7)
 """Kinds of events: an actor goes on, a task is done, a channel is free, a child has ended, bytes ended, ports
@@ -85,6 +87,12 @@ class At(NamedTuple):
     """Of each task: how often it runs."""
     channel: int
     """Of each task: the channel that it queues for, or -1."""
+    takes: int
+    """Of each task: class whose units it takes while it runs beside them, or -1."""
+    working: int
+    """Of each class: whether it is inside a work."""
+    collectives: int
+    """Of each class: collectives that take its units."""
     done: int
     first_waiter: int
     last_waiter: int
@@ -261,6 +269,24 @@ class At(NamedTuple):
     changes: int
     x: int
     """Real of each instruction; from here on places in the reals."""
+    busy_s: int
+    """Of each instruction that is work: seconds of it in which units are busy."""
+    slack_s: int
+    """Of the same: seconds of it that wait for the host."""
+    collective_share: int
+    """Share of its rate that compute loses while a collective takes units."""
+    worked_s: int
+    """Of each class, as are those up to `slack_left_s`: how long its units worked before its last work."""
+    work_begin_s: int
+    work_end_s: int
+    busy_share: int
+    """Share of its last work in which units are busy."""
+    settled_s: int
+    """How long they had worked when what it owes was last counted."""
+    owed_s: int
+    """What it owes for collectives that took units."""
+    slack_left_s: int
+    """What its work waits for the host, in which it can catch up."""
     start_s: int
     end_s: int
     waited_s: int

@@ -33,6 +33,7 @@ from simulator.operators import (
     StepGraph,
     Task,
     Transfer,
+    takes_units,
 )
 from simulator.results.trace import COMMUNICATION, ISSUE, SERVING, Stream, category
 
@@ -212,6 +213,8 @@ class Instruction(NamedTuple):
     x: float = 0.0
     i: int = 0
     j: int = 0
+    busy_s: float = 0.0
+    slack_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -224,6 +227,8 @@ class Program:
     """Seconds by category that do not hang on what others do."""
     waits: bool
     """Whether it also waits for collectives that share links, and for the host, which the loop counts."""
+    pays: bool
+    """Whether it pays for what collectives took of its units, which the loop counts, too."""
     forks: bool
     """Whether it starts others."""
     charges: int
@@ -353,11 +358,14 @@ class Programs:
         self.ranks = structure.graph.layout.ranks_per_class
         self._node = node
         self._network = network
+        self._taken = {one.rank_class for one in structure.works if takes_units(one.operator)}
         self.code: list[Instruction] = []
         self.charges: list[Charge] = []
         self.groups: dict[FlowGroup, int] = {}
         self._parts: list[tuple[str, float]] = []
         self._alone: dict[int, Computed] = {}
+        self.collective_share = node.collective_share
+        self._paying = -1
         self.of_work = [self._program(work) for work in structure.works]
 
     def _place(self, code: list[Instruction]) -> int:
@@ -374,6 +382,8 @@ class Programs:
     def _program(self, work: Work) -> Program:
         self._parts, before = [], len(self.charges)
         operator, rank_class = work.operator, work.rank_class
+        pays = self.collective_share > 0.0 and not work.beside and rank_class in self._taken
+        self._paying = rank_class if pays else -1
         match operator:
             case Collective() if work.beside:
                 code = self._carried(operator, rank_class, 1)
@@ -389,8 +399,23 @@ class Programs:
         forks = any(one.op in {Op.FORK, Op.BESIDE} for one in code)
         charges = len(self.charges) - before
         return Program(
-            entry=self._place(code), parts_s=dict(parts), waits=waits, forks=forks, charges=charges
+            entry=self._place(code),
+            parts_s=dict(parts),
+            waits=waits,
+            pays=any(one.op is Op.WORK for one in code),
+            forks=forks,
+            charges=charges,
         )
+
+    def _worked(self, seconds: dict[str, float]) -> Instruction:
+        """Return work of so many seconds by category."""
+        self._parts += seconds.items()
+        work_s = math.fsum(seconds.values())
+        if self._paying < 0:
+            return Instruction(Op.SLEEP, work_s)
+        busy_s = math.fsum(one for part, one in seconds.items() if part not in {COMMUNICATION, ISSUE})
+        slack_s = seconds.get(ISSUE, 0.0)
+        return Instruction(Op.WORK, work_s, self._paying, busy_s=busy_s, slack_s=slack_s)
 
     def _on_host(self, operator: Transfer | HostWork) -> list[Instruction]:
         cost = self._node.host_cost(operator)
@@ -418,9 +443,8 @@ class Programs:
                 raise NotCoveredError(msg)
             case _:
                 cost = self._node.cost(operator)
-                self._parts.append((category(operator, cost), cost.time_s))
                 charge = Charge(compute_j=self._joules(cost, 1))
-                return [self._charged(charge), Instruction(Op.SLEEP, cost.time_s)]
+                return [self._charged(charge), self._worked({category(operator, cost): cost.time_s})]
 
     def _in_pieces(self, sequence: Sequence, rank_class: int) -> list[Instruction]:
         """Return a run of operators whose collectives share links: one event for what lies between two."""
@@ -457,8 +481,7 @@ class Programs:
         late_s = 0.0 if issued else found.issue_s - math.fsum(seconds.values())
         if late_s > 0.0:
             seconds[ISSUE] = late_s
-        self._parts += seconds.items()
-        return [self._charged(charge), Instruction(Op.SLEEP, math.fsum(seconds.values()))]
+        return [self._charged(charge), self._worked(seconds)]
 
     def _computed(self, sequence: Sequence) -> Computed:
         """Return what the products and other work of a run of operators take, whoever runs them."""
@@ -488,13 +511,14 @@ class Programs:
     def _overlapped(self, operator: Overlapped, rank_class: int, repeat: int) -> list[Instruction]:
         """Return the pieces that stand alone, then the others beside the collective."""
         cost = self._node.cost(operator.product)
-        self._parts.append((category(operator.product, cost), cost.time_s * operator.pieces * repeat))
+        name = category(operator.product, cost)
         code = [self._charged(Charge(compute_j=self._joules(cost, operator.pieces * repeat)))]
         if operator.alone:
-            code.append(Instruction(Op.SLEEP, cost.time_s * operator.alone * repeat))
+            code.append(self._worked({name: cost.time_s * operator.alone * repeat}))
         beside_s = cost.time_s * operator.beside * repeat
+        self._parts.append((name, beside_s))
         child = self._place(self._carried(operator.collective, rank_class, repeat))
-        code += [Instruction(Op.MARK), Instruction(Op.BESIDE, beside_s, child)]
+        code += [Instruction(Op.MARK), Instruction(Op.BESIDE, beside_s, child, self._paying)]
         return [*code, Instruction(Op.WAITED, beside_s)]
 
     def _carried(self, operator: Collective, rank_class: int, repeat: int) -> list[Instruction]:

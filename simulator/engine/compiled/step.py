@@ -19,7 +19,7 @@ from simulator.engine.compiled.programs import Charge, NotCoveredError, Programs
 from simulator.engine.simulation import Simulation
 from simulator.fabric import Fabric, Loads
 from simulator.node import Node
-from simulator.operators import StepGraph
+from simulator.operators import StepGraph, takes_units
 from simulator.results.trace import COMMUNICATION, ISSUE, STREAMS, SpanTable, Stream, Trace
 
 
@@ -120,6 +120,10 @@ def _lay_tasks(memories: Memories, structure: StepStructure, programs: Programs)
     memories.whole("program", [entries[work] for work in structure.work_of])
     memories.whole("times", structure.times)
     memories.whole("channel", structure.channel)
+    works = structure.works
+    taken = programs.collective_share > 0.0
+    takes = [one.rank_class if taken and takes_units(one.operator) else -1 for one in works]
+    memories.whole("takes", [takes[work] for work in structure.work_of])
     memories.wholes("done", tasks)
     memories.wholes("first_waiter last_waiter", tasks, -1)
     memories.whole("first_after", structure.first_after)
@@ -130,6 +134,12 @@ def _lay_tasks(memories: Memories, structure: StepStructure, programs: Programs)
     memories.whole("i", [one.i for one in programs.code])
     memories.whole("j", [one.j for one in programs.code])
     memories.real("x", [float(one.x) for one in programs.code])
+    memories.real("busy_s", [one.busy_s for one in programs.code])
+    memories.real("slack_s", [one.slack_s for one in programs.code])
+    memories.reals("collective_share", 1, programs.collective_share)
+    classes = structure.graph.layout.classes
+    memories.wholes("working collectives", classes)
+    memories.reals("worked_s work_begin_s work_end_s busy_share settled_s owed_s slack_left_s", classes)
 
 
 def _lay_circuits(
@@ -376,14 +386,15 @@ class CompiledStep:
         categories, parts_s = self._parts(programs)
         parts_s = parts_s[work_of]
         told = [
-            one.waits and not work.beside
+            (one.waits or one.pays) and not work.beside
             for one, work in zip(programs.of_work, self.structure.works, strict=True)
         ]
         waits = np.array(told, dtype=bool)[work_of]
         waited_s = real[at.waited_s : at.waited_s + tasks][order]
         issued_s = real[at.issued_s : at.issued_s + tasks][order]
         if waits.any():
-            parts_s[waits, categories.index(COMMUNICATION)] = waited_s[waits]
+            column = parts_s[waits, categories.index(COMMUNICATION)]
+            parts_s[waits, categories.index(COMMUNICATION)] = np.nan_to_num(column) + waited_s[waits]
             late = waits & (issued_s > 0.0)
             parts_s[late, categories.index(ISSUE)] = issued_s[late]
         return SpanTable(
@@ -428,7 +439,7 @@ class CompiledStep:
     def _parts(self, programs: Programs) -> tuple[tuple[str, ...], np.ndarray]:
         """Return the categories that occur, and each work's seconds in each, shape [works, categories]."""
         known = dict.fromkeys(part for one in programs.of_work for part in one.parts_s)
-        if any(one.waits for one in programs.of_work):
+        if any(one.waits or one.pays for one in programs.of_work):
             known |= {COMMUNICATION: None, ISSUE: None}
         categories = tuple(known)
         found = np.full((len(programs.of_work), len(categories)), np.nan)

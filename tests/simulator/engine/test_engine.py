@@ -1,14 +1,14 @@
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from simulator.engine.simulation import Simulation
+from simulator.engine.simulation import SETTLED, Simulation
 from simulator.errors import RouteError
 from simulator.fabric import Fabric, Traits
 from simulator.interfaces import Bound, Cost, LinkGraph, Reconfiguration
-from simulator.layout import RankLayout
+from simulator.layout import Axis, RankLayout
 from simulator.node import Memory, Node
 from simulator.operators import (
     CollectiveKind,
@@ -18,6 +18,7 @@ from simulator.operators import (
     Sequence,
     StepGraph,
     Task,
+    takes_units,
 )
 from simulator.results.metrics import BUBBLE, DARK, EXPOSED, summarise
 from simulator.results.trace import Stream
@@ -159,6 +160,30 @@ def test_one_forward_one_backward_has_the_textbook_bubble(stages, microbatches):
     # Narayanan et al. 2021 (2104.04473): bubble over ideal time = (p - 1) / m.
     _, trace = run(pipeline(stages, microbatches), Star(endpoints=2 * stages))
     assert trace.makespan_s == pytest.approx(2.0 * (microbatches + stages - 1))
+
+
+@pytest.mark.parametrize(
+    ("gathered_s", "share", "ends_s"),
+    [
+        (4.0, 0.5, 12.0),  # half a second a second for 4 s, then 8 s of work are left
+        (4.0, 0.0, 10.0),
+        (40.0, 0.5, 20.0),  # beside it all along
+        (4.0, 1.0, 14.0),  # nothing goes on until it has ended
+    ],
+)
+def test_a_collective_takes_its_share_of_the_work_beside_it(gathered_s, share, ends_s):
+    gather = collective(CollectiveKind.ALL_GATHER, Axis.DATA, 2, gathered_s * 1e9)
+    tasks = (Task(id=0, rank_class=0, operator=gather), Task(id=1, rank_class=0, operator=work(10.0)))
+    graph = StepGraph(tasks=tasks, layout=RankLayout(dp=2), tokens=1)
+    trace = Simulation(graph, replace(NODE, collective_share=share), Star(endpoints=2)).run()
+    (span,) = (one for one in trace.spans if one.stream is Stream.COMPUTE)
+    assert span.end_s == pytest.approx(ends_s, rel=2 * SETTLED)
+    assert sum(span.parts_s.values()) == pytest.approx(span.end_s)
+
+
+def test_sends_and_tensor_traffic_take_nothing():
+    assert not takes_units(collective(CollectiveKind.SEND, Axis.PIPELINE, 2, 1e9, 1))
+    assert not takes_units(collective(CollectiveKind.ALL_GATHER, Axis.TENSOR, 2, 1e9))
 
 
 def test_makespan_lies_between_critical_path_and_serial_sum():

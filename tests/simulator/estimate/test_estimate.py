@@ -37,6 +37,7 @@ def _arrays(order: Order, *, stages: int = 4, microbatches: int = 8, chunks: int
         gathers=np.zeros(1),
         sums_each=np.zeros(1, dtype=bool),
         pieces=np.ones(1),
+        taken_share=np.zeros(1),
         update_s=zero,
         reconfiguration_s=np.zeros(1),
         changes_each=np.zeros(1),

@@ -116,6 +116,7 @@ def equal_stages(kind: Schedule, stages: int, microbatches: int, times_s: tuple[
         gathers=none,
         sums_each=np.zeros(1, dtype=bool),
         pieces=np.ones(1),
+        taken_share=np.zeros(1),
         update_s=nothing,
         reconfiguration_s=none,
         changes_each=none,

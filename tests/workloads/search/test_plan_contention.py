@@ -34,6 +34,7 @@ def arrays(sum_s: float) -> StepArrays:
         gathers=none,
         sums_each=np.ones(1, dtype=bool),
         pieces=np.ones(1),
+        taken_share=np.zeros(1),
         update_s=zero,
         reconfiguration_s=none,
         changes_each=none,
