@@ -161,7 +161,7 @@ def read_runs(path: Path = RUNS) -> tuple[Run, ...]:
                 Run(**{name: kind(row[name]) for name, kind in kinds.items()}) for row in csv.DictReader(file)
             )
     except (OSError, KeyError, ValueError, TypeError) as error:
-        msg = f"'{path}' is no table of runs ({error}); write one with heliograph accuracy law --train FILE"
+        msg = f"'{path}' is no table of runs ({error}); write one with accuracy law --train --runs FILE"
         raise ParameterError(msg) from error
 
 
