@@ -193,7 +193,8 @@ class EnergyToLoss(Result):
             panels[0].set_ylabel("energy to equal loss (J a token)")
             panels[0].set_ylim(min(self.gpus.values()) / 1.5, most)
             for form, line in _LINES.items():
-                panels[0].plot([], [], line, color=REFERENCE, linewidth=0.9, label=f"noise as {form}")
+                if any(one.to_loss(size, form).middle < most for one in self.points for size in sizes):
+                    panels[0].plot([], [], line, color=REFERENCE, linewidth=0.9, label=f"noise as {form}")
             panels[0].plot([], [], "o", color=REFERENCE, markersize=4, label="least of a form")
             handles, labels = panels[0].get_legend_handles_labels()
             figure.legend(handles, labels, loc="outside lower center", ncols=3)

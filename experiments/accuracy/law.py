@@ -686,8 +686,12 @@ def _kind_named(kind: Kind, level: float, passes: Passes) -> str:
     return f"{kind}, {level:g} bits" if level else str(kind)
 
 
+_DRAWN_RATIO = 10.0
+"""Tokens a parameter at which rises are drawn, or fewer where a size has no more; a choice."""
+
+
 def draw(found: LawFound) -> Figure:
-    """Draw rises over noise with the law of blocks, and signal to noise needed over size."""
+    """Draw rises over noise with the additive term, and signal to noise needed over size by both forms."""
     from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - takes its time
 
     with styled():
@@ -698,10 +702,13 @@ def draw(found: LawFound) -> Figure:
         widths = sorted({one.run.width for one in decayed})
         for index, width in enumerate(widths):
             some = [one for one in decayed if one.run.width == width]
-            most = max(one.run.tokens_per_parameter for one in some if one.run.tokens_per_parameter <= 10.0)
+            most = max(
+                one.run.tokens_per_parameter for one in some if one.run.tokens_per_parameter <= _DRAWN_RATIO
+            )
             some = [one for one in some if one.run.tokens_per_parameter == most]
             size = some[0].run.parameters
             text = f"{size / 1e6:.2g} million{', held out' if width == widths[-1] else ''}"
+            text += "" if most == _DRAWN_RATIO else f", {most:g} tokens"
             colour = PALETTE[index]
             left.plot(
                 [one.run.level for one in some],
@@ -719,8 +726,8 @@ def draw(found: LawFound) -> Figure:
             yscale="log", xlabel="signal to noise of all products (dB)", ylabel="rise of the loss (nats/byte)"
         )
         left.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        left.set_title("Rise at 10 tokens a parameter")
-        left.legend()
+        left.set_title(f"{_DRAWN_RATIO:g} tokens a parameter; lines: additive term")
+        left.legend(fontsize="x-small", handlelength=1.0)
         sizes = sorted({run.parameters for run in found.runs})
         grid = np.geomspace(sizes[0], max(CARRIED_TO.values()), 40)
         for index, one in enumerate(one for one in found.laws if one.series == SERIES[0]):

@@ -98,7 +98,8 @@ def test_the_law_of_the_shipped_table():
         (larger,) = law.larger().values()
         assert law.fitted_to.isdisjoint({*larger, *law.loudest})
     errors = [laws[form].row()["error_largest_size"] for form in Form]
-    assert errors == pytest.approx([1.00, 0.70], abs=0.01)  # the page tells them; the bar was 0.20
+    assert errors == pytest.approx([2.51, 0.13], abs=0.01)  # the page tells them; the bar was 0.20
+    assert laws[Form.EFFECTIVE].error(laws[Form.EFFECTIVE].fitted_to) > 0.5  # and yet
     light = laws[Form.ADDITIVE].light_exponent
     assert light.low > -1.0 > laws[Form.EFFECTIVE].light_exponent.high  # one over the width is between
     checks = format_checks([held_law(runs, Series(products=Where.BLOCKS), form) for form in Form])
@@ -108,7 +109,7 @@ def test_the_law_of_the_shipped_table():
 
 def test_scatter_of_seeds_is_that_of_the_logarithm():
     runs = read_runs()
-    some = [one for one in rises(runs) if one.run.seed == 0]
+    some = [one for one in rises(runs) if one.run.seed == 0 and one.nats > 0.0]
     assert np.isnan(seed_scatter(some))
     again = [
         dataclasses.replace(one, nats=1.2 * one.nats, run=dataclasses.replace(one.run, seed=7))
