@@ -10,7 +10,8 @@ PYTEST_ARGS ?= -n 2 --dist worksteal
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt
+PIP_ARGS ?=
+PIP := $(BIN)/python -m pip --disable-pip-version-check install $(PIP_ARGS) -c constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help compare test lint docs clean
@@ -22,13 +23,14 @@ help:
 compare: $(VENV)/.installed
 	$(BIN)/heliograph compare $(ARGS)
 
-test: lint docs
+test: $(VENV)/.installed-test
+	@$(MAKE) --no-print-directory -j 2 lint docs
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 
 docs: $(VENV)/.installed-test
 	$(BIN)/sphinx-build -q -W --keep-going -b html -d build/doctrees docs build/docs
@@ -46,11 +48,14 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV) || \
 	  { rm -rf $(VENV); echo "make: '$(PYTHON)' cannot make virtual environments; install its venv package (python3-venv)" >&2; exit 1; }
 
-$(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt heliograph/_version.py
+INSTALLED_AS := pyproject.toml constraints.txt heliograph/_version.py
+
+$(VENV)/.installed: $(VENV)/bin/python $(INSTALLED_AS)
 	@echo "Installing into $(VENV) (once; torch is large, so this takes minutes) ..."
 	$(PIP) -e '.[chakra,fast]'
 	@touch $@
 
-$(VENV)/.installed-test: $(VENV)/.installed
-	$(PIP) -e '.[test,docs]'
-	@touch $@
+$(VENV)/.installed-test: $(VENV)/bin/python $(INSTALLED_AS)
+	@echo "Installing into $(VENV), with what tests and documentation need (once; torch is large) ..."
+	$(PIP) -e '.[chakra,fast,test,docs]'
+	@touch $(VENV)/.installed $@

@@ -598,19 +598,25 @@ class StepGraph:
         if len(known) != len(self.tasks):
             msg = "step graph: task ids repeat; give every task its own id"
             raise WorkloadError(msg)
+        earlier: set[int] = set()
+        classes, in_order = self.layout.classes, True
         for task in self.tasks:
-            missing = [other for other in task.after if other not in known]
-            if missing:
-                msg = f"step graph: task {task.id} waits for task {missing[0]}, which does not exist"
+            if not earlier.issuperset(task.after):
+                in_order = False
+                missing = [other for other in task.after if other not in known]
+                if missing:
+                    msg = f"step graph: task {task.id} waits for task {missing[0]}, which does not exist"
+                    raise WorkloadError(msg)
+            if not 0 <= task.rank_class < classes:
+                msg = f"step graph: task {task.id} is on class {task.rank_class} of {classes}"
                 raise WorkloadError(msg)
-            if not 0 <= task.rank_class < self.layout.classes:
-                msg = f"step graph: task {task.id} is on class {task.rank_class} of {self.layout.classes}"
-                raise WorkloadError(msg)
+            earlier.add(task.id)
         for end in (end for ends in self.ends for end in ends):
             if end not in known:
                 msg = f"step graph: a step ends with task {end}, which does not exist"
                 raise WorkloadError(msg)
-        topological_order(self.tasks)
+        if not in_order:
+            topological_order(self.tasks)
 
     @property
     def ranks(self) -> int:
