@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         Arguments; those of the process by default.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # products here are small: threads wait for each other
+    gc.set_threshold(50_000, 20, 20)  # steps are 100,000 small objects that stay: looking for cycles is vain
     try:
         from experiments.cli import run  # noqa: PLC0415 - Ctrl-C may come while it is imported
 

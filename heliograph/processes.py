@@ -8,6 +8,7 @@ standard error: a bar on a terminal, plain lines elsewhere.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -383,6 +384,7 @@ def _alone(
 def prepare_worker() -> None:
     """Leave Ctrl-C to the parent, and end with it even when it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.set_threshold(50_000, 20, 20)  # as the command line does
     parent = multiprocessing.parent_process()
     if parent is not None:
         sentinel = parent.sentinel

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, TypeVar
 
 from simulator.checks import annotations_of
@@ -166,20 +166,29 @@ def parse_assignment(text: str) -> tuple[str, str]:
     return path, value
 
 
+@cache
+def _fields(kind: type) -> tuple[tuple[str, bool], ...]:
+    """Return the fields of a dataclass, each with whether its constructor takes it; none of other classes."""
+    if not dataclasses.is_dataclass(kind):
+        return ()
+    return tuple((one.name, one.init) for one in dataclasses.fields(kind))
+
+
 def _leaves(obj: object, above: tuple[str, ...] = ()) -> Iterator[_Leaf]:
-    for item in dataclasses.fields(typing.cast("Any", obj)) if _is_tree(obj) else ():
-        if not item.init or item.name.startswith("_"):
+    for field, settable in _fields(type(obj)):
+        if not settable or field.startswith("_"):
             continue
-        value = getattr(obj, item.name)
-        segments = (*above, item.name)
-        leaf = _Leaf(segments=segments, owner=obj)
-        if _is_number(value) or isinstance(value, Enum) or (value is None and _settable_kinds(leaf)):
-            yield leaf
-        elif _is_tree(value):
-            yield from _leaves(value, segments)
+        value = getattr(obj, field)
+        segments = (*above, field)
+        if _is_number(value) or isinstance(value, Enum):
+            yield _Leaf(segments=segments, owner=obj)
         elif isinstance(value, tuple):
             for name, member in zip(_member_names(value), value, strict=True):
                 yield from _leaves(member, (*segments, name))
+        elif value is not None:
+            yield from _leaves(value, segments)
+        elif _settable_kinds(leaf := _Leaf(segments=segments, owner=obj)):
+            yield leaf
 
 
 def _member_names(members: tuple[Any, ...]) -> list[str]:
@@ -350,11 +359,11 @@ def rebuilt(node: Any, known: dict[int, Any]) -> Any:  # noqa: ANN401 - any node
             new = tuple(members)
     elif _is_tree(node):
         changes = {}
-        for item in dataclasses.fields(node):
-            old = getattr(node, item.name)
+        for name, settable in _fields(type(node)):
+            old = getattr(node, name)
             fresh = rebuilt(old, known)
-            if item.init and fresh is not old:
-                changes[item.name] = fresh
+            if settable and fresh is not old:
+                changes[name] = fresh
         new = dataclasses.replace(node, **changes) if changes else node
     known[id(node)] = new
     return new
