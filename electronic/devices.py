@@ -148,6 +148,8 @@ class GpuChip:
     """Rate of products with a 2:4 sparse operand over that of dense ones; 1 for units that skip no zeros."""
     vector_flops_per_cycle: float
     """Single-precision operations of one unit's vector lanes in one cycle."""
+    exponentials_per_cycle: float
+    """Exponentials of one unit in one cycle, which a fused attention kernel needs for its softmax."""
     clock_hz: float
     """Clock at which the vendor quotes the peak."""
     matmul_efficiency: float
@@ -169,7 +171,7 @@ class GpuChip:
     misaligned_batch_efficiency: float
     """The same for batched products of activations (attention heads of odd size), 0 to 1."""
     attention_efficiency: float
-    """Share of the peak that the products inside a fused attention kernel reach forward, 0 to 1."""
+    """Share of the peak that the products inside a fused attention kernel reach forward with heads of 128."""
     attention_backward_efficiency: float
     """The same for the gradients' products of such a kernel, 0 to 1."""
     launch_s: float
@@ -199,7 +201,15 @@ class GpuChip:
 
     def __post_init__(self) -> None:
         check_range(self, "units", "k_step", low=1)
-        check_positive(self, "flops_per_cycle", "vector_flops_per_cycle", "clock_hz", "l2_bytes", "tdp_w")
+        check_positive(
+            self,
+            "flops_per_cycle",
+            "vector_flops_per_cycle",
+            "exponentials_per_cycle",
+            "clock_hz",
+            "l2_bytes",
+            "tdp_w",
+        )
         check_positive(self, "byte_flops_per_cycle", "single_flops_per_cycle", "energy_j_per_flop")
         check_range(self, "matmul_efficiency", "halved_tile_efficiency", high=1.0, open_low=True)
         check_range(self, "misaligned_efficiency", "misaligned_batch_efficiency", high=1.0, open_low=True)

@@ -77,6 +77,8 @@ ATTENTION_ROWS = 128
 """Queries that one unit takes at a time in a fused attention kernel (FlashAttention-2)."""
 HEAD_STEP = 32
 """Head sizes are padded to multiples of this in a fused attention kernel (FlashAttention-2)."""
+USUAL_HEAD = 128
+"""Head size for which a chip's share of the peak in fused attention is stated."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -216,6 +218,25 @@ def _traffic_bytes(chip: GpuChip, product: MatMul) -> float:
     return max(float(product.operand_bytes), product.flops / cached * product.element_bytes)
 
 
+def attention_share(chip: GpuChip, head: int, *, forward: bool) -> float:
+    """Return the share of the peak that products inside a fused attention kernel reach with heads of a size.
+
+    Notes
+    -----
+    A score takes one exponential and, in products, 4 d operations forward and 10 d backward for heads of size
+    d. Units for exponentials are as fast in a new chip as in an old one, so that they weigh the more the
+    faster products are and the shorter heads (Shah et al. 2024, arXiv:2407.08608, section 3.1: half of the
+    products' time on an H100 with d = 128). Of the time per score that the share with heads of `USUAL_HEAD`
+    tells, the exponential's stays and all else goes with d: heads of 64 over those of 128 have 0.63 on a B200
+    and 0.94 on an H20 (measured: 0.66, FlashAttention, pull request 2605; 0.98, its issue 1310). Longer heads
+    gain, as on an H100; on a B200 no kernel shows it yet (its issue 2576).
+    """
+    share = chip.attention_efficiency if forward else chip.attention_backward_efficiency
+    products_cycles = (4 if forward else 10) * USUAL_HEAD / (chip.flops_per_cycle * share)
+    softmax = min(1.0, 1.0 / (chip.exponentials_per_cycle * products_cycles))
+    return share / (1.0 + softmax * (USUAL_HEAD / head - 1.0))
+
+
 def _fused(chip: GpuChip, memory: Memory, product: MatMul) -> Work:
     """Return what one product inside a fused attention kernel asks; only the first of a kernel is launched.
 
@@ -223,11 +244,11 @@ def _fused(chip: GpuChip, memory: Memory, product: MatMul) -> Work:
     without one the last wave is seldom full, so that the last unit ends about one mean block late.
     """
     sizes = sorted((product.m, product.k, product.n))
-    head = math.ceil(sizes[0] / HEAD_STEP) * HEAD_STEP
+    step = chip.k_step if chip.k_step >= USUAL_HEAD else HEAD_STEP  # arrays as deep as heads take whole ones
+    head = math.ceil(sizes[0] / step) * step
     blocks = product.batch * math.ceil(sizes[2] / ATTENTION_ROWS)
     forward = product.phase is Phase.FORWARD
-    share = chip.attention_efficiency if forward else chip.attention_backward_efficiency
-    rate = unit_flop_per_s(chip, product) * share
+    rate = unit_flop_per_s(chip, product) * attention_share(chip, head, forward=forward)
     block_s = 2 * ATTENTION_ROWS * head * sizes[1] / rate
     moved = float(product.operand_bytes)
     calls = int(library_calls(product))
@@ -432,12 +453,12 @@ def _elementwise_cost(gpu: Gpu, operator: Elementwise) -> Cost:
         compute_s=operator.flops / gpu.vector_flop_per_s,
         memory_s=gpu.memory.mixed_time_s(moved),
         moved_bytes=moved,
-        launches=operator.issued,
+        launches=operator.issued + operator.kernels,
     )
     compute_j = operator.flops * gpu.vector_energy_j_per_flop
     if not moved:
         return Cost(time_s=0.0, energy_j=MappingProxyType({"compute": compute_j, "hbm": 0.0}))
-    return replace(_cost(gpu, work, compute_j), host_s=gpu.penalties.host_operator_s * operator.issued)
+    return replace(_cost(gpu, work, compute_j), host_s=gpu.penalties.work_issue_s(operator))
 
 
 def _cost(gpu: Gpu, work: Work, compute_j: float) -> Cost:

@@ -92,7 +92,7 @@ def _cost(unit: VectorUnit, operator: Elementwise) -> Cost:
         time_s=unit.engine.launch_s + work_s,
         energy_j=MappingProxyType(parts),
         bound=Bound.LAUNCH if unit.engine.launch_s > work_s else bound,
-        host_s=paid.host_operator_s * operator.issued if moved else 0.0,
+        host_s=paid.work_issue_s(operator) if moved else 0.0,
     )
 
 

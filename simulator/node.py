@@ -10,7 +10,8 @@ kind pays as much unless somebody shows that it does not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache, cached_property
@@ -21,7 +22,19 @@ from simulator.amounts import Amount, AmountT, Matrices, choose
 from simulator.checks import check_positive, check_range
 from simulator.errors import WorkloadError
 from simulator.interfaces import Bound, ComputeUnit, Cost
-from simulator.operators import Elementwise, Held, HostWork, Lane, MatMul, MatMuls, Phase, Products, Transfer
+from simulator.operators import (
+    Collective,
+    Elementwise,
+    Held,
+    HostWork,
+    Lane,
+    MatMul,
+    MatMuls,
+    Overlapped,
+    Phase,
+    Products,
+    Transfer,
+)
 from simulator.units import BITS_PER_BYTE
 
 BLOM = 0.375
@@ -100,18 +113,27 @@ class StepPenalties:
         further = choose(calls > 1, self.host_launch_s * (calls - 1), 0.0 * calls)
         return choose(calls > 0, self.host_operator_s + further, 0.0 * calls)
 
+    def work_issue_s(self, work: Elementwise) -> float:
+        """Return the time in which the host issues work without a product."""
+        return self.host_operator_s * work.issued + self.host_launch_s * work.kernels
+
 
 def library_calls(product: Products) -> Amount:
     """Return the library calls that a host makes for a product.
 
     Notes
     -----
-    Products with weights of several experts are a call each. Of the products of a fused attention kernel only
-    the first is called, that which leaves its result on the chip.
+    Products with weights of several experts are a call each, and so is what stands beside each of them: the
+    cast of its operand to 8 bits or fewer, and the gradient of its weight, which is a parameter of its own,
+    with a buffer and a hook (Transformer Engine, pytorch/module/grouped_linear.py). Of the products of a
+    fused attention kernel only the first is called, that which leaves its result on the chip.
     """
     if product.on_chip:
         return int(product.on_chip is Matrices.C)
-    return product.batch if weighted(product) else 1
+    if not weighted(product):
+        return 1
+    beside = product.element_bytes <= 1 or product.phase is Phase.GRAD_WEIGHT
+    return choose(product.batch > 1, product.batch * (1 + beside), product.batch)
 
 
 def weighted(product: MatMul | MatMuls) -> bool:
@@ -359,6 +381,8 @@ class Node:
     """Server that carries it, or None where only the accelerator counts."""
     collective_share: float = 0.0
     """Share of its rate that compute loses while a collective gathers or sums beside it, 0 to 1."""
+    collective_issue_s: float = 0.0
+    """Time the host needs to issue a collective that a pass waits for."""
 
     @cached_property
     def _costs(self) -> dict[MatMul | Elementwise, Cost]:
@@ -406,6 +430,22 @@ class Node:
         if known is None:
             known = self._costs[operator] = self.place(operator).cost(operator)
         return known
+
+    def issue_s(self, items: Iterable[tuple[MatMul | Elementwise | Collective | Overlapped, int]]) -> float:
+        """Return the time the host needs to issue operators, each given with how often it is repeated.
+
+        Notes
+        -----
+        A collective is a call of the framework like any other. One beside the product that it feeds is part
+        of that product's call (Transformer Engine's user buffers).
+        """
+
+        def each_s(one: MatMul | Elementwise | Collective | Overlapped) -> float:
+            if isinstance(one, Collective):
+                return self.collective_issue_s
+            return self.cost(one.product if isinstance(one, Overlapped) else one).host_s
+
+        return math.fsum(each_s(one) * times for one, times in items)
 
     def host_cost(self, operator: Transfer | HostWork) -> Cost:
         """Return time and dynamic energy of what the host does for this accelerator.

@@ -240,6 +240,8 @@ class Role(StrEnum):
     MLP_SORT = "mlp.sort"
     MLP_GATE_UP = "mlp.gate_up"
     MLP_UP = "mlp.up"
+    MLP_CLAMP = "mlp.clamp"
+    MLP_CLAMPED = "mlp.clamped"
     MLP_ACTIVATION = "mlp.activation"
     MLP_KEPT_CAST = "mlp.kept_cast"
     MLP_DOWN = "mlp.down"
@@ -390,6 +392,8 @@ class Elementwise:
     """Bytes written to memory."""
     issued: int = 1
     """Operators of a framework that it stands for, which the host issues one by one."""
+    kernels: int = 0
+    """Kernels that they take in all beyond one each."""
     role: Role = Role.OTHER
     """What it is in a transformer."""
     casts: Role = Role.OTHER

@@ -431,6 +431,8 @@ def with_room(record: Record, config: TransformerConfig, plan: Plan, capacity_by
     capacity_bytes : float
         Memory of one accelerator.
     """
+    if "recompute" in said_by_recipes(record, "plan"):
+        return plan
     if record.text("recompute") or record.cells.get("recompute", "").strip().lower() == "none":
         return plan
     kinds = [Recompute.NONE, Recompute.FULL]

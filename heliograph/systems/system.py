@@ -264,6 +264,7 @@ class System(Summary):
                 static_parts_w={"gpu idle": gpu.static_w},
                 host=self.host,
                 collective_share=gpu.penalties.collective_share,
+                collective_issue_s=gpu.penalties.host_operator_s,
             )
         paid = gpu.penalties if self.penalties is Penalties.BOTH else NO_PENALTIES
         photonic = dataclasses.replace(
@@ -281,6 +282,7 @@ class System(Summary):
             static_parts_w=photonic.static_parts_w() | {"vector static": vector.static_w},
             host=self.host,
             collective_share=paid.collective_share,
+            collective_issue_s=paid.host_operator_s,
         )
 
     @property

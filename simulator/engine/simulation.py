@@ -211,7 +211,7 @@ class Simulation:
         match operator:
             case Sequence():
                 work_s = math.fsum(self._alone_s(one, rank_class) * times for one, times in operator.items)
-                return max(work_s, self._issue_s(operator))
+                return max(work_s, self.node.issue_s(operator.items))
             case Collective():
                 return self.traffic.plan(operator, rank_class).alone_s
             case Transfer() | HostWork():
@@ -226,14 +226,6 @@ class Simulation:
         """Return the time of a collective, alone on its links, that the product beside it does not hide."""
         hidden_s = self.node.cost(operator.product).time_s * operator.beside
         return max(0.0, self.traffic.plan(operator.collective, rank_class).alone_s - hidden_s)
-
-    def _issue_s(self, sequence: Sequence) -> float:
-        """Return the time the host needs to issue all operators of a sequence."""
-        return math.fsum(
-            self.node.cost(one.product if isinstance(one, Overlapped) else one).host_s * times
-            for one, times in sequence.items
-            if not isinstance(one, Collective)
-        )
 
     def _check_finished(self) -> None:
         self.network.check_nothing_waits()
@@ -280,7 +272,7 @@ class Simulation:
                     for one, repeat in operator.items:
                         for _ in range(repeat):
                             yield from self._execute(one, rank_class, parts, task_id)
-                late_s = self._issue_s(operator) - (self.env.now - start)
+                late_s = self.node.issue_s(operator.items) - (self.env.now - start)
                 if late_s > 0.0:
                     parts[ISSUE] += late_s
                     yield self.env.timeout(late_s)
@@ -383,7 +375,7 @@ class Simulation:
                     seconds[category(product, cost)] += cost.time_s * times
                     for part, energy in cost.energy_j.items():
                         joules[part] += energy * times
-            late_s = 0.0 if issued else self._issue_s(sequence) - math.fsum(seconds.values())
+            late_s = 0.0 if issued else self.node.issue_s(sequence.items) - math.fsum(seconds.values())
             if late_s > 0.0:
                 seconds[ISSUE] += late_s
             self._fused[key] = (dict(seconds), dict(joules))

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from electronic.devices import GpuChip, load_memory, table
-from electronic.gpu import Gpu, gpu_names, load_gpu
+from electronic.gpu import Gpu, attention_share, gpu_names, load_gpu
 from simulator.amounts import Matrices
 from simulator.errors import ParameterError
 from simulator.interfaces import Bound, ComputeUnit
@@ -256,6 +256,40 @@ def test_bounds_name_what_limits():
     assert H100.cost(stream(1.0)).bound is Bound.LAUNCH
 
 
+@pytest.mark.parametrize(
+    ("name", "measured", "tolerance"),
+    [("b200", 879 / 1330, 0.06), ("h20", 126.1 / 129.1, 0.1)],
+)
+def test_softmax_weighs_the_more_the_shorter_heads_and_the_faster_products(name, measured, tolerance):
+    """Rates of heads of 64 over those of 128, no mask: FlashAttention, pull request 2605 (version 4 on B200,
+    16,384 tokens) and issue 1310 (cuDNN on H20, 2,048 tokens)."""
+    chip = load_gpu(name).chip
+    forward, backward = (
+        [attention_share(chip, d, forward=way) for d in (64, 128, 256)] for way in (True, False)
+    )
+    assert forward[0] / forward[1] == pytest.approx(measured, rel=tolerance)
+    assert (forward[1], backward[1]) == pytest.approx(
+        (chip.attention_efficiency, chip.attention_backward_efficiency)
+    )
+    assert forward[0] / forward[1] < backward[0] / backward[1] < 1.0 < forward[2] / forward[1]
+
+
+def test_arrays_as_deep_as_heads_take_whole_ones():
+    """A head of 64 fills a quarter of an array of 256 x 256 (Google Cloud TPU documentation, v6e)."""
+    tpu = load_gpu("tpu-v6e")
+    times = [tpu.cost(attention(256, Matrices.A, head=head)).time_s for head in (64, 128, 256, 257)]
+    assert times[0] == pytest.approx(times[2], rel=0.01)
+    assert times[1] == pytest.approx(times[2], rel=0.01)
+    assert times[3] > 1.5 * times[2]
+
+
+def test_kernels_of_one_operator_are_started_and_called_one_by_one():
+    chip = H100.chip
+    one, many = stream(8e6), replace(stream(8e6), kernels=10)
+    assert H100.cost(many).time_s - H100.cost(one).time_s == pytest.approx(10 * chip.launch_s)
+    assert H100.cost(many).host_s - H100.cost(one).host_s == pytest.approx(10 * chip.host_launch_s)
+
+
 def test_streams_run_at_memory_speed():
     moved = 4e9
     kept = H100.memory.efficiency * H100.memory.turnaround_efficiency
@@ -280,6 +314,7 @@ def outputs(gpu):
         product(4096, 4096, 4096, element_bytes=4),
         replace(product(4096, 4096, 4096), sparse=True),
         attention(64, Matrices.C),
+        attention(64, Matrices.C, head=64),
         attention(64, Matrices.A, Phase.GRAD_INPUT),
         stream(1e9, 1e6),
         stream(1.0, 1e12),

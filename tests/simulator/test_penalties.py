@@ -46,6 +46,15 @@ def test_fused_attention_keeps_its_rate_and_is_called_once():
     assert [paid.issue_s(calls) for calls in (0, 1, 8)] == [0.0, 1.0, 2.75]
 
 
+def test_experts_are_cast_and_hooked_one_by_one():
+    """Beside each expert's product stands the cast of its operand, or the buffer and hook of its gradient."""
+    narrow = dataclasses.replace(EXPERTS, element_bytes=1)
+    summed = dataclasses.replace(EXPERTS, phase=Phase.GRAD_WEIGHT, held=Held.NONE)
+    assert [library_calls(one) for one in (EXPERTS, narrow, summed)] == [8, 16, 16]
+    alone = [dataclasses.replace(one, batch=1) for one in (EXPERTS, narrow, summed)]
+    assert [library_calls(one) for one in alone] == [1, 1, 1]
+
+
 @pytest.mark.parametrize("name", ["gpu_packet", "photonic_packet"])
 def test_penalties_cost_time_and_energy(name):
     found = {

@@ -160,6 +160,10 @@ def separate(step: Elementwise, config: TransformerConfig, single: float) -> tup
 BIAS_PASSES = 7
 """Elements of two bytes that adding a weighted bias reads for each result, and writes: a result and three of
 four bytes; three of four bytes and a result."""
+BIAS_KERNELS = 2
+"""Kernels that it takes for each expert forward: the product with the weight, and the sum."""
+CLAMPS = 2
+"""Clamps of a gated part, one for each branch."""
 SOFTMAX_FLOPS = 5
 """Operations of a softmax per element: maximum, subtract, exponential, sum, divide."""
 
@@ -280,7 +284,8 @@ def expert_biases(parts: Parts) -> tuple[Step, ...]:
         return ()
     results = config.experts // share.axes.ep * expert_rows(config, share) * config.hidden
     moved = BIAS_PASSES * results
-    return (parts.elementwise(Role.MLP_EXPERT_BIAS, flops=2 * results, read=moved, written=moved),)
+    added = parts.elementwise(Role.MLP_EXPERT_BIAS, flops=2 * results, read=moved, written=moved)
+    return (replace(added, kernels=BIAS_KERNELS * config.experts // share.axes.ep),)
 
 
 def region(parts: Parts, name: str, *, enters: bool) -> tuple[Step, ...]:
@@ -373,6 +378,9 @@ NORM_FLOPS = {Norm.LAYER: 7, Norm.SCALE: 6, Norm.RMS: 4}
 """Operations of a norm per element: each sum, square, scale and shift counts one."""
 ROTARY_FLOPS = 3
 """Operations of a rotary position per element: two products and a sum."""
+QUERIES_AND_KEYS = 2
+"""Operators of a step that queries and keys take apart: rotation and norm of each (Megatron-LM,
+core/transformer/attention.py)."""
 LOSS_REDUCTIONS = 3
 """Numbers a token's loss shares over tensor ranks: maximum, sum and the target's logit."""
 NOT_LOW_PRECISION = frozenset({Role.MLP_ROUTER, Role.HEAD_JOIN, Role.HEAD_LOGITS})
@@ -498,13 +506,19 @@ class Parts:
                 position = self.weighted(Role.ATTENTION_POSITIONS, m=length, k=config.hidden, n=query_width)
                 products = (*products, position)
             rotated = share.tokens * (query_width + share.axes.key_width(config))
-        rotary = self.elementwise(
-            Role.ATTENTION_ROTARY, flops=ROTARY_FLOPS * rotated, read=rotated, written=rotated
+        rotary = replace(
+            self.elementwise(
+                Role.ATTENTION_ROTARY, flops=ROTARY_FLOPS * rotated, read=rotated, written=rotated
+            ),
+            issued=QUERIES_AND_KEYS,
         )
         before, after = self.context()
         normed = share.tokens * (query_width + share.axes.key_width(config)) if config.qk_norm else 0
-        norms = self.elementwise(
-            Role.ATTENTION_QK_NORMS, flops=NORM_FLOPS[config.norm] * normed, read=normed, written=normed
+        norms = replace(
+            self.elementwise(
+                Role.ATTENTION_QK_NORMS, flops=NORM_FLOPS[config.norm] * normed, read=normed, written=normed
+            ),
+            issued=QUERIES_AND_KEYS,
         )
         return (
             *products,
@@ -657,11 +671,26 @@ class Parts:
         up = Role.MLP_GATE_UP if gated else Role.MLP_UP
         return (
             self.weighted(up, batch=batch, m=rows, k=hidden, n=branches * inner),
+            *self.clamps(branches * count),
             self.elementwise(
                 Role.MLP_ACTIVATION, flops=per_element * count, read=branches * count, written=count
             ),
             self.weighted(Role.MLP_DOWN, batch=batch, m=rows, k=inner, n=hidden),
         )
+
+    def clamps(self, elements: int) -> tuple[Step, ...]:
+        """Return the clamps of a gated part's branches and what joins them again, if the model has them.
+
+        Notes
+        -----
+        The activation's kernel takes both branches as one tensor and clamps nothing itself (Megatron-LM,
+        core/fusions/fused_bias_geglu.py, weighted_bias_quick_geglu_impl).
+        """
+        if not self.config.clamped:
+            return ()
+        clamp = self.elementwise(Role.MLP_CLAMP, flops=2 * elements, read=elements, written=elements)
+        join = self.elementwise(Role.MLP_CLAMPED, flops=0, read=elements, written=elements)
+        return replace(clamp, issued=CLAMPS), join
 
     def mlp(self) -> tuple[Step, ...]:
         """Return the feed-forward half of a dense block."""

@@ -36,6 +36,11 @@ CORE_ATTENTION = SCORES | VALUES | {Role.ATTENTION_SOFTMAX, Role.RETRIEVAL_SOFTM
 """Steps that selective recomputation repeats (arXiv:2205.05198, section 5)."""
 NORMED = frozenset({Role.ATTENTION_NORM, Role.MLP_NORM, Role.BLOCK_NORM, Role.ATTENTION_LATENT_NORMS})
 """Norms of a block whose outputs may be computed again."""
+ACTIVATED = frozenset({Role.MLP_CLAMP, Role.MLP_CLAMPED, Role.MLP_ACTIVATION})
+"""A feed-forward part's way from one product to the next."""
+BACKWARD_KERNELS = 3
+"""Backward kernels for each forward one of a weighted bias: two products and two sums for the gradients of
+bias and weight, and two casts, for a product and a sum (Megatron-LM, core/transformer/moe/experts.py)."""
 PROJECTIONS = frozenset({Role.ATTENTION_QUERIES, Role.ATTENTION_KEYS_VALUES, Role.ATTENTION_ROTARY})
 """Latent attention's way from latents to heads."""
 CONSTANT_INPUT = frozenset({Role.ATTENTION_POSITIONS, Role.RETRIEVAL_POSITIONS})
@@ -66,6 +71,7 @@ PASSES_THROUGH = frozenset(
         Role.MLP_RESIDUAL,
         Role.MLP_DISPATCH,
         Role.MLP_SORT,
+        Role.MLP_CLAMPED,
         Role.BLOCK_RESIDUAL,
         Role.RETRIEVAL_RESIDUAL,
     }
@@ -255,6 +261,7 @@ def _mirrored(work: Elementwise) -> Elementwise:
         read_bytes=work.written_bytes + kept,
         written_bytes=work.read_bytes,
         issued=work.issued,
+        kernels=BACKWARD_KERNELS * work.kernels,
     )
 
 
@@ -321,7 +328,7 @@ def repeated_operators(share: Share) -> frozenset[Role]:
     return frozenset().union(
         NORMED if chosen.recompute_norms else (),
         PROJECTIONS if chosen.recompute_projections else (),
-        {Role.MLP_ACTIVATION} if chosen.recompute_activation else (),
+        ACTIVATED if chosen.recompute_activation else (),
         CORE_ATTENTION if chosen.recompute_attention else (),
     )
 

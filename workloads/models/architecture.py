@@ -252,6 +252,8 @@ class TransformerConfig:
     """Whether every head's queries and keys are normalised (Qwen3)."""
     post_norms: bool = False
     """Whether a norm follows each half of a block too (Grok-1)."""
+    clamped: bool = False
+    """Whether both branches of a gated feed-forward part are clamped before the activation (GPT-OSS)."""
     sinks: bool = False
     """Whether every head has a learned logit that draws attention off all keys (GPT-OSS)."""
     window: int = 0

@@ -72,6 +72,7 @@ class Family:
     latent: bool = False
     qk_norm: tuple[str, bool] = ("", False)
     post_norms: bool = False
+    clamped: bool = False
     sinks: bool = False
     dense_first: str = ""
     shared: tuple[str, int] = ("", 0)
@@ -190,6 +191,7 @@ _GPT_OSS = replace(
         experts=("num_local_experts", "num_experts_per_tok"),
     ),
     mlp_bias=("", True),
+    clamped=True,
     sinks=True,
     router_bias=True,
     windows=Windows(every=2, default=128),
@@ -681,6 +683,7 @@ def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
         parallel=family.parallel,
         qk_norm=reader.flag(*family.qk_norm),
         post_norms=family.post_norms,
+        clamped=family.clamped,
         sinks=family.sinks,
         routing_bias=family.router_bias,
         predicted_tokens=reader.count(reader.first(PREDICTED)) if reader.flag("use_mtp", True) else 0,

@@ -110,6 +110,7 @@ def _work(
     for one, count in items:
         if isinstance(one, Collective):
             collectives.append((one, count * share))
+            host_s += node.collective_issue_s * count
             continue
         times = float(count)
         operator = one.product if isinstance(one, Overlapped) else one

@@ -459,7 +459,7 @@ class Programs:
                 continue
             carried = self._carried(one, rank_class, repeat)
             code += [Instruction(Op.MARK), *carried, Instruction(Op.WAITED)]
-        return [*code, Instruction(Op.LATE, self._issue_s(sequence))]
+        return [*code, Instruction(Op.LATE, self._node.issue_s(sequence.items))]
 
     def _fused(self, sequence: Sequence, rank_class: int, *, issued: bool = False) -> list[Instruction]:
         """Return a run of operators that is one event."""
@@ -497,15 +497,7 @@ class Programs:
             sequence=sequence,
             seconds=dict(seconds),
             compute_j={part: energy * self.ranks for part, energy in joules.items()},
-            issue_s=self._issue_s(sequence),
-        )
-
-    def _issue_s(self, sequence: Sequence) -> float:
-        """Return the time the host needs to issue all operators of a sequence."""
-        return math.fsum(
-            self._node.cost(one.product if isinstance(one, Overlapped) else one).host_s * times
-            for one, times in sequence.items
-            if not isinstance(one, Collective)
+            issue_s=self._node.issue_s(sequence.items),
         )
 
     def _overlapped(self, operator: Overlapped, rank_class: int, repeat: int) -> list[Instruction]:

@@ -3,7 +3,15 @@
 import pytest
 
 from experiments.validation.machines import accelerator_of
-from experiments.validation.plans import RECIPE_KEYS, plan_of, recipes, said_by_recipes, with_recipe
+from experiments.validation.plans import (
+    RECIPE_KEYS,
+    model_of,
+    plan_of,
+    recipes,
+    said_by_recipes,
+    with_recipe,
+    with_room,
+)
 from experiments.validation.rows import Record
 from workloads.plan.choices import ExpertExchange, Recompute
 from workloads.plan.plan import Plan, parse_plan
@@ -45,6 +53,17 @@ def test_special_recipe_adds_to_the_general_one():
     older = Record(where="x:1", cells=record.cells | {"source": BRIDGE.replace("26.06", "26.04.01")})
     assert not plan_of(older, 8).traffic.overlap_experts
     assert accelerator_of(older).chip.host_operator_s > 0.0
+
+
+def test_a_recipe_that_recomputes_nothing_counts_more_than_the_memory():
+    """Rows that say nothing recompute as much as their memory asks for, unless their recipe says more."""
+    cells = {"system": "B300 SXM", "model_name": "Qwen3_30B_a3B", "precision": "mxfp8", "source": BRIDGE}
+    cells |= {"tp": "1", "pp": "1", "ep": "8", "n_accelerators": "8", "seq_len": "4096"}
+    cells |= {"global_batch_sequences": "512", "micro_batch": "8"}
+    said, silent = (Record(where="x:1", cells=cells | more) for more in ({}, {"source": "another"}))
+    config = model_of(said, pp=1, dropout=False)
+    kinds = [with_room(one, config, plan_of(one, 8), 1e9).recompute.kind for one in (said, silent)]
+    assert kinds == [Recompute.NONE, Recompute.FULL]
 
 
 def test_every_recipe_cites_its_file_and_names_what_plans_and_chips_have():

@@ -11,7 +11,7 @@ from simulator.operators import Collective, MatMul, Phase
 from simulator.results.metrics import summarise
 from tests.workloads.ideal import EVEN, NODE, PLAN, RATE, Star, product_flops, run, sent, sequences
 from workloads.layers.routing import capacity, dropped_share, expert_loads, rank_imbalance, rank_loads
-from workloads.layers.transformer import forward_layer
+from workloads.layers.transformer import backward_layer, forward_layer
 from workloads.plan.choices import ExpertExchange
 from workloads.plan.plan import parse_plan
 from workloads.plan.rules import check
@@ -217,6 +217,33 @@ def test_counts_are_told_before_tokens_are_sent():
     assert extra == pytest.approx(ROUTED.layers * plan.microbatches * 16 * 8 * 7 / 8)
     names = [one.name for one, _ in sequences(build_step(ROUTED, plan))[0].operator.items]
     assert names[names.index("mlp.counts") + 1 : names.index("mlp.up")] == ["mlp.dispatch", "mlp.sort"]
+
+
+def test_clamps_pass_over_both_branches_and_join_them_again():
+    """Forward both branches are read and written twice; backward the clamps read gradient and input and
+    write, the joining reads and writes: 8 and 10 times the activation's output, half as wide as they are."""
+    plan = SPREAD.with_(recompute_activation=True)
+    gated = replace(ROUTED, gated=True)
+    for layer, passes in ((forward_layer, 8), (backward_layer, 10)):
+        items = layer(replace(gated, clamped=True), SPREAD.share)
+        added = [one for one, _ in items if one.name in {"mlp.clamp", "mlp.clamped"}]
+        [activated] = [one for one, _ in forward_layer(gated, SPREAD.share) if one.name == "mlp.activation"]
+        assert sum(one.read_bytes + one.written_bytes for one in added) == passes * activated.written_bytes
+        assert set(items) - set(added_to(items, added)) == set(layer(gated, SPREAD.share))
+    again = [one.name for one, _ in backward_layer(replace(gated, clamped=True), plan.share)]
+    assert again.count("mlp.clamp") == again.count("mlp.clamped") == 2
+
+
+def added_to(items, added):
+    return [item for item in items if item[0] in added]
+
+
+def test_biases_of_experts_take_kernels_for_each():
+    """Two for each of a rank's two experts forward, six backward (two products, two sums and two casts)."""
+    biased = replace(ROUTED, mlp_bias=True)
+    for layer, kernels in ((forward_layer, 4), (backward_layer, 12)):
+        [added] = [one for one, _ in layer(biased, SPREAD.share) if one.name == "mlp.expert_bias"]
+        assert added.kernels == kernels
 
 
 def test_biases_of_experts_pass_over_their_results_seven_times():

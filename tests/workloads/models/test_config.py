@@ -135,6 +135,10 @@ def test_mixtures_have_the_published_counts(name, total, active, tolerance):
         assert (config.active_parameters - looked_up) / 1e9 == pytest.approx(active, abs=min(tolerance, 0.5))
 
 
+def test_gpt_oss_clamps_its_gates_and_no_other_does():
+    assert [name for name in shipped_models() if load_model(name).clamped] == ["gpt-oss-120b", "gpt-oss-20b"]
+
+
 def test_palm_has_540_billion_parameters():
     assert load_model("palm-540b").parameters / 1e9 == pytest.approx(540.35, abs=0.01)
 

@@ -61,6 +61,17 @@ def test_a_slow_host_sets_the_time_by_operators():
     assert waited == pytest.approx(trace.makespan_s - ideal_s(EVEN, PLAN), rel=2e-2)
 
 
+def test_the_host_issues_collectives_too():
+    plan = PLAN.with_(tp=4)
+    slow = 1e-3
+    graph = build_step(EVEN, plan)
+    node = replace(NODE, units=(Issued(host_s=slow),), collective_issue_s=slow)
+    trace = Simulation(graph, node, Star(endpoints=4)).run()
+    count = sum(times for task in sequences(graph) for _, times in task.operator.items)
+    assert any(isinstance(one, Collective) for task in sequences(graph) for one, _ in task.operator.items)
+    assert trace.makespan_s == pytest.approx(count * slow, rel=1e-2)
+
+
 @pytest.mark.parametrize("plan", [PLAN, PLAN.with_(tp=4), PLAN.with_(tp=2, dp=2, zero=3)])
 def test_fused_and_single_events_wait_for_the_host_alike(plan):
     fused, single = (issued(plan, 1e-4, fuse=fuse)[1].makespan_s for fuse in (True, False))

@@ -24,8 +24,8 @@ from itertools import chain, pairwise
 from pathlib import Path
 
 from simulator.engine.lookahead import compute_orders, computed, pieces
-from simulator.engine.replay import Costs
 from simulator.errors import ParameterError, WorkloadError
+from simulator.node import Node as Accelerator
 from simulator.operators import (
     Collective,
     CollectiveKind,
@@ -175,16 +175,17 @@ class Program:
     ----------
     graph : StepGraph
         The step.
-    node : Costs
+    node : Accelerator
         The accelerator.
     kernels : bool
         Whether every operator has a node of its own.
     """
 
-    def __init__(self, graph: StepGraph, node: Costs, *, kernels: bool) -> None:
+    def __init__(self, graph: StepGraph, node: Accelerator, *, kernels: bool) -> None:
         self._graph = graph
         self._kernels = kernels
         self._cost = node.cost
+        self._issue_s = node.issue_s
         self._entries: list[list[Entry]] = [[] for _ in range(graph.layout.classes)]
         self._ends: dict[tuple[int, int], tuple[int, ...]] = {}
         self._late_s = [0.0] * graph.layout.classes
@@ -288,13 +289,11 @@ class Program:
     def _sequence(
         self, here: int, sequence: Sequence, deps: tuple[int, ...], order: tuple[int, ...]
     ) -> tuple[int, ...]:
-        issue_s = 0.0
         busy_s = 0.0
         begin = (deps, order)
         for piece in pieces(sequence):
             if isinstance(piece, Sequence):
                 work = tuple(pair for one, times in piece.items for pair in computed(one, times))
-                issue_s += math.fsum(self._cost(one).host_s * times for one, times in work)
                 busy_s += math.fsum(self._cost(one).time_s * times for one, times in work)
                 alone = (
                     [((one, 1),) for one, times in work for _ in range(times)] if self._kernels else [work]
@@ -304,12 +303,12 @@ class Program:
                 continue
             one, repeat = piece
             if isinstance(one, Overlapped):
-                issue_s += self._cost(one.product).host_s * repeat
                 busy_s += self._cost(one.product).time_s * one.pieces * repeat
                 deps, order = self._overlap(here, one, repeat, deps, order), ()
                 continue
             for _ in range(repeat):
                 deps, order = self._collective(here, one, (*deps, *order)), ()
+        issue_s = self._issue_s(sequence.items)
         if issue_s > busy_s:
             host = self._timed(here, f"{sequence.name} issue", issue_s, *begin, cpu=True)
             deps = (*deps, *host)
@@ -422,7 +421,7 @@ GROUPS_SUFFIX = ".comm_groups.json"
 
 
 def export_step(
-    graph: StepGraph, node: Costs, prefix: Path, *, name: str = "", kernels: bool = False
+    graph: StepGraph, node: Accelerator, prefix: Path, *, name: str = "", kernels: bool = False
 ) -> list[Path]:
     """Write a training step as ``PREFIX.<rank>.et`` and its process groups as ``PREFIX.comm_groups.json``.
 
@@ -430,7 +429,7 @@ def export_step(
     ----------
     graph : StepGraph
         The step.
-    node : Costs
+    node : Accelerator
         The accelerator whose times are written.
     prefix : pathlib.Path
         Directory and beginning of the names.
