@@ -572,7 +572,9 @@ class Traffic:
         Not where nodes pass on over circuits that turn, for other algorithms have their paths later; nor
         beside failures and other jobs.
         """
-        passes_on = self._traits.policy is CircuitPolicy.PER_AXIS and self._traits.endpoint_lanes is None
+        passes_on = (
+            self._traits.policy not in {None, CircuitPolicy.STATIC} and self._traits.endpoint_lanes is None
+        )
         return self._network.undisturbed and not passes_on
 
     def plan(self, operator: Collective, rank_class: int) -> PricedCollective:
