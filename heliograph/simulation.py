@@ -66,12 +66,11 @@ def policies(fabric: Fabric, asked: CircuitPolicy | None, plan: Plan) -> tuple[C
     plan : Plan
         What runs on it: circuits turn from block to block only where blocks' exchanges differ.
     """
-    if fabric.traits.policy is None:
-        return ()
+    known = fabric.traits.policies
     if asked:
-        return (asked,)
-    by_layer = fabric.traits.by_layer and plan.experts.expert_patterns > 1
-    return tuple(one for one in CircuitPolicy if by_layer or one is not CircuitPolicy.PER_LAYER)
+        return (asked,) if known else ()
+    alike = plan.experts.expert_patterns == 1
+    return tuple(one for one in known if not (alike and one is CircuitPolicy.PER_LAYER))
 
 
 def modes(fabric: Fabric, asked: CircuitPolicy | None, plan: Plan) -> tuple[CircuitMode, ...]:

@@ -125,6 +125,13 @@ class Traits:
     """Numbers of its parts that change nothing here, by name, each with the reason as a sentence."""
 
     @property
+    def policies(self) -> tuple[CircuitPolicy, ...]:
+        """Circuit policies to choose from; none where circuits do not move."""
+        if self.policy is None:
+            return ()
+        return tuple(one for one in CircuitPolicy if self.by_layer or one is not CircuitPolicy.PER_LAYER)
+
+    @property
     def turns_by_layer(self) -> bool:
         """Whether each pattern of uneven exchanges gets circuits of its own."""
         return self.policy is CircuitPolicy.PER_LAYER
@@ -416,7 +423,7 @@ def check_policy(fabric: Fabric) -> None:
     ParameterError
         If it is to turn from block to block, and does not.
     """
-    if fabric.traits.turns_by_layer and not fabric.traits.by_layer:
+    if fabric.traits.policy not in fabric.traits.policies:
         msg = (
             f"{fabric.name}: circuits do not turn from block to block here; take the policy "
             f"'{CircuitPolicy.PER_AXIS}', or the fabric hybrid or regional_ocs"

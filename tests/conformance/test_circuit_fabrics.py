@@ -273,10 +273,6 @@ def test_no_choice_of_a_fabric_is_without_effect(name):
     for item in dataclasses.fields(fabric):
         value = getattr(fabric, item.name)
         if isinstance(value, CircuitChoice | CircuitPolicy):
-            known = [
-                other
-                for other in type(value)
-                if fabric.traits.by_layer or other is not CircuitPolicy.PER_LAYER
-            ]
+            known = fabric.traits.policies if isinstance(value, CircuitPolicy) else type(value)
             others = [outputs(replace(fabric, **{item.name: other})) for other in known]
             assert others[0] != others[1], item.name

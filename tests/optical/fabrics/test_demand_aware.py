@@ -155,7 +155,7 @@ def test_circuits_turn_once_a_step_and_only_if_that_pays():
         asked = skewed_flows(groups, "ep", {skew: PAYLOAD})
         assert fabric.connected(circuits, asked) is not turns
         after, change = fabric.configure(circuits, asked, (demand,))
-        assert change.reconfiguration_s == (fabric.switch.turn_s(change.moved_links.size) if turns else 0.0)
+        assert change.reconfiguration_s == (fabric.cards_turn_s(change.moved_links.size) if turns else 0.0)
         assert bool(change.moved_links.size) is turns
         back = skewed_flows(groups, "ep", {skew.turned(): PAYLOAD})
         assert fabric.connected(after, back)
