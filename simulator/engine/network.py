@@ -172,10 +172,17 @@ class Network:
         """Return what a group asks of links, and these: if need be those that it would get; see `alone`."""
         if self.locate(flow_group):
             return flow_group, self._graph
+        circuits = self.circuits_of(flow_group)
+        return self.fabric.loads(circuits, self._outages.placed(flow_group.flows)), self.fabric.graph(
+            circuits
+        )
+
+    def circuits_of(self, flow_group: FlowGroup) -> Circuits:
+        """Return the present circuits, or those that a group would get if it has no path."""
+        if self.locate(flow_group):
+            return self._circuits
         flows, demand = self._outages.placed(flow_group.flows), self._outages.all_placed(flow_group.demand)
-        circuits, _ = self.fabric.configure(self._repaired(), flows, demand)
-        graph = self.fabric.graph(circuits)
-        return self.fabric.loads(circuits, flows), graph
+        return self.fabric.configure(self._repaired(), flows, demand)[0]
 
     def claims(self, flow_group: FlowGroup) -> np.ndarray:
         """Return the links that a group loads, and those that would turn for it; shape [n]."""

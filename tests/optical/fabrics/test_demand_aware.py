@@ -238,3 +238,18 @@ def test_circuits_of_endpoints_do_not_turn_layer_by_layer():
     rails = OcsRails(endpoints=16, scale_up=NODE)
     with pytest.raises(ParameterError, match="do not turn from block to block here"):
         rails.with_policy(CircuitPolicy.PER_LAYER)
+
+
+def test_what_circuits_will_carry_is_priced_as_theirs_before_they_turn():
+    """An exchange that still lacks its circuits costs their energy, not that of packets alone."""
+    fabric, groups = regional(CircuitChoice.GREEDY), np.arange(8)[None, :]
+    operator = collective(
+        CollectiveKind.ALL_TO_ALL, 8, PAYLOAD, axis="ep", skew=Skew(loads=EVEN, affinity=3.0)
+    )
+    demand = {("ep", 0, 0): skewed_flows(groups, "ep", {operator.skew: 1000 * PAYLOAD})}
+    network = Network(simpy.Environment(), fabric, tuple(demand.values()))
+    plan = Traffic(RankLayout(dp=8, ep=8), fabric, network, demand).plan(operator, 0)
+    asked = skewed_flows(groups, "ep", {operator.skew: PAYLOAD})
+    turned, _ = fabric.configure(network.circuits, asked, tuple(demand.values()))
+    assert plan.energy_j == pytest.approx(fabric.carried_energy_j(turned, asked))
+    assert plan.energy_j != pytest.approx(fabric.transfer_energy_j(asked), rel=0.01)
