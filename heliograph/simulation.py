@@ -54,7 +54,7 @@ class CircuitMode:
         return str(self.policy) if self.turning is PortTiming.ON_REQUEST else f"{self.policy}, {self.turning}"
 
 
-def policies(fabric: Fabric, asked: CircuitPolicy | None) -> tuple[CircuitPolicy, ...]:
+def policies(fabric: Fabric, asked: CircuitPolicy | None, plan: Plan) -> tuple[CircuitPolicy, ...]:
     """Return the circuit policies that a fabric is to be tried with; none where circuits do not move.
 
     Parameters
@@ -63,13 +63,17 @@ def policies(fabric: Fabric, asked: CircuitPolicy | None) -> tuple[CircuitPolicy
         Any fabric.
     asked : CircuitPolicy or None
         The only one, or None for all.
+    plan : Plan
+        What runs on it: circuits turn from block to block only where blocks' exchanges differ.
     """
-    if fabric.traits.policy is None:
-        return ()
-    return (asked,) if asked else tuple(CircuitPolicy)
+    known = fabric.traits.policies
+    if asked:
+        return (asked,) if known else ()
+    alike = plan.experts.expert_patterns == 1
+    return tuple(one for one in known if not (alike and one is CircuitPolicy.PER_LAYER))
 
 
-def modes(fabric: Fabric, asked: CircuitPolicy | None) -> tuple[CircuitMode, ...]:
+def modes(fabric: Fabric, asked: CircuitPolicy | None, plan: Plan) -> tuple[CircuitMode, ...]:
     """Return the ways in which a fabric's circuits may follow a step; none where they do not move.
 
     Parameters
@@ -78,10 +82,16 @@ def modes(fabric: Fabric, asked: CircuitPolicy | None) -> tuple[CircuitMode, ...
         Any fabric.
     asked : CircuitPolicy or None
         The only policy, or None for all.
+    plan : Plan
+        As `policies` takes it.
     """
-    found = [CircuitMode(policy=policy) for policy in policies(fabric, asked)]
-    if fabric.traits.can_prefetch and any(one.policy is CircuitPolicy.PER_AXIS for one in found):
-        found.append(CircuitMode(policy=CircuitPolicy.PER_AXIS, turning=PortTiming.PREFETCHED))
+    found = [CircuitMode(policy=policy) for policy in policies(fabric, asked, plan)]
+    if fabric.traits.can_prefetch:
+        found += [
+            CircuitMode(policy=one.policy, turning=PortTiming.PREFETCHED)
+            for one in found
+            if one.policy is not CircuitPolicy.STATIC
+        ]
     return tuple(found)
 
 
@@ -505,7 +515,7 @@ def _fastest(
     circuits = system.fabric
     results: list[StepResult] = []
     reason: RouteError | None = None
-    for policy in policies(circuits, system.circuits):
+    for policy in policies(circuits, system.circuits, plan):
         if results and circuits.traits.reconfiguration_s >= results[0].metrics.step_time_s:
             break
         fabric = circuits.with_policy(policy)

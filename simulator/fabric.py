@@ -29,6 +29,9 @@ class CircuitPolicy(StrEnum):
     """All traffic of a step shares the lanes; they never move."""
     PER_AXIS = "per-axis"
     """All lanes serve the axis of parallelism that is asking."""
+    PER_LAYER = "per-layer"
+    """The same, and of uneven exchanges the one that is asking: blocks whose experts are sent to differently
+    have circuits of their own (MixNet). Where `Traits.by_layer` says so."""
 
 
 class PortTiming(StrEnum):
@@ -101,6 +104,8 @@ class Traits:
     """Energy of turning such a lane to another peer."""
     policy: CircuitPolicy | None = None
     """Traffic that circuits serve at a time; None where no policy can be chosen (`Fabric.with_policy`)."""
+    by_layer: bool = False
+    """Whether `CircuitPolicy.PER_LAYER` is one of its policies."""
     can_prefetch: bool = False
     """Whether `Fabric.with_policy` takes `PortTiming.PREFETCHED`."""
     prefetches: bool = False
@@ -118,6 +123,18 @@ class Traits:
     """Substitute for a failed host of a job."""
     idle_numbers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Numbers of its parts that change nothing here, by name, each with the reason as a sentence."""
+
+    @property
+    def policies(self) -> tuple[CircuitPolicy, ...]:
+        """Circuit policies to choose from; none where circuits do not move."""
+        if self.policy is None:
+            return ()
+        return tuple(one for one in CircuitPolicy if self.by_layer or one is not CircuitPolicy.PER_LAYER)
+
+    @property
+    def turns_by_layer(self) -> bool:
+        """Whether each pattern of uneven exchanges gets circuits of its own."""
+        return self.policy is CircuitPolicy.PER_LAYER
 
     @property
     def peers(self) -> int | None:
@@ -273,6 +290,13 @@ class Fabric(Protocol):
         """Return whether every flow has a path over the present circuits; True by default."""
         return True
 
+    def turns_for(self, flows: Flows) -> bool:
+        """Return whether circuits may ever turn to some flows; by default True.
+
+        Not where packets carry them whatever the circuits do.
+        """
+        return True
+
     def lane_turn_s(self, lanes: int) -> float:
         """Return the time until the last of some lanes is lit that turn at once; by default that of any."""
         return self.traits.reconfiguration_s
@@ -389,6 +413,22 @@ class Fabric(Protocol):
     def variants(self) -> Mapping[str, Fabric]:
         """Return like fabrics that a search tries too, by what differs; none by default."""
         return {}
+
+
+def check_policy(fabric: Fabric) -> None:
+    """Check that a fabric knows its circuit policy.
+
+    Raises
+    ------
+    ParameterError
+        If it is to turn from block to block, and does not.
+    """
+    if fabric.traits.policy not in fabric.traits.policies:
+        msg = (
+            f"{fabric.name}: circuits do not turn from block to block here; take the policy "
+            f"'{CircuitPolicy.PER_AXIS}', or the fabric hybrid or regional_ocs"
+        )
+        raise ParameterError(msg)
 
 
 class NodeFabric(Fabric, Protocol):

@@ -97,6 +97,10 @@ class ComputeUnit(Protocol):
         ...
 
 
+MIXED = -1
+"""Pattern of flows that stand for exchanges of several."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Flows:
     """Transfers that start together, all of one axis of parallelism."""
@@ -117,6 +121,8 @@ class Flows:
     weights: np.ndarray | None = None
     """Bytes of each over `size_bytes`, shape [F]; all are equal if left out. Flows of a group end together,
     so their rates stand to each other as these do."""
+    pattern: int = 0
+    """Pattern of an uneven exchange (`simulator.operators.Skew`); `MIXED` if several share the flows."""
 
     @classmethod
     def around(

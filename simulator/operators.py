@@ -40,7 +40,8 @@ class Skew:
 
     What member i sends to the member k places further on the ring of favourites falls geometrically with k,
     as loads of experts do. Favourites are spread over the group by the golden section, so that they are
-    neither all near nor all far; what a member sends itself is no matter of preference.
+    neither all near nor all far; what a member sends itself is no matter of preference. Of several patterns
+    the k-th has its busy members, and everybody's first favourite, as many k-ths of all places further on.
     """
 
     loads: tuple[float, ...]
@@ -49,9 +50,19 @@ class Skew:
     """What a member's first favourite gets from it over the mean of all others; 1 for none."""
     returns: bool = False
     """Whether what was sent comes back, so that the matrix is turned round."""
+    pattern: int = 0
+    """Which of `patterns` it is; dimensionless."""
+    patterns: int = 1
+    """Patterns that exchanges of different blocks go by in turn; 1 if all are alike. Dimensionless."""
 
     def __post_init__(self) -> None:
         n = len(self.loads)
+        if not 0 <= self.pattern < self.patterns <= max(1, n - 1):
+            msg = (
+                f"{n} members have 1 to {max(1, n - 1)} patterns of exchange, numbered from 0; got number "
+                f"{self.pattern} of {self.patterns}"
+            )
+            raise WorkloadError(msg)
         if not n or min(self.loads) < 0.0 or not math.isclose(math.fsum(self.loads), n, rel_tol=1e-6):
             msg = f"loads of a skew must not be negative, with a mean of 1; got {self.loads[:8]}"
             raise WorkloadError(msg)
@@ -72,9 +83,14 @@ class Skew:
         """Return the way back."""
         return replace(self, returns=not self.returns)
 
+    @property
+    def every(self) -> tuple[Skew, ...]:
+        """All patterns, each the same way."""
+        return tuple(replace(self, pattern=one) for one in range(self.patterns))
+
     def matrix(self) -> np.ndarray:
         """Return what goes from member to member over the mean of all pairs, shape [n, n]."""
-        found = _matrix(self.loads, self.affinity)
+        found = _matrix(self.loads, self.affinity, self.pattern, self.patterns)
         return found.T if self.returns else found
 
 
@@ -115,12 +131,13 @@ def geometric_loads(count: int, peak: float) -> tuple[float, ...]:
 
 
 @lru_cache(maxsize=64)
-def _matrix(loads: tuple[float, ...], affinity: float) -> np.ndarray:
+def _matrix(loads: tuple[float, ...], affinity: float, pattern: int, patterns: int) -> np.ndarray:
     n = len(loads)
-    columns = np.array(loads) * (n * n / math.fsum(loads))
+    columns = np.roll(loads, pattern * n // patterns) * (n * n / math.fsum(loads))
     wanted = np.ones(n)
     if affinity > 1.0:
-        wanted[spread_places(n)[1:]] = geometric_loads(n - 1, affinity)
+        favourites = np.roll(spread_places(n)[1:], -(pattern * (n - 1) // patterns))
+        wanted[favourites] = geometric_loads(n - 1, affinity)
     every = np.arange(n)
     found = wanted[(every - every[:, None]) % n] * columns
     for _ in range(MOST_PASSES):

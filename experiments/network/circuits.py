@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 ALL = "all"
 """Name that stands for every policy."""
+MOST_UNASKED_PORTS = 5
+"""Ports up to which the exact policy runs without being asked for; of six it may take minutes."""
 MOST_PORTS = 512
 """Most ports of a demand."""
 
@@ -59,12 +61,17 @@ def schedule_demand(
     plant : OcsBank
         Switches.
     policy : str
-        Policies by name, separated by commas, or `ALL` that apply: the exact one only where it can.
+        Policies by name, separated by commas, or `ALL` that apply: the exact one where it is quick.
     progress : Progress, optional
         Told each policy.
     """
     policies, demand, tell = policies_of(policy), read_demand(path), progress or Progress()
-    policies = policies or tuple(one for one in SchedulePolicy if applies(one, len(demand), plant))
+    policies = policies or tuple(
+        one
+        for one in SchedulePolicy
+        if applies(one, len(demand), plant)
+        and (one is not SchedulePolicy.EXACT or len(demand) <= MOST_UNASKED_PORTS)
+    )
     schedules = []
     for index, one in enumerate(policies):
         tell(str(one), index, len(policies))

@@ -50,8 +50,10 @@ def under_mode(
     on what has no circuit of its own, and axes meet on links as in `workloads.search.costs`.
     *Per axis*: a change between the gathers, the passes and the sums of a step, around the traffic of every
     microbatch, and twice a block where two axes inside the passes leave the node.
+    *Per layer*: a further change between any two blocks of a pass whose exchanges differ.
     *Ahead*: a change around a microbatch's traffic hides behind the work between two of them,
-    ``max(0, delta - work)`` (Opus, arXiv:2507.08119); those of a step do not.
+    ``max(0, delta - work)`` (Opus, arXiv:2507.08119), one between blocks behind what is no expert's work;
+    those of a step do not.
     """
     if mode.policy is CircuitPolicy.STATIC:
         lanes = fabric.traits.endpoint_lanes
@@ -64,17 +66,23 @@ def under_mode(
     once = np.where((inside > 0) & leaves["pp"], once + 1, once)
     each = np.where(leaves["dpcp"] & others & (zero >= 2), 2, 0)
     each = each + np.where((inside > 0) & leaves["pp"], 4 * plans["vpp"], 0)
-    each = each + np.where(inside > 1, 4 * plans["vpp"] * np.ceil(layers / plans["pp"]), 0)
+    blocks = np.ceil(layers / plans["pp"])
+    each = each + np.where(inside > 1, 4 * plans["vpp"] * blocks, 0)
+    by_layer = mode.policy is CircuitPolicy.PER_LAYER and plans.base.experts.expert_patterns > 1
+    between = np.where(leaves["ep"] & by_layer, 2.0 * (blocks - 1.0), 0.0)
     dark_s = fabric.traits.reconfiguration_s
     if mode.turning is PortTiming.PREFETCHED and dark_s > 0.0:
         arrays = costs.arrays
         passes_s = arrays.forward_s[:, 1] + arrays.inputs_s[:, 1] + arrays.weights_s[:, 1]
-        work_s = np.maximum(0.0, passes_s - costs.waited_s) / np.maximum(each, 1.0)
-        each = each * np.maximum(0.0, 1.0 - work_s / dark_s)
+        work_s = passes_s - costs.waited_s
+        each, between = (
+            count * np.clip(1.0 - hiding_s / np.maximum(count, 1.0) / dark_s, 0.0, 1.0)
+            for count, hiding_s in ((each, work_s), (between, work_s - costs.experts_s))
+        )
     return replace(
         costs.arrays,
         reconfiguration_s=np.full(len(plans), dark_s),
-        changes_each=each.astype(float),
+        changes_each=each + between,
         changes_once=once.astype(float),
     )
 
@@ -193,7 +201,7 @@ def estimates(
         the closed form is up to 40 % short, and would rank them before what is faster.
     """
     known = prices or Prices()
-    tried = modes(system.fabric, system.circuits) if ways is None else ways
+    tried = modes(system.fabric, system.circuits, plans.base) if ways is None else ways
     nearest = nearest_ranks(plans)
     forms = {int(block): system.fabric.laid_for((int(block),)) for block in np.unique(nearest)}
     if all(len(each) == 1 for each in forms.values()):

@@ -468,7 +468,7 @@ def _ranking(
     capacity_bytes = system.node().memory.capacity_bytes
     plans, rejected = _tried(config, system.planned(base), system.accelerators, capacity_bytes, effort)
     ways = tuple(
-        one for one in modes(lighted.fabric, lighted.circuits) if one.turning is PortTiming.ON_REQUEST
+        one for one in modes(lighted.fabric, lighted.circuits, base) if one.turning is PortTiming.ON_REQUEST
     )
     candidates = ranked(
         lighted.fabric.name,
@@ -668,7 +668,9 @@ def with_siblings(
             top=1,
             prices=prices,
             ways=tuple(
-                one for one in modes(lighted.fabric, lighted.circuits) if one.turning is PortTiming.ON_REQUEST
+                one
+                for one in modes(lighted.fabric, lighted.circuits, base)
+                if one.turning is PortTiming.ON_REQUEST
             ),
             turning_tasks=effort.turning_tasks,
             close=CLOSE_WAYS,

@@ -15,7 +15,7 @@ from optical.fabrics.node_circuits import NodeCircuits, card_variants, changed_l
 from optical.fabrics.switches import LaneOptics, OpticalSwitch, load_optics, load_switch
 from simulator.checks import check_choices, check_range
 from simulator.errors import RouteError
-from simulator.fabric import CircuitPolicy, Fabric, Traits
+from simulator.fabric import CircuitPolicy, Fabric, Traits, check_policy
 from simulator.interfaces import Flows, LinkGraph, Reconfiguration, Wiring
 from simulator.topology.graphs import NO_LINK, bundle, joined, packed
 from simulator.topology.scale_up import BillItem, Nic, ScaleUp, load_nic
@@ -58,6 +58,7 @@ class DirectConnect(NodeCircuits):
 
     def __post_init__(self) -> None:
         check_choices(self)
+        check_policy(self)
         check_range(self, "endpoints", "degree", low=1)
         _ = self.nodes
         _ = self.budget
@@ -69,7 +70,7 @@ class DirectConnect(NodeCircuits):
             scale_up=self.scale_up,
             card_bytes_per_s=self.nic.bandwidth_bytes_per_s,
             policy=self.policy,
-            reconfiguration_s=self.switch.reconfiguration_s,
+            reconfiguration_s=self.cards_turn_s(self.nodes * self.degree),
             ports=self.card_ports,
             idle_numbers=self.optics.idle_numbers,
         )
@@ -115,7 +116,7 @@ class DirectConnect(NodeCircuits):
         after, _ = self.without(self._laid_out([flows], flows.axis), failed)
         moved = changed_links(circuits.circuits, after.circuits)
         return after, Reconfiguration(
-            reconfiguration_s=self.switch.turn_s(moved.size) if moved.size else 0.0,
+            reconfiguration_s=self.cards_turn_s(moved.size),
             moved_links=moved,
             energy_j=self.move_energy_j(circuits.circuits, after.circuits),
         )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from types import MappingProxyType
 
@@ -27,7 +26,7 @@ from optical.scheduling.demand import is_worth_moving
 from simulator.checks import check_choices, check_range
 from simulator.errors import ParameterError
 from simulator.fabric import CircuitPolicy, Fabric, Loads, PortTiming, Traits, route_loads
-from simulator.interfaces import Flows, LinkGraph, Reconfiguration, Wiring
+from simulator.interfaces import MIXED, Flows, LinkGraph, Reconfiguration, Wiring
 from simulator.layout import Axis
 from simulator.topology.graphs import NO_LINK, joined, packed, shared_loads
 from simulator.topology.scale_up import (
@@ -35,6 +34,9 @@ from simulator.topology.scale_up import (
     Nic,
     load_nic,
 )
+
+UNTURNED = ("", 0)
+"""Axis and pattern of circuits before they first turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +50,9 @@ class HybridFabric(BesidePackets, NodeCircuits):
     With ``per-axis`` a region's circuits turn to an axis that asks if that pays: if circuits save more of the
     axis's time in a step than a turn takes (`optical.scheduling.demand.is_worth_moving`). Where experts'
     traffic is uneven and the choice greedy, they are even until the first exchange of a step, and turn to its
-    pairs then if that pays; an exchange and its way back take the same circuits. Links: those of the
-    packet fabric, then circuits ``node * degree + card``.
+    pairs then if that pays; an exchange and its way back take the same circuits. With ``per-layer`` they turn
+    to the pairs of every pattern of exchanges that asks: between blocks, for a block's two exchanges share
+    one. Links: those of the packet fabric, then circuits ``node * degree + card``.
 
     References
     ----------
@@ -105,9 +108,10 @@ class HybridFabric(BesidePackets, NodeCircuits):
             scale_up=self.scale_up,
             card_bytes_per_s=self.nic.bandwidth_bytes_per_s,
             policy=self.policy,
+            by_layer=True,
             can_prefetch=True,
             prefetches=self.turning is PortTiming.PREFETCHED,
-            reconfiguration_s=self.switch.reconfiguration_s,
+            reconfiguration_s=self.cards_turn_s(self.joined * self.degree),
             ports=self.card_ports,
             symmetric=self.packets.traits.symmetric,
             idle_numbers={**self.packets.traits.idle_numbers, **self.optics.idle_numbers},
@@ -115,7 +119,7 @@ class HybridFabric(BesidePackets, NodeCircuits):
 
     def variants(self) -> dict[str, Fabric]:
         """Return the fabric with other numbers of cards, and with switches that can turn in a step."""
-        return card_variants(self, partial(dataclasses.replace, self))
+        return card_variants(self, partial(replace, self))
 
     @property
     def joined(self) -> int:
@@ -134,23 +138,24 @@ class HybridFabric(BesidePackets, NodeCircuits):
         """Return circuits for the step's traffic; with the policy ``per-axis``, for its first big axis."""
         big = self._big(demand)
         served = [flows for flows in demand if self._served(flows.axis)]
-        axes = [""] * (self.nodes // self.joined)
-        if self.policy is CircuitPolicy.PER_AXIS:
+        axes = [UNTURNED] * (self.nodes // self.joined)
+        turns = self.policy is not CircuitPolicy.STATIC
+        if turns:
             first = next((flows.axis for flows in served if big[flows.axis]), "")
             served = [flows for flows in served if flows.axis == first]
-            axes = [first] * len(axes)
+            axes = [(first, 0)] * len(axes)
         tx_peer = np.full((self.nodes, self.degree), DARK, dtype=np.int64)
-        if self._weighs(served) and self.policy is CircuitPolicy.PER_AXIS:
+        if self._weighs(served) and turns:
             # Routers have not spoken yet: circuits are even until the first exchange tells its sizes.
             even = self._given(tx_peer, served)[0]
             before_s, after_s = (
                 self._both_ways_s(even, served),
                 self._both_ways_s(self._turned(tx_peer, served), served),
             )
-            if is_worth_moving(
-                before_s=before_s, after_s=after_s, reconfiguration_s=self.switch.reconfiguration_s
+            if self.policy is CircuitPolicy.PER_LAYER or is_worth_moving(
+                before_s=before_s, after_s=after_s, reconfiguration_s=self.traits.reconfiguration_s
             ):
-                axes = [""] * len(axes)
+                axes = [UNTURNED] * len(axes)
             return RegionCircuits(circuits=Circuits(even), axes=tuple(axes), big=MappingProxyType(big))
         return RegionCircuits(
             circuits=Circuits(self._turned(tx_peer, served)), axes=tuple(axes), big=MappingProxyType(big)
@@ -204,7 +209,7 @@ class HybridFabric(BesidePackets, NodeCircuits):
             axis: is_worth_moving(
                 before_s=moved / packets,
                 after_s=moved / (packets + self.degree * self.circuit_bytes_per_s),
-                reconfiguration_s=self.switch.reconfiguration_s,
+                reconfiguration_s=self.traits.reconfiguration_s,
             )
             for axis, moved in sent.items()
         }
@@ -222,16 +227,23 @@ class HybridFabric(BesidePackets, NodeCircuits):
 
     def _asking(self, circuits: RegionCircuits, flows: Flows) -> np.ndarray:
         """Return the regions whose circuits should turn to some flows, shape [R]."""
-        if (
-            self.policy is CircuitPolicy.STATIC
-            or not self._served(flows.axis)
-            or not circuits.big.get(flows.axis, False)
-        ):
+        if not self.turns_for(flows) or not circuits.big.get(flows.axis, False):
             return np.empty(0, dtype=np.int64)
         one, other = self._node_of[flows.sources], self._node_of[flows.destinations]
         kept = (one != other) & (one // self.joined == other // self.joined)
         regions = np.unique(one[kept] // self.joined)
-        return regions[[circuits.axes[region] != flows.axis for region in regions.tolist()]]
+        pattern = self._pattern(flows)
+        turned = [circuits.axes[region] for region in regions.tolist()]
+        return regions[[axis != flows.axis or pattern not in {0, kept} for axis, kept in turned]]
+
+    def _pattern(self, flows: Flows) -> int:
+        """Return the number of the circuits that flows want among those of their axis; 0 for any."""
+        by_layer = self.policy is CircuitPolicy.PER_LAYER and flows.weights is not None
+        return flows.pattern - MIXED + 1 if by_layer else 0
+
+    def turns_for(self, flows: Flows) -> bool:
+        """Return whether circuits may ever turn to some flows."""
+        return self.policy is not CircuitPolicy.STATIC and self._served(flows.axis)
 
     def configure(
         self, circuits: RegionCircuits, flows: Flows, demand: tuple[Flows, ...]
@@ -241,16 +253,24 @@ class HybridFabric(BesidePackets, NodeCircuits):
         if not asking.size:
             return circuits, Reconfiguration()
         wanted = flows
-        if flows.weights is not None:  # a step sends there and back; circuits are set up for both
+        if flows.weights is not None and self.policy is CircuitPolicy.PER_AXIS:  # for there and back together
             wanted = next(
                 (one for one in demand if one.axis == flows.axis and one.weights is not None), flows
             )
-        some = wanted.part(np.isin(self._node_of[wanted.sources] // self.joined, asking))
-        after = Circuits(self._turned(circuits.circuits.tx_peer, [some]), failed=circuits.circuits.failed)
-        axes = tuple(flows.axis if region in asking else axis for region, axis in enumerate(circuits.axes))
+        if id(wanted) not in circuits.targets:  # kept with the flows, so that no others get their number
+            circuits.targets[id(wanted)] = wanted, self._turned(circuits.circuits.tx_peer, [wanted])
+        turning = np.isin(np.arange(self.nodes) // self.joined, asking)
+        target = circuits.targets[id(wanted)][1]
+        after = Circuits(
+            np.where(turning[:, None], target, circuits.circuits.tx_peer), failed=circuits.circuits.failed
+        )
+        axes = list(circuits.axes)
+        for region in asking.tolist():
+            axes[region] = flows.axis, self._pattern(flows)
         moved = changed_links(circuits.circuits, after)
-        return RegionCircuits(circuits=after, axes=axes, big=circuits.big), Reconfiguration(
-            reconfiguration_s=self.switch.turn_s(moved.size) if moved.size else 0.0,
+        turned = replace(circuits, circuits=after, axes=tuple(axes))
+        return turned, Reconfiguration(
+            reconfiguration_s=self.cards_turn_s(moved.size),
             moved_links=self.packets.wiring.links + moved,
             energy_j=self.move_energy_j(circuits.circuits, after),
         )
@@ -306,7 +326,7 @@ class HybridFabric(BesidePackets, NodeCircuits):
     @cached_property
     def _views(self) -> tuple[HybridFabric, ...]:
         """The fabric as each queue pair of a flow sees it."""
-        return tuple(dataclasses.replace(self, packets=view) for view in self.packets.views)
+        return tuple(replace(self, packets=view) for view in self.packets.views)
 
     def loads(self, circuits: RegionCircuits, flows: Flows) -> Loads:
         """Return what flows of equal rate take of every link, each queue pair on a path of its own."""

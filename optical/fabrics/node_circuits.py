@@ -93,10 +93,14 @@ class RegionCircuits:
 
     circuits: Circuits
     """Node that each card of each node reaches, shape [N, degree]."""
-    axes: tuple[str, ...]
-    """Axis of parallelism that each region's circuits were turned to; empty before the first."""
+    axes: tuple[tuple[str, int], ...]
+    """Axis of parallelism, and pattern of its exchange (`Flows.pattern`), that each region's circuits were
+    turned to; an empty axis before the first."""
     big: Mapping[str, bool] = field(default_factory=lambda: MappingProxyType({}))
     """Whether each axis of the step has traffic enough to turn circuits for it."""
+    targets: dict[int, tuple[Flows, np.ndarray]] = field(default_factory=dict)
+    """Flows that circuits turned to before, by identity, and the lanes of their regions, shape [N, degree];
+    handed on from circuits to circuits of a run."""
 
 
 def region_links(demand: DomainDemand, degree: int, choice: CircuitChoice) -> np.ndarray:
@@ -230,6 +234,10 @@ class NodeCircuits(NodeFabric, CircuitFabric, Protocol):
         check_spares(self.switch, self.port_chassis[ports].ravel().tolist())
         return self.switch.reconfiguration_s
 
+    def cards_turn_s(self, cards: int) -> float:
+        """Return the time until the last lane of some cards is lit that turn at once; none takes none."""
+        return self.switch.turn_s(self.stages * self.card_lanes * cards) if cards else 0.0
+
     def move_energy_j(self, before: Circuits, after: Circuits) -> float:
         """Return the energy of turning the ports of all circuits that are new."""
         turned = (after.tx_peer != before.tx_peer) & (after.tx_peer != DARK)
@@ -259,7 +267,7 @@ def card_variants(fabric: NodeCircuits, replaced: Callable[..., Fabric]) -> dict
         for degree in DEGREES_TRIED
         if degree != fabric.degree
     }
-    if fabric.switch.name != TURNING_SWITCH and fabric.traits.policy is not CircuitPolicy.PER_AXIS:
+    if fabric.switch.name != TURNING_SWITCH and fabric.traits.policy is CircuitPolicy.STATIC:
         with contextlib.suppress(LinkError):  # its light may not pass them
             found[TURNING_SWITCH] = replaced(switch=load_switch(TURNING_SWITCH))
     return found

@@ -40,6 +40,7 @@ from simulator.fabric import (
     Ports,
     PortTiming,
     Traits,
+    check_policy,
 )
 from simulator.interfaces import Flows, LinkGraph, Reconfiguration, Wiring
 from simulator.topology.graphs import NO_LINK, bundle, joined
@@ -195,6 +196,7 @@ class OcsRails(RailPorts):
 
     def __post_init__(self) -> None:
         check_choices(self)
+        check_policy(self)
         check_range(self, "lanes", low=1)
         _ = self.budget
 

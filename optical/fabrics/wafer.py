@@ -26,7 +26,7 @@ from optical.fabrics.node_circuits import BesidePackets, changed_links, idle_of_
 from optical.fabrics.switches import PARAMETERS, LaneBudget
 from simulator.checks import check_choices, check_positive, check_range
 from simulator.errors import LinkError, ParameterError, RouteError
-from simulator.fabric import CircuitPolicy, PortOwner, Ports, PortTiming, Traits
+from simulator.fabric import CircuitPolicy, PortOwner, Ports, PortTiming, Traits, check_policy
 from simulator.interfaces import Flows, LinkGraph, Reconfiguration, Wiring
 from simulator.tables import Shelf
 from simulator.topology.graphs import NO_LINK, joined, packed
@@ -189,6 +189,7 @@ class WaferFabric(BesidePackets, CircuitFabric):
 
     def __post_init__(self) -> None:
         check_choices(self)
+        check_policy(self)
         if self.packets.scale_up.size > self.wafer.chips:
             msg = (
                 f"nodes of {self.packets.scale_up.size} accelerators do not fit wafer '{self.wafer.name}' of "

@@ -447,7 +447,7 @@ def fewest(demand: np.ndarray) -> list[Part]:
         rows, columns = scipy.optimize.linear_sum_assignment(value, maximize=True)
         pattern[rows, columns] = False
         rounds.append(_padded(weights, columns))
-    return list(zip(rounds, _least_lengths(weights, rounds).tolist(), strict=True))
+    return list(zip(rounds, least_lengths(weights, rounds).tolist(), strict=True))
 
 
 def _padded(weights: np.ndarray, columns: np.ndarray) -> np.ndarray:
@@ -462,7 +462,7 @@ def _padded(weights: np.ndarray, columns: np.ndarray) -> np.ndarray:
     return padded
 
 
-def _least_lengths(weights: np.ndarray, rounds: list[np.ndarray]) -> np.ndarray:
+def least_lengths(weights: np.ndarray, rounds: list[np.ndarray]) -> np.ndarray:
     """Return lengths of least sum under which each pair's circuits carry its bytes, shape [K]."""
     if not rounds:
         return np.zeros(0)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+import math
+import time
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from itertools import permutations
 from types import MappingProxyType
 
 import numpy as np
@@ -18,22 +19,23 @@ from optical.scheduling.birkhoff import (
     double,
     eclipse,
     fewest,
+    least_lengths,
     solstice,
 )
-from optical.scheduling.demand import checked, largest_line, stuffed
+from optical.scheduling.demand import checked, degree, largest_line, line_sums, stuffed
 from optical.scheduling.schedule import CircuitSchedule, OcsBank, schedule_of
 from simulator.errors import ParameterError
 
-MOST_EXACT_PORTS = 5
-"""Ports up to which all permutations, 120 of five, are weighed; with six the solver takes over a minute."""
+MOST_EXACT_PORTS = 6
+"""Ports up to which the least makespan is proven; five take seconds, six with short delays minutes."""
 MOST_POOLED_PORTS = 6
 """Ports up to which permutations of other policies are pooled: some 110 of six, a second or two."""
 POOLED_NODES = 50
 """Nodes of the branch and bound over pooled permutations, a choice: what it finds by then is taken."""
 POOLED_GAP = 1e-3
 """Relative gap within which a schedule of pooled permutations counts as their least."""
-TIME_LIMIT_S = 60.0
-"""Time after which the solver is stopped."""
+TIME_LIMIT_S = 900.0
+"""Time after which the search for an exact schedule is given up."""
 SOLVED = 1e-6
 """Share of the largest line to which the solver keeps its constraints, by which each part is lengthened."""
 GAP = 1e-5
@@ -53,26 +55,105 @@ def exact(demand: np.ndarray, *, delay_bytes: float) -> list[Part]:
     Raises
     ------
     ParameterError
-        If there are too many ports, or the solver does not end in `TIME_LIMIT_S`.
+        If there are too many ports, or the search does not end in `TIME_LIMIT_S`.
 
     Notes
     -----
-    Each permutation p is used (z = 1) for t bytes of a circuit: least sum of t + delay z, sum of t over the
-    permutations with i to j at least the demand, and t at most the largest entry that p serves times z.
-    At least as many are used as any port has peers.
+    For each number of configurations the least total length, by an integer programme (`_fewest_bytes`), from
+    as many as a port has peers, which always suffice (König 1916), up to where the busiest line with so many
+    delays takes as long as the best schedule found. Each number only has to beat the best before it.
     """
-    size = len(demand)
-    if size > MOST_EXACT_PORTS:
-        msg = f"an exact schedule weighs all permutations of at most {MOST_EXACT_PORTS} ports; got {size}"
+    if len(demand) > MOST_EXACT_PORTS:
+        msg = f"an exact schedule is found for at most {MOST_EXACT_PORTS} ports; got {len(demand)}"
         raise ParameterError(msg)
-    options = {"mip_rel_gap": GAP, "time_limit": TIME_LIMIT_S}
-    found = _least_over(
-        demand, np.array(list(permutations(range(size))), dtype=np.int64), delay_bytes, options
+    best: list[Part] = []
+    least, until_s = math.inf, time.monotonic() + TIME_LIMIT_S
+    count, line = degree(demand), largest_line(demand)
+    while line > 0.0 and line + count * delay_bytes < least * (1.0 - GAP):
+        left_s = max(0.0, until_s - time.monotonic())
+        found = _in_slots(demand, count, least - count * delay_bytes, left_s)
+        if found and _length(found, delay_bytes) < least:
+            best, least = found, _length(found, delay_bytes)
+        count += 1
+    return best
+
+
+def _in_slots(demand: np.ndarray, count: int, most: float, limit_s: float) -> list[Part]:
+    """Return the schedule of so many configurations of least total length; nothing if none is below `most`.
+
+    Notes
+    -----
+    In slot k stands permutation x_k for t_k bytes, of which y_kij <= min(t_k, d_ij x_kij) serve i to j. As a
+    line of ports has one circuit in a slot, sums of y_k over a line stay below t_k too, and the relaxation is
+    no looser than the busiest line. Slots are alike but for the entries of that line, which are given one
+    each, and the others are in order of length: of all orders of a schedule one is left.
+    """
+    size, scale = len(demand), largest_line(demand)
+    wanted = (demand / scale).ravel()
+    cells, slots = size * size, scipy.sparse.eye_array(count)
+    every = scipy.sparse.eye_array(cells)
+    ones = np.ones((1, size))
+    lines = scipy.sparse.vstack(
+        [scipy.sparse.kron(np.eye(size), ones), scipy.sparse.kron(ones, np.eye(size))]
     )
-    if found is None:
-        msg = f"no exact schedule of {size} ports in {TIME_LIMIT_S:g} s; try fewer ports, or another policy"
+    within, together = scipy.sparse.kron(slots, lines), scipy.sparse.kron(np.ones((1, count)), every)
+    lengths = scipy.sparse.kron(slots, np.ones((2 * size, 1)))
+    sums = line_sums(demand)
+    busiest = int(sums.argmax())
+    peers = np.flatnonzero(demand[busiest] if busiest < size else demand[:, busiest - size])
+    given = peers + size * busiest if busiest < size else peers * size + busiest - size
+    falls = (np.eye(count) - np.eye(count, k=1))[len(peers) : count - 1]
+    rows = [  # of x, y and t
+        (within, None, None, 1.0, 1.0),
+        (None, within, -lengths, -np.inf, 0.0),
+        (
+            -scipy.sparse.kron(slots, scipy.sparse.diags_array(wanted)),
+            scipy.sparse.eye_array(count * cells),
+            None,
+            -np.inf,
+            0.0,
+        ),
+        (None, together, None, wanted, np.inf),
+        (together, None, None, (wanted > 0.0).astype(float), np.inf),
+        (None, None, np.ones((1, count)), 0.0, min(most / scale, count)),
+        *([(None, None, falls, 0.0, np.inf)] if len(falls) else []),
+    ]
+    widths = (count * cells, count * cells, count)
+    least = np.zeros(sum(widths))
+    least[np.arange(len(given)) * cells + given] = 1.0
+    found = scipy.optimize.milp(
+        np.repeat([0.0, 0.0, 1.0], widths),
+        integrality=np.repeat([1, 0, 0], widths),
+        bounds=scipy.optimize.Bounds(least, 1.0),
+        constraints=[
+            scipy.optimize.LinearConstraint(_joined(blocks, widths), low, high) for *blocks, low, high in rows
+        ],
+        options={"mip_rel_gap": GAP, "time_limit": limit_s},
+    )
+    if found.status == OUT_OF_TIME:
+        msg = f"no exact schedule of {size} ports in {TIME_LIMIT_S:g} s; try another policy"
         raise ParameterError(msg)
-    return found
+    if found.x is None:
+        return []
+    placed = found.x[: count * cells].reshape(count, size, size).argmax(axis=2)
+    return list(zip(placed, least_lengths(demand, list(placed)).tolist(), strict=True))
+
+
+OUT_OF_TIME = 1
+"""Status of scipy's solver that reached a limit."""
+
+
+def _joined(
+    blocks: Sequence[scipy.sparse.sparray | np.ndarray | None], widths: tuple[int, ...]
+) -> scipy.sparse.sparray:
+    """Return blocks of constraints side by side, zero where there is none."""
+    height = next(one.shape[0] for one in blocks if one is not None)
+    return scipy.sparse.hstack(
+        [
+            scipy.sparse.coo_array((height, width)) if one is None else one
+            for one, width in zip(blocks, widths, strict=True)
+        ]
+    ).tocsr()
 
 
 def pooled(demand: np.ndarray, bank: OcsBank) -> list[Part]:
@@ -87,14 +168,16 @@ def pooled(demand: np.ndarray, bank: OcsBank) -> list[Part]:
 
     Notes
     -----
-    The programme of `exact` over these permutations alone: a choice of them and their lengths, never worse
-    than the best heuristic, whose own schedule is taken where the search stops above it.
+    A choice of these permutations and their lengths, by an integer programme, beside the least of as few
+    configurations as a port has peers: never worse than the best heuristic, whose own schedule is taken where
+    the search stops above it.
     """
     delay_bytes = bank.reconfiguration_s * bank.rate_bytes_per_s
+    if not demand.any():
+        return []
     tried = [parts_of(demand, one, bank) for one in SchedulePolicy if one not in LIMITS]
+    tried.append(_in_slots(demand, degree(demand), math.inf, TIME_LIMIT_S))
     best = min(tried, key=lambda parts: _length(parts, delay_bytes))
-    if not best:
-        return best
     every = np.unique([columns for parts in tried for columns, _ in parts], axis=0)
     found = _least_over(demand, every, delay_bytes, {"mip_rel_gap": POOLED_GAP, "node_limit": POOLED_NODES})
     return best if found is None else min(best, found, key=lambda parts: _length(parts, delay_bytes))
@@ -110,13 +193,11 @@ def _least_over(
 ) -> list[Part] | None:
     """Return the schedule of least makespan that uses some of P permutations, shape [P, N], or None.
 
-    Where the solver stops at a limit of its own, the best schedule until then is taken unless it had to prove
-    that none is better (a limit of time).
+    Each permutation p is used (z = 1) for t bytes of a circuit: least sum of t + delay z, sum of t over the
+    permutations with i to j at least the demand, and t at most the largest entry that p serves times z. Where
+    the solver stops at a limit of nodes, the best schedule until then is taken.
     """
-    scale = largest_line(demand)
-    if scale <= 0.0:
-        return []
-    size = len(demand)
+    scale, size = largest_line(demand), len(demand)
     wanted, sources = demand / scale, np.arange(size)
     most = wanted[sources, every].max(axis=1)
     every, most = every[most > 0.0], most[most > 0.0]
@@ -141,7 +222,7 @@ def _least_over(
         ],
         options=options,
     )
-    if found.x is None or (found.status != 0 and "time_limit" in options):
+    if found.x is None:
         return None
     held = found.x[:count]
     used_ones = np.flatnonzero(held > SOLVED)

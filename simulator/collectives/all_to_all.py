@@ -75,8 +75,8 @@ def two_level_rounds(
         crossing = payload_bytes / spread.copies * spread.nodes_visited(nodes) / nodes
     if skew is not None:
         first = spread is not None
-        inside = _uneven(groups, payload_bytes / local, axis, _within(skew, local, across_first=first))
-        across = _uneven(groups, crossing, axis, _between(skew, local, across_first=first))
+        inside = _uneven(groups, payload_bytes / local, axis, _within(skew, local, across_first=first), skew)
+        across = _uneven(groups, crossing, axis, _between(skew, local, across_first=first), skew)
     else:
         inside = _everyone(near, payload_bytes / local, axis)
         across = _everyone(far, crossing, axis)
@@ -305,9 +305,11 @@ def _between(skew: Skew, local: int, *, across_first: bool) -> np.ndarray:
     return found.reshape(n, n)
 
 
-def _uneven(groups: np.ndarray, size_bytes: float, axis: str, matrix: np.ndarray) -> tuple[Round, ...]:
+def _uneven(
+    groups: np.ndarray, size_bytes: float, axis: str, matrix: np.ndarray, skew: Skew
+) -> tuple[Round, ...]:
     """Return the round in which pairs exchange so much times an entry of a matrix, unless that is NaN."""
-    flows = pair_flows(groups, size_bytes, axis, matrix)
+    flows = pair_flows(groups, size_bytes, axis, matrix, skew.pattern)
     some = flows.part(~np.isnan(flows.sizes_bytes))
     return (Round(flows=some, count=1),) if len(some.sources) else ()
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from simulator.collectives.algorithms import SERVED, server_rounds, vector_bytes
-from simulator.interfaces import Flows
+from simulator.interfaces import MIXED, Flows
 from simulator.operators import Collective, CollectiveKind, Sequence, Skew, StepGraph, communications
 
 
@@ -139,10 +139,14 @@ def skewed_flows(groups: np.ndarray, axis: str, payloads: Mapping[Skew, float]) 
     n = groups.shape[1]
     total = sum(payloads.values())
     matrix = sum(skew.matrix() * (size / total if total else 1.0) for skew, size in payloads.items())
-    return pair_flows(groups, total / n, axis, np.asarray(matrix))
+    patterns = {skew.pattern for skew in payloads}
+    pattern = patterns.pop() if len(patterns) == 1 else MIXED
+    return pair_flows(groups, total / n, axis, np.asarray(matrix), pattern)
 
 
-def pair_flows(groups: np.ndarray, size_bytes: float, axis: str, matrix: np.ndarray) -> Flows:
+def pair_flows(
+    groups: np.ndarray, size_bytes: float, axis: str, matrix: np.ndarray, pattern: int = 0
+) -> Flows:
     """Return flows from every member to every other, of so many bytes times an entry of a matrix, [n, n]."""
     n = groups.shape[1]
     sources = np.repeat(np.arange(n), n - 1)
@@ -154,4 +158,5 @@ def pair_flows(groups: np.ndarray, size_bytes: float, axis: str, matrix: np.ndar
         axis=axis,
         kind=CollectiveKind.ALL_TO_ALL,
         weights=np.tile(matrix[sources, destinations], len(groups)),
+        pattern=pattern,
     )

@@ -572,7 +572,9 @@ class Traffic:
         Not where nodes pass on over circuits that turn, for other algorithms have their paths later; nor
         beside failures and other jobs.
         """
-        passes_on = self._traits.policy is CircuitPolicy.PER_AXIS and self._traits.endpoint_lanes is None
+        passes_on = (
+            self._traits.policy not in {None, CircuitPolicy.STATIC} and self._traits.endpoint_lanes is None
+        )
         return self._network.undisturbed and not passes_on
 
     def plan(self, operator: Collective, rank_class: int) -> PricedCollective:
@@ -779,7 +781,7 @@ class Traffic:
             waited += level.count * (latency_s + hop_s)
             flows = replace(level.flows, size_bytes=level.flows.size_bytes * operator.payload_bytes)
             wire_bytes += _carried_bytes(flows) * level.count
-            energy_j += self._energy_j(flows) * level.count
+            energy_j += self._energy_j(flow_group, flows) * level.count
         if not levels.rings:
             waited += protocol.chunk_bytes / vector_bytes(operator.kind, 1.0, operator.size) * min(times)
         (inside, _), (between, graph) = (self._network.foreseen(flow_group) for flow_group in flow_groups)
@@ -842,7 +844,10 @@ class Traffic:
             ),
             alone=tuple(self._network.alone(flow_group) for flow_group, _, _ in flow_groups),
             wire_bytes=math.fsum(_carried_bytes(one.flows) * one.count for one in parts),
-            energy_j=math.fsum(self._energy_j(one.flows) * one.count for one in parts),
+            energy_j=math.fsum(
+                self._energy_j(flow_group, one.flows) * one.count
+                for (flow_group, _, _), one in zip(flow_groups, parts, strict=True)
+            ),
             in_turns=any(one.in_turns for one in parts),
         )
 
@@ -876,9 +881,9 @@ class Traffic:
             in_turns=way.in_turns,
         )
 
-    def _energy_j(self, flows: Flows) -> float:
-        """Return the energy of carrying flows once over the present circuits."""
-        return self._fabric.carried_energy_j(self._network.circuits, flows)
+    def _energy_j(self, flow_group: FlowGroup, flows: Flows) -> float:
+        """Return the energy of carrying flows of a group once, over the circuits that it has or would get."""
+        return self._fabric.carried_energy_j(self._network.circuits_of(flow_group), flows)
 
     def _leaving_share(self, flows: Flows) -> float:
         """Return which share of flows leaves its node: a chunk on a ring takes every hop once."""

@@ -245,9 +245,11 @@ class Lookahead(Generic[T]):
                 yield task
 
     def _connected(self, task: T) -> bool:
-        """Return whether a task has all its circuits."""
+        """Return whether a task takes circuits, and has all of them."""
         flow_groups = self._flow_groups(task)
-        return bool(flow_groups) and all(self._network.locate(flow_group) for flow_group in flow_groups)
+        if not any(self._network.fabric.turns_for(flow_group.flows) for flow_group in flow_groups):
+            return False
+        return all(self._network.locate(flow_group) for flow_group in flow_groups)
 
     def _receives(self, rank_class: int) -> bool:
         """Return whether other classes still send to a class over present circuits."""

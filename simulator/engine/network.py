@@ -101,7 +101,8 @@ class Network:
         self._waiting: list[Waiting] = []
         self._promised: dict[FlowGroup, None] = {}
         self._dark = np.zeros(self._graph.capacity_bytes_per_s.size, dtype=np.int64)
-        self._own_circuits = fabric.traits.endpoint_lanes is not None and not failures
+        self._own_circuits = fabric.traits.endpoint_lanes is not None
+        self._whole = not failures
         self._moved_at = np.zeros(self._dark.size, dtype=np.int64)
         self._clock_s = 0.0
         self._token = 0
@@ -147,11 +148,12 @@ class Network:
     def _keeps(self, flow_group: FlowGroup) -> bool:
         """Return whether a flow group has the links that it had, for none of them has moved since.
 
-        Only where nobody passes on, and a new circuit is nobody's shorter way.
+        Only of what takes no circuits, or where nobody passes on, and a new circuit is nobody's shorter way.
         """
-        if not self._own_circuits or flow_group.version < 0:
+        if not self._whole or flow_group.version < 0:
             return False
-        if (self._moved_at[flow_group.links] > flow_group.version).any():
+        moved = (self._moved_at[flow_group.links] > flow_group.version).any()
+        if self.fabric.turns_for(flow_group.flows) and (moved or not self._own_circuits):
             return False
         flow_group.version = self._version
         return True
@@ -170,10 +172,17 @@ class Network:
         """Return what a group asks of links, and these: if need be those that it would get; see `alone`."""
         if self.locate(flow_group):
             return flow_group, self._graph
+        circuits = self.circuits_of(flow_group)
+        return self.fabric.loads(circuits, self._outages.placed(flow_group.flows)), self.fabric.graph(
+            circuits
+        )
+
+    def circuits_of(self, flow_group: FlowGroup) -> Circuits:
+        """Return the present circuits, or those that a group would get if it has no path."""
+        if self.locate(flow_group):
+            return self._circuits
         flows, demand = self._outages.placed(flow_group.flows), self._outages.all_placed(flow_group.demand)
-        circuits, _ = self.fabric.configure(self._repaired(), flows, demand)
-        graph = self.fabric.graph(circuits)
-        return self.fabric.loads(circuits, flows), graph
+        return self.fabric.configure(self._repaired(), flows, demand)[0]
 
     def claims(self, flow_group: FlowGroup) -> np.ndarray:
         """Return the links that a group loads, and those that would turn for it; shape [n]."""
@@ -449,13 +458,14 @@ class Network:
         if self._stalled:
             self._advance()
             self._relocate()
-        self.changes.append(
-            Change(
-                start_s=start,
-                end_s=self.env.now,
-                axis=flows.axis,
-                sources=flows.sources,
-                energy_j=change.energy_j,
+        if change.moved_links.size:  # else the circuits stood already
+            self.changes.append(
+                Change(
+                    start_s=start,
+                    end_s=self.env.now,
+                    axis=flows.axis,
+                    sources=flows.sources,
+                    energy_j=change.energy_j,
+                )
             )
-        )
         self.serve()

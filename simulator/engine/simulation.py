@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -269,7 +269,8 @@ class Simulation:
                 if self.fuse:
                     yield from self._run_in_pieces(operator, rank_class, parts, task_id)
                 else:
-                    for one, repeat in operator.items:
+                    for place, (one, repeat) in enumerate(operator.items):
+                        self._turn_ahead(operator.items[place:], rank_class, task_id)
                         for _ in range(repeat):
                             yield from self._execute(one, rank_class, parts, task_id)
                 late_s = self.node.issue_s(operator.items) - (self.env.now - start)
@@ -321,8 +322,12 @@ class Simulation:
         self, sequence: Sequence, rank_class: int, parts: defaultdict[str, float], task_id: int
     ) -> Generator[simpy.Event, Any, None]:
         """Run a sequence whose collectives share links: one event for what lies between two of them."""
-        for piece in pieces(sequence):
+        every = pieces(sequence)
+        for place, piece in enumerate(every):
             if isinstance(piece, Sequence):
+                self._turn_ahead(
+                    (one for one in every[place:] if not isinstance(one, Sequence)), rank_class, task_id
+                )
                 seconds = self._run_fused(piece, rank_class, issued=True)
                 yield from self._work(rank_class, task_id, seconds, parts)
                 continue
@@ -333,6 +338,18 @@ class Simulation:
             start = self.env.now
             yield from self._transfer(one, rank_class, task_id, repeat)
             parts[COMMUNICATION] += self.env.now - start
+
+    def _turn_ahead(self, coming: Iterable[tuple[Operator, int]], rank_class: int, task_id: int) -> None:
+        """Turn circuits to the next block's exchange of what a class runs, while it computes."""
+        traits = self.fabric.traits
+        if not (traits.prefetches and traits.turns_by_layer):
+            return
+        uneven = (one for one, _ in coming if isinstance(one, Collective) and one.skew is not None)
+        following = next(uneven, None)
+        if following is None or self._lookahead.others_first(task_id, rank_class):
+            return
+        for flow_group, _, _ in self.traffic.plan(following, rank_class).parts:
+            self.network.prefetch(flow_group)
 
     def _overlap(
         self,

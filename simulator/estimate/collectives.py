@@ -101,6 +101,8 @@ def collective_lines(operator: Collective, traffic: Traffic, rank_class: int) ->
     )
 
 
+STEP_BYTES = 2.0**50
+"""Traffic of an axis in a step for which circuits are priced: they turn to it if they ever do."""
 PIPELINE = "pp"
 """Axis of the sends between stages."""
 
@@ -243,16 +245,17 @@ class LinePrices:
         elif operator.skew is not None:
             groups = layout.groups(operator.axis, rank_class)
             out = operator.skew.turned() if operator.skew.returns else operator.skew
-            return {(operator.axis, rank_class, 0): skewed_flows(groups, operator.axis, {out: 2.0})}
+            every = dict.fromkeys(out.every, 2.0 * STEP_BYTES / out.patterns)
+            return {(operator.axis, rank_class, 0): skewed_flows(groups, operator.axis, every)}
         else:
             groups = layout.groups(operator.axis, rank_class)
-            ring = ring_flows(groups, 1.0, operator.axis, operator.kind, lone_cards(self.fabric))
+            ring = ring_flows(groups, STEP_BYTES, operator.axis, operator.kind, lone_cards(self.fabric))
             return {(operator.axis, rank_class, 0): ring}
         return {
             key: Flows(
                 sources=sources,
                 destinations=destinations,
-                size_bytes=1.0,
+                size_bytes=STEP_BYTES,
                 axis=operator.axis,
                 kind=operator.kind,
             )

@@ -136,7 +136,7 @@ def test_text_where_an_enumeration_belongs_is_refused(fabric):
 @any_fabric
 def test_a_policy_is_taken_where_there_is_one_to_choose(fabric):
     traits = fabric.traits
-    for policy in CircuitPolicy:
+    for policy in traits.policies or CircuitPolicy:
         for timing in PortTiming:
             moved = fabric.with_policy(policy, timing)
             assert moved.endpoints == fabric.endpoints
@@ -254,7 +254,7 @@ def test_static_never_asks_for_reconfiguration():
 def test_per_axis_gives_all_lanes_where_static_shares_them():
     demand = step_demand()
     rates = []
-    for policy in CircuitPolicy:
+    for policy in ocs().traits.policies:
         fabric = ocs(policy=policy)
         circuits, _ = fabric.configure(fabric.initial(demand), demand[1], demand)
         links = fabric.route(circuits, demand[1])[:, 0]

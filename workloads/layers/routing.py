@@ -96,7 +96,11 @@ def exchange_skew(config: TransformerConfig, share: Share) -> Skew | None:
     """
     if share.axes.ep == 1 or capacity(config, share):
         return None
-    skew = Skew(loads=rank_loads(config, share), affinity=share.experts.expert_affinity)
+    skew = Skew(
+        loads=rank_loads(config, share),
+        affinity=share.experts.expert_affinity,
+        patterns=share.experts.expert_patterns,
+    )
     return (
         None if skew.even or share.experts.expert_imbalance == share.experts.expert_affinity == 1.0 else skew
     )

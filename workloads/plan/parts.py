@@ -530,6 +530,9 @@ class ExpertRouting(_Part):
     expert_affinity: float = 1.0
     """What a rank sends the expert rank it prefers over the mean of all others; 1 if it prefers none, at most
     half of them. Every rank prefers another, so that none is busier for it. See `simulator.operators`."""
+    expert_patterns: int = 1
+    """Patterns of favourites and of busy ranks that the routers of blocks go by in turn; 1 if all are alike,
+    at most one for each other expert rank. Circuits may turn from block to block for them."""
     exchange_counts: bool = False
     """Whether ranks tell each other how many tokens each expert gets before they send them (FastMoE)."""
     expert_exchange: ExpertExchange = ExpertExchange.DIRECT
@@ -547,6 +550,11 @@ class ExpertRouting(_Part):
             lambda p: p.expert_affinity > 1.0 and p.capacity_factor > 0.0,
             "expert_affinity ({p.expert_affinity:g}) needs sizes that are not fixed by a capacity; leave "
             "capacity_factor ({p.capacity_factor:g}) out",
+        ),
+        Rule(
+            lambda p: p.expert_patterns > 1 and p.expert_affinity == 1.0 and p.expert_imbalance == 1.0,
+            "expert_patterns ({p.expert_patterns}) of an even router are all the same; give expert_affinity "
+            "or expert_imbalance",
         ),
     )
 

@@ -233,9 +233,9 @@ _ORDER = """
     schedule.embedding_as_layers axes.vocabulary_multiple sharding.shard_group sharding.local_group
     traffic.quantised_weights sharding.secondary_copy traffic.quantised_gradients sharding.optimizer_place
     sharding.parameter_place sharding.delayed_update experts.capacity_factor experts.expert_imbalance
-    experts.expert_affinity experts.exchange_counts experts.expert_exchange axes.whole_experts
-    traffic.overlap_experts traffic.overlap_tensor axes.tensor_grid axes.tensor_depth batch.steps
-    traffic.exchange traffic.servers traffic.delay traffic.asynchronous precision.weight_sparsity
+    experts.expert_affinity experts.expert_patterns experts.exchange_counts experts.expert_exchange
+    axes.whole_experts traffic.overlap_experts traffic.overlap_tensor axes.tensor_grid axes.tensor_depth
+    batch.steps traffic.exchange traffic.servers traffic.delay traffic.asynchronous precision.weight_sparsity
     precision.weight_density recompute.attention_keys precision.master_bytes precision.moment_bytes
     precision.kept_activations recompute.recompute_norms recompute.recompute_activation
     recompute.recompute_projections recompute.recompute_attention recompute.recompute_share

@@ -300,6 +300,10 @@ def _most_affinity(plan: Plan) -> Amount:
     return larger(1.0, (plan.axes.ep - 1) / 2)
 
 
+def _most_patterns(plan: Plan) -> Amount:
+    return larger(1, plan.axes.ep - 1)
+
+
 EXPERT_RULES = (
     Rule(
         lambda c, p: not 1.0 <= p.experts.expert_imbalance <= _most_imbalance(c),
@@ -316,6 +320,13 @@ EXPERT_RULES = (
         lambda _, p: (
             f"expert_affinity ({p.experts.expert_affinity:g}) must be from 1 (none) to half of the other "
             f"expert ranks ({_most_affinity(p):g}); try {min(2.0, _most_affinity(p)):g}"
+        ),
+    ),
+    Rule(
+        lambda _, p: p.experts.expert_patterns > _most_patterns(p),
+        lambda _, p: (
+            f"expert_patterns ({p.experts.expert_patterns}) must be at most one for each other expert rank "
+            f"({_most_patterns(p)}); try {min(2, _most_patterns(p))}"
         ),
     ),
     Rule(

@@ -224,6 +224,8 @@ class PlanCosts:
     """Least bytes that a rank sends outside its node in a step, by axis, shape [P] each."""
     waited_s: np.ndarray
     """Traffic within the passes of one microbatch through the fullest stage, shape [P]."""
+    experts_s: np.ndarray
+    """Work between uneven exchanges and their ways back in the same passes, shape [P]."""
     beside: PassTraffic
     """What of it meets gathers and sums of the same stage on common links."""
 
@@ -410,6 +412,8 @@ class _Pricing:
                 layout_of=self.layout_of,
             ),
             waited_s=waited_s,
+            experts_s=blocks[:, 1]
+            * (passes[Pass.FORWARD]["block.experts_s"] + passes[Pass.BACKWARD]["block.experts_s"]),
         )
 
     def _passes_j(self, passes: Mapping[Pass, dict[str, np.ndarray]], send_j: np.ndarray) -> np.ndarray:
@@ -470,7 +474,17 @@ class _Pricing:
     def _passes(self, direction: Pass) -> dict[str, np.ndarray]:
         """Return the columns of a direction's costs, each of shape [P]."""
         first, place = self._shares()
-        fields = ("time_s", "host_s", "compute_j", "network_j", "waited_s", *BLOCKING, "ring_s", "beside_s")
+        fields = (
+            "time_s",
+            "host_s",
+            "compute_j",
+            "network_j",
+            "waited_s",
+            *BLOCKING,
+            "ring_s",
+            "beside_s",
+            "experts_s",
+        )
         found = np.zeros((len(first), len(PARTS), len(fields)))
         sent = {"tp": np.zeros(len(first)), "cp": np.zeros(len(first)), "ep": np.zeros(len(first))}
         for number, row in enumerate(first):

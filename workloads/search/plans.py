@@ -64,6 +64,8 @@ class Work:
     """Work on other ranks' keys, beside which those travel, or its launches if longer."""
     ring: tuple[tuple[Collective, float], ...] = ()
     """Collectives that bring them."""
+    experts_s: float = 0.0
+    """Work between an uneven exchange and its way back, while which circuits stay."""
 
 
 class ShapeWork:
@@ -105,12 +107,13 @@ def _work(
     ring: tuple[tuple[Item, ...], tuple[Collective, ...]] = ((), ()),
     rings: int = 1,
 ) -> Work:
-    time_s = host_s = energy_j = beside_s = launched_s = 0.0
-    collectives, overlapped = [], []
+    time_s = host_s = energy_j = beside_s = launched_s = experts_s = 0.0
+    collectives, overlapped, away = [], [], False
     for one, count in items:
         if isinstance(one, Collective):
             collectives.append((one, count * share))
             host_s += node.collective_issue_s * count
+            away ^= one.skew is not None
             continue
         times = float(count)
         operator = one.product if isinstance(one, Overlapped) else one
@@ -121,6 +124,7 @@ def _work(
             host_s -= (one.pieces - 1) * count * node.cost(one.product).host_s
         cost = node.cost(operator)
         time_s += cost.time_s * times
+        experts_s += cost.time_s * times * away
         host_s += cost.host_s * times
         energy_j += sum(cost.energy_j.values()) * times
     for one, count in ring[0]:
@@ -137,6 +141,7 @@ def _work(
         collectives=tuple(collectives),
         overlapped=tuple(overlapped),
         beside_s=max(beside_s, launched_s) * share,
+        experts_s=experts_s * share,
         ring=tuple((one, rings * share) for one in ring[1]),
     )
 
@@ -165,6 +170,8 @@ class Priced:
     """Traffic on the ring of context ranks, hidden or not."""
     beside_s: float
     """Work that may hide it."""
+    experts_s: float
+    """Work between an uneven exchange and its way back."""
 
 
 def priced(work: Work, price: Callable[[Collective], tuple[float, float]]) -> Priced:
@@ -204,6 +211,7 @@ def priced(work: Work, price: Callable[[Collective], tuple[float, float]]) -> Pr
         ep_s=waits["ep"],
         ring_s=ring_s,
         beside_s=work.beside_s,
+        experts_s=work.experts_s,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from simulator.operators import Collective, Phase
 from workloads.layers.retrieval import RetrievalParts
@@ -73,6 +74,7 @@ class Passes:
         self._dense = (
             _Block(config.dense, share, overlap_tensor=overlap_tensor) if config.dense_layers else self._block
         )
+        self._patterns = share.experts.expert_patterns
         row = on_one_row(share)
         self._embedding = _directions(
             on_grid(forward_embedding(config, row), config, share),
@@ -95,6 +97,13 @@ class Passes:
 
     def one_by_one(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
         """Return a part's operators in a direction in the order in which its blocks run."""
+        first = self._embedding[direction] if part.embedding else ()
+        last = self._head[direction] if part.head else ()
+        blocks = self._in_order(part, direction)
+        return (*first, *blocks, *last) if direction is Pass.FORWARD else (*last, *blocks, *first)
+
+    def _in_order(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
+        """Return the operators of a part's blocks one block after the other, each with its own pattern."""
         narrow = [part.windowed * (place + 1) // part.layers for place in range(part.layers)]
         kinds = [
             self._dense
@@ -104,11 +113,12 @@ class Passes:
         ]
         if part.kept:
             kinds = [self._block] * (part.layers - part.kept) + [self._kept] * part.kept
-        first = self._embedding[direction] if part.embedding else ()
-        last = self._head[direction] if part.head else ()
-        if direction is Pass.FORWARD:
-            return (*first, *(item for kind in kinds for item in kind.own[direction]), *last)
-        return (*last, *(item for kind in reversed(kinds) for item in kind.own[direction]), *first)
+        places = range(part.layers) if direction is Pass.FORWARD else reversed(range(part.layers))
+        return tuple(
+            item
+            for place in places
+            for item in _patterned(kinds[place].own[direction], (part.pattern + place) % self._patterns)
+        )
 
     def ring(self, part: StagePart, direction: Pass) -> tuple[tuple[Item, ...], tuple[Collective, ...]]:
         """Return a part's attention to other ranks' keys, and the traffic of one block beside it."""
@@ -138,7 +148,10 @@ class Passes:
         )
 
     def _built(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
-        blocks = self._blocks(part, direction, lambda block: block.own)
+        if self._patterns == 1:
+            blocks = self._blocks(part, direction, lambda block: block.own)
+        else:
+            blocks = self._in_order(part, direction)
         first = self._embedding[direction] if part.embedding else ()
         last = self._head[direction] if part.head else ()
         if part.encodes:
@@ -160,6 +173,18 @@ def _retrieval(config: TransformerConfig, share: Share, *, overlap_tensor: bool)
         for steps in (parts.cross(), parts.encoder())
     )
     return (_beside(cross, share), _beside(encoder, share)) if overlap_tensor else (cross, encoder)
+
+
+def _patterned(items: tuple[Item, ...], pattern: int) -> tuple[Item, ...]:
+    """Return a block's operators with its uneven exchanges after a pattern."""
+    if not pattern:
+        return items
+    return tuple(
+        (replace(one, skew=replace(one.skew, pattern=pattern)), count)
+        if isinstance(one, Collective) and one.skew is not None
+        else (one, count)
+        for one, count in items
+    )
 
 
 def _beside(ways: Ways, share: Share) -> Ways:

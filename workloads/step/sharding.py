@@ -67,6 +67,8 @@ class StagePart:
     """Whether the encoder of neighbours runs in it: before the first block that attends to them."""
     hands_on: bool = False
     """Whether encoded neighbours leave it with the stream, for later blocks attend to them."""
+    pattern: int = 0
+    """Pattern of the first block's exchange with experts (`ExpertRouting.expert_patterns`)."""
     kept: int = 0
     """How many of its blocks keep their activations though others are computed again in whole."""
 
@@ -205,6 +207,7 @@ def stage_chunks(config: TransformerConfig, plan: Plan, stage: int) -> tuple[Sta
                     retrieving=reads.among(start, count) if reads else 0,
                     encodes=reads is not None and reads.begins_in(start, count),
                     hands_on=reads is not None and later > 0 and start + count >= reads.first,
+                    pattern=start % plan.experts.expert_patterns,
                     kept=kept_whole(plan, count),
                 )
     return tuple(found[chunk] for chunk in sorted(found))
@@ -245,6 +248,7 @@ def chunk_parts(plan: Plan, chunk: StagePart) -> tuple[StagePart, ...]:
             retrieving=_among(chunk.retrieving, chunk, sizes, index),
             encodes=chunk.encodes and index == 0,
             hands_on=chunk.hands_on and index == len(sizes) - 1,
+            pattern=(chunk.pattern + sum(sizes[:index])) % plan.experts.expert_patterns,
             kept=_among(chunk.kept, chunk, sizes, index),
         )
         for index, size in enumerate(sizes)

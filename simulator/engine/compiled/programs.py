@@ -249,6 +249,10 @@ class Computed:
     """Time that the host needs to issue them."""
 
 
+PASSED_ON = "circuits turn during the step, over which others pass on"
+"""Why the reference plays a step on fabrics whose nodes, or packets, carry what has no circuit."""
+
+
 class StepNetwork:
     """The network of a step with the prices of its collectives, which no change of a node alters.
 
@@ -265,6 +269,9 @@ class StepNetwork:
         self.structure = structure  # whose operators are known by their identity
         self.fabric = fabric
         self.network = Network(simpy.Environment(), fabric, tuple(demand.values()))
+        own_lanes = fabric.traits.endpoint_lanes is not None
+        if not (own_lanes or all(fabric.connected(self.network.circuits, one) for one in demand.values())):
+            raise NotCoveredError(PASSED_ON)
         self.traffic = Traffic(structure.graph.layout, fabric, self.network, demand)
         self._private: dict[tuple[int, int], bool] = {}
         self._plans: dict[tuple[int, int], PricedCollective] = {}
@@ -295,8 +302,7 @@ class StepNetwork:
         capacity = self.network.graph.capacity_bytes_per_s
         for group, _, _ in plan.parts:
             if self.turns and self.claim(group) is None:
-                msg = "circuits turn during the step, over which others pass on"
-                raise NotCoveredError(msg)
+                raise NotCoveredError(PASSED_ON)
             found = self.loads(group)
             if not self.turns and (capacity[found.links] <= 0.0).any():
                 msg = "a link has no capacity"

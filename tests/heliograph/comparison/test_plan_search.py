@@ -22,6 +22,7 @@ from heliograph.simulation import run_at_target
 from heliograph.systems import build_system
 from heliograph.workload import shared_plan
 from simulator.errors import HeliographError, WorkloadError
+from simulator.fabric import CircuitPolicy
 from workloads.models.config import load_model
 from workloads.plan.plan import Plan, plan_text
 from workloads.search.costs import PlanPricer
@@ -58,6 +59,30 @@ def test_remembered_prices_are_those_of_each_fabric():
         alone = estimates(system, pricer, plans)
         again = estimates(system, pricer, plans, prices=known)
         assert (alone.mode_time_s == again.mode_time_s).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("switch_s", "tolerance"), [("50 us", 0.03), ("1.2 ms", 0.12)])
+def test_circuits_that_turn_layer_by_layer_are_estimated_as_the_engine_runs_them(switch_s, tolerance):
+    """Eight blocks, seven patterns; a slow turn is of fewer circuits than all, which the estimate assumes."""
+    config = dataclasses.replace(MIXTURE, layers=8)
+    system = hg.system("gpu_packet@regional_ocs", accelerators=64).with_(
+        **{"fabric.switch.switch_s": switch_s}
+    )
+    base = BASE.with_(global_batch=32, expert_affinity=3.0, expert_patterns=7)
+    alone = {"tp": (8,), "pp": (1,), "cp": (1,), "ep": (8,), "zero": (1,), "micro_batch": (1,)}
+    alone |= {"recompute": (0,), "schedule": (0,), "vpp": (1,), "placement": (0,)}
+    plans, _ = feasible(config, grid(base, 64, 8, alone), system.node().memory.capacity_bytes)
+    found = estimates(system, PlanPricer(config, system.node()), plans)
+    assert len(found.modes) == 5  # static, and the axis or the layer that asks, asked or ahead
+    ran_s = []
+    for mode, (time_s,) in zip(found.modes, found.mode_time_s, strict=True):
+        fabric = system.fabric.with_policy(mode.policy, mode.turning)
+        turned = dataclasses.replace(system, circuits=mode.policy, fabric=fabric)
+        ran_s.append(run_at_target(turned, config, plans.plan(0)).step_time_s)
+        assert time_s == pytest.approx(ran_s[-1], rel=tolerance)
+    fastest = found.modes[int(np.argmin(ran_s))]
+    assert (fastest.policy is CircuitPolicy.PER_LAYER) is (switch_s == "50 us")
 
 
 @pytest.mark.slow

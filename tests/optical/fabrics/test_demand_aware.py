@@ -11,15 +11,30 @@ from electronic.fabrics.fat_tree import FatTree
 from optical.fabrics.hybrid import HybridFabric
 from optical.fabrics.lane_assignment import last_first, region_matrices, ways_to_give
 from optical.fabrics.node_circuits import CircuitChoice
+from optical.fabrics.rails import OcsRails
+from optical.fabrics.switches import load_switch
 from simulator.collectives.demand import skewed_flows
 from simulator.collectives.traffic import Traffic
+from simulator.engine.compiled.step import StepRuns
 from simulator.engine.network import Network
-from simulator.fabric import CircuitPolicy
-from simulator.interfaces import Flows
+from simulator.engine.simulation import Simulation
+from simulator.errors import ParameterError
+from simulator.fabric import CircuitPolicy, PortTiming
+from simulator.interfaces import Bound, Cost, Flows
 from simulator.layout import Axis, RankLayout
-from simulator.operators import CollectiveKind, Skew, geometric_loads
+from simulator.node import Node
+from simulator.operators import (
+    CollectiveKind,
+    MatMul,
+    Phase,
+    Sequence,
+    Skew,
+    StepGraph,
+    Task,
+    geometric_loads,
+)
 from simulator.topology.scale_up import load_nic
-from tests.builders import collective
+from tests.builders import HBM, Idle, collective
 
 ONE = replace(load_scale_up("nvlink4"), size=1, protocols=(), adders=())
 NODE = replace(load_scale_up("nvlink4"), protocols=(), adders=())
@@ -140,7 +155,101 @@ def test_circuits_turn_once_a_step_and_only_if_that_pays():
         asked = skewed_flows(groups, "ep", {skew: PAYLOAD})
         assert fabric.connected(circuits, asked) is not turns
         after, change = fabric.configure(circuits, asked, (demand,))
-        assert change.reconfiguration_s == (fabric.switch.turn_s(change.moved_links.size) if turns else 0.0)
+        assert change.reconfiguration_s == (fabric.cards_turn_s(change.moved_links.size) if turns else 0.0)
         assert bool(change.moved_links.size) is turns
         back = skewed_flows(groups, "ep", {skew.turned(): PAYLOAD})
         assert fabric.connected(after, back)
+
+
+class Steady(Idle):
+    def cost(self, operator):
+        return Cost(time_s=operator.flops / 1e12, energy_j={}, bound=Bound.COMPUTE)
+
+
+FIXED = Node(name="steady", units=(Steady(),), memory=HBM, peak_flop_per_s=1e12)
+
+
+def blocks_of(patterns, *, attention_s, experts_s):
+    """Return a step of blocks on four ranks: attention, tokens to experts, experts, tokens back."""
+    skew = Skew(loads=EVEN[:4], affinity=1.5, patterns=3)
+    items = []
+    for pattern in patterns:
+        out = replace(skew, pattern=pattern)
+        there, back = (
+            collective(CollectiveKind.ALL_TO_ALL, 4, PAYLOAD, axis="ep", skew=one)
+            for one in (out, out.turned())
+        )
+        attention, experts = (
+            MatMul(name=name, phase=Phase.FORWARD, batch=1, m=1, k=1, n=max(1, round(seconds * 5e11)))
+            for name, seconds in (("attention", attention_s), ("experts", experts_s))
+        )
+        items += [(attention, 1), (there, 1), (experts, 1), (back, 1)]
+    blocks = Sequence(name="blocks", phase=Phase.FORWARD, items=tuple(items))
+    task = Task(id=0, rank_class=0, operator=blocks)
+    return StepGraph(tasks=(task,), layout=RankLayout(dp=4, ep=4), tokens=1)
+
+
+def played_s(graph, **changes):
+    """Return the time of a step over one circuit a node that takes 10 ms to turn, and how often they turn."""
+    switch = replace(load_switch("palomar-mems"), switch_s=9.89e-3, switch_tail=1.0)
+    fabric = HybridFabric(
+        packets=FatTree(endpoints=4, scale_up=ONE, nic=THIN),
+        degree=1,
+        region=4,
+        axis=Axis.EXPERT,
+        choice=CircuitChoice.GREEDY,
+        switch=switch,
+        **changes,
+    )
+    trace = Simulation(graph, FIXED, fabric).run()
+    assert Simulation(graph, FIXED, fabric, fuse=False).run().makespan_s == pytest.approx(trace.makespan_s)
+    assert StepRuns(graph).run(FIXED, fabric) == trace
+    return trace.makespan_s, trace.reconfigurations
+
+
+@pytest.mark.parametrize("attention_s", [0.0, 4e-3, 30e-3])
+def test_circuits_that_turn_layer_by_layer_cost_what_attention_does_not_hide(attention_s):
+    """By hand: 1.5, 0.927 and 0.573 of the mean go to three peers (a fall by the golden section).
+
+    Of the first pattern both ways together are largest with the neighbours, 1.5 + 0.573: a circuit to one of
+    them leaves packets 1.5 there and 2.427 back. Of the second 1.5 go each way to who stands opposite, which
+    leaves 1.5 and 1.5. A block turns circuits once, its way back takes those of its way there; the even ones
+    at the start are those of the first pattern, and the third block has the pattern of the second. Circuits
+    that stay are best opposite, 2.073 each way of the first pattern.
+    """
+    graph = blocks_of((0, 1, 1, 0), attention_s=attention_s, experts_s=5e-3)
+    per_mean_s = PAYLOAD / 4 / THIN.bandwidth_bytes_per_s / THIN.efficiency
+    exchanges_s = (2 * 3.927 + 2 * 3.0) * per_mean_s
+    fixed_s = 4 * (attention_s + 5e-3)
+    asked_s, turns = played_s(graph, policy=CircuitPolicy.PER_LAYER)
+    assert turns == 2
+    assert asked_s == pytest.approx(exchanges_s + fixed_s + 2 * 10e-3, rel=1e-3)
+    ahead_s, turns = played_s(graph, policy=CircuitPolicy.PER_LAYER, turning=PortTiming.PREFETCHED)
+    assert turns == 2
+    hidden_s = 2 * min(10e-3, attention_s)
+    assert ahead_s == pytest.approx(exchanges_s + fixed_s + 2 * 10e-3 - hidden_s, rel=1e-3)
+    stays_s, turns = played_s(graph, policy=CircuitPolicy.STATIC)
+    assert turns == 0
+    assert stays_s == pytest.approx((2 * 4.146 + 2 * 3.0) * per_mean_s + fixed_s, rel=1e-3)
+    assert (ahead_s < stays_s) is (2 * 10e-3 - hidden_s < 2 * (4.146 - 3.927) * per_mean_s)
+
+
+def test_circuits_of_endpoints_do_not_turn_layer_by_layer():
+    rails = OcsRails(endpoints=16, scale_up=NODE)
+    with pytest.raises(ParameterError, match="do not turn from block to block here"):
+        rails.with_policy(CircuitPolicy.PER_LAYER)
+
+
+def test_what_circuits_will_carry_is_priced_as_theirs_before_they_turn():
+    """An exchange that still lacks its circuits costs their energy, not that of packets alone."""
+    fabric, groups = regional(CircuitChoice.GREEDY), np.arange(8)[None, :]
+    operator = collective(
+        CollectiveKind.ALL_TO_ALL, 8, PAYLOAD, axis="ep", skew=Skew(loads=EVEN, affinity=3.0)
+    )
+    demand = {("ep", 0, 0): skewed_flows(groups, "ep", {operator.skew: 1000 * PAYLOAD})}
+    network = Network(simpy.Environment(), fabric, tuple(demand.values()))
+    plan = Traffic(RankLayout(dp=8, ep=8), fabric, network, demand).plan(operator, 0)
+    asked = skewed_flows(groups, "ep", {operator.skew: PAYLOAD})
+    turned, _ = fabric.configure(network.circuits, asked, tuple(demand.values()))
+    assert plan.energy_j == pytest.approx(fabric.carried_energy_j(turned, asked))
+    assert plan.energy_j != pytest.approx(fabric.transfer_energy_j(asked), rel=0.01)

@@ -10,7 +10,6 @@ from optical.fabrics.cubes import CubeFabric
 from optical.fabrics.switches import chassis_of, chassis_ports, check_spares, load_switch, switch_chassis
 from optical.fabrics.transceiver_ring import TransceiverRing
 from simulator.errors import ParameterError, RouteError
-from simulator.fabric import CircuitPolicy
 from simulator.interfaces import Flows
 from simulator.reliability.failures import Failure, failed_parts, numbered
 from tests.conformance.failed_circuits import CASES, RAILS, SHIFT, run, traffic
@@ -92,7 +91,7 @@ def test_too_few_lanes_for_all_peers_leave_some_to_other_rails():
     """Endpoints of node 0 send to three nodes each; endpoint 0 keeps one lane, so two pairs go elsewhere."""
     sources = np.repeat(np.arange(4), 3)
     flows = Flows(sources=sources, destinations=sources + np.tile([4, 8, 12], 4), size_bytes=1e10, axis="dp")
-    for policy in CircuitPolicy:
+    for policy in RAILS.traits.policies:
         fabric = replace(RAILS, policy=policy)
         hurt_s, network = run(fabric, flows, (Failure(time_s=0.0, ports=CARD[:3]),))
         assert network.circuits.relays

@@ -218,6 +218,7 @@ EXPERTS = TransformerConfig(
         {"tp": 4, "overlap_tensor": True},
         {"tp": 2, "cp": 2, "dp": 2},
         {"dp": 8, "ep": 4},
+        {"dp": 8, "ep": 4, "expert_affinity": 1.5, "expert_patterns": 3},
         {"dp": 4, "ep": 4, "pp": 2, "vpp": 2, "overlap_experts": True, "global_batch": 32},
     ],
 )

@@ -3,11 +3,12 @@
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 
 from simulator.engine.simulation import Simulation
 from simulator.errors import WorkloadError
-from simulator.operators import Collective, MatMul, Phase
+from simulator.operators import Collective, MatMul, Phase, Skew, geometric_loads
 from simulator.results.metrics import summarise
 from tests.workloads.ideal import EVEN, NODE, PLAN, RATE, Star, product_flops, run, sent, sequences
 from workloads.layers.routing import capacity, dropped_share, expert_loads, rank_imbalance, rank_loads
@@ -174,6 +175,35 @@ def test_what_is_sent_comes_back_turned_round_in_both_passes():
     assert {one.skew for one in exchanges(SPREAD.with_(expert_imbalance=2.0, capacity_factor=1.0))} == {None}
 
 
+def test_blocks_go_by_patterns_in_turn_and_the_way_back_through_them_backward():
+    """Four blocks in two stages of two, three patterns: each pass meets its blocks' own, there and back."""
+    config = replace(ROUTED, layers=4)
+    plan = SPREAD.with_(pp=2, grad_buckets=1, expert_affinity=3.0, expert_patterns=3)
+    met = {}
+    for task in sequences(build_step(config, plan)):
+        found = [one for one, _ in task.operator.items if isinstance(one, Collective) and one.axis == "ep"]
+        met[task.rank_class, found[0].phase] = [one.skew.pattern for one in found]
+    assert met == {
+        (0, Phase.FORWARD): [0, 0, 1, 1],
+        (0, Phase.GRAD_INPUT): [1, 1, 0, 0],
+        (1, Phase.FORWARD): [2, 2, 0, 0],
+        (1, Phase.GRAD_INPUT): [0, 0, 2, 2],
+    }
+
+
+def test_patterns_send_the_same_bytes_to_others():
+    every = Skew(loads=geometric_loads(8, 2.0), affinity=3.0, patterns=7).every
+    assert len({one.matrix().tobytes() for one in every}) == 7
+    favourites = [(one.matrix() / one.matrix().sum(axis=0))[0].argmax() for one in every]
+    assert len(set(favourites)) == 7
+    for one in every:
+        matrix = one.matrix()
+        assert matrix.sum(axis=1) == pytest.approx(np.full(8, 8.0))
+        assert sorted(matrix.sum(axis=0)) == pytest.approx(sorted(8 * load for load in one.loads))
+    with pytest.raises(WorkloadError, match="8 members have 1 to 7 patterns"):
+        Skew(loads=(1.0,) * 8, patterns=8)
+
+
 def test_a_switch_is_slowed_by_the_busiest_receiver_and_not_by_preferences():
     """Every byte of the busiest rank passes its one port: an exchange takes its load times as long."""
     config = replace(ROUTED, experts=8)
@@ -317,6 +347,8 @@ def test_exchange_in_two_levels_runs_in_the_engine():
         ("expert_affinity=nan", r"expert_affinity \(nan\) must be from 1"),
         ("expert_affinity=2,capacity_factor=1", r"leave capacity_factor \(1\) out"),
         ("expert_affinity=2,ep=1", r"expert_affinity \(2\) must be from 1"),
+        ("expert_patterns=2", "of an even router are all the same"),
+        ("expert_patterns=8,expert_affinity=2", r"expert_patterns \(8\) must be at most .* \(7\); try 2"),
         ("exchange_counts=true,capacity_factor=1", "leave capacity_factor"),
         ("exchange_counts=true,ep=1", r"raise ep \(1\)"),
     ],
