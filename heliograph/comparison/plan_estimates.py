@@ -11,7 +11,7 @@ import numpy as np
 from heliograph.simulation import CircuitMode, modes
 from heliograph.systems.system import System
 from simulator.estimate.collectives import FreeLines, LinePrices
-from simulator.estimate.step import StepArrays, estimate
+from simulator.estimate.step import FIRST, StepArrays, estimate
 from simulator.fabric import CircuitPolicy, Fabric, PortTiming
 from simulator.node import Node
 from simulator.results.metrics import StepBound
@@ -45,11 +45,13 @@ def under_mode(
 
     Notes
     -----
-    *Static*: on rails peers share the lanes of an endpoint in proportion to their bytes, at least one each,
-    here without rounding; more peers than lanes is no plan (infinite time). Elsewhere nodes or packets pass
+    *Static*: on rails peers share the lanes of an endpoint in proportion to their bytes, at least one each;
+    more peers than lanes is no plan (infinite time). Elsewhere nodes or packets pass
     on what has no circuit of its own, and axes meet on links as in `workloads.search.costs`.
     *Per axis*: a change between the gathers, the passes and the sums of a step, around the traffic of every
-    microbatch, and twice a block where two axes inside the passes leave the node.
+    microbatch (of every piece of the parameters, where an axis inside the passes leaves the node, too), and
+    twice a block where experts and another axis inside the passes leave the node. The ring of context ranks
+    runs once a piece, before the rest of it.
     *Per layer*: a further change between any two blocks of a pass whose exchanges differ.
     *Ahead*: a change around a microbatch's traffic hides behind the work between two of them,
     ``max(0, delta - work)`` (Opus, arXiv:2507.08119), one between blocks behind what is no expert's work;
@@ -57,22 +59,26 @@ def under_mode(
     """
     if mode.policy is CircuitPolicy.STATIC:
         lanes = fabric.traits.endpoint_lanes
-        return costs.arrays if lanes is None else _shared(costs, plans, lanes)
+        return costs.arrays if lanes is None else _shared(costs, plans, lanes, fabric.traits.card_bytes_per_s)
     leaves = {axis: moved > 0 for axis, moved in costs.outside_bytes.items()}
     inside = sum(leaves[axis].astype(int) for axis in INNER)
     zero = plans["zero"]
-    others = (inside > 0) | leaves["pp"]
+    # Context ranks alone sum gradients on the ring that brings keys: nothing turns between the two.
+    same = leaves["cp"] & (plans["dp"] == 1)
+    others = (inside > same) | leaves["pp"]
     once = np.where(leaves["dpcp"] & others, np.where(zero > 0, 2, 1), 0)
     once = np.where((inside > 0) & leaves["pp"], once + 1, once)
-    each = np.where(leaves["dpcp"] & others & (zero >= 2), 2, 0)
+    arrays = costs.arrays
+    pieces = arrays.chunks * np.where(arrays.sums_each, arrays.pieces, 1)
+    passes = np.maximum(arrays.gathers, arrays.sums_each)  # those that gather or sum
+    each = np.where(leaves["dpcp"] & others, 2 * passes * np.where(inside > same, pieces, arrays.chunks), 0)
     each = each + np.where((inside > 0) & leaves["pp"], 4 * plans["vpp"], 0)
     blocks = np.ceil(layers / plans["pp"])
-    each = each + np.where(inside > 1, 4 * plans["vpp"] * blocks, 0)
+    each = each + np.where(inside > 1, 4 * np.where(leaves["ep"], blocks, pieces), 0)
     by_layer = mode.policy is CircuitPolicy.PER_LAYER and plans.base.experts.expert_patterns > 1
     between = np.where(leaves["ep"] & by_layer, 2.0 * (blocks - 1.0), 0.0)
     dark_s = fabric.traits.reconfiguration_s
     if mode.turning is PortTiming.PREFETCHED and dark_s > 0.0:
-        arrays = costs.arrays
         passes_s = arrays.forward_s[:, 1] + arrays.inputs_s[:, 1] + arrays.weights_s[:, 1]
         work_s = passes_s - costs.waited_s
         each, between = (
@@ -80,40 +86,77 @@ def under_mode(
             for count, hiding_s in ((each, work_s), (between, work_s - costs.experts_s))
         )
     return replace(
-        costs.arrays,
+        arrays,
         reconfiguration_s=np.full(len(plans), dark_s),
         changes_each=each + between,
         changes_once=once.astype(float),
     )
 
 
-def _shared(costs: PlanCosts, plans: PlanArrays, lanes: int) -> StepArrays:
-    """Return the pieces where all axes share the lanes of each endpoint."""
-    moved = costs.outside_bytes
-    peers = {axis: (column > 0).astype(float) for axis, column in moved.items()}
-    peers["pp"] = peers["pp"] * np.minimum(2, np.maximum(plans["pp"] - 1, 0))
-    needed = sum(peers.values())
-    whole = np.maximum(sum(moved.values()), 1.0)
-    spare = np.maximum(lanes - needed, 0.0)
+def _by_lanes(
+    moved: Mapping[str, np.ndarray], plans: PlanArrays, lanes: int
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Return how much longer each axis' traffic takes on its lanes, and infinity where they are too few.
+
+    Every peer has a lane; the others go one by one to the peer that takes longest, as fabrics give them.
+    """
+    ways = {**{axis: (axis,) for axis in moved if axis != "pp"}, "pp": ("before", "behind")}
+    both = np.minimum(2, np.maximum(plans["pp"] - 1, 0))
+    sent = {axis: column for axis, column in moved.items() if axis != "pp"}
+    sent["before"] = moved["pp"] / np.maximum(both, 1)
+    sent["behind"] = np.where(both > 1, sent["before"], 0.0)
+    peers = list(sent)
+    wanted = np.stack([sent[one] for one in peers])
+    given = (wanted > 0).astype(float)
+    needed = given.sum(axis=0)
+    columns = np.arange(len(plans))
+    for lane in range(lanes):
+        load = np.divide(wanted, given, out=np.zeros_like(wanted), where=given > 0)
+        slowest = load.argmax(axis=0)
+        given[slowest, columns] += (needed + lane < lanes) & (load.max(axis=0) > 0)
     slower = {}
-    for axis, column in moved.items():
-        mine = np.maximum(peers[axis] + spare * column / whole, 1e-300)
-        share = np.where(axis == "pp", mine / np.maximum(peers[axis], 1.0), mine)
-        full = lanes / np.where(axis == "pp", np.maximum(peers[axis], 1.0), 1.0)
-        slower[axis] = np.where(peers[axis] > 0, full / np.maximum(share, 1e-300), 1.0)
+    for axis, each in ways.items():
+        mine = np.stack(
+            [np.where(given[peers.index(one)] > 0, given[peers.index(one)], np.inf) for one in each]
+        )
+        full = lanes / np.maximum(both, 1) if axis == "pp" else lanes
+        least = mine.min(axis=0)
+        slower[axis] = np.where(np.isfinite(least), full / least, 1.0)
+    return slower, np.where(needed > lanes, np.inf, 1.0)
+
+
+def _shared(costs: PlanCosts, plans: PlanArrays, lanes: int, card_bytes_per_s: float | None) -> StepArrays:
+    """Return the pieces where all axes share the lanes of each endpoint.
+
+    Of a collective that moves within nodes, too, only what its card sends is slower.
+    """
+    moved = costs.outside_bytes
+    slower, crowded = _by_lanes(moved, plans, lanes)
     arrays, inside = costs.arrays, costs.beside
+    whole_s = arrays.whole_s.copy()
+    each = plans.microbatches * inside.blocks[:, 1]
+    took_s = {axis: each * inside.waited_s[axis].sum(axis=1) for axis in INNER}
+    took_s["cp"] = took_s["cp"] + each * inside.ring_s.sum(axis=1)
+    took_s["dpcp"] = (
+        np.maximum(1.0, arrays.gathers * plans.microbatches) * arrays.gather_s[:, FIRST]
+        + np.where(arrays.sums_each, plans.microbatches, 1.0) * arrays.sum_s[:, FIRST]
+    )
+    for axis, time_s in took_s.items() if card_bytes_per_s else ():
+        sent_s = moved[axis] / card_bytes_per_s
+        share = np.divide(sent_s, time_s, out=np.ones_like(time_s), where=time_s > sent_s)
+        slower[axis] = 1.0 + share * (slower[axis] - 1.0)
     slow = {axis: np.where(moved[axis] > 0, slower[axis], 1.0)[:, None] for axis in INNER}
     # Of a block, forward and backward: what its passes wait longer, and what of the ring its work hides less.
     later_s = sum(inside.waited_s[axis] * (slow[axis] - 1.0) for axis in INNER)
     later_s = later_s + np.maximum(0.0, inside.ring_s * slow["cp"] - inside.hiding_s)
     later_s = later_s - np.maximum(0.0, inside.ring_s - inside.hiding_s)
     later_s = np.where(np.isfinite(costs.waited_s)[:, None], later_s, 0.0)  # no way is infinite already
-    crowded = np.where(needed > lanes, np.inf, 1.0)
+    whole_s[:, :2] += inside.layers * later_s
     return replace(
         arrays,
         forward_s=(arrays.forward_s + inside.blocks * later_s[:, :1]) * crowded[:, None],
         inputs_s=(arrays.inputs_s + inside.blocks * later_s[:, 1:]) * crowded[:, None],
-        whole_s=(arrays.whole_s + inside.layers * later_s.sum(axis=1)) * crowded,
+        whole_s=whole_s * crowded[:, None],
         send_s=arrays.send_s * slower["pp"],
         gather_s=arrays.gather_s * slower["dpcp"][:, None],
         sum_s=arrays.sum_s * slower["dpcp"][:, None],

@@ -69,10 +69,12 @@ def packed(columns: Sequence[np.ndarray]) -> np.ndarray:
     numpy.ndarray
         Shape [F, H].
     """
-    links = np.stack(columns, axis=1)
+    links = np.stack([column for column in columns if (column != NO_LINK).any()] or columns[:1], axis=1)
     crossed = links != NO_LINK
+    if not (crossed[:, 1:] & ~crossed[:, :-1]).any():  # no gap stands before a link
+        return links
     found = np.full_like(links, NO_LINK)
-    found[np.arange(len(columns)) < crossed.sum(axis=1)[:, None]] = links[crossed]
+    found[np.arange(links.shape[1]) < crossed.sum(axis=1)[:, None]] = links[crossed]
     return found
 
 

@@ -33,6 +33,7 @@ from workloads.search.plans import (
     ShapeWork,
     Work,
     chunks_of,
+    end_parameters,
     endpoints_of,
     ends_of,
     parameters,
@@ -51,6 +52,8 @@ from workloads.step.sharding import (
 
 AXES = ("tp", "cp", "ep")
 """Axes whose traffic lies within the passes."""
+BOTH = (Pass.FORWARD, Pass.BACKWARD)
+"""Passes of a microbatch, of which those of inputs and of weights are parts."""
 BLOCKING = ("tp_s", "cp_s", "ep_s")
 """Columns of traffic that passes wait for, by axis."""
 
@@ -185,7 +188,7 @@ def beside_sums(arrays: StepArrays, traffic: PassTraffic) -> StepArrays:
     lost = {axis: traffic.inside[axis] * (1.0 - 1.0 / traffic.sums[axis]) for axis in AXES}
     lost_s = sum(waits[axis] * lost[axis][:, None, None] for axis in AXES)
     lost_s = (lost_s + ring_s * lost["cp"][:, None, None]).sum(axis=2)
-    whole_s = passes_s.sum(axis=2) + longer_s.sum(axis=2)
+    whole_s = (passes_s + longer_s + np.maximum(0.0, arrays.taken_s - arrays.slack_s)).sum(axis=2)
     with np.errstate(invalid="ignore", divide="ignore"):
         share = np.where(moved_s > 0.0, np.minimum(1.0, moved_s / np.maximum(whole_s - lost_s, 1e-300)), 0.0)
         later_s = longer_s * share[:, :, None]
@@ -193,12 +196,13 @@ def beside_sums(arrays: StepArrays, traffic: PassTraffic) -> StepArrays:
         once_s = np.where(arrays.sums_each[:, None], 0.0, arrays.sum_s)
         behind_s = passes_s[:, :, 1] + longer_s[:, :, 1]
         outlasting_once = np.where(once_s > behind_s, 1.0 + lost_s / 2 / np.maximum(once_s, 1e-300), 1.0)
-    inner_s = later_s[:, 1].sum(axis=1)
+    whole_s = arrays.whole_s.copy()
+    whole_s[:, :2] += later_s[:, 1] * (traffic.layers / np.maximum(traffic.blocks[:, 1:2], 1.0))
     return replace(
         arrays,
         forward_s=arrays.forward_s + later_s[:, :, 0],
         inputs_s=arrays.inputs_s + later_s[:, :, 1],
-        whole_s=arrays.whole_s + inner_s * traffic.layers / np.maximum(traffic.blocks[:, 1], 1.0),
+        whole_s=whole_s,
         gather_s=arrays.gather_s * np.where(gathers > 0, outlasting, 1.0),
         sum_s=arrays.sum_s * np.where(arrays.sums_each[:, None], outlasting, outlasting_once),
     )
@@ -352,12 +356,16 @@ class _Pricing:
         """Return the pieces of all rows' steps."""
         plans, blocks = self.plans, self.blocks
         passes = {one: self._passes(one) for one in DIRECTIONS}
-        times = {}
-        for one, columns in passes.items():
-            times[one] = np.stack([self._stage_s(columns, place) for place in range(3)], axis=1)
+        timed = {one: self._pass_s(columns) for one, columns in passes.items()}
+        times, ends = ({one: each[which] for one, each in timed.items()} for which in (0, 1))
         weights_s = np.minimum(times[Pass.WEIGHT], times[Pass.BACKWARD])
+        end_weights_s = np.minimum(ends[Pass.WEIGHT], ends[Pass.BACKWARD])
         layers = self.pricer.config.blocks
-        whole = {one: self._whole(columns, "time_s") for one, columns in passes.items()}
+        whole = {
+            one: np.maximum(self._whole(columns, "time_s"), self._whole(columns, "host_s"))
+            for one, columns in passes.items()
+        }
+        whole_weights_s = np.minimum(whole[Pass.WEIGHT], whole[Pass.BACKWARD])
         moved = self._gradients()
         update_s, update_j = self._update()
         update_s = update_s + self._twins()
@@ -366,8 +374,12 @@ class _Pricing:
         waited_s = blocks[:, 1] * (
             passes[Pass.FORWARD]["block.waited_s"] + passes[Pass.BACKWARD]["block.waited_s"]
         )
-        inner_s = (times[Pass.FORWARD] + times[Pass.BACKWARD])[:, 1]
-        busy = 1.0 - np.divide(waited_s, inner_s, out=np.zeros_like(inner_s), where=inner_s > waited_s)
+        busy_s = np.stack([self._held(passes[one], "busy_s") for one in BOTH], axis=2)
+        idle_s = np.stack([self._held(passes[one], "waited_s") for one in BOTH], axis=2)
+        passes_s = np.stack([times[one] for one in BOTH], axis=2)
+        slack_s = np.maximum(0.0, passes_s - busy_s - idle_s)
+        lost = self.pricer.node.collective_share
+        held = np.maximum(1.0, sum(self.held))[:, :, None]
         return PlanCosts(
             arrays=StepArrays(
                 order=np.array([one.closed_form for one in SCHEDULES])[plans["schedule"]],
@@ -377,8 +389,9 @@ class _Pricing:
                 forward_s=times[Pass.FORWARD],
                 inputs_s=times[Pass.BACKWARD] - weights_s,
                 weights_s=weights_s,
-                whole_s=whole[Pass.FORWARD] + whole[Pass.BACKWARD],
-                whole_weights_s=whole[Pass.WEIGHT],
+                whole_s=np.stack(
+                    [whole[Pass.FORWARD], whole[Pass.BACKWARD] - whole_weights_s, whole_weights_s], axis=1
+                ),
                 period_s=periods(
                     self.pricer.config,
                     plans,
@@ -390,13 +403,16 @@ class _Pricing:
                 send_s=np.where(plans["pp"] > 1, pp_s, 0.0),
                 gather_s=moved["gather_s"],
                 sum_s=moved["sum_s"],
-                ends_s=times[Pass.BACKWARD]
-                - np.maximum(0.0, blocks - 2) * passes[Pass.BACKWARD]["block.time_s"][:, None],
-                ends_share=np.minimum(1.0, 2.0 / np.maximum(blocks, 1.0)),
+                blocks=np.maximum(blocks, 1.0),
+                ends_s=np.stack(
+                    [ends[Pass.FORWARD], ends[Pass.BACKWARD] - end_weights_s, end_weights_s], axis=3
+                ),
+                ends_share=end_parameters(self.pricer.config, plans) / held,
                 gathers=np.where(zero == 3, np.where(plans.base.sharding.reshard, 2, 1), 0),
                 sums_each=zero >= 2,
                 pieces=self._pieces(),
-                taken_share=self.pricer.node.collective_share * busy,
+                taken_s=busy_s * lost / max(1.0 - lost, 1e-9),
+                slack_s=slack_s,
                 update_s=update_s,
                 reconfiguration_s=np.zeros(len(plans)),
                 changes_each=np.zeros(len(plans)),
@@ -431,15 +447,34 @@ class _Pricing:
         layers = self.pricer.config.blocks
         return layers * columns[f"block.{name}"] + columns[f"embedding.{name}"] + columns[f"head.{name}"]
 
-    def _stage_s(self, columns: dict[str, np.ndarray], place: int) -> np.ndarray:
-        """Return a pass through one of the three stages: work and traffic, or the launches if longer."""
-        time_s = self.blocks[:, place] * columns["block.time_s"]
-        host_s = self.blocks[:, place] * columns["block.host_s"]
+    def _held(self, columns: dict[str, np.ndarray], name: str) -> np.ndarray:
+        """Return a column of a pass through blocks, embedding and head of the three stages, shape [P, 3]."""
+        found = self.blocks * columns[f"block.{name}"][:, None]
         for part, held in zip(("embedding", "head"), ends_of(self.plans), strict=True):
-            share = held[:, place] / self.copies
-            time_s = time_s + share * columns[f"{part}.time_s"]
-            host_s = host_s + share * columns[f"{part}.host_s"]
-        return np.maximum(time_s, host_s)
+            found = found + held / self.copies[:, None] * columns[f"{part}.{name}"][:, None]
+        return found
+
+    def _pass_s(self, columns: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Return a pass through the three stages [P, 3], and what embedding and head take of it [P, 3, 2].
+
+        A pass takes as long as its work and traffic, or its launches if longer. Where every microbatch
+        gathers or sums, it runs in pieces, and no piece can wait for another's launches: embedding and head
+        stand beside blocks of their own.
+        """
+        whole_s = np.maximum(self._held(columns, "time_s"), self._held(columns, "host_s"))
+        zero = self.plans["zero"]
+        pieced = (zero >= 2) & (self.plans.gradient_ranks > 1)
+        each = np.where((zero == 3)[:, None], 1.0, self.blocks / (self._pieces() * self.chunks)[:, None])
+        each = np.minimum(each, self.blocks)
+        time_s, host_s = columns["block.time_s"][:, None], columns["block.host_s"][:, None]
+        block_s = np.maximum(time_s, host_s)
+        ends_s = np.empty((*whole_s.shape, 2))
+        for end, (part, held) in enumerate(zip(PARTS[1:], ends_of(self.plans), strict=True)):
+            more = [columns[f"{part}.{name}"][:, None] for name in ("time_s", "host_s")]
+            beside_s = np.maximum(each * time_s + more[0], each * host_s + more[1]) - each * block_s
+            ends_s[:, :, end] = held / self.copies[:, None] * beside_s
+        pieces_s = self.blocks * block_s + ends_s.sum(axis=2)
+        return np.where(pieced[:, None], np.maximum(whole_s, pieces_s), whole_s), ends_s
 
     def _sites(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the first row of each layout, and the number of each row's layout."""
@@ -477,6 +512,7 @@ class _Pricing:
         fields = (
             "time_s",
             "host_s",
+            "busy_s",
             "compute_j",
             "network_j",
             "waited_s",

@@ -27,7 +27,13 @@ from workloads.plan.choices import Kept, Recompute
 from workloads.plan.parts import Axes, ChoiceColumn, trait
 from workloads.plan.plan import Plan, Share
 from workloads.plan.rules import SUBJECTS, broken_by_subject
-from workloads.step.memory import buffer_bytes, layer_activation_bytes, state_bytes
+from workloads.step.memory import (
+    head_bytes,
+    layer_activation_bytes,
+    parameter_bytes,
+    pass_bytes,
+    state_bytes,
+)
 from workloads.step.passes import Passes
 from workloads.step.sharding import (
     RankParameters,
@@ -37,6 +43,7 @@ from workloads.step.sharding import (
     kept_whole,
     layer_parameters,
     optimizer_bytes,
+    whole_stage,
 )
 from workloads.step.step import MOST_TASKS, task_count
 
@@ -54,6 +61,8 @@ class Work:
     """Time of all products and element-wise work."""
     host_s: float = 0.0
     """Time the host needs to issue them."""
+    busy_s: float = 0.0
+    """Time in which units work, on other ranks' keys too, without waiting for launches."""
     energy_j: float = 0.0
     """Dynamic energy of one rank."""
     collectives: tuple[tuple[Collective, float], ...] = ()
@@ -137,6 +146,7 @@ def _work(
     return Work(
         time_s=time_s * share,
         host_s=host_s * share,
+        busy_s=(time_s + beside_s) * share,
         energy_j=energy_j * share,
         collectives=tuple(collectives),
         overlapped=tuple(overlapped),
@@ -153,7 +163,9 @@ class Priced:
     time_s: float
     """Work and what it waits for, launches apart."""
     host_s: float
-    """Launches."""
+    """Launches, and what is run beside the ring of context ranks, whose launches are its own."""
+    busy_s: float
+    """Time in which units work."""
     compute_j: float
     """Dynamic energy of one rank's work."""
     network_j: float
@@ -202,7 +214,8 @@ def priced(work: Work, price: Callable[[Collective], tuple[float, float]]) -> Pr
     waited_s = sum(waits.values()) + max(0.0, ring_s - work.beside_s)
     return Priced(
         time_s=work.time_s + work.beside_s + waited_s,
-        host_s=work.host_s,
+        host_s=work.host_s + max(work.beside_s, ring_s),
+        busy_s=work.busy_s,
         compute_j=work.energy_j,
         network_j=network_j,
         waited_s=waited_s,
@@ -517,8 +530,8 @@ def stage_blocks(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
 
 def parameters(config: TransformerConfig, plans: PlanArrays) -> tuple[np.ndarray, np.ndarray]:
     """Return the parameters of a rank of the three stages: dense ones and experts', each of shape [P, 3]."""
-    first, place = plans.distinct(("tp", "ep", "pp", "schedule"))
-    each = np.zeros((len(first), 4))
+    first, place = plans.distinct(("tp", "ep"))
+    each = np.zeros((len(first), 2))
     for number, row in enumerate(first):
         plan = plans.plan(int(row))
         axes, formats = plan.axes, plan.precision
@@ -529,16 +542,23 @@ def parameters(config: TransformerConfig, plans: PlanArrays) -> tuple[np.ndarray
             plain = layer_parameters(config.dense, axes, formats)
             dense = dense * (1 - share) + plain.total * share
             expert *= 1 - share
-        each[number] = (
-            dense,
-            expert,
-            embedding_parameters(config, axes).total,
-            head_parameters(config, axes, plan.schedule.kind).total,
-        )
+        each[number] = dense, expert
     blocks = stage_blocks(config, plans)
     each = each[place]
-    embedding, head = ends_of(plans)
-    return blocks * each[:, :1] + embedding * each[:, 2:3] + head * each[:, 3:4], blocks * each[:, 1:2]
+    return blocks * each[:, :1] + end_parameters(config, plans).sum(axis=2), blocks * each[:, 1:]
+
+
+def end_parameters(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
+    """Return the parameters of a rank's embedding and head on the three stages, shape [P, 3, 2]."""
+    first, place = plans.distinct(("tp", "pp", "schedule"))
+    each = np.zeros((len(first), 1, 2))
+    for number, row in enumerate(first):
+        plan = plans.plan(int(row))
+        each[number, 0] = (
+            embedding_parameters(config, plan.axes).total,
+            head_parameters(config, plan.axes, plan.schedule.kind).total,
+        )
+    return each[place] * np.stack(ends_of(plans), axis=2)
 
 
 def kept_blocks(plans: PlanArrays, blocks_P3: np.ndarray) -> np.ndarray:
@@ -607,6 +627,7 @@ def _block_bytes(config: TransformerConfig, share: Share) -> float:
 
 
 def _buffers(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
+    """Return `workloads.step.memory.buffer_bytes` of the three stages, shape [P, 3]."""
     staged = plans["pp"] > 1
     columns = dict(plans.columns) | {
         "staged": staged.astype(np.int32),
@@ -614,15 +635,19 @@ def _buffers(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
         "moves": (plans.gradient_ranks > 1).astype(np.int32),
         "gathers": np.where(plans["zero"] > 1, plans["zero"], 0),  # less is gathered or kept nowhere
     }
-    shares = ("dp",) if plans.base.traffic.uses_servers else ()
-    first, place = replace(plans, columns=columns).distinct(
-        (*SHAPE, "gathers", "staged", "ends", "moves", *shares)
-    )
+    known = replace(plans, columns=columns)
+    first, place = known.distinct((*SHAPE, "staged"))
+    passes = np.array([pass_bytes(config, plans.plan(int(row))) for row in first])[place]
+    first, place = known.distinct(("tp", "cp", "micro_batch"))
+    heads = np.array([head_bytes(config, plans.plan(int(row))) for row in first])[place]
+    shares = ("cp", "dp") if plans.base.traffic.uses_servers else ()
+    first, place = known.distinct(("tp", "ep", "gathers", "staged", "ends", "moves", *shares))
     found = np.zeros((len(first), 3))
     for number, row in enumerate(first):
         stages = 3 if staged[row] and config.layers > 2 else 1 + int(staged[row])
         kind = SCHEDULES[int(plans["schedule"][row])]
         kind = ONE_FORWARD_ONE_BACKWARD if kind.chain is Chain.LINE else kind
         plan = plans.plan(int(row), pp=stages, vpp=1, schedule=kind)
-        found[number] = [buffer_bytes(config, plan, min(stage, stages - 1)) for stage in range(3)]
-    return found[place]
+        held = [whole_stage(config, plan, stage) for stage in range(stages)]
+        found[number] = [parameter_bytes(config, plan, held[min(stage, stages - 1)]) for stage in range(3)]
+    return found[place] + passes[:, None] + ends_of(plans)[1] * heads[:, None]

@@ -157,31 +157,44 @@ def buffer_bytes(config: TransformerConfig, plan: Plan, stage: int) -> float:
     copy and the head's inputs. Not counted: the allocator's fragments and the communication library's own
     buffers.
     """
-    width = plan.precision.element_bytes
-    stream = width * plan.share.tokens * config.hidden
-    cut = plan.axes.stream_cut
+    whole = whole_stage(config, plan, stage)
+    total = pass_bytes(config, plan) + parameter_bytes(config, plan, whole)
+    return total + head_bytes(config, plan) if whole.head else total
+
+
+def pass_bytes(config: TransformerConfig, plan: Plan) -> float:
+    """Return the working space of passes through blocks, on any stage."""
+    stream = plan.precision.element_bytes * plan.share.tokens * config.hidden
     total = 0.0
     if plan.axes.side > 1:
         total += panel_bytes(config, plan.share)
     elif plan.axes.tp > 1 and plan.axes.sequence_parallel:
         total += stream
-    total += gathered_bytes(config, plan, stage)
-    if plan.traffic.uses_servers:
-        held = part_parameters(config, plan, whole_stage(config, plan, stage))
-        total += plan.precision.grad_bytes * optimizer_share(plan, held)
     total += context_bytes(config, plan.share)
     if plan.axes.pp > 1:
-        total += 2 * stream / cut
+        total += 2 * stream / plan.axes.stream_cut
     if plan.recompute.kind is not Recompute.NONE:
         total += _recomputed_bytes(config, plan.share)
     elif plan.recompute.by_operator:
         bare = plan.share.with_(**dict.fromkeys(RECOMPUTED_OPERATORS, False))
         total += layer_activation_bytes(config, bare) - layer_activation_bytes(config, plan.share)
-    if whole_stage(config, plan, stage).head:
-        logits = plan.share.tokens * plan.axes.padded_vocabulary(config) / plan.axes.tp
-        total += logits * (width + LOGIT_BYTES) * (1 + config.predicted_tokens)
-        total += 2 * stream / cut
     return total
+
+
+def parameter_bytes(config: TransformerConfig, plan: Plan, whole: StagePart) -> float:
+    """Return the working space of a stage's parameters and gradients on their way."""
+    total = gathered_bytes(config, plan, whole)
+    if plan.traffic.uses_servers:
+        total += plan.precision.grad_bytes * optimizer_share(plan, part_parameters(config, plan, whole))
+    return total
+
+
+def head_bytes(config: TransformerConfig, plan: Plan) -> float:
+    """Return the working space of the head: logits with their fp32 copy, and its inputs."""
+    width, share = plan.precision.element_bytes, plan.share
+    logits = share.tokens * plan.axes.padded_vocabulary(config) / plan.axes.tp
+    total = logits * (width + LOGIT_BYTES) * (1 + config.predicted_tokens)
+    return total + 2 * width * share.tokens * config.hidden / plan.axes.stream_cut
 
 
 def panel_bytes(config: TransformerConfig, share: Share) -> float:
@@ -349,7 +362,7 @@ def state_bytes(plan: Plan, held: RankParameters, optimizer_each: Amount) -> dic
     }
 
 
-def gathered_bytes(config: TransformerConfig, plan: Plan, stage: int) -> float:
+def gathered_bytes(config: TransformerConfig, plan: Plan, whole: StagePart) -> float:
     """Return the working space of parameters that are gathered and gradients that wait to be summed.
 
     Notes
@@ -362,7 +375,6 @@ def gathered_bytes(config: TransformerConfig, plan: Plan, stage: int) -> float:
     moves = plan.axes.gradient_ranks > 1 or plan.sharding.updates_on_host
     if not plan.sharding.shards_gradients or not moves:
         return 0.0
-    whole = whole_stage(config, plan, stage)
     two = part_parameters(config, plan, replace(whole, layers=min(2, whole.layers))).total
     moved = plan.axes.gradient_ranks > 1 or plan.sharding.fetches_parameters
     weights = (

@@ -26,18 +26,19 @@ def _arrays(order: Order, *, stages: int = 4, microbatches: int = 8, chunks: int
         forward_s=one,
         inputs_s=one,
         weights_s=one,
-        whole_s=np.array([3.0 * stages]),
-        whole_weights_s=np.array([1.0 * stages]),
+        whole_s=np.full((1, 3), 1.0 * stages),
         period_s=np.zeros(1),
         send_s=np.zeros(1),
         gather_s=zero,
         sum_s=zero,
-        ends_s=zero,
-        ends_share=zero,
+        blocks=np.ones((1, 3)),
+        ends_s=np.zeros((1, 3, 2, 3)),
+        ends_share=np.zeros((1, 3, 2)),
         gathers=np.zeros(1),
         sums_each=np.zeros(1, dtype=bool),
         pieces=np.ones(1),
-        taken_share=np.zeros(1),
+        taken_s=np.zeros((1, 3, 2)),
+        slack_s=np.zeros((1, 3, 2)),
         update_s=zero,
         reconfiguration_s=np.zeros(1),
         changes_each=np.zeros(1),
@@ -78,6 +79,48 @@ def test_transfer_in_pieces_hides_behind_work() -> None:
     """Two-machine flow shop (Johnson 1954): the last piece, and all that transfers take longer than work."""
     moved, work, pieces = np.array([4.0, 8.0]), np.array([8.0, 4.0]), np.array([4, 4])
     assert exposed_s(moved, work, pieces) == pytest.approx([1.0, 8.0 - 4.0 + 1.0])
+
+
+def _sharded(pieces: int, embedding: float) -> StepArrays:
+    """Return one stage of 12 blocks and an embedding of so many, gathers and sums as long as their work."""
+    share = embedding / (12 + embedding)
+    ends_share = np.zeros((1, 3, 2))
+    ends_share[:, :, 0] = share
+    return dataclasses.replace(
+        _arrays(Order.ALTERNATING, stages=1),
+        blocks=np.full((1, 3), 12.0),
+        gather_s=np.ones((1, 3)),
+        sum_s=np.ones((1, 3)),
+        ends_share=ends_share,
+        gathers=np.full(1, 2.0),
+        sums_each=np.ones(1, dtype=bool),
+        pieces=np.full(1, float(pieces)),
+    )
+
+
+def test_equal_pieces_hide_what_is_gathered_and_summed() -> None:
+    """Gathers and sums of 3 beside work of 3: only the ends, of one block each, keep the two apart."""
+    even, uneven = (float(estimate(_sharded(10, one)).pipeline_s[0]) / 8 for one in (0.0, 4.0))
+    assert 3.0 <= even < 3.0 * 1.05
+    # While an embedding as large as four blocks moves, a block's work is all that hides it.
+    assert uneven > even * 1.1
+    assert uneven < 3.0 + 3.0 * 4 / 16
+
+
+def test_waiting_for_launches_makes_up_for_units_that_collectives_hold() -> None:
+    """Passes lose what collectives take of their units, less what they wait for the host anyway."""
+    alone = dataclasses.replace(
+        _arrays(Order.ALTERNATING, stages=1),
+        sum_s=np.ones((1, 3)),
+        sums_each=np.ones(1, dtype=bool),
+        taken_s=np.full((1, 3, 2), 2.0),
+    )
+    took_s = [
+        float(estimate(dataclasses.replace(alone, slack_s=np.full((1, 3, 2), slack))).pipeline_s[0]) / 8
+        for slack in (0.0, 0.2, 5.0)
+    ]
+    # A sum of 1 beside passes of 2 that take 4 beside it all along: half a second later.
+    assert took_s == pytest.approx([3.5, 3.3, 3.0])
 
 
 def test_dark_time_is_paid_by_every_change() -> None:

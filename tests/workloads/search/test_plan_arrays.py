@@ -105,18 +105,19 @@ def equal_stages(kind: Schedule, stages: int, microbatches: int, times_s: tuple[
         forward_s=forward_s,
         inputs_s=inputs_s,
         weights_s=weights_s,
-        whole_s=np.array([stages * sum(times_s)]),
-        whole_weights_s=np.array([stages * times_s[2]]),
+        whole_s=stages * np.array([times_s]),
         period_s=none,
         send_s=none,
         gather_s=nothing,
         sum_s=nothing,
-        ends_s=nothing,
-        ends_share=nothing,
+        blocks=np.ones((1, 3)),
+        ends_s=np.zeros((1, 3, 2, 3)),
+        ends_share=np.zeros((1, 3, 2)),
         gathers=none,
         sums_each=np.zeros(1, dtype=bool),
         pieces=np.ones(1),
-        taken_share=np.zeros(1),
+        taken_s=np.zeros((1, 3, 2)),
+        slack_s=np.zeros((1, 3, 2)),
         update_s=nothing,
         reconfiguration_s=none,
         changes_each=none,
@@ -138,9 +139,25 @@ def test_a_played_order_takes_what_its_closed_form_says(kind: Schedule) -> None:
             assert estimate(arrays).pipeline_s[0] == pytest.approx(played_s, rel=1e-9)
 
 
+@pytest.mark.parametrize(("kind", "off"), [(ZERO_BUBBLE, 1e-9), (ZB_H2, 0.04)], ids=str)
+def test_split_schedules_take_any_number_of_microbatches(kind: Schedule, off: float) -> None:
+    """One microbatch to twice the stages, which fill the gaps of a step with fewer weights' passes."""
+    draws = np.random.default_rng(6)
+    for stages, microbatches in itertools.product((2, 3, 4, 8), range(1, 17)):
+        for forward_s, inputs_s, weights_s in draws.uniform(0.7, 1.4, (2, 3)):
+            pipeline = Pipeline(schedule=kind, stages=stages, microbatches=microbatches)
+            times = PassTimes(forward=forward_s, inputs=inputs_s, weights=weights_s)
+            played_s = max(one.end for one in play(pipeline, times))
+            arrays = equal_stages(kind, stages, microbatches, (forward_s, inputs_s, weights_s))
+            assert estimate(arrays).pipeline_s[0] == pytest.approx(played_s, rel=off)
+
+
 @pytest.mark.parametrize("kind", [ZERO_BUBBLE, ZB_H2, ZB_V], ids=str)
 def test_split_backward_passes_wait_for_gathers_and_sums_apart(kind: Schedule) -> None:
-    """With sharded parameters, gathers go with the pass of inputs and sums with that of weights."""
+    """With sharded parameters, gathers go with the pass of inputs and sums with that of weights.
+
+    In one piece: a gather takes 1.5 beside a pass of 1, and that for the inputs waits for the sum of 0.2.
+    """
     ends_s = []
     for microbatches in (40, 80):
         alone = equal_stages(kind, 4, microbatches, (1.0, 1.0, 1.0))
@@ -152,4 +169,4 @@ def test_split_backward_passes_wait_for_gathers_and_sums_apart(kind: Schedule) -
             sums_each=np.ones(1, dtype=bool),
         )
         ends_s.append(estimate(moving).pipeline_s[0])
-    assert (ends_s[1] - ends_s[0]) / 40 == pytest.approx(1.5 + 1.5 + 1.0)
+    assert (ends_s[1] - ends_s[0]) / 40 == pytest.approx(1.5 + 1.5 + 1.0 + 0.2)
