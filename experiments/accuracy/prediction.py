@@ -11,7 +11,7 @@ costs.
 A core with noisy products leaves second order behind: the rise of each product bends, and errors of products
 in a row raise each other's price. Both are in the loss of the model with errors of the measured strengths in
 all products at once, which therefore is the prediction; second order stands beside it. Errors are Gaussian,
-but where a core misreads remainders: then as many outputs as it misreads are far off, and the others right.
+but where a core misreads remainders: then a few samples are, each by the shift of its remainder from its own sum.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from heliograph.processes import run_all
 from heliograph.records import TrainingCache
 from heliograph.report import ReportRow, ReportTable
 from optical.execution import AnalogSpec
+from optical.execution.residues import largest_mantissa, misread_shifts
 from simulator.errors import ParameterError, nearest
 from simulator.keys import mix_key
 from simulator.operators import Phase
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from workloads.training.corpora import Corpus
     from workloads.training.gpt import Gpt, GptConfig
     from workloads.training.loop import TrainingConfig
+    from workloads.training.probes import Meter, MisreadProducts
 
 
 BITS = (8, 7, 6, 5, 4)
@@ -533,18 +535,12 @@ class Bench:
         Every draw is another chip of the same design, so that the scatter of draws holds that of chips.
         """
         from workloads.training.probes import (  # noqa: PLC0415 - torch, only to execute
-            MeasuredProducts,
-            MirroredProducts,
-            Misreadings,
             ModelledErrors,
             Transfer,
             sites,
         )
 
-        spec = arithmetic.analog[Phase.FORWARD] if arithmetic.analog is not None else None
-        misreadings = None
-        if spec is not None and spec.residues is not None:
-            misreadings = Misreadings(length=int(spec.analog_length), chance=spec.residues.wrong_sample)
+        misread = _misread(arithmetic)
         clean = self.loss({}, 0)
         names = [
             name
@@ -553,49 +549,64 @@ class Bench:
         ]
         drawn: list[float] = []
         mirrored: list[float] = []
-        nsr: list[dict[str, dict[ErrorClass, float]]] = []
-        gain: list[dict[str, float]] = []
-        transfers: dict[str, Transfer] = {name: Transfer() for name in names}
+        meters: list[dict[str, Meter]] = []
         for draw in range(pairs):
-            numerics = products_of(_chip(arithmetic, draw)).forward
-            plain = {name: MeasuredProducts(numerics) for name in names}
-            drawn.append(self.loss(dict(plain), draw) - clean)
-            nsr.append({name: one.meter.nsr for name, one in plain.items()})
-            gain.append({name: one.meter.gain for name, one in plain.items()})
-            transfers = {name: transfers[name] + one.meter.transfer for name, one in plain.items()}
-            images = {name: MirroredProducts(one.errors) for name, one in plain.items()}
-            mirrored.append(self.loss(dict(images), draw) - clean)
-        strength = {
-            name: {one: math.fsum(draw[name][one] for draw in nsr) / pairs for one in ErrorClass}
-            for name in names
-        }
-        gains = {name: math.fsum(draw[name] for draw in gain) / pairs for name in names}
+            core = products_of(_chip(arithmetic, draw)).forward
+            loss, image, meter = self._with_image(dict.fromkeys(names, core), draw)
+            drawn.append(loss - clean)
+            mirrored.append(image - clean)
+            meters.append(meter)
+        errors: dict[str, Numerics] = {}
+        strength, gains = {}, {}
+        for name in names:
+            mine = [meter[name] for meter in meters]
+            strength[name] = {one: math.fsum(each.nsr[one] for each in mine) / pairs for one in ErrorClass}
+            gains[name] = math.fsum(each.gain for each in mine) / pairs
+            transfer = sum((each.transfer for each in mine), Transfer())
+            errors[name] = (
+                ModelledErrors.of(strength[name], gains[name], transfer)
+                if misread is None
+                else ModelledErrors(strength[name], misread=misread)
+            )
+        modelled = [statistics.fmean(self._with_image(errors, draw)[:2]) - clean for draw in range(pairs)]
         return {
             "drawn": drawn,
             "mirrored": mirrored,
             "nsr": strength,
             "gain": gains,
-            "modelled": self._modelled(
-                {
-                    sign: {
-                        name: ModelledErrors.of(
-                            strength[name], gains[name], transfers[name], sign, misreadings
-                        )
-                        for name in names
-                    }
-                    for sign in (1, -1)
-                },
-                pairs,
-            ),
+            "modelled": modelled,
         }
 
-    def _modelled(self, errors: Mapping[int, Mapping[str, Numerics]], pairs: int) -> list[float]:
-        """Return the mean rise of each draw and its mirror image, of errors by their sign and site."""
-        clean = self.loss({}, 0)
-        return [
-            math.fsum(self.loss(dict(one), draw) for one in errors.values()) / len(errors) - clean
-            for draw in range(pairs)
-        ]
+    def _with_image(
+        self, numerics: Mapping[str, Numerics], draw: int
+    ) -> tuple[float, float, dict[str, Meter]]:
+        """Return the loss with a draw of errors, that with their mirror image, and the errors by site."""
+        from workloads.training.probes import (  # noqa: PLC0415 - torch, only to execute
+            MeasuredProducts,
+            MirroredProducts,
+        )
+
+        plain = {name: MeasuredProducts(one) for name, one in numerics.items()}
+        loss = self.loss(dict(plain), draw)
+        images = {name: MirroredProducts(one.errors) for name, one in plain.items()}
+        return loss, self.loss(dict(images), draw), {name: one.meter for name, one in plain.items()}
+
+
+def _misread(arithmetic: Arithmetic) -> MisreadProducts | None:
+    """Return how a core of residue numbers misreads samples; none of any other."""
+    from workloads.training.probes import MisreadProducts  # noqa: PLC0415 - torch, only to execute
+
+    spec = arithmetic.analog[Phase.FORWARD] if arithmetic.analog is not None else None
+    if spec is None or spec.residues is None:
+        return None
+    shifts, chances = misread_shifts(spec.residues)
+    return MisreadProducts(
+        length=int(spec.analog_length),
+        mantissa=largest_mantissa(spec.dac_bits),
+        numbers=spec.residues.product,
+        shifts=tuple(shifts[shifts > 0.0].tolist()),
+        chances=tuple(chances[shifts > 0.0].tolist()),
+    )
 
 
 def _chip(arithmetic: Arithmetic, draw: int) -> Arithmetic:
@@ -767,7 +778,7 @@ def _key(job: _Job, cache: TrainingCache) -> str:
         "effort": dataclasses.replace(job.effort, seeds=(job.seed,)),
         "probe_db": PROBE_DB,
         "mirror": "the very errors",
-        "modelled": "all classes, misread samples and mean errors at once",
+        "modelled": "as executed, samples misread by their sums",
         "executed": {one.label: one.identity for one in job.arithmetics},
     } | initial_weights(job.effort.model)
     return cache.key(numerics=numerics, model=gpt, training=training, corpus_sha256=python_source().sha256)
