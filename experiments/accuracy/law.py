@@ -459,9 +459,9 @@ def format_checks(laws: Sequence[Held]) -> list[FormatCheck]:
 
     Notes
     -----
-    A format counts as white noise of its own power on Gaussian operands. A rise in nats is turned into
-    samples by the slope of the measured run. An additive term counts nats per prediction, of a byte or of a
-    token.
+    A format counts as white noise of its own power on Gaussian operands. The law counts bytes, the measured
+    slope, by which a rise is turned into samples, nats a token: both are of the same text, so that a token's
+    bytes stand between them.
     """
     from electronic.formats import format_named  # noqa: PLC0415 - only here
     from simulator.operands.statistics import OperandKind, operands_of  # noqa: PLC0415 - only here
@@ -472,13 +472,12 @@ def format_checks(laws: Sequence[Held]) -> list[FormatCheck]:
         for row in csv.DictReader(file):
             precision = format_named(row["format"]).predicted(operands, _FORMAT_LENGTH)
             parameters = float(row["parameters"])
-            slope, ratio = float(row["nats_per_extra_sample_share"]), float(row["tokens"]) / parameters
-            bands = {}
-            for law in laws:
-                rise = law.fitted.rise(precision.total, parameters, ratio)
-                bands[law.form] = Band(
-                    low=rise.low / slope, middle=rise.middle / slope, high=rise.high / slope
-                )
+            of_token = float(row["bytes_per_token"])
+            ratio = float(row["tokens"]) * of_token / parameters
+            samples = of_token / float(row["nats_per_extra_sample_share"])
+            bands = {
+                law.form: law.fitted.rise(precision.total, parameters, ratio).scaled(samples) for law in laws
+            }
             found.append(
                 FormatCheck(
                     model=row["model"],

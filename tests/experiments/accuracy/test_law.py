@@ -105,6 +105,7 @@ def test_the_law_of_the_shipped_table():
     checks = format_checks([held_law(runs, Series(products=Where.BLOCKS), form) for form in Form])
     assert [one.format for one in checks] == ["fp8", "nvfp4", "nvfp4"]
     assert all(band.low <= band.middle <= band.high for one in checks for band in one.predicted.values())
+    assert all(one.contains(Form.EFFECTIVE) for one in checks)  # the page tells them, and what they leave out
 
 
 def test_scatter_of_seeds_is_that_of_the_logarithm():
