@@ -11,7 +11,7 @@ costs.
 A core with noisy products leaves second order behind: the rise of each product bends, and errors of products
 in a row raise each other's price. Both are in the loss of the model with errors of the measured strengths in
 all products at once, which therefore is the prediction; second order stands beside it. Errors are Gaussian,
-but where a core misreads remainders: then a few samples are, each by the shift of its remainder from its own sum.
+but where a core misreads remainders: then a few samples are wrong, each by a shift from its own sum.
 """
 
 from __future__ import annotations
@@ -528,38 +528,47 @@ class Bench:
         return [sum(self.loss(one, draw) for one in both) / 2.0 - clean for draw in range(effort.pairs)]
 
     def execute(self, arithmetic: Arithmetic, pairs: int) -> dict[str, Any]:
-        """Return what the core does to the loss, each draw and its mirror image, and its measured errors.
+        """Return what a core does to the loss in all products that are not kept exact (`executed`).
 
         Notes
         -----
         Every draw is another chip of the same design, so that the scatter of draws holds that of chips.
         """
-        from workloads.training.probes import (  # noqa: PLC0415 - torch, only to execute
-            ModelledErrors,
-            Transfer,
-            sites,
-        )
+        from workloads.training.probes import sites  # noqa: PLC0415 - torch, only to execute
 
-        misread = _misread(arithmetic)
-        clean = self.loss({}, 0)
         names = [
             name
             for name, (_, product) in sites(self.model.config).items()
             if product.name.lower() not in arithmetic.exact_products
         ]
-        drawn: list[float] = []
-        mirrored: list[float] = []
-        meters: list[dict[str, Meter]] = []
-        for draw in range(pairs):
-            core = products_of(_chip(arithmetic, draw)).forward
-            loss, image, meter = self._with_image(dict.fromkeys(names, core), draw)
-            drawn.append(loss - clean)
-            mirrored.append(image - clean)
-            meters.append(meter)
+        return self.executed(
+            [dict.fromkeys(names, products_of(_chip(arithmetic, draw)).forward) for draw in range(pairs)],
+            _misread(arithmetic),
+        )
+
+    def executed(
+        self, draws: Sequence[Mapping[str, Numerics]], misread: MisreadProducts | None = None
+    ) -> dict[str, Any]:
+        """Return what numerics do to the loss, with their mirror image, and what their errors are to do.
+
+        Parameters
+        ----------
+        draws : sequence of mappings
+            Numerics by site; a draw each.
+        misread : MisreadProducts, optional
+            How all of them misread samples; then their only error but those of operands.
+        """
+        from workloads.training.probes import (  # noqa: PLC0415 - torch, only to execute
+            ModelledErrors,
+            Transfer,
+        )
+
+        clean, pairs = self.loss({}, 0), len(draws)
+        trials = [self._with_image(one, draw) for draw, one in enumerate(draws)]
         errors: dict[str, Numerics] = {}
         strength, gains = {}, {}
-        for name in names:
-            mine = [meter[name] for meter in meters]
+        for name in draws[0]:
+            mine = [meters[name] for *_, meters in trials]
             strength[name] = {one: math.fsum(each.nsr[one] for each in mine) / pairs for one in ErrorClass}
             gains[name] = math.fsum(each.gain for each in mine) / pairs
             transfer = sum((each.transfer for each in mine), Transfer())
@@ -568,13 +577,14 @@ class Bench:
                 if misread is None
                 else ModelledErrors(strength[name], misread=misread)
             )
-        modelled = [statistics.fmean(self._with_image(errors, draw)[:2]) - clean for draw in range(pairs)]
         return {
-            "drawn": drawn,
-            "mirrored": mirrored,
+            "drawn": [loss - clean for loss, *_ in trials],
+            "mirrored": [image - clean for _, image, _ in trials],
             "nsr": strength,
             "gain": gains,
-            "modelled": modelled,
+            "modelled": [
+                statistics.fmean(self._with_image(errors, draw)[:2]) - clean for draw in range(pairs)
+            ],
         }
 
     def _with_image(

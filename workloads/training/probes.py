@@ -255,9 +255,9 @@ class MisreadProducts:
 
     Notes
     -----
-    A sample's sum is a whole number that is told from its remainders. One that is misread shifts it, modulo the
-    range: with shifts of nearly half the range all but small sums come out far off with the other sign. What
-    that adds to an output has the scales of the sample's two blocks.
+    A sample's sum is a whole number that is told from its remainders. One that is misread shifts it, modulo
+    the range: with shifts of nearly half the range all but small sums come out far off with the other sign.
+    What that adds to an output has the scales of the sample's two blocks.
     """
 
     length: int

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from optical.execution import AnalogSpec, Scale
-from optical.execution.residues import Residues, misread_shifts
 from optical.execution.numerics import AnalogNumerics
+from optical.execution.residues import Residues, misread_shifts
 from simulator.errors import ParameterError, WorkloadError
 from workloads.training.corpora import Corpus
 from workloads.training.gpt import Gpt, GptConfig, ProductName, Products
@@ -23,7 +23,6 @@ from workloads.training.probes import (
     ModelledErrors,
     OperandProducts,
     RepeatedProducts,
-    Transfer,
     full_scales,
     gain_response,
     only,
