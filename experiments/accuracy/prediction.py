@@ -230,6 +230,8 @@ class Execution:
     """Rise with errors of these strengths and the core's mean errors by size of output in all
     products at once, mean of a draw and its mirror image, per model and draw; none where only second order
     is known."""
+    modelled_drawn: tuple[tuple[float, ...], ...] = ()
+    """The same without mirror images: what errors in common cost is in it."""
 
     @classmethod
     def of(cls, label: str, results: Iterable[Mapping[str, Any]]) -> Execution:
@@ -245,6 +247,7 @@ class Execution:
             ),
             gain=tuple(one["gain"] for one in mine),
             modelled=tuple(tuple(one["modelled"]) for one in mine),
+            modelled_drawn=tuple(tuple(one["modelled_drawn"]) for one in mine),
         )
 
     def product_nsr(self, product: str) -> float:
@@ -347,6 +350,8 @@ class Prediction:
 
     def predicted(self, execution: Execution) -> tuple[float, ...]:
         """Return the rise in all that an arithmetic's measured errors are expected to cost, per model."""
+        if execution.modelled_drawn:
+            return tuple(statistics.fmean(one) for one in execution.modelled_drawn)
         return tuple(
             even + one.by_gain(gain, order=1)
             for even, one, gain in zip(
@@ -577,14 +582,14 @@ class Bench:
                 if misread is None
                 else ModelledErrors(strength[name], misread=misread)
             )
+        modelled = [self._with_image(errors, draw)[:2] for draw in range(pairs)]
         return {
             "drawn": [loss - clean for loss, *_ in trials],
             "mirrored": [image - clean for _, image, _ in trials],
             "nsr": strength,
             "gain": gains,
-            "modelled": [
-                statistics.fmean(self._with_image(errors, draw)[:2]) - clean for draw in range(pairs)
-            ],
+            "modelled": [statistics.fmean(both) - clean for both in modelled],
+            "modelled_drawn": [loss - clean for loss, _ in modelled],
         }
 
     def _with_image(
@@ -788,7 +793,7 @@ def _key(job: _Job, cache: TrainingCache) -> str:
         "effort": dataclasses.replace(job.effort, seeds=(job.seed,)),
         "probe_db": PROBE_DB,
         "mirror": "the very errors",
-        "modelled": "as executed, samples misread by their sums",
+        "modelled": "as executed, with and without images",
         "executed": {one.label: one.identity for one in job.arithmetics},
     } | initial_weights(job.effort.model)
     return cache.key(numerics=numerics, model=gpt, training=training, corpus_sha256=python_source().sha256)
