@@ -231,7 +231,8 @@ class Execution:
     products at once, mean of a draw and its mirror image, per model and draw; none where only second order
     is known."""
     modelled_drawn: tuple[tuple[float, ...], ...] = ()
-    """The same without mirror images: what errors in common cost is in it."""
+    """The same without mirror images, of misread samples, whose sign hangs on their sums; else none, as draws
+    of small noise scatter more than what its gains cost."""
 
     @classmethod
     def of(cls, label: str, results: Iterable[Mapping[str, Any]]) -> Execution:
@@ -350,7 +351,7 @@ class Prediction:
 
     def predicted(self, execution: Execution) -> tuple[float, ...]:
         """Return the rise in all that an arithmetic's measured errors are expected to cost, per model."""
-        if execution.modelled_drawn:
+        if any(execution.modelled_drawn):
             return tuple(statistics.fmean(one) for one in execution.modelled_drawn)
         return tuple(
             even + one.by_gain(gain, order=1)
@@ -589,7 +590,7 @@ class Bench:
             "nsr": strength,
             "gain": gains,
             "modelled": [statistics.fmean(both) - clean for both in modelled],
-            "modelled_drawn": [loss - clean for loss, _ in modelled],
+            "modelled_drawn": [loss - clean for loss, _ in modelled] if misread is not None else [],
         }
 
     def _with_image(
@@ -793,7 +794,7 @@ def _key(job: _Job, cache: TrainingCache) -> str:
         "effort": dataclasses.replace(job.effort, seeds=(job.seed,)),
         "probe_db": PROBE_DB,
         "mirror": "the very errors",
-        "modelled": "as executed, with and without images",
+        "modelled": "as executed, misread samples one way, too",
         "executed": {one.label: one.identity for one in job.arithmetics},
     } | initial_weights(job.effort.model)
     return cache.key(numerics=numerics, model=gpt, training=training, corpus_sha256=python_source().sha256)

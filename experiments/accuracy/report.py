@@ -146,18 +146,11 @@ def _lines(found: Prediction) -> list[ReportRow]:
         lambda one: f"{PERCENT * found.white_residual(one):+.1f} %",
         "residual",
     )
-    line("rise in all, predicted", lambda one: f"{statistics.fmean(found.predicted(one)):+.5f}", "one way")
+    line("rise in all, predicted", lambda one: f"{statistics.fmean(found.predicted(one)):+.5f}", "with gains")
     line(
         "  executed",
         lambda one: f"{statistics.fmean(one.rises):+.5f} \u00b1 {one.rise_error:.5f}",
         "s.e. of draws",
-    )
-    line(
-        "  residual",
-        lambda one: (
-            f"{PERCENT * (statistics.fmean(found.predicted(one)) / statistics.fmean(one.rises) - 1.0):+.1f} %"
-        ),
-        "",
     )
     return lines
 
