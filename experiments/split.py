@@ -537,6 +537,7 @@ class Splits(Result):
                 (
                     f"{one['predicted_nats']:.4f}",
                     f"{one['by_own_noise_nats']:.4f}",
+                    f"{one['by_own_errors_nats']:.4f}",
                     f"{one['executed_nats']:.4f} \u00b1 {one['standard_error_nats']:.4f}",
                 ),
             )
@@ -545,7 +546,7 @@ class Splits(Result):
         return [
             ReportTable(
                 "Forward products executed on the model that ships, nats a byte",
-                ("predicted", "by its own noise", "executed"),
+                ("predicted", "by its own noise", "by its own errors", "executed"),
                 rows,
             )
         ]
@@ -758,12 +759,17 @@ def _executed(
     progress: Progress,
     objective: Objective,
 ) -> tuple[Row, ...]:
-    """Return what the best split and its cheapest neighbours cost, their forward products executed."""
+    """Return what the best split and its cheapest neighbours cost, their forward products executed.
+
+    Notes
+    -----
+    A split counts noise on the operands of the model that is split, and sums products' sensitivities. What is
+    executed is the model that ships: its loss is predicted by its own noise so, too, and by errors of that
+    strength, by class and size of output, in all products at once (`experiments.accuracy.prediction`).
+    """
     from experiments.accuracy.prediction import learnt_bench  # noqa: PLC0415 - torch, only to execute
-    from workloads.training.probes import MeasuredProducts, Meter  # noqa: PLC0415 - torch
 
     bench = learnt_bench(windows=WINDOWS)
-    clean = bench.loss({}, 0)
     whole = _forward(best.whole)
     tried = [("best", whole)]
     for one in neighbours(whole, _forward(choices), objective)[:NEIGHBOURS]:
@@ -772,18 +778,16 @@ def _executed(
     rows = []
     for done, (name, split) in enumerate(tried):
         progress(f"executing: {name}", done, len(tried))
-        meters: dict[str, Meter] = defaultdict(Meter)
-        rises = []
-        for draw in range(DRAWS):
-            numerics = _numerics(split, specs)
-            watched = {site: MeasuredProducts(one, meters[site]) for site, one in numerics.items()}
-            rises.append(bench.loss(dict(watched), draw) - clean)
-        own = [sensitivities()[site] * math.fsum(one.nsr.values()) for site, one in meters.items()]
+        found = bench.executed([_numerics(split, specs)] * DRAWS)
+        rises = [(one + other) / 2.0 for one, other in zip(found["drawn"], found["mirrored"], strict=True)]
         rows.append(
             {
                 "split": name,
                 "predicted_nats": math.fsum(one.rise_nats for one in split),
-                "by_own_noise_nats": math.fsum(own),
+                "by_own_noise_nats": math.fsum(
+                    sensitivities()[site] * math.fsum(nsr.values()) for site, nsr in found["nsr"].items()
+                ),
+                "by_own_errors_nats": math.fsum(found["modelled"]) / DRAWS,
                 "executed_nats": math.fsum(rises) / DRAWS,
                 "standard_error_nats": float(np.std(rises, ddof=1)) / math.sqrt(DRAWS),
             }

@@ -43,6 +43,7 @@ from simulator.errors import ParameterError
 
 if TYPE_CHECKING:
     import torch
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from simulator.interfaces import Numerics
@@ -459,9 +460,9 @@ def format_checks(laws: Sequence[Held]) -> list[FormatCheck]:
 
     Notes
     -----
-    A format counts as white noise of its own power on Gaussian operands. A rise in nats is turned into
-    samples by the slope of the measured run. An additive term counts nats per prediction, of a byte or of a
-    token.
+    A format counts as white noise of its own power on Gaussian operands. The law counts bytes, the measured
+    slope, by which a rise is turned into samples, nats a token: both are of the same text, so that a token's
+    bytes stand between them.
     """
     from electronic.formats import format_named  # noqa: PLC0415 - only here
     from simulator.operands.statistics import OperandKind, operands_of  # noqa: PLC0415 - only here
@@ -472,13 +473,12 @@ def format_checks(laws: Sequence[Held]) -> list[FormatCheck]:
         for row in csv.DictReader(file):
             precision = format_named(row["format"]).predicted(operands, _FORMAT_LENGTH)
             parameters = float(row["parameters"])
-            slope, ratio = float(row["nats_per_extra_sample_share"]), float(row["tokens"]) / parameters
-            bands = {}
-            for law in laws:
-                rise = law.fitted.rise(precision.total, parameters, ratio)
-                bands[law.form] = Band(
-                    low=rise.low / slope, middle=rise.middle / slope, high=rise.high / slope
-                )
+            of_token = float(row["bytes_per_token"])
+            ratio = float(row["tokens"]) * of_token / parameters
+            samples = of_token / float(row["nats_per_extra_sample_share"])
+            bands = {
+                law.form: law.fitted.rise(precision.total, parameters, ratio).scaled(samples) for law in laws
+            }
             found.append(
                 FormatCheck(
                     model=row["model"],
@@ -692,68 +692,57 @@ _DRAWN_RATIO = 10.0
 
 def draw(found: LawFound) -> Figure:
     """Draw rises over noise with the additive term, and signal to noise needed over size by both forms."""
-    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - takes its time
-
     with styled():
         figure = new_figure(3.8)
         left, right = figure.subplots(1, 2)
-        law = next(one for one in found.laws if one.form is Form.ADDITIVE)
-        decayed = [one for one in law.rises if one.run.schedule is Schedule.DECAYED]
-        widths = sorted({one.run.width for one in decayed})
-        for index, width in enumerate(widths):
-            some = [one for one in decayed if one.run.width == width]
-            most = max(
-                one.run.tokens_per_parameter for one in some if one.run.tokens_per_parameter <= _DRAWN_RATIO
-            )
-            some = [one for one in some if one.run.tokens_per_parameter == most]
-            size = some[0].run.parameters
-            text = f"{size / 1e6:.2g} million{', held out' if width == widths[-1] else ''}"
-            text += "" if most == _DRAWN_RATIO else f", {most:g} tokens"
-            colour = PALETTE[index]
-            left.plot(
-                [one.run.level for one in some],
-                [one.nats for one in some],
-                "o",
-                color=colour,
-                markersize=3.5,
-                label=text,
-            )
-            grid = np.linspace(5.0, 30.0, 30)
-            line = [law.fitted.law.rise(10.0 ** (-db / DECIBEL), size, most) for db in grid]
-            left.plot(grid, line, "-", color=colour, linewidth=0.9)
-        left.axvspan(5.0, 9.0, color=PALETTE[9], alpha=0.25, linewidth=0.0)
-        left.set(
-            yscale="log", xlabel="signal to noise of all products (dB)", ylabel="rise of the loss (nats/byte)"
-        )
-        left.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        left.set_title(f"{_DRAWN_RATIO:g} tokens a parameter; lines: additive term")
-        left.legend(fontsize="x-small", handlelength=1.0)
-        sizes = sorted({run.parameters for run in found.runs})
-        grid = np.geomspace(sizes[0], max(CARRIED_TO.values()), 40)
-        for index, one in enumerate(one for one in found.laws if one.series == SERIES[0]):
-            bands = [one.fitted.needed_db(HELD_NATS, size) for size in grid]
-            right.plot(
-                grid,
-                [band.middle for band in bands],
-                color=PALETTE[index],
-                linewidth=0.9,
-                label=str(one.form),
-            )
-            right.fill_between(
-                grid,
-                [band.low for band in bands],
-                [band.high for band in bands],
-                color=PALETTE[index],
-                alpha=0.15,
-                linewidth=0.0,
-            )
-        right.axvspan(sizes[0], sizes[-1], color=REFERENCE, alpha=0.2, linewidth=0.0, label="sizes trained")
-        right.set(xscale="log", xlabel="parameters", ylabel="signal to noise (dB)")
-        right.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0e}".replace("e+", "e")))
-        right.set_title(f"Needed for {HELD_NATS:g} nats: the forms part")
-        right.set_ylim(0.0, 110.0)
-        right.legend(fontsize="x-small")
+        _draw_rises(left, next(one for one in found.laws if one.form is Form.ADDITIVE))
+        _draw_needed(right, found)
         return figure
+
+
+def _draw_rises(axes: Axes, law: Held) -> None:
+    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - takes its time
+
+    decayed = [one for one in law.rises if one.run.schedule is Schedule.DECAYED]
+    widths = sorted({one.run.width for one in decayed})
+    for width, colour in zip(widths, PALETTE, strict=False):
+        some = [
+            one for one in decayed if one.run.width == width and one.run.tokens_per_parameter <= _DRAWN_RATIO
+        ]
+        most = max(one.run.tokens_per_parameter for one in some)
+        some = [one for one in some if one.run.tokens_per_parameter == most]
+        size = some[0].run.parameters
+        text = f"{size / 1e6:.2g} million{', held out' if width == widths[-1] else ''}"
+        text += "" if most == _DRAWN_RATIO else f", {most:g} tokens"
+        levels, nats = [one.run.level for one in some], [one.nats for one in some]
+        axes.plot(levels, nats, "o", color=colour, markersize=3.5, label=text)
+        grid = np.linspace(5.0, 30.0, 30)
+        line = [law.fitted.law.rise(10.0 ** (-db / DECIBEL), size, most) for db in grid]
+        axes.plot(grid, line, "-", color=colour, linewidth=0.9)
+    axes.axvspan(5.0, 9.0, color=PALETTE[9], alpha=0.25, linewidth=0.0)
+    axes.set(
+        yscale="log", xlabel="signal to noise of all products (dB)", ylabel="rise of the loss (nats/byte)"
+    )
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set_title(f"{_DRAWN_RATIO:g} tokens a parameter; lines: additive term")
+    axes.legend(fontsize="x-small", handlelength=1.0)
+
+
+def _draw_needed(axes: Axes, found: LawFound) -> None:
+    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - takes its time
+
+    sizes = sorted({run.parameters for run in found.runs})
+    grid = np.geomspace(sizes[0], max(CARRIED_TO.values()), 40)
+    for one, colour in zip((one for one in found.laws if one.series == SERIES[0]), PALETTE, strict=False):
+        bands = [one.fitted.needed_db(HELD_NATS, size) for size in grid]
+        low, middle, high = zip(*((band.low, band.middle, band.high) for band in bands), strict=True)
+        axes.plot(grid, middle, color=colour, linewidth=0.9, label=str(one.form))
+        axes.fill_between(grid, low, high, color=colour, alpha=0.15, linewidth=0.0)
+    axes.axvspan(sizes[0], sizes[-1], color=REFERENCE, alpha=0.2, linewidth=0.0, label="sizes trained")
+    axes.set(xscale="log", xlabel="parameters", ylabel="signal to noise (dB)", ylim=(0.0, 110.0))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0e}".replace("e+", "e")))
+    axes.set_title(f"Needed for {HELD_NATS:g} nats: the forms part")
+    axes.legend(fontsize="x-small")
 
 
 @dataclass(frozen=True, kw_only=True)

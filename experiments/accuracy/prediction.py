@@ -11,7 +11,7 @@ costs.
 A core with noisy products leaves second order behind: the rise of each product bends, and errors of products
 in a row raise each other's price. Both are in the loss of the model with errors of the measured strengths in
 all products at once, which therefore is the prediction; second order stands beside it. Errors are Gaussian,
-but where a core misreads remainders: then as many outputs as it misreads are far off, and the others right.
+but where a core misreads remainders: then a few samples are wrong, each by a shift from its own sum.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from heliograph.processes import run_all
 from heliograph.records import TrainingCache
 from heliograph.report import ReportRow, ReportTable
 from optical.execution import AnalogSpec
+from optical.execution.residues import largest_mantissa, misread_shifts
 from simulator.errors import ParameterError, nearest
 from simulator.keys import mix_key
 from simulator.operators import Phase
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from workloads.training.corpora import Corpus
     from workloads.training.gpt import Gpt, GptConfig
     from workloads.training.loop import TrainingConfig
+    from workloads.training.probes import Meter, MisreadProducts
 
 
 BITS = (8, 7, 6, 5, 4)
@@ -228,6 +230,9 @@ class Execution:
     """Rise with errors of these strengths and the core's mean errors by size of output in all
     products at once, mean of a draw and its mirror image, per model and draw; none where only second order
     is known."""
+    modelled_drawn: tuple[tuple[float, ...], ...] = ()
+    """The same without mirror images, of misread samples, whose sign hangs on their sums; else none, as draws
+    of small noise scatter more than what its gains cost."""
 
     @classmethod
     def of(cls, label: str, results: Iterable[Mapping[str, Any]]) -> Execution:
@@ -243,6 +248,7 @@ class Execution:
             ),
             gain=tuple(one["gain"] for one in mine),
             modelled=tuple(tuple(one["modelled"]) for one in mine),
+            modelled_drawn=tuple(tuple(one["modelled_drawn"]) for one in mine),
         )
 
     def product_nsr(self, product: str) -> float:
@@ -345,6 +351,8 @@ class Prediction:
 
     def predicted(self, execution: Execution) -> tuple[float, ...]:
         """Return the rise in all that an arithmetic's measured errors are expected to cost, per model."""
+        if any(execution.modelled_drawn):
+            return tuple(statistics.fmean(one) for one in execution.modelled_drawn)
         return tuple(
             even + one.by_gain(gain, order=1)
             for even, one, gain in zip(
@@ -526,76 +534,95 @@ class Bench:
         return [sum(self.loss(one, draw) for one in both) / 2.0 - clean for draw in range(effort.pairs)]
 
     def execute(self, arithmetic: Arithmetic, pairs: int) -> dict[str, Any]:
-        """Return what the core does to the loss, each draw and its mirror image, and its measured errors.
+        """Return what a core does to the loss in all products that are not kept exact (`executed`).
 
         Notes
         -----
         Every draw is another chip of the same design, so that the scatter of draws holds that of chips.
         """
-        from workloads.training.probes import (  # noqa: PLC0415 - torch, only to execute
-            MeasuredProducts,
-            MirroredProducts,
-            Misreadings,
-            ModelledErrors,
-            Transfer,
-            sites,
-        )
+        from workloads.training.probes import sites  # noqa: PLC0415 - torch, only to execute
 
-        spec = arithmetic.analog[Phase.FORWARD] if arithmetic.analog is not None else None
-        misreadings = None
-        if spec is not None and spec.residues is not None:
-            misreadings = Misreadings(length=int(spec.analog_length), chance=spec.residues.wrong_sample)
-        clean = self.loss({}, 0)
         names = [
             name
             for name, (_, product) in sites(self.model.config).items()
             if product.name.lower() not in arithmetic.exact_products
         ]
-        drawn: list[float] = []
-        mirrored: list[float] = []
-        nsr: list[dict[str, dict[ErrorClass, float]]] = []
-        gain: list[dict[str, float]] = []
-        transfers: dict[str, Transfer] = {name: Transfer() for name in names}
-        for draw in range(pairs):
-            numerics = products_of(_chip(arithmetic, draw)).forward
-            plain = {name: MeasuredProducts(numerics) for name in names}
-            drawn.append(self.loss(dict(plain), draw) - clean)
-            nsr.append({name: one.meter.nsr for name, one in plain.items()})
-            gain.append({name: one.meter.gain for name, one in plain.items()})
-            transfers = {name: transfers[name] + one.meter.transfer for name, one in plain.items()}
-            images = {name: MirroredProducts(one.errors) for name, one in plain.items()}
-            mirrored.append(self.loss(dict(images), draw) - clean)
-        strength = {
-            name: {one: math.fsum(draw[name][one] for draw in nsr) / pairs for one in ErrorClass}
-            for name in names
-        }
-        gains = {name: math.fsum(draw[name] for draw in gain) / pairs for name in names}
+        return self.executed(
+            [dict.fromkeys(names, products_of(_chip(arithmetic, draw)).forward) for draw in range(pairs)],
+            _misread(arithmetic),
+        )
+
+    def executed(
+        self, draws: Sequence[Mapping[str, Numerics]], misread: MisreadProducts | None = None
+    ) -> dict[str, Any]:
+        """Return what numerics do to the loss, with their mirror image, and what their errors are to do.
+
+        Parameters
+        ----------
+        draws : sequence of mappings
+            Numerics by site; a draw each.
+        misread : MisreadProducts, optional
+            How all of them misread samples; then their only error but those of operands.
+        """
+        from workloads.training.probes import (  # noqa: PLC0415 - torch, only to execute
+            ModelledErrors,
+            Transfer,
+        )
+
+        clean, pairs = self.loss({}, 0), len(draws)
+        trials = [self._with_image(one, draw) for draw, one in enumerate(draws)]
+        errors: dict[str, Numerics] = {}
+        strength, gains = {}, {}
+        for name in draws[0]:
+            mine = [meters[name] for *_, meters in trials]
+            strength[name] = {one: math.fsum(each.nsr[one] for each in mine) / pairs for one in ErrorClass}
+            gains[name] = math.fsum(each.gain for each in mine) / pairs
+            transfer = sum((each.transfer for each in mine), Transfer())
+            errors[name] = (
+                ModelledErrors.of(strength[name], gains[name], transfer)
+                if misread is None
+                else ModelledErrors(strength[name], misread=misread)
+            )
+        modelled = [self._with_image(errors, draw)[:2] for draw in range(pairs)]
         return {
-            "drawn": drawn,
-            "mirrored": mirrored,
+            "drawn": [loss - clean for loss, *_ in trials],
+            "mirrored": [image - clean for _, image, _ in trials],
             "nsr": strength,
             "gain": gains,
-            "modelled": self._modelled(
-                {
-                    sign: {
-                        name: ModelledErrors.of(
-                            strength[name], gains[name], transfers[name], sign, misreadings
-                        )
-                        for name in names
-                    }
-                    for sign in (1, -1)
-                },
-                pairs,
-            ),
+            "modelled": [statistics.fmean(both) - clean for both in modelled],
+            "modelled_drawn": [loss - clean for loss, _ in modelled] if misread is not None else [],
         }
 
-    def _modelled(self, errors: Mapping[int, Mapping[str, Numerics]], pairs: int) -> list[float]:
-        """Return the mean rise of each draw and its mirror image, of errors by their sign and site."""
-        clean = self.loss({}, 0)
-        return [
-            math.fsum(self.loss(dict(one), draw) for one in errors.values()) / len(errors) - clean
-            for draw in range(pairs)
-        ]
+    def _with_image(
+        self, numerics: Mapping[str, Numerics], draw: int
+    ) -> tuple[float, float, dict[str, Meter]]:
+        """Return the loss with a draw of errors, that with their mirror image, and the errors by site."""
+        from workloads.training.probes import (  # noqa: PLC0415 - torch, only to execute
+            MeasuredProducts,
+            MirroredProducts,
+        )
+
+        plain = {name: MeasuredProducts(one) for name, one in numerics.items()}
+        loss = self.loss(dict(plain), draw)
+        images = {name: MirroredProducts(one.errors) for name, one in plain.items()}
+        return loss, self.loss(dict(images), draw), {name: one.meter for name, one in plain.items()}
+
+
+def _misread(arithmetic: Arithmetic) -> MisreadProducts | None:
+    """Return how a core of residue numbers misreads samples; none of any other."""
+    from workloads.training.probes import MisreadProducts  # noqa: PLC0415 - torch, only to execute
+
+    spec = arithmetic.analog[Phase.FORWARD] if arithmetic.analog is not None else None
+    if spec is None or spec.residues is None:
+        return None
+    shifts, chances = misread_shifts(spec.residues)
+    return MisreadProducts(
+        length=int(spec.analog_length),
+        mantissa=largest_mantissa(spec.dac_bits),
+        numbers=spec.residues.product,
+        shifts=tuple(shifts[shifts > 0.0].tolist()),
+        chances=tuple(chances[shifts > 0.0].tolist()),
+    )
 
 
 def _chip(arithmetic: Arithmetic, draw: int) -> Arithmetic:
@@ -767,7 +794,7 @@ def _key(job: _Job, cache: TrainingCache) -> str:
         "effort": dataclasses.replace(job.effort, seeds=(job.seed,)),
         "probe_db": PROBE_DB,
         "mirror": "the very errors",
-        "modelled": "all classes, misread samples and mean errors at once",
+        "modelled": "as executed, misread samples one way, too",
         "executed": {one.label: one.identity for one in job.arithmetics},
     } | initial_weights(job.effort.model)
     return cache.key(numerics=numerics, model=gpt, training=training, corpus_sha256=python_source().sha256)

@@ -17,7 +17,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from optical.execution.residues import Residues, largest_mantissa
+from optical.execution.residues import largest_mantissa, misread_shifts
 from optical.execution.spec import AnalogSpec, OperandTransforms, Rounding, Scale, loads_second
 from simulator.amounts import Reals
 from simulator.errors import ParameterError
@@ -576,7 +576,7 @@ def misread_variances(spec: AnalogSpec, pieces: _Pieces) -> Reals:
     if residues is None:
         return np.zeros_like(pieces.weight)
     unit = float(largest_mantissa(spec.dac_bits)) ** 2
-    shift, chance = _shifts(residues)
+    shift, chance = misread_shifts(residues)
     half, whole = residues.product / 2.0, residues.product
     wrapped = chance * ((shift - whole) ** 2 - shift**2)
     width, (a, b) = np.array(pieces.width, dtype=float), pieces.unit_square
@@ -586,24 +586,3 @@ def misread_variances(spec: AnalogSpec, pieces: _Pieces) -> Reals:
         wraps = scipy.special.ndtr((shift[near] - half) / max(deviation, _TINY))
         found[place] += float(wrapped[near] @ wraps)
     return found
-
-
-@functools.lru_cache(maxsize=256)
-def _shifts(residues: Residues) -> tuple[Reals, Reals]:
-    """Return the size of what misread remainders add to a sum, modulo the dynamic range, and how likely."""
-    whole = residues.product
-    chance = np.zeros(whole)
-    chance[0] = 1.0
-    for sigma, weight in zip(residues.sigmas, residues.weights, strict=True):
-        if sigma <= 0.0:
-            continue
-        most = max(1, math.ceil(8.0 * sigma))
-        steps = np.arange(-most, most + 1)
-        bounds = scipy.special.ndtr((steps[:, None] + np.array([-0.5, 0.5])) / sigma)
-        each = np.where(steps > 0, bounds[::-1, 1] - bounds[::-1, 0], bounds[:, 1] - bounds[:, 0])
-        chance = sum(
-            share * np.roll(chance, int(step * weight)) for step, share in zip(steps, each, strict=True)
-        )
-    shift = np.minimum(np.arange(whole), whole - np.arange(whole)).astype(np.float64)
-    there = chance > 0.0
-    return shift[there], chance[there]

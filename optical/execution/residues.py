@@ -8,6 +8,7 @@ large constant.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,6 +16,7 @@ from enum import StrEnum
 import numpy as np
 import scipy
 
+from simulator.amounts import Reals
 from simulator.errors import ParameterError
 
 
@@ -169,6 +171,27 @@ def draw_misread(residues: Residues, count: int, generator: np.random.Generator)
     index, inverse = np.unique(np.concatenate(places), return_inverse=True)
     shift = np.bincount(inverse, np.concatenate(shifts), minlength=index.size)
     return Misread(index=index, shift=shift.astype(np.float64))
+
+
+@functools.lru_cache(maxsize=256)
+def misread_shifts(residues: Residues) -> tuple[Reals, Reals]:
+    """Return the size of what misread remainders add to a sum, modulo the dynamic range, and how likely."""
+    whole = residues.product
+    chance = np.zeros(whole)
+    chance[0] = 1.0
+    for sigma, weight in zip(residues.sigmas, residues.weights, strict=True):
+        if sigma <= 0.0:
+            continue
+        most = max(1, math.ceil(8.0 * sigma))
+        steps = np.arange(-most, most + 1)
+        bounds = scipy.special.ndtr((steps[:, None] + np.array([-0.5, 0.5])) / sigma)
+        each = np.where(steps > 0, bounds[::-1, 1] - bounds[::-1, 0], bounds[:, 1] - bounds[:, 0])
+        chance = sum(
+            share * np.roll(chance, int(step * weight)) for step, share in zip(steps, each, strict=True)
+        )
+    shift = np.minimum(np.arange(whole), whole - np.arange(whole)).astype(np.float64)
+    there = chance > 0.0
+    return shift[there], chance[there]
 
 
 def _places(chance: float, count: int, generator: np.random.Generator) -> np.ndarray:

@@ -250,27 +250,53 @@ EXACT_PRODUCTS = Products.same(ExactProducts())
 
 
 @dataclass(frozen=True, kw_only=True)
-class Misreadings:
-    """Errors of single samples, seldom and large, of which a sum may have several."""
+class MisreadProducts:
+    """Exact products of which a few samples are misread: seldom, and far off.
+
+    Notes
+    -----
+    A sample's sum is a whole number that is told from its remainders. One that is misread shifts it, modulo
+    the range: with shifts of nearly half the range all but small sums come out far off with the other sign.
+    What that adds to an output has the scales of the sample's two blocks.
+    """
 
     length: int
-    """Products in a sample."""
-    chance: float
-    """How likely a sample is wrong, 0 to 1."""
+    """Products in a sample, hence elements of a block, which has a scale of its own."""
+    mantissa: int
+    """Largest code of an operand."""
+    numbers: int
+    """Whole numbers that the remainders tell apart."""
+    shifts: tuple[float, ...]
+    """Sizes of shifts, in steps of the whole number; either sign is as likely."""
+    chances: tuple[float, ...]
+    """How likely a sample is shifted so, by size."""
 
-    def drawn(self, noise_BMN: torch.Tensor, length: int, generator: torch.Generator) -> torch.Tensor:
-        """Return Gaussian noise as compound Poisson noise of its power, shape [B, M, N], of sums so long.
-
-        Notes
-        -----
-        An output has as many jumps as a Poisson number says. Where not one is expected in all outputs the
-        noise is not theirs, and stays as it is.
-        """
-        rate = math.ceil(length / self.length) * self.chance
-        if rate * noise_BMN.numel() < 1.0:
-            return noise_BMN
-        jumps_BMN = torch.poisson(torch.full_like(noise_BMN, rate), generator=generator)
-        return noise_BMN.mul_(jumps_BMN.div_(rate).sqrt_())
+    @torch.no_grad()
+    def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
+        """Return the product, shape [B, M, N]; its operands are not rounded."""
+        c_BMN = torch.bmm(a_BMK, b_BKN)
+        generator = torch.Generator(c_BMN.device).manual_seed(key % 2**63)
+        rows, columns, short = a_BMK.shape[1], b_BKN.shape[2], -a_BMK.shape[2] % self.length
+        a_BMTW = torch.nn.functional.pad(a_BMK, (0, short)).unflatten(2, (-1, self.length))
+        b_BNTW = torch.nn.functional.pad(b_BKN.mT, (0, short)).unflatten(2, (-1, self.length))
+        samples = c_BMN.numel() * a_BMTW.shape[2]
+        rate = torch.full((), samples * math.fsum(self.chances), device=c_BMN.device)
+        count = int(torch.poisson(rate, generator=generator))
+        if count == 0:
+            return c_BMN
+        place = torch.randint(samples, (count,), generator=generator, device=c_BMN.device)
+        output, sample = place // a_BMTW.shape[2], place % a_BMTW.shape[2]
+        batch, row, column = output // (rows * columns), output // columns % rows, output % columns
+        a, b = a_BMTW[batch, row, sample].double(), b_BNTW[batch, column, sample].double()
+        step = a.abs().amax(1) * b.abs().amax(1) / self.mantissa**2
+        exact = (a * b).sum(1) / step.clamp_min(torch.finfo(step.dtype).tiny)
+        chosen = torch.multinomial(
+            torch.tensor(self.chances, device=c_BMN.device), count, replacement=True, generator=generator
+        )
+        sign = 2 * torch.randint(2, (count,), generator=generator, device=c_BMN.device) - 1
+        found = exact + sign * torch.tensor(self.shifts, dtype=step.dtype, device=c_BMN.device)[chosen]
+        found -= (found / self.numbers).round() * self.numbers
+        return c_BMN.view(-1).index_add_(0, output, ((found - exact) * step).to(c_BMN.dtype)).view_as(c_BMN)
 
 
 @dataclass(frozen=True)
@@ -289,8 +315,6 @@ class GaussianProducts:
     """1, or -1 for the mirror image of the same draws."""
     uneven: bool = False
     """Whether the noise follows the full scales of rows and columns."""
-    misreadings: Misreadings | None = None
-    """Samples that are wrong, where the noise is theirs."""
 
     def __post_init__(self) -> None:
         check_range(self, "nsr")
@@ -301,8 +325,6 @@ class GaussianProducts:
         c_BMN = torch.bmm(a_BMK, b_BKN)
         generator = torch.Generator(c_BMN.device).manual_seed(key % 2**63)
         noise_BMN = torch.empty_like(c_BMN).normal_(generator=generator)
-        if self.misreadings is not None:
-            noise_BMN = self.misreadings.drawn(noise_BMN, a_BMK.shape[2], generator)
         power = c_BMN.square().mean()
         if self.uneven:
             a_BM1, b_B1N = a_BMK.abs().amax(2, keepdim=True), b_BKN.abs().amax(1, keepdim=True)
@@ -352,12 +374,10 @@ class OperandProducts:
         return c_BMN.addcmul_(error_BMN, (self.nsr * c_BMN.square().mean() / power).sqrt(), value=self.sign)
 
 
-def probe(
-    error_class: ErrorClass, nsr: float, sign: int, *, uneven: bool, misreadings: Misreadings | None = None
-) -> Numerics:
-    """Return exact products with errors of one class; the keywords are of `GaussianProducts`."""
+def probe(error_class: ErrorClass, nsr: float, sign: int, *, uneven: bool) -> Numerics:
+    """Return exact products with errors of one class; the keyword is of `GaussianProducts`."""
     if error_class is ErrorClass.OUTPUT:
-        return GaussianProducts(nsr, sign, uneven, misreadings)
+        return GaussianProducts(nsr, sign, uneven)
     return OperandProducts(nsr, error_class, sign)
 
 
@@ -369,20 +389,11 @@ class ModelledErrors:
     """Noise-to-signal ratio by class, dimensionless power ratios."""
     transfer: Transfer = field(default_factory=Transfer)
     """Mean error by the size of the output; none if empty."""
-    sign: int = 1
-    """1, or -1 for the mirror image of mean errors and draws."""
-    misreadings: Misreadings | None = None
-    """Samples that are wrong, which then make all errors of the class of outputs."""
+    misread: MisreadProducts | None = None
+    """Samples that are misread, in place of noise of outputs."""
 
     @classmethod
-    def of(
-        cls,
-        nsr: Mapping[ErrorClass, float],
-        gain: float,
-        transfer: Transfer,
-        sign: int,
-        misreadings: Misreadings | None = None,
-    ) -> ModelledErrors:
+    def of(cls, nsr: Mapping[ErrorClass, float], gain: float, transfer: Transfer) -> ModelledErrors:
         """Return the errors of a core as they were measured.
 
         Parameters
@@ -393,23 +404,24 @@ class ModelledErrors:
             The gain.
         transfer : Transfer
             Mean errors, of which all but the gain are in the noise of outputs.
-        sign, misreadings
-            As of the class.
         """
         told = transfer.explained - (gain - 1.0) ** 2
         rest = max(0.0, nsr[ErrorClass.OUTPUT] - max(0.0, told))
-        return cls({**nsr, ErrorClass.OUTPUT: rest}, transfer, sign, misreadings)
+        return cls({**nsr, ErrorClass.OUTPUT: rest}, transfer)
 
     @torch.no_grad()
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
         """Return the product with its errors, shape [B, M, N]."""
         exact_BMN = torch.bmm(a_BMK, b_BKN)
-        found = exact_BMN + self.sign * self.transfer.of(exact_BMN, full_scales(a_BMK, b_BKN))
+        found = exact_BMN + self.transfer.of(exact_BMN, full_scales(a_BMK, b_BKN))
         total = math.fsum(self.nsr.values())
         for index, (error_class, nsr) in enumerate(self.nsr.items()):
-            if nsr > _LEAST_SHARE * total:
-                noisy = probe(error_class, nsr, self.sign, uneven=True, misreadings=self.misreadings)
-                found += noisy.matmul(a_BMK, b_BKN, mix_key(key, index)) - exact_BMN
+            noisy = probe(error_class, nsr, 1, uneven=True)
+            if error_class is ErrorClass.OUTPUT and self.misread is not None:
+                noisy = self.misread
+            elif nsr <= _LEAST_SHARE * total:
+                continue
+            found += noisy.matmul(a_BMK, b_BKN, mix_key(key, index)) - exact_BMN
         return found
 
 

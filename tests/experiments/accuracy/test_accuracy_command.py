@@ -82,8 +82,10 @@ def test_errors_of_the_measured_strength_replace_second_order():
         nsr=({name: {ErrorClass.OUTPUT: 0.01} for name in PRODUCTS},),
         gain=(dict.fromkeys(PRODUCTS, 1.0),),
         modelled=((0.42, 0.44),),
+        modelled_drawn=((0.46, 0.48),),
     )
     found = prediction(calibration(), executions=(execution,))
+    assert found.predicted(execution) == pytest.approx((0.47,))
     assert found.expected_even(execution) == pytest.approx((0.43,))
     assert found.residual(execution) == pytest.approx(0.43 / 0.44 - 1.0)
     assert found.second_order_residual(execution) == pytest.approx(0.28 / 0.44 - 1.0)

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from electronic.formats import FORMATS
+from electronic.numerics import nvfp4_passes
 from experiments.accuracy.law import (
     FitLaw,
     LawJob,
@@ -21,7 +23,13 @@ from experiments.accuracy.law import (
 from experiments.study import Progress
 from heliograph.accuracy.law import Form, Kind, Passes, Schedule, Where, read_runs, rises
 from simulator.errors import ParameterError
+from simulator.operands.statistics import OperandKind, operands_of
+from workloads.training.corpora import python_source
+from workloads.training.gpt import Products
+from workloads.training.loop import text_windows
 from workloads.training.noise_law import EXACT, PooledNoise
+from workloads.training.pretraining import load_weights
+from workloads.training.probes import ErrorClass, MeasuredProducts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TINY = LawJob(width=8, ratios=(1.0,))
@@ -105,6 +113,22 @@ def test_the_law_of_the_shipped_table():
     checks = format_checks([held_law(runs, Series(products=Where.BLOCKS), form) for form in Form])
     assert [one.format for one in checks] == ["fp8", "nvfp4", "nvfp4"]
     assert all(band.low <= band.middle <= band.high for one in checks for band in one.predicted.values())
+    assert all(one.contains(Form.EFFECTIVE) for one in checks)  # the page tells them, and what they leave out
+
+
+def test_noise_that_the_law_counts_for_nvfp4_is_that_of_a_trained_model():
+    """All three products of the blocks' weights of the GPT that ships, against white operands: to 0.5 dB."""
+    watched = [MeasuredProducts(one) for one in nvfp4_passes()]
+    exact = dict.fromkeys(("scores", "values", "head"), Products.same(EXACT))
+    products = Products(forward=watched[0], grad_input=watched[1], grad_weight=watched[2], exceptions=exact)
+    model, _ = load_weights(products)
+    text = python_source().validation
+    model(*text_windows(text, np.linspace(0, text.size - 300, 4).astype(np.int64), 256), key=1).backward()
+    decibels = [-10.0 * np.log10(one.meter.nsr[ErrorClass.OUTPUT]) for one in watched]
+    assert decibels == pytest.approx([19.4, 17.2, 16.0], abs=0.5)
+    mean = np.mean([one.meter.nsr[ErrorClass.OUTPUT] for one in watched])
+    counted = FORMATS["nvfp4"].predicted(operands_of(OperandKind.GAUSSIAN), 4096)
+    assert -10.0 * np.log10(mean) == pytest.approx(counted.snr_db, abs=0.5)
 
 
 def test_scatter_of_seeds_is_that_of_the_logarithm():

@@ -8,6 +8,7 @@ import torch
 
 from optical.execution import AnalogSpec, Scale
 from optical.execution.numerics import AnalogNumerics
+from optical.execution.residues import Residues, misread_shifts
 from simulator.errors import ParameterError, WorkloadError
 from workloads.training.corpora import Corpus
 from workloads.training.gpt import Gpt, GptConfig, ProductName, Products
@@ -18,11 +19,10 @@ from workloads.training.probes import (
     GaussianProducts,
     MeasuredProducts,
     MirroredProducts,
-    Misreadings,
+    MisreadProducts,
     ModelledErrors,
     OperandProducts,
     RepeatedProducts,
-    Transfer,
     full_scales,
     gain_response,
     only,
@@ -95,34 +95,49 @@ def test_gaussian_errors_have_the_mean_and_the_noise_that_were_measured():
     transfer, gain = core.meter.transfer, core.meter.gain
     assert gain < 0.99
     assert 0.0 < transfer.explained < float(error.square().sum() / EXACT.square().sum())
-    found = [
-        ModelledErrors.of(core.meter.nsr, gain, transfer, sign).matmul(A, B, 7) - EXACT for sign in (1, -1)
-    ]
-    assert torch.allclose(found[0], -found[1], atol=1e-4)
-    power = [float(one.square().sum()) for one in (found[0], error)]
+    found = ModelledErrors.of(core.meter.nsr, gain, transfer).matmul(A, B, 7) - EXACT
+    power = [float(one.square().sum()) for one in (found, error)]
     assert power[0] == pytest.approx(power[1], rel=0.1)
     loud = EXACT.abs() > 1.25 * limit
-    means = [float((one * EXACT.sign())[loud].mean()) for one in (found[0], error)]
+    means = [float((one * EXACT.sign())[loud].mean()) for one in (found, error)]
     assert means[1] < 0.0
     assert means[0] == pytest.approx(means[1], rel=0.15)  # bins are a quarter of an octave wide
 
 
-@pytest.mark.parametrize("chance", [0.001, 0.1])
-def test_misread_samples_leave_most_outputs_right_at_equal_power(chance):
-    """Compound Poisson: sums of 64 are 8 samples each, none of which is wrong in exp(-8 chance) of them."""
-    errors = {ErrorClass.OUTPUT: 0.01}
-    misreadings = Misreadings(length=8, chance=chance)
-    found = ModelledErrors.of(errors, 1.0, Transfer(), 1, misreadings).matmul(A, B, 7)
-    right = float((found == EXACT).double().mean())
-    assert right == pytest.approx(math.exp(-8.0 * chance), abs=0.02)
-    jumps = 8.0 * chance * OUTPUTS
-    assert nsr_of(found) == pytest.approx(0.01, rel=10.0 / math.sqrt(jumps))
+def test_misread_samples_are_those_of_a_core():
+    """Drawn from the law of shifts, not sample by sample: as many wrong outputs, their power, and their sign.
+
+    Each is held to five standard errors of its number of jumps.
+    """
+    residues = Residues(moduli=(15, 16, 17), sigmas=(0.0, 0.12, 0.16))
+    spec = dataclasses.replace(
+        AnalogSpec.ideal(), dac_bits=5.0, analog_length=8, scale=Scale.BLOCK, residues=residues
+    )
+    core = AnalogNumerics(spec)
+    set_a, set_b = core.set_operands(A, B, 3)
+    sizes, chances = misread_shifts(residues)
+    law = MisreadProducts(
+        length=8,
+        mantissa=15,
+        numbers=residues.product,
+        shifts=tuple(sizes[sizes > 0.0].tolist()),
+        chances=tuple(chances[sizes > 0.0].tolist()),
+    )
+    told = []
+    for found in (core.matmul(A, B, 3), law.matmul(set_a, set_b, 7)):
+        error = found - torch.bmm(set_a, set_b)
+        wrong = error.abs() > 0.5
+        told.append((float(wrong.sum()), float(error.square().mean()), float((error * EXACT).mean())))
+    jumps = 8.0 * residues.wrong_sample * OUTPUTS
+    assert told[0][0] > 0.8 * jumps
+    assert told[1][:2] == pytest.approx(told[0][:2], rel=5.0 * math.sqrt(2.0 / jumps))
+    assert told[0][2] < 0.0
+    assert told[1][2] == pytest.approx(told[0][2], rel=0.5)
 
 
-def test_where_no_sample_is_misread_noise_stays_gaussian():
-    misreadings = Misreadings(length=8, chance=1e-9)
-    both = (GaussianProducts(0.01, misreadings=one).matmul(A, B, 7) for one in (misreadings, None))
-    assert torch.equal(*both)
+def test_where_no_sample_is_misread_products_are_exact():
+    law = MisreadProducts(length=8, mantissa=15, numbers=4080, shifts=(1920.0,), chances=(1e-12,))
+    assert torch.equal(law.matmul(A, B, 7), EXACT)
 
 
 def test_silent_errors_leave_products_exact():
