@@ -103,11 +103,15 @@ def _aimed(target: str | None) -> tuple[str, ...]:
     """Return the change that a target of precision is: of its decibels if it is a number."""
     if target is None:
         return ()
+    return (f"lighting.target={target}" if decibels_in(target) is None else f"lighting.target_db={target}",)
+
+
+def decibels_in(target: str) -> float | None:
+    """Return the decibels of a target of precision, ``24`` or ``24dB``; None of a format's name."""
     try:
-        float(target.lower().removesuffix("db"))
+        return float(target.lower().removesuffix("db"))
     except ValueError:
-        return (f"lighting.target={target}",)
-    return (f"lighting.target_db={target}",)
+        return None
 
 
 def one_step(system: str, workload: Workload, hardware: Hardware, *, accelerators: int | None) -> StepResult:

@@ -156,19 +156,12 @@ class States(Result):
 
     def report(self) -> list[Block]:
         """Return a line for each sweep."""
-        lines = [
-            ReportRow(
-                one.name,
-                (
-                    f"{one.points:,}",
-                    *(f"{one.counts.get(status, 0):,}" for status in Status),
-                    f"{one.left:,}",
-                    format_quantity(one.mean_s, "s") if one.mean_s else "",
-                ),
-            )
-            for one in self.told
-        ]
-        return [ReportTable("Sweeps", ["points", *map(str, Status), "left", "mean time"], lines)]
+        counts = ("points", *map(str, Status), "left")
+        lines = []
+        for row in self.rows():
+            mean = format_quantity(row["mean_s"], "s") if row["mean_s"] else ""
+            lines.append(ReportRow(row["name"], (*(f"{row[name]:,}" for name in counts), mean)))
+        return [ReportTable("Sweeps", (*counts, "mean time"), lines)]
 
     def record(self) -> dict[str, Any]:
         """Return the same as plain data."""

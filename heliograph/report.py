@@ -9,11 +9,11 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from rich import box
 from rich.console import Console
@@ -180,6 +180,59 @@ class ReportTable:
     def gap(self) -> int:
         """Columns of the terminal between two columns of the table."""
         return _DENSE_GAP if self.dense else _GAP
+
+
+Item = TypeVar("Item")
+
+
+def table_of(
+    title: str,
+    items: Iterable[Item],
+    label: Callable[[Item], str],
+    columns: Mapping[str, Callable[[Item], str]],
+    *,
+    note: Callable[[Item], str] = lambda _: "",
+    section: Callable[[Item], object] = lambda _: None,
+) -> ReportTable:
+    """Return a table with a line for each of some things.
+
+    Parameters
+    ----------
+    title : str
+        Line above it.
+    items : iterable
+        What is told.
+    label : callable
+        Name of a line.
+    columns : mapping of str to callable
+        Text of a cell by the head of its column.
+    note : callable
+        Where the numbers of a line come from.
+    section : callable
+        What a line is of; a rule stands above a line of something else than the one before.
+    """
+    listed = list(items)
+    parts = [section(one) for one in listed]
+    rows = [
+        ReportRow(
+            label(one),
+            tuple(cell(one) for cell in columns.values()),
+            note(one),
+            section=place > 0 and parts[place] != parts[place - 1],
+        )
+        for place, one in enumerate(listed)
+    ]
+    return ReportTable(title, tuple(columns), rows)
+
+
+def or_dash(value: float | None, form: str, unit: float = 1.0) -> str:
+    """Return a value in a unit, as `str.format` shows it, or a dash where there is none."""
+    return "-" if value is None else form.format(value / unit)
+
+
+def value_table(title: str, head: str, lines: Iterable[tuple[str, str, str]]) -> ReportTable:
+    """Return a table of one column, from the name, value and note of each line."""
+    return ReportTable(title, (head,), [ReportRow(label, (value,), note) for label, value, note in lines])
 
 
 def table_text(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
-from heliograph.report import ReportRow, ReportTable
+from heliograph.report import table_of
 from simulator.errors import ParameterError
 from simulator.files import read_json_value
 from simulator.reliability.goodput import Placing, cubes, domains, ring, stranded_share
@@ -196,15 +196,6 @@ def wasted(faults: Faults, cluster: Cluster) -> dict[str, float]:
     }
 
 
-def stranded_rows(found: Mapping[str, float]) -> list[ReportRow]:
-    """Return the lines of the report: waste, and how many times that of the best ring."""
-    best = min(found.values())
-    return [
-        ReportRow(name, (f"{100 * share:.3f} %", f"{share / best:.1f}" if best > 0.0 else "-"))
-        for name, share in found.items()
-    ]
-
-
 @dataclass(frozen=True, kw_only=True)
 class StrandedShares(Result):
     """Share of all accelerators that work and find no place, by fabric."""
@@ -218,9 +209,13 @@ class StrandedShares(Result):
 
     def report(self) -> list[Block]:
         """Return a line for each fabric."""
-        cluster = self.cluster
+        cluster, best = self.cluster, min(self.wasted.values())
         title = f"{100 * self.failed:.2f} % of {cluster.nodes} nodes failed, groups of {cluster.group}"
-        return [ReportTable(title, ["stranded", "over the least"], stranded_rows(self.wasted))]
+        columns: dict[str, Callable[[tuple[str, float]], str]] = {
+            "stranded": lambda one: f"{100 * one[1]:.3f} %",
+            "over the least": lambda one: f"{one[1] / best:.1f}" if best > 0.0 else "-",
+        }
+        return [table_of(title, self.wasted.items(), lambda one: one[0], columns)]
 
     def record(self) -> dict[str, Any]:
         """Return the shares as plain data."""

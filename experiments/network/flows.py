@@ -15,7 +15,7 @@ from experiments.hardware import SYSTEM, Hardware
 from experiments.network.circuits import read_demand
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
-from heliograph.report import ReportRow, ReportTable, format_si
+from heliograph.report import format_si, value_table
 from simulator.checks import check_positive, check_range, check_whole
 from simulator.collectives.msccl import ChunkFlows, read_algorithm
 from simulator.engine.flow_simulation import FlowSet, FlowTimes, simulate
@@ -311,9 +311,8 @@ class FlowResult(Result):
             ("mean completion", format_si(record["mean_completion_s"], "s"), "from its earliest start"),
             ("busiest link", f"{100 * record['busiest_share']:.1f} %", f"link {link}{where}"),
         ]
-        rows = [ReportRow(label, (value,), note) for label, value, note in lines]
         title = f"{self.name} on {self.fabric.name}, {self.fabric.endpoints} accelerators"
-        return [ReportTable(title, ("",), rows)]
+        return [value_table(title, "", lines)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
 from heliograph.simulation import StepResult
-from heliograph.style import PALETTE, REFERENCE, WIDTH_IN, label, new_figure, styled
+from heliograph.style import PALETTE, REFERENCE, WIDTH_IN, label, new_figure, styled, swatches
 from simulator.errors import HeliographError, nearest
 from simulator.operators import Sequence as Work
 from simulator.operators import Task
@@ -425,14 +425,11 @@ def _ink(box: Box, timeline: Timeline) -> str:
 
 
 def _legend(timeline: Timeline) -> list[Patch]:
-    from matplotlib.patches import Patch  # noqa: PLC0415 - only to draw
-
     kinds = [kind for kind in PASS_COLOURS if any(box.kind == kind for box in timeline.boxes)]
-    handles = [Patch(color=PASS_COLOURS[kind], label=PASS_NAMES[kind]) for kind in kinds]
+    told: dict[str, Any] = {PASS_NAMES[kind]: PASS_COLOURS[kind] for kind in kinds}
     if timeline.chunks > 1:
-        light = _shade(str(Pass.FORWARD), timeline.chunks - 1, timeline.chunks)
-        handles.append(Patch(color=light, label="Lighter: later chunk"))
-    return [*handles, Patch(color=_IDLE, label="Idle")]
+        told["Lighter: later chunk"] = _shade(str(Pass.FORWARD), timeline.chunks - 1, timeline.chunks)
+    return swatches(told | {"Idle": _IDLE})
 
 
 DEFAULT_SYSTEM = "gpu_packet"
