@@ -227,24 +227,29 @@ def run(words: Sequence[str]) -> int:
         with _warnings_in_one_line():
             _run(list(words))
         sys.stdout.flush()
-    except HeliographError as error:
-        if "--debug" in words:
-            raise
-        print(f"heliograph: {' '.join(str(error).splitlines())}", file=sys.stderr)
-        return BAD_INPUT
     except BrokenPipeError:
         _drop_output()
-        return 0
-    except OSError as error:
+    except (HeliographError, MemoryError, OSError) as error:
         if "--debug" in words:
             raise
-        if error.filename is not None:
-            print(f"heliograph: {error.filename}: {error.strerror}; --debug shows where", file=sys.stderr)
-            return BAD_INPUT
-        _drop_output()
-        print(f"heliograph: cannot write the output: {error.strerror}", file=sys.stderr)
+        if isinstance(error, OSError) and error.filename is None:
+            _drop_output()
+        print(f"heliograph: {_sentence(error)}", file=sys.stderr)
         return BAD_INPUT
     return 0
+
+
+def _sentence(error: Exception) -> str:
+    """Return what went wrong in one line."""
+    match error:
+        case MemoryError():
+            return "there is not enough memory for what is asked; ask for less"
+        case OSError(filename=None):
+            return f"cannot write the output: {error.strerror}"
+        case OSError():
+            return f"{error.filename}: {error.strerror}; --debug shows where"
+        case _:
+            return " ".join(str(error).splitlines())
 
 
 def _run(words: list[str]) -> None:

@@ -315,11 +315,13 @@ class RankRescues(Study):
         if self.layer < 0 or self.seed < 0:
             msg = f"layer and seed must be at least 0; got {self.layer} and {self.seed}"
             raise ParameterError(msg)
+        asked_db = decibels_in(self.target)
+        if asked_db is None:
+            format_named(self.target)
         bare, config = core_named(self.core), model_named(self.model)
         plan = plan_for(config, "", accelerators=1024, memory_bytes=to_si("memory_bytes", 80.0, "GB"))
         products = [one for one in products_of(step_graph(config, plan)) if one.role is not Role.HEAD_LOGITS]
         samples = samples_of(products, self.source, layer=self.layer, seed=self.seed)
-        asked_db = decibels_in(self.target)
         wanted_db = format_db(self.target, samples)["all"] if asked_db is None else asked_db
         tried: list[tuple[tuple[str, ...], tuple[str, ...]]] = [(names, ()) for names in COMBINATIONS]
         if hasattr(bare, SHORT_SUMS):

@@ -229,8 +229,12 @@ def _point(request: GoodputOf, fleet: Fleet, name: str, size: int) -> Point:
 
 def _fleet(request: GoodputOf) -> Fleet:
     fleet = Fleet(hosts=load_hosts(request.hosts), parts=load_parts())
-    for text in request.settings:
-        fleet = replace_at(fleet, *parse_assignment(text))
+    changes = [parse_assignment(text) for text in request.settings]
+    for place, (path, value) in enumerate(changes):
+        if path in (before for before, _ in changes[:place]):
+            msg = f"--set {path} is given twice; leave one of them out"
+            raise ParameterError(msg)
+        fleet = replace_at(fleet, path, value)
     if request.machine < fleet.hosts.accelerators or request.machine % fleet.hosts.accelerators:
         msg = f"a machine of {request.machine} accelerators must be whole hosts of {fleet.hosts.accelerators}"
         raise ParameterError(msg)

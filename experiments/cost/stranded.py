@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.options import option
+from experiments.options import option, refuse_unused
 from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.report import table_of
 from simulator.errors import ParameterError
@@ -27,6 +27,8 @@ START, END = "fault_start", "fault_end"
 """Kinds of event in a trace."""
 EVENT = ("event_time", "event_type", "node_id")
 """Keys of an event of a trace."""
+MOST_NODES = 1_000_000
+"""Most nodes of a cluster."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,9 @@ class Cluster:
     """Seed of the places of a trace's nodes, and of faults where there is no trace."""
 
     def __post_init__(self) -> None:
+        if self.nodes > MOST_NODES:
+            msg = f"nodes must be at most {MOST_NODES:,}; got {self.nodes:,}"
+            raise ParameterError(msg)
         for name in ("nodes", "node", "group"):
             if getattr(self, name) < 1:
                 msg = f"{name} must be at least 1; got {getattr(self, name)}"
@@ -162,8 +167,8 @@ def read_faults(path: Path, cluster: Cluster) -> Faults:
     return Faults(works=np.stack(works), shares=lengths / lengths.sum())
 
 
-DRAWS = 200
-"""Draws of failed nodes."""
+DRAWS, FAILED = 200, 0.02
+"""Draws of failed nodes, and the share of them where nobody says."""
 
 
 def random_faults(share: float, cluster: Cluster) -> Faults:
@@ -234,7 +239,7 @@ class Stranded(Study):
     """Accelerators that work and find no place because nodes of their group failed."""
 
     data: Path | None = option(None, "trace of faults instead of --failed", metavar="FILE.json")
-    failed: float = option(0.02, "share of nodes that have failed", metavar="SHARE")
+    failed: float | None = option(None, f"share of nodes that have failed; default {FAILED}", metavar="SHARE")
     nodes: int = option(400, "nodes", metavar="N")
     node: int = option(8, "accelerators of each", metavar="G")
     group: int = option(32, "accelerators of a group", metavar="G")
@@ -243,5 +248,9 @@ class Stranded(Study):
     def run(self, progress: Progress) -> StrandedShares:
         """Return the shares that are stranded."""
         cluster = Cluster(nodes=self.nodes, node=self.node, group=self.group, seed=self.seed)
-        faults = read_faults(self.data, cluster) if self.data else random_faults(self.failed, cluster)
+        if self.data is not None:
+            refuse_unused(self, ("failed",), "--data tells which nodes fail")
+            faults = read_faults(self.data, cluster)
+        else:
+            faults = random_faults(FAILED if self.failed is None else self.failed, cluster)
         return StrandedShares(cluster=cluster, failed=faults.failed, wasted=wasted(faults, cluster))

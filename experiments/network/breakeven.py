@@ -54,6 +54,8 @@ LONGEST_S = 0.1
 """Longest reconfiguration that is run."""
 POINTS = 17
 """Reconfiguration times of a line where nobody says how many: two a decade."""
+MOST_POINTS = 1000
+"""Most reconfiguration times of a line, each of which takes a step."""
 
 Told = Callable[[str, int, int], None]
 """Told a label, how much is done, and how much there is."""
@@ -277,8 +279,8 @@ def sweep(
     if rails.traits.policy is None:
         msg = f"system '{optical.name}' has no optical circuits ({rails.name}); try photonic_ocs or gpu_ocs"
         raise ParameterError(msg)
-    if points < 2:
-        msg = f"points ({points}) must be at least 2, for a line"
+    if not 2 <= points <= MOST_POINTS:
+        msg = f"points ({points}) must be 2, for a line, to {MOST_POINTS}"
         raise ParameterError(msg)
     reconfiguration_s = np.geomspace(SHORTEST_S, LONGEST_S, points)
     lines = []

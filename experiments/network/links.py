@@ -16,6 +16,7 @@ from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.report import format_si, value_table
 from heliograph.simulation import StepResult
 from heliograph.style import PALETTE, label, name_rows, new_figure, styled
+from simulator.checks import check_range
 from simulator.collectives.traffic import play
 from simulator.engine.simulation import Simulation
 from simulator.errors import ParameterError
@@ -110,6 +111,8 @@ def rows_by_kind(kinds: Sequence[str], most: int) -> list[np.ndarray]:
 
 BINS = 240
 """Intervals of time where nobody says how many."""
+MOST_BINS = 10_000
+"""Most of them; no picture shows more."""
 ROWS = 48
 """Rows of links of the picture at most; links with like numbers share one."""
 
@@ -155,9 +158,6 @@ class LinkLoads:
 
 def link_loads(result: StepResult, *, bins: int = BINS) -> LinkLoads:
     """Run a step once more and return where its bytes went."""
-    if bins < 1:
-        msg = f"bins ({bins}) must be at least 1"
-        raise ParameterError(msg)
     fabric = result.system.fabric
     simulation = sampled_run(result)
     end_s = simulation.finish().makespan_s
@@ -400,6 +400,9 @@ class Links(Study):
     accelerators: int | None = option(None, "default: what the plan uses", metavar="N")
     bins: int = option(BINS, "intervals of time", metavar="T")
     hardware: Hardware = field(default_factory=Hardware)
+
+    def __post_init__(self) -> None:
+        check_range(self, "bins", low=1, high=MOST_BINS)
 
     def run(self, progress: Progress) -> StepLoads:
         """Return the loads of the step."""

@@ -97,8 +97,9 @@ def register_core(name: str, core_class: type[Any]) -> None:
     ParameterError
         If the name is taken, or the class does not answer.
     """
-    if not isinstance(name, str) or not name:
-        msg = f"a core needs a name by which it can be asked for; got {name!r:.60}"
+    odd = isinstance(name, str) and ".py:" not in name and any(one.isspace() or one in ":@+," for one in name)
+    if not isinstance(name, str) or not name or odd:  # what a file holds is asked for as FILE.py:NAME
+        msg = f"a core needs a name by which it can be asked for, without blanks and :@+,; got {name!r:.60}"
         raise ParameterError(msg)
     if name in _CORES:
         msg = f"a core '{name}' is registered already; take another name than {', '.join(_CORES)}"
