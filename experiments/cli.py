@@ -29,6 +29,8 @@ from simulator.errors import (
 if TYPE_CHECKING:
     from experiments.study import Result, Study
 
+NO_PICTURES = (".pdf", ".eps", ".ps", ".jpg", ".jpeg", ".webp", ".html", ".json", ".csv", ".parquet")
+"""Suffixes of files that nothing is written to, and that no directory should have."""
 BAD_INPUT = 2
 """Exit code for anything wrong with what the user handed in."""
 INTERRUPTED = 130
@@ -365,6 +367,9 @@ def drive(name: str, study: Study, driven: Driven) -> None:
     for path in written_by(study):
         check_writable(path)
     out = driven.out if driven.out is not None else study.default_out()
+    if out is not None and out.suffix in NO_PICTURES:
+        msg = f"--out {out}: files go into a directory, or to a picture that ends in {' or '.join(PICTURES)}"
+        raise ParameterError(msg)
     pictured = out is not None and out.suffix in PICTURES
     directory = out.parent if pictured and out is not None else out
     progress = Progress(directory=directory)

@@ -478,6 +478,11 @@ class Breakeven(Study):
     directory = "breakeven"
 
     system: str = option("photonic_ocs", "system with optical circuits")
+    packets: str | None = option(
+        None,
+        "the same accelerators on packet switches; default: the system's name with packet in place of ocs",
+        metavar="SYSTEM",
+    )
     model: tuple[str, ...] = option(("llama-3-70b",), "model by name; may be repeated", metavar="NAME")
     plan: tuple[str, ...] = option(
         (),
@@ -492,10 +497,12 @@ class Breakeven(Study):
         """Return the system with circuits, and the same accelerators on packet switches."""
         on_packets = [one for one in self.hardware.settings if not one.startswith("fabric.")]
         packets = dataclasses.replace(self.hardware, settings=tuple(on_packets))
-        return (
-            self.hardware.system(self.system, accelerators=self.accelerators),
-            packets.system(self.system.replace("ocs", "packet"), accelerators=self.accelerators),
-        )
+        optical = self.hardware.system(self.system, accelerators=self.accelerators)
+        if self.packets is None and self.system.endswith(".toml"):
+            msg = f"--system {self.system} is a file; name the same accelerators on packets with --packets"
+            raise ParameterError(msg)
+        beside = self.packets or self.system.replace("ocs", "packet")
+        return optical, packets.system(beside, accelerators=self.accelerators)
 
     def run(self, progress: Progress) -> Lines:
         """Return a line for each model and plan."""
