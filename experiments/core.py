@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -723,50 +723,45 @@ def light_told(found: CoreResult, head: str = "") -> list[ReportTable]:
 
 def study_rows(found: CoreResult) -> list[ReportRow]:
     """Return a study as lines of a table with a column for each phase."""
-    energies = found.energies
+    energies, noise = found.energies, found.curve.present.noise
     present = {stage for one in energies for stage in one.j_per_mac_by_stage}
-    rows = [
-        ReportRow(
+
+    def joules(name: str, values: Iterable[float], note: str) -> ReportRow:
+        return ReportRow(name, tuple(format_si(value, "J") for value in values), note)
+
+    def of_all(name: str, value: str, note: str = "derived") -> ReportRow:
+        return ReportRow(name, (value, "", ""), note)
+
+    gpu, area = found.bench.gpu.name, format_quantity(found.bench.unit.area_m2, "m^2")
+    return [
+        joules(
             "energy per multiply-accumulate",
-            tuple(format_si(one.j_per_mac, "J") for one in energies),
+            (one.j_per_mac for one in energies),
             "derived, of the numbers below",
-        )
-    ]
-    rows += [
-        ReportRow(
-            f"  {stage}",
-            tuple(format_si(one.j_per_mac_by_stage.get(stage, 0.0), "J") for one in energies),
-            "derived",
-        )
-        for stage in (*STAGES, OTHER)
-        if stage in present
-    ]
-    rows += [
-        ReportRow(
-            f"{found.bench.gpu.name}, the same products",
-            tuple(format_si(found.gpu_j_per_mac, "J") for _ in energies),
-            "mean of the three",
         ),
+        *(
+            joules(f"  {stage}", (one.j_per_mac_by_stage.get(stage, 0.0) for one in energies), "derived")
+            for stage in (*STAGES, OTHER)
+            if stage in present
+        ),
+        joules(f"{gpu}, the same products", [found.gpu_j_per_mac] * len(energies), "mean of the three"),
         ReportRow("time", tuple(format_si(one.time_s, "s") for one in energies), "derived", section=True),
-        ReportRow(
-            "die area of all cores and buffer",
-            tuple(format_quantity(found.bench.unit.area_m2, "m^2") for _ in energies),
-            "derived",
-        ),
-        ReportRow(
+        ReportRow("die area of all cores and buffer", (area,) * len(energies), "derived"),
+        of_all(
             f"signal over noise, {found.curve.operands} operands",
-            (f"{found.present.snr_db:.1f} dB", "", ""),
+            f"{found.present.snr_db:.1f} dB",
             "derived: all three",
         ),
+        *(
+            of_all(f"  {cause} alone", f"{-db_from_ratio(noise[cause]):.1f} dB")
+            for cause in sorted(noise, key=lambda cause: -noise[cause])
+        ),
+        of_all(
+            "effective bits of a full-scale sample",
+            f"{found.bench.unit.core.effective_bits:.2f}",
+            "link budget",
+        ),
     ]
-    noise = found.curve.present.noise
-    rows += [
-        ReportRow(f"  {cause} alone", (f"{-db_from_ratio(noise[cause]):.1f} dB", "", ""), "derived")
-        for cause in sorted(noise, key=lambda cause: -noise[cause])
-    ]
-    bits = found.bench.unit.core.effective_bits
-    rows.append(ReportRow("effective bits of a full-scale sample", (f"{bits:.2f}", "", ""), "link budget"))
-    return rows
 
 
 def precision_told(found: CoreResult) -> ReportTable:
