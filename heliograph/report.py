@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from rich import box
@@ -272,6 +273,9 @@ def _text_of(table: ReportTable, width: int) -> str:
 def print_report(blocks: Sequence[ReportTable | str], *, stream: TextIO | None = None) -> None:
     """Print tables and text, as wide as the terminal, or as ``COLUMNS`` says for a pipe or file.
 
+    Lines of text are broken between words on a terminal and where ``COLUMNS`` says how wide; else they stay
+    whole.
+
     Parameters
     ----------
     blocks : sequence of ReportTable or str
@@ -282,6 +286,8 @@ def print_report(blocks: Sequence[ReportTable | str], *, stream: TextIO | None =
     target = stream if stream is not None else sys.stdout
     encoding = (getattr(target, "encoding", None) or "utf-8").lower()
     width = _width(target)
+    if target.isatty() or _asked_width() is not None:
+        blocks = [_wrapped(one, width) if isinstance(one, str) else one for one in blocks]
     coloured = target.isatty() and encoding.startswith("utf")
     if not coloured:
         target.write(in_encoding(report_text(blocks, width=width), encoding))
@@ -331,8 +337,26 @@ def _width(target: TextIO) -> int:
     """Return the columns of a stream: of its terminal, of ``COLUMNS``, or the usual number."""
     if target.isatty():
         return min(max(shutil.get_terminal_size().columns, MIN_WIDTH), MAX_WIDTH)
+    return max(_asked_width() or WIDTH, MIN_WIDTH)
+
+
+def _asked_width() -> int | None:
+    """Return the columns that ``COLUMNS`` says; None where it says none."""
     told = os.environ.get("COLUMNS", "")
-    return max(int(told), MIN_WIDTH) if told.isdigit() and int(told) else WIDTH
+    return int(told) if told.isdigit() and int(told) else None
+
+
+def _wrapped(text: str, width: int) -> str:
+    """Return text whose lines are broken between words; what follows stands as deep as its line."""
+    return "\n".join(
+        fill(line, width, subsequent_indent=" " * (len(line) - len(line.lstrip())), **_WHOLE_WORDS)
+        if len(line) > width
+        else line
+        for line in text.split("\n")
+    )
+
+
+_WHOLE_WORDS: Any = {"break_long_words": False, "break_on_hyphens": False}
 
 
 def _print(console: Console, shown_table: ReportTable) -> None:
