@@ -613,7 +613,7 @@ def _with_changes(system: System, changes: Sequence[Change]) -> System:
         aimed = next((path for path in paths if path.startswith("lighting.")), None)
         sizes = system.lighting is not None and system.lighting.wanted is not None
         if aimed is not None and sizes and paths[aimed].file == paths[bright].file:
-            msg = f"{aimed} sizes the laser, and {bright} sets its power; leave one of them out"
+            msg = f"{aimed} sizes the laser, and {paths[bright].key} sets its power; leave one of them out"
             raise ParameterError(msg)
         system = dataclasses.replace(system, lighting=None)
     return _warned(dataclasses.replace(system, settings=tuple(settings.items())).sized())

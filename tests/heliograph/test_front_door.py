@@ -8,7 +8,7 @@ from torch import nn
 
 import heliograph as hg
 from heliograph.comparison.comparison import Request, build_systems
-from simulator.errors import HeliographError, ParameterError
+from simulator.errors import HeliographError, ParameterError, RangeWarning
 
 ROOT = Path(__file__).parents[2]
 PLAN = "tp=8,dp=2,global_batch=16,sequence_length=2048"
@@ -194,7 +194,7 @@ WRONG = [
     (lambda light: light.with_(laser_power_w=None), "laser_power_w must be a number"),
     (lambda light: light.with_(laser_power_w=True), "laser_power_w must be a number"),
     (lambda light: light.with_(laser_powr_w=1.0), "laser_power_w"),
-    (lambda light: light.with_(laser_power_w="5 Hz"), "unit"),
+    (lambda light: light.with_(laser_power_w="5 Hz"), r"^photonic\.core\.laser_power_w: unit 'Hz'"),
     (lambda light: hg.simulate(None, MODEL), "a system is a name"),
     (lambda light: hg.simulate(light, 3), "a model is a name"),
     (lambda light: hg.simulate(light, "lama-3-8b"), "did you mean 'llama-3-8b'"),
@@ -301,6 +301,11 @@ def test_an_argument_of_a_wrong_type_gets_one_sentence(light, call, odd):
     with pytest.raises(HeliographError) as caught:
         call(light, odd)
     assert "\n" not in str(caught.value)
+
+
+def test_a_warning_names_a_number_as_a_reader_writes_it(light):
+    with pytest.warns(RangeWarning, match=r"photonic\.core\.laser\.wall_plug_efficiency is 0\.99"):
+        light.with_(wall_plug_efficiency=0.99)
 
 
 def test_one_condition_needs_no_list(light):
