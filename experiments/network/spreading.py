@@ -32,6 +32,8 @@ QUEUE_PAIRS = (1, 2, 4, 16)
 and those of Llama 3 (arXiv:2407.21783)."""
 SEEDS = 5
 """Hashes that are drawn where nobody says how many."""
+MOST_PAIRS, MOST_SEEDS = 1024, 1000
+"""Most queue pairs of a flow, and most hashes, each of which takes a step."""
 ACCELERATORS = 1024
 """Accelerators where neither plan nor option says."""
 _ROW_IN, _REST_IN, _TITLE = 0.34, 1.4, 110
@@ -163,10 +165,10 @@ class BySpreading(Study):
     hardware: Hardware = field(default_factory=Hardware)
 
     def __post_init__(self) -> None:
-        check_range(self, "seeds", low=1)
+        check_range(self, "seeds", low=1, high=MOST_SEEDS)
         for pairs in self.queue_pairs:
-            if pairs < 1:
-                msg = f"queue_pairs ({pairs}) must be whole numbers from 1, such as 1,4,16"
+            if not 1 <= pairs <= MOST_PAIRS:
+                msg = f"queue_pairs ({pairs}) must be whole numbers of 1 to {MOST_PAIRS}, such as 1,4,16"
                 raise ParameterError(msg)
         check_whole(self, "seeds")
 
