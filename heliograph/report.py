@@ -273,8 +273,7 @@ def _text_of(table: ReportTable, width: int) -> str:
 def print_report(blocks: Sequence[ReportTable | str], *, stream: TextIO | None = None) -> None:
     """Print tables and text, as wide as the terminal, or as ``COLUMNS`` says for a pipe or file.
 
-    Lines of text are broken between words on a terminal and where ``COLUMNS`` says how wide; else they stay
-    whole.
+    On a terminal lines of text are broken between words; elsewhere they stay whole.
 
     Parameters
     ----------
@@ -286,7 +285,7 @@ def print_report(blocks: Sequence[ReportTable | str], *, stream: TextIO | None =
     target = stream if stream is not None else sys.stdout
     encoding = (getattr(target, "encoding", None) or "utf-8").lower()
     width = _width(target)
-    if target.isatty() or _asked_width() is not None:
+    if target.isatty():
         blocks = [_wrapped(one, width) if isinstance(one, str) else one for one in blocks]
     coloured = target.isatty() and encoding.startswith("utf")
     if not coloured:
@@ -337,13 +336,8 @@ def _width(target: TextIO) -> int:
     """Return the columns of a stream: of its terminal, of ``COLUMNS``, or the usual number."""
     if target.isatty():
         return min(max(shutil.get_terminal_size().columns, MIN_WIDTH), MAX_WIDTH)
-    return max(_asked_width() or WIDTH, MIN_WIDTH)
-
-
-def _asked_width() -> int | None:
-    """Return the columns that ``COLUMNS`` says; None where it says none."""
     told = os.environ.get("COLUMNS", "")
-    return int(told) if told.isdigit() and int(told) else None
+    return max(int(told), MIN_WIDTH) if told.isdigit() and int(told) else WIDTH
 
 
 def _wrapped(text: str, width: int) -> str:

@@ -167,8 +167,8 @@ def read_faults(path: Path, cluster: Cluster) -> Faults:
     return Faults(works=np.stack(works), shares=lengths / lengths.sum())
 
 
-DRAWS, FAILED = 200, 0.02
-"""Draws of failed nodes, and the share of them where nobody says."""
+DRAWS = 200
+"""Draws of failed nodes."""
 
 
 def random_faults(share: float, cluster: Cluster) -> Faults:
@@ -239,7 +239,7 @@ class Stranded(Study):
     """Accelerators that work and find no place because nodes of their group failed."""
 
     data: Path | None = option(None, "trace of faults instead of --failed", metavar="FILE.json")
-    failed: float | None = option(None, f"share of nodes that have failed; default {FAILED}", metavar="SHARE")
+    failed: float = option(0.02, "share of nodes that have failed", metavar="SHARE")
     nodes: int = option(400, "nodes", metavar="N")
     node: int = option(8, "accelerators of each", metavar="G")
     group: int = option(32, "accelerators of a group", metavar="G")
@@ -252,5 +252,5 @@ class Stranded(Study):
             refuse_unused(self, ("failed",), "--data tells which nodes fail")
             faults = read_faults(self.data, cluster)
         else:
-            faults = random_faults(FAILED if self.failed is None else self.failed, cluster)
+            faults = random_faults(self.failed, cluster)
         return StrandedShares(cluster=cluster, failed=faults.failed, wasted=wasted(faults, cluster))
