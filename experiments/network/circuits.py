@@ -6,9 +6,10 @@ import csv
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from experiments.hardware import Hardware, Workload, changes, one_step
 from experiments.network.collective import PLANES, SWITCH, bank_of, plan_collective
 from experiments.network.phases import study_phases
-from experiments.options import option
+from experiments.options import option, refuse_unused
 from experiments.study import Block, Progress, Result, Row, Study, file_name
 from heliograph.report import format_si, prefix_of, table_of
 from heliograph.style import DARK_TIME, PALETTE, REFERENCE, name_rows, new_figure, styled, swatches
@@ -356,34 +357,15 @@ RANKS = 8
 """Ranks of a collective where nobody says how many."""
 SYSTEM = "gpu_ocs"
 """System that runs a step where nobody names one."""
-MEANT_FOR = {
-    "demand": (
-        "policy",
-        "packet_rate_bytes_per_s",
-        "switch",
-        "reconfiguration_s",
-        "rate_bytes_per_s",
-        "planes",
-    ),
-    "collective": (
-        "switch",
-        "reconfiguration_s",
-        "rate_bytes_per_s",
-        "planes",
-        "ranks",
-        "size_bytes",
-        "algorithm",
-    ),
-    "model": ("plan", "system", "accelerators", "settings"),
-}
+_BANK = ("switch", "reconfiguration_s", "rate_bytes_per_s", "planes")
+MEANT_FOR: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "demand": (*_BANK, "policy", "packet_rate_bytes_per_s"),
+        "collective": (*_BANK, "ranks", "size_bytes", "algorithm"),
+        "model": ("plan", "system", "accelerators", "settings"),
+    }
+)
 """Options of each of the three uses."""
-_FLAGS = {
-    "settings": "set",
-    "reconfiguration_s": "reconfiguration",
-    "rate_bytes_per_s": "rate",
-    "packet_rate_bytes_per_s": "packet-rate",
-    "size_bytes": "size",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -461,17 +443,10 @@ class Circuits(Study):
 
     def _given(self, use: str) -> dict[str, Any]:
         """Return the options that are given, all of this use."""
-        found = {}
-        for name in sorted({name for names in MEANT_FOR.values() for name in names}):
-            value = getattr(self, name)
-            if value is None or value == ():
-                continue
-            if name not in MEANT_FOR[use]:
-                flag = _FLAGS.get(name, name)
-                uses = " or ".join(other for other in MEANT_FOR if name in MEANT_FOR[other])
-                msg = f"--{flag} ({value}) changes nothing of a {use}; it is for a {uses}"
-                if use == "model" and name == "switch":
-                    msg += ", and --set fabric.switch=NAME changes the system's"
-                raise ParameterError(msg)
-            found[name] = value
-        return found
+        for name in sorted({name for names in MEANT_FOR.values() for name in names} - {*MEANT_FOR[use]}):
+            uses = " or ".join(other for other in MEANT_FOR if name in MEANT_FOR[other])
+            own = use == "model" and name == "switch"
+            hint = " (--set fabric.switch=NAME changes the system's)" if own else ""
+            refuse_unused(self, (name,), f"it is for a {uses}, not for a {use}{hint}")
+        values = {name: getattr(self, name) for name in MEANT_FOR[use]}
+        return {name: value for name, value in values.items() if value not in (None, ())}
