@@ -29,6 +29,8 @@ from simulator.errors import (
 if TYPE_CHECKING:
     from experiments.study import Result, Study
 
+NO_PICTURES = (".pdf", ".eps", ".ps", ".jpg", ".jpeg", ".webp", ".html", ".json", ".csv", ".parquet")
+"""Suffixes of files that nothing is written to, and that no directory should have."""
 BAD_INPUT = 2
 """Exit code for anything wrong with what the user handed in."""
 INTERRUPTED = 130
@@ -227,24 +229,29 @@ def run(words: Sequence[str]) -> int:
         with _warnings_in_one_line():
             _run(list(words))
         sys.stdout.flush()
-    except HeliographError as error:
-        if "--debug" in words:
-            raise
-        print(f"heliograph: {' '.join(str(error).splitlines())}", file=sys.stderr)
-        return BAD_INPUT
     except BrokenPipeError:
         _drop_output()
-        return 0
-    except OSError as error:
+    except (HeliographError, MemoryError, OSError) as error:
         if "--debug" in words:
             raise
-        if error.filename is not None:
-            print(f"heliograph: {error.filename}: {error.strerror}; --debug shows where", file=sys.stderr)
-            return BAD_INPUT
-        _drop_output()
-        print(f"heliograph: cannot write the output: {error.strerror}", file=sys.stderr)
+        if isinstance(error, OSError) and error.filename is None:
+            _drop_output()
+        print(f"heliograph: {_sentence(error)}", file=sys.stderr)
         return BAD_INPUT
     return 0
+
+
+def _sentence(error: Exception) -> str:
+    """Return what went wrong in one line."""
+    match error:
+        case MemoryError():
+            return "there is not enough memory for what is asked; ask for less"
+        case OSError(filename=None):
+            return f"cannot write the output: {error.strerror}"
+        case OSError():
+            return f"{error.filename}: {error.strerror}; --debug shows where"
+        case _:
+            return " ".join(str(error).splitlines())
 
 
 def _run(words: list[str]) -> None:
@@ -360,6 +367,9 @@ def drive(name: str, study: Study, driven: Driven) -> None:
     for path in written_by(study):
         check_writable(path)
     out = driven.out if driven.out is not None else study.default_out()
+    if out is not None and out.suffix in NO_PICTURES:
+        msg = f"--out {out}: files go into a directory, or to a picture that ends in {' or '.join(PICTURES)}"
+        raise ParameterError(msg)
     pictured = out is not None and out.suffix in PICTURES
     directory = out.parent if pictured and out is not None else out
     progress = Progress(directory=directory)

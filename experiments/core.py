@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -16,9 +16,9 @@ from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.accuracy.precision import ROWS, PrecisionRow, model_products, precision_table
 from heliograph.parameters import Parameter, parameters_of
-from heliograph.report import ReportRow, ReportTable, format_quantity, format_si, prefix_of
+from heliograph.report import ReportRow, ReportTable, format_quantity, format_si, prefix_of, table_of
 from heliograph.style import PALETTE, REFERENCE, label, linear_width, new_figure, signed_ticks, styled
-from heliograph.systems import build_system
+from heliograph.systems import System, build_system
 from heliograph.systems.names import DEFAULT_OPERANDS
 from heliograph.systems.registry import core_named
 from heliograph.systems.sanity_checks import check_buildable, light_limits, limits_told
@@ -55,8 +55,8 @@ OUTPUTS = 14336
 """Outputs of its layer: the feed-forward width of Llama 3 8B; a choice."""
 PHASES = (Phase.FORWARD, Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)
 """The three products of a layer."""
-PICOJOULE = to_si("energy_j", 1.0, "pJ")
-"""Unit in which energy per multiply-accumulate is shown."""
+PICOJOULE, MILLIWATT = to_si("energy_j", 1.0, "pJ"), to_si("power_w", 1.0, "mW")
+"""Units in which energy per multiply-accumulate and laser power are shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,10 +243,15 @@ def bench(
     system = build_system(
         "photonic_packet", core=name, accelerators=1, gpu=gpu, basis=basis, assignments=assignments
     )
+    return Bench(name=name, unit=photonic_unit(system), gpu=system.gpu, tokens=tokens)
+
+
+def photonic_unit(system: System) -> PhotonicUnit:
+    """Return the matrix unit of a system's photonic accelerators."""
     if system.photonic is None:
         msg = f"system '{system.name}' has no photonic unit"
         raise ParameterError(msg)
-    return Bench(name=name, unit=system.photonic, gpu=system.gpu, tokens=tokens)
+    return system.photonic
 
 
 def phase_energy(unit: PhotonicUnit, product: MatMul) -> PhaseEnergy:
@@ -634,14 +639,10 @@ class CoreResult(Result):
             ReportTable(f"Core {name}", [str(phase) for phase in PHASES], study_rows(self)),
             *summary_lines(self),
             *(f"Beyond a limit: {said}." for said in light_limits(self.bench.unit)),
-            ReportTable("Executed signal over noise, dB", _heads(self), precision_rows(self)),
+            precision_told(self),
             f"Sums of K products, {ROWS} x {ROWS} outputs; outliers: 0.1 % of A's channels 20 times larger.",
-            *(
-                [ReportTable("Light, from source to sample", ("",), path)]
-                if (path := light_rows(self))
-                else []
-            ),
-            ReportTable("Numbers it is made of", ("value", "low", "high"), parameter_rows(self)),
+            *light_told(self),
+            parameters_told(self),
             "Sources of each: heliograph show NAME. The paths are what --set takes.",
         ]
 
@@ -685,8 +686,8 @@ def study(bench: Bench, operands: OperandKind = DEFAULT_OPERANDS) -> CoreResult:
     )
 
 
-def light_rows(found: CoreResult) -> list[ReportRow]:
-    """Return each loss of a core's light by name, and what its receiver makes of the symbols.
+def light_told(found: CoreResult, head: str = "") -> list[ReportTable]:
+    """Return a table of each loss of a core's light, and of what its receiver makes of the symbols.
 
     Notes
     -----
@@ -707,85 +708,94 @@ def light_rows(found: CoreResult) -> list[ReportRow]:
     ]
     if link.mixing > 0.0:
         told.append(("other lines, over the product", f"{db_from_ratio(link.mixing):.1f} dB"))
-    rows = [ReportRow(name, (value,), "link budget") for name, value in (*found_db, divided)]
-    return rows + [
-        ReportRow(name, (value,), "link budget", section=not at) for at, (name, value) in enumerate(told)
+    lines = [("path", *one) for one in (*found_db, divided)] + [("receiver", *one) for one in told]
+    return [
+        table_of(
+            "Light, from source to sample",
+            lines,
+            lambda one: one[1],
+            {head: lambda one: one[2]},
+            note=lambda _: "link budget",
+            section=lambda one: one[0],
+        )
     ]
 
 
 def study_rows(found: CoreResult) -> list[ReportRow]:
     """Return a study as lines of a table with a column for each phase."""
-    energies = found.energies
+    energies, noise = found.energies, found.curve.present.noise
     present = {stage for one in energies for stage in one.j_per_mac_by_stage}
-    rows = [
-        ReportRow(
+
+    def joules(name: str, values: Iterable[float], note: str) -> ReportRow:
+        return ReportRow(name, tuple(format_si(value, "J") for value in values), note)
+
+    def of_all(name: str, value: str, note: str = "derived") -> ReportRow:
+        return ReportRow(name, (value, "", ""), note)
+
+    gpu, area = found.bench.gpu.name, format_quantity(found.bench.unit.area_m2, "m^2")
+    return [
+        joules(
             "energy per multiply-accumulate",
-            tuple(format_si(one.j_per_mac, "J") for one in energies),
+            (one.j_per_mac for one in energies),
             "derived, of the numbers below",
-        )
-    ]
-    rows += [
-        ReportRow(
-            f"  {stage}",
-            tuple(format_si(one.j_per_mac_by_stage.get(stage, 0.0), "J") for one in energies),
-            "derived",
-        )
-        for stage in (*STAGES, OTHER)
-        if stage in present
-    ]
-    rows += [
-        ReportRow(
-            f"{found.bench.gpu.name}, the same products",
-            tuple(format_si(found.gpu_j_per_mac, "J") for _ in energies),
-            "mean of the three",
         ),
+        *(
+            joules(f"  {stage}", (one.j_per_mac_by_stage.get(stage, 0.0) for one in energies), "derived")
+            for stage in (*STAGES, OTHER)
+            if stage in present
+        ),
+        joules(f"{gpu}, the same products", [found.gpu_j_per_mac] * len(energies), "mean of the three"),
         ReportRow("time", tuple(format_si(one.time_s, "s") for one in energies), "derived", section=True),
-        ReportRow(
-            "die area of all cores and buffer",
-            tuple(format_quantity(found.bench.unit.area_m2, "m^2") for _ in energies),
-            "derived",
-        ),
-        ReportRow(
+        ReportRow("die area of all cores and buffer", (area,) * len(energies), "derived"),
+        of_all(
             f"signal over noise, {found.curve.operands} operands",
-            (f"{found.present.snr_db:.1f} dB", "", ""),
+            f"{found.present.snr_db:.1f} dB",
             "derived: all three",
         ),
+        *(
+            of_all(f"  {cause} alone", f"{-db_from_ratio(noise[cause]):.1f} dB")
+            for cause in sorted(noise, key=lambda cause: -noise[cause])
+        ),
+        of_all(
+            "effective bits of a full-scale sample",
+            f"{found.bench.unit.core.effective_bits:.2f}",
+            "link budget",
+        ),
     ]
-    noise = found.curve.present.noise
-    rows += [
-        ReportRow(f"  {cause} alone", (f"{-db_from_ratio(noise[cause]):.1f} dB", "", ""), "derived")
-        for cause in sorted(noise, key=lambda cause: -noise[cause])
-    ]
-    bits = found.bench.unit.core.effective_bits
-    rows.append(ReportRow("effective bits of a full-scale sample", (f"{bits:.2f}", "", ""), "link budget"))
-    return rows
 
 
-def _heads(found: CoreResult) -> list[str]:
-    return [found.bench.name, *found.table[0].formats_db]
-
-
-def precision_rows(found: CoreResult) -> list[ReportRow]:
-    """Return the signal-to-noise ratios by operands and length as lines of a table."""
+def precision_told(found: CoreResult) -> ReportTable:
+    """Return the table of signal over noise by operands and length, beside number formats."""
     rows, last = [], None
     for one in found.table:
         values = tuple(f"{number:.1f}" for number in (one.core_db, *one.formats_db.values()))
-        name = f"{one.operands}, " + ("own K" if one.length is None else f"K = {one.length:,}")
+        name = f"{one.operands}, {length_text(one.length)}"
         rows.append(ReportRow(name, values, section=last not in (None, one.operands)))
         last = one.operands
-    return rows
+    heads = (found.bench.name, *found.table[0].formats_db)
+    return ReportTable("Executed signal over noise, dB", heads, rows)
 
 
-def parameter_rows(found: CoreResult) -> list[ReportRow]:
-    """Return every number that the accelerator is made of as lines: value, low and high end, status."""
-    rows = []
-    for one in found.parameters:
-        ends = tuple(
-            "\u2013" if end is None else format_quantity(end, one.unit) for end in (one.low, one.high)
-        )
-        value = one.value if isinstance(one.value, str) else format_quantity(one.value, one.unit)
-        rows.append(ReportRow(one.path, (value, *ends), one.status))
-    return rows
+def length_text(length: int | None) -> str:
+    """Return the length of sums in words; captured products have their own."""
+    return "own K" if length is None else f"K = {length:,}"
+
+
+def parameters_told(found: CoreResult) -> ReportTable:
+    """Return the table of every number that the accelerator is made of."""
+
+    def told(value: float | str | None, unit: str) -> str:
+        if isinstance(value, str):
+            return value
+        return "\u2013" if value is None else format_quantity(value, unit)
+
+    columns: dict[str, Callable[[Parameter], str]] = {
+        "value": lambda one: told(one.value, one.unit),
+        "low": lambda one: told(one.low, one.unit),
+        "high": lambda one: told(one.high, one.unit),
+    }
+    title = "Numbers it is made of"
+    return table_of(title, found.parameters, lambda one: one.path, columns, note=lambda one: one.status)
 
 
 def summary_lines(found: CoreResult) -> list[str]:

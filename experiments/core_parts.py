@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from electronic.formats import format_named
-from experiments.hardware import Replaced, changes
+from experiments.core import MILLIWATT, PICOJOULE, photonic_unit
+from experiments.hardware import Replaced, changes, decibels_in
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
-from heliograph.report import ReportRow, ReportTable
+from heliograph.report import or_dash, table_of
 from heliograph.style import PALETTE, REFERENCE, new_figure, styled
 from heliograph.systems import build_system
 from heliograph.systems.names import DEFAULT_CORE, DEFAULT_PARTS
@@ -47,7 +48,6 @@ SIDES = ("16", "24", "32", "40", "48", "64", "96")
 """Rows and columns that are tried; a choice."""
 FIGURE_IN = 4.0
 """Height of the figure, inches."""
-PICOJOULE = to_si("energy_j", 1.0, "pJ")
 SQUARE_MM = to_si("area_m2", 1.0, "mm^2")
 
 
@@ -111,8 +111,7 @@ class PartRanking(Result):
                 f"Parts for {place} of '{self.core}' at the {self.target_db:.1f} dB of {self.target} on "
                 f"{self.operands} operands, sums of {LENGTH:,}"
             )
-            heads = ("eligible", "mW/line", "pJ/MAC", "cores", "mm2")
-            blocks.append(ReportTable(title, heads, [_line(one) for one in here]))
+            blocks.append(table_of(title, here, lambda one: one.part, _COLUMNS))
             best = self.best(place)
             blocks.append(f"Choice: {'none' if best is None else best.part}.")
             blocks += [f"{one.part}: {one.why_not}" for one in here if one.why_not]
@@ -150,18 +149,13 @@ class PartRanking(Result):
             return figure
 
 
-def _line(one: PartRow) -> ReportRow:
-    if one.laser_w is None or one.j_per_mac is None or one.area_m2 is None:
-        cells = ("yes" if one.eligible else "no", "-", "-", "-", "-")
-    else:
-        cells = (
-            "yes" if one.eligible else "no",
-            f"{one.laser_w * 1e3:.3g}",
-            f"{one.j_per_mac / PICOJOULE:.2f}",
-            f"{one.cores}",
-            f"{one.area_m2 / SQUARE_MM:.0f}",
-        )
-    return ReportRow(one.part, cells)
+_COLUMNS: dict[str, Callable[[PartRow], str]] = {
+    "eligible": lambda one: "yes" if one.eligible else "no",
+    "mW/line": lambda one: or_dash(one.laser_w, "{:.3g}", MILLIWATT),
+    "pJ/MAC": lambda one: or_dash(one.j_per_mac, "{:.2f}", PICOJOULE),
+    "cores": lambda one: or_dash(one.cores, "{:.0f}"),
+    "mm2": lambda one: or_dash(one.area_m2, "{:.0f}", SQUARE_MM),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,12 +197,11 @@ class RankParts(Study):
         )
 
     def _target_db(self, product: Product) -> float:
-        try:
-            return float(self.target.lower().removesuffix("db"))
-        except ValueError:
-            form = format_named(self.target)
-        found = form.predicted(product.operands, LENGTH, rows=ROWS, columns=ROWS, phase=Phase.FORWARD)
-        return found.snr_db
+        asked_db = decibels_in(self.target)
+        if asked_db is not None:
+            return asked_db
+        form = format_named(self.target)
+        return form.predicted(product.operands, LENGTH, rows=ROWS, columns=ROWS, phase=Phase.FORWARD).snr_db
 
     def _names(self, unit: PhotonicUnit, place: str) -> Sequence[str]:
         """Return the parts that fit a place."""
@@ -225,21 +218,12 @@ class RankParts(Study):
         """Return the accelerator of the core with parts in their places, the default core with its own."""
         usual = DEFAULT_PARTS if self.core == DEFAULT_CORE else {}
         told = {one.partition("=")[0].rpartition(".")[2] for one in (*self.settings, *assignments)}
-        system = build_system(
-            "photonic_packet",
-            core=self.core,
-            accelerators=1,
-            assignments=(
-                *(f"core.{path}={part}" for path, part in usual.items() if path not in told),
-                *self.settings,
-                *assignments,
-            ),
-            **self.replaced.given(),
+        parts = (f"core.{path}={part}" for path, part in usual.items() if path not in told)
+        every = (*parts, *self.settings, *assignments)
+        given = self.replaced.given()
+        return photonic_unit(
+            build_system("photonic_packet", core=self.core, accelerators=1, assignments=every, **given)
         )
-        if system.photonic is None:
-            msg = f"system '{system.name}' has no photonic unit"
-            raise ParameterError(msg)
-        return system.photonic
 
     def _row(self, place: str, name: str, product: Product, wanted_db: float) -> PartRow:
         """Return what one part needs at the target."""
@@ -247,10 +231,8 @@ class RankParts(Study):
             row = PartRow(place=place, part=f"{name} x {name}", eligible=True)
             chosen: tuple[str, ...] = (f"core.rows={name}", f"core.columns={name}")
         else:
-            row, chosen = (
-                PartRow(place=place, part=name, eligible=is_eligible(name)),
-                (f"core.{place}={name}",),
-            )
+            row = PartRow(place=place, part=name, eligible=is_eligible(name))
+            chosen = (f"core.{place}={name}",)
         try:
             core = with_laser_for(self._unit(chosen).core, wanted_db, (product,))
             laser_w = float(get_at(core, "laser_power_w"))

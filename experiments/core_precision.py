@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from electronic.formats import FORMATS, NumberFormat
+from experiments.core import length_text, photonic_unit
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.accuracy.precision import LENGTHS, ROWS, captured_products, phase_of, told_kinds
-from heliograph.report import ReportRow, ReportTable
+from heliograph.report import table_of
 from heliograph.systems import build_system
 from heliograph.systems.names import DEFAULT_CORE, DEFAULT_PARTS
 from optical.cores import CORES, load_core
@@ -87,12 +88,9 @@ def core_of(machine: str) -> Core:
         accelerators=1,
         assignments=[f"core.{path}={part}" for path, part in DEFAULT_PARTS.items()],
     )
-    if system.photonic is None:
-        msg = f"system '{system.name}' has no photonic unit"
-        raise ParameterError(msg)
     products, form = captured_products(), FORMATS[SIZED_FOR]
     told = average((one.weight, _of_format(form, one)) for one in products)
-    return with_laser_for(system.photonic.core, told.snr_db, products)
+    return with_laser_for(photonic_unit(system).core, told.snr_db, products)
 
 
 def executed(
@@ -207,32 +205,29 @@ class PrecisionHeld(Result):
 
     def report(self) -> list[Block]:
         """Return the table, and the largest difference."""
-        rows = [
-            ReportRow(
-                f"{one.machine}, {one.operands}, "
-                + ("own K" if one.length is None else f"K = {one.length:,}"),
-                (
-                    f"{one.predicted_db:.1f}",
-                    f"{one.executed_db:.1f}",
-                    f"{one.difference_db:+.2f}",
-                    one.worst,
-                ),
-                section=place > 0 and one.machine != self.found[place - 1].machine,
-            )
-            for place, one in enumerate(self.found)
-        ]
+        columns: dict[str, Callable[[Held], str]] = {
+            "predicted": lambda one: f"{one.predicted_db:.1f}",
+            "executed": lambda one: f"{one.executed_db:.1f}",
+            "difference": lambda one: f"{one.difference_db:+.2f}",
+            "most noise": lambda one: one.worst,
+        }
+
+        def name(one: Held) -> str:
+            return f"{one.machine}, {one.operands}, {length_text(one.length)}"
+
+        title = "Signal over noise of products, dB"
+        table = table_of(title, self.found, name, columns, section=lambda one: one.machine)
         drawn = [one for one in self.found if one.operands is not OperandKind.CAPTURED]
         lines = []
-        for name, group in (("drawn", drawn), ("captured", [x for x in self.found if x not in drawn])):
+        for kind, group in (("drawn", drawn), ("captured", [x for x in self.found if x not in drawn])):
             if group:
                 worst = max(group, key=lambda one: abs(one.difference_db))
                 within = sum(abs(one.difference_db) <= HELD_DB for one in group)
                 lines.append(
-                    f"On {name} operands {within} of {len(group)} within {HELD_DB:g} dB; the largest "
+                    f"On {kind} operands {within} of {len(group)} within {HELD_DB:g} dB; the largest "
                     f"difference is {worst.difference_db:+.2f} dB ({worst.machine}, {worst.operands})."
                 )
-        heads = ("predicted", "executed", "difference", "most noise")
-        return [ReportTable("Signal over noise of products, dB", heads, rows), *lines]
+        return [table, *lines]
 
     def record(self) -> dict[str, Any]:
         """Return everything as plain data."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from electronic.formats import format_named
 from electronic.gpu import Gpu, gpu_names, load_gpu
-from experiments.core import INPUTS
+from experiments.core import INPUTS, photonic_unit
 from heliograph.accuracy.precision import PLAIN_OPERANDS, phase_of
 from heliograph.systems import Basis, System, build_system
 from heliograph.systems.sanity_checks import light_limits
@@ -403,10 +403,7 @@ def accelerator(system: System, core: Core) -> tuple[PhotonicUnit, bool]:
     -----
     The buffer keeps its bytes per multiply-accumulate and second, so that the array alone is compared.
     """
-    present = system.photonic
-    if present is None:
-        msg = f"system '{system.name}' has no photonic unit"
-        raise ParameterError(msg)
+    present = photonic_unit(system)
     grown = core.cluster * core.peak_macs_per_s / present.peak_macs_per_s
     one = dataclasses.replace(present, core=core, cores=core.cluster, sram_bytes=present.sram_bytes * grown)
     try:

@@ -144,26 +144,16 @@ class Differences(Result):
         inputs, outputs = self.inputs, self.outputs
         if not inputs and not outputs:
             return ["The runs are the same: every input, every output."]
-        blocks: list[Block] = [
-            ReportTable(
-                "Inputs that differ",
-                heads,
-                [
-                    ReportRow(one.name, (_told(one.name, one.first), _told(one.name, one.second)))
-                    for one in inputs
-                ],
-            )
-            if inputs
-            else "No input differs."
-        ]
+
+        def row(one: Change, *more: str) -> ReportRow:
+            return ReportRow(one.name, (_told(one.name, one.first), _told(one.name, one.second), *more))
+
+        blocks: list[Block] = ["No input differs."]
+        if inputs:
+            blocks = [ReportTable("Inputs that differ", heads, [row(one) for one in inputs])]
         if not outputs:
             return [*blocks, "No output differs: these inputs move nothing that the runs tell."]
-        lines = [
-            ReportRow(
-                one.name, (_told(one.name, one.first), _told(one.name, one.second), _percent(one.relative))
-            )
-            for one in outputs[:MOST_SHOWN]
-        ]
+        lines = [row(one, _percent(one.relative)) for one in outputs[:MOST_SHOWN]]
         blocks += ["", ReportTable("Outputs that differ", [*heads, "change"], lines)]
         more = len(outputs) - MOST_SHOWN
         return blocks + ([f"{more:,} smaller ones: --csv"] if more > 0 else [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,7 @@ from heliograph.systems import System, build_system
 from heliograph.systems.names import DEFAULT_CORE
 from heliograph.systems.registry import model_named
 from heliograph.workload import plan_on, ranks_of
+from simulator.errors import ParameterError
 from simulator.node import Penalties
 
 DEFAULT_ACCELERATORS = 1024
@@ -103,11 +105,19 @@ def _aimed(target: str | None) -> tuple[str, ...]:
     """Return the change that a target of precision is: of its decibels if it is a number."""
     if target is None:
         return ()
+    return (f"lighting.target={target}" if decibels_in(target) is None else f"lighting.target_db={target}",)
+
+
+def decibels_in(target: str) -> float | None:
+    """Return the decibels of a target of precision, ``24`` or ``24dB``; None of a format's name."""
     try:
-        float(target.lower().removesuffix("db"))
+        found_db = float(target.lower().removesuffix("db"))
     except ValueError:
-        return (f"lighting.target={target}",)
-    return (f"lighting.target_db={target}",)
+        return None
+    if not math.isfinite(found_db):
+        msg = f"a target of signal over noise must be a finite number of decibels; got {target}"
+        raise ParameterError(msg)
+    return found_db
 
 
 def one_step(system: str, workload: Workload, hardware: Hardware, *, accelerators: int | None) -> StepResult:

@@ -13,7 +13,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -76,6 +76,11 @@ def option(
 
 class Parser(argparse.ArgumentParser):
     """Parser whose errors are those of the program: one sentence, told by who catches it."""
+
+    def __init__(self, **given: Any) -> None:  # noqa: ANN401 - as argparse takes them
+        super().__init__(**given)
+        # argparse takes "-1us" for an option: it knows bare negative numbers only.
+        self._negative_number_matcher = re.compile(r"-\.?[0-9].*")
 
     def error(self, message: str) -> NoReturn:
         """Raise what is wrong with the command line."""
@@ -260,7 +265,13 @@ def study_from(kind: type[StudyT], parsed: argparse.Namespace) -> StudyT:
         value = getattr(parsed, one.destination)
         if value is None:  # not asked of argparse, which would read a default's text as if it were given
             value = one.default
-        values[one.destination] = tuple(value) if one.many and value is not None else value
+        if one.many and value is not None:
+            value = tuple(value)
+            twice = next((each for place, each in enumerate(value) if each in value[:place]), None)
+            if twice is not None:
+                msg = f"{one.flag}: {_shown(twice)} is given twice; name it once"
+                raise ParameterError(msg)
+        values[one.destination] = value
     return _built(kind, values)
 
 
@@ -276,6 +287,36 @@ def _built(kind: type[StudyT], values: Mapping[str, Any], above: tuple[str, ...]
             else values[".".join(path)]
         )
     return kind(**arguments)
+
+
+def refuse_unused(study: object, names: Collection[str], why: str) -> None:
+    """Refuse options that are not at their defaults and that would change nothing.
+
+    Parameters
+    ----------
+    study : dataclass
+        What was asked.
+    names : collection of str
+        Fields of it whose options are not used; that of a group stands for all of the group.
+    why : str
+        Why they are not, in words.
+
+    Raises
+    ------
+    ParameterError
+        If one of them was given.
+    """
+    for one in _options(type(study)):
+        value = _value(study, one)
+        if one.path[0] in names and value != one.default and value not in (None, ()):
+            msg = f"{one.flag} ({_shown(value)}) is not used: {why}; leave it out"
+            raise ParameterError(msg)
+
+
+def _value(study: Any, one: _Option) -> Any:  # noqa: ANN401 - a value of any type
+    for name in one.path:
+        study = getattr(study, name)
+    return study
 
 
 def written_by(study: object) -> list[Path]:
@@ -305,9 +346,7 @@ def command_line(study: object) -> list[str]:
     """Return the words that ask for a study: every option that is not at its default."""
     words: list[str] = []
     for one in _options(type(study)):
-        value: Any = study
-        for name in one.path:
-            value = getattr(value, name)
+        value = _value(study, one)
         if value == one.default or value in (None, ()):
             continue
         shown = [_shown(each) for each in value] if one.many else [_shown(value)]

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from electronic.formats import format_named
-from experiments.core import bench
+from experiments.core import MILLIWATT, PICOJOULE, bench
+from experiments.hardware import decibels_in
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.accuracy.precision import ModelProduct, products_of
-from heliograph.report import ReportRow, ReportTable
+from heliograph.report import or_dash, table_of
 from heliograph.simulation import step_graph
 from heliograph.style import PALETTE, REFERENCE, new_figure, styled
 from heliograph.systems.registry import core_named, model_named
@@ -66,7 +67,6 @@ SETTLED_LOG = 0.01
 """How closely the logarithm of a power is found, 0.04 dB; a choice."""
 FIGURE_IN = 4.0
 """Height of the figure, inches."""
-PICOJOULE = to_si("energy_j", 1.0, "pJ")
 _SEPARATE = ("query", "key", "value")
 _CAPTURED_AS = {
     Role.ATTENTION_SCORES: ("scores",),
@@ -235,29 +235,22 @@ class Ranking(Result):
     def report(self) -> list[Block]:
         """Return the ranking."""
         bare = next(one for one in self.rescues if one.rescue == "none")
-        rows = [
-            ReportRow(
-                one.rescue,
-                (
-                    f"{one.captured_db:.1f}",
-                    f"{one.executed_db['outliers']:.1f}",
-                    f"{one.executed_db['gaussian']:.1f}",
-                    f"{one.j_per_mac / bare.j_per_mac:.2f}",
-                    "-" if one.target_power_w is None else f"{one.target_power_w * 1e3:.3g}",
-                    "-" if one.target_j_per_mac is None else f"{one.target_j_per_mac / PICOJOULE:.2f}",
-                    "-" if one.target_s_per_mac is None else f"{one.target_s_per_mac / bare.s_per_mac:.2f}",
-                ),
-            )
-            for one in self.rescues
-        ]
-        heads = ("captured dB", "outliers dB", "Gauss dB", "energy", "mW/line", "pJ/MAC", "time")
+        columns: dict[str, Callable[[RescueRow], str]] = {
+            "captured dB": lambda one: f"{one.captured_db:.1f}",
+            "outliers dB": lambda one: f"{one.executed_db['outliers']:.1f}",
+            "Gauss dB": lambda one: f"{one.executed_db['gaussian']:.1f}",
+            "energy": lambda one: f"{one.j_per_mac / bare.j_per_mac:.2f}",
+            "mW/line": lambda one: or_dash(one.target_power_w, "{:.3g}", MILLIWATT),
+            "pJ/MAC": lambda one: or_dash(one.target_j_per_mac, "{:.2f}", PICOJOULE),
+            "time": lambda one: or_dash(one.target_s_per_mac, "{:.2f}", bare.s_per_mac),
+        }
         title = (
             f"Rescues of '{self.core}': {self.model}'s products on captured operands of {self.source}\n"
             f"dB and energy (over the bare core) as shipped; then at the {self.target_db:.1f} dB of "
             f"{self.target}, least energy first"
         )
         cannot = [f"{one.rescue}: {one.why_not}" for one in self.rescues if one.why_not]
-        return [ReportTable(title, heads, rows), *cannot]
+        return [table_of(title, self.rescues, lambda one: one.rescue, columns), *cannot]
 
     def record(self) -> dict[str, Any]:
         """Return everything as plain data, SI throughout."""
@@ -322,11 +315,14 @@ class RankRescues(Study):
         if self.layer < 0 or self.seed < 0:
             msg = f"layer and seed must be at least 0; got {self.layer} and {self.seed}"
             raise ParameterError(msg)
+        asked_db = decibels_in(self.target)
+        if asked_db is None:
+            format_named(self.target)
         bare, config = core_named(self.core), model_named(self.model)
         plan = plan_for(config, "", accelerators=1024, memory_bytes=to_si("memory_bytes", 80.0, "GB"))
         products = [one for one in products_of(step_graph(config, plan)) if one.role is not Role.HEAD_LOGITS]
         samples = samples_of(products, self.source, layer=self.layer, seed=self.seed)
-        wanted_db = self._target_db(samples)
+        wanted_db = format_db(self.target, samples)["all"] if asked_db is None else asked_db
         tried: list[tuple[tuple[str, ...], tuple[str, ...]]] = [(names, ()) for names in COMBINATIONS]
         if hasattr(bare, SHORT_SUMS):
             tried.append((("rotation", "block"), (f"core.{SHORT_SUMS}=1",)))
@@ -345,12 +341,6 @@ class RankRescues(Study):
             target_db=wanted_db,
             rescues=tuple(sorted(rows, key=_order)),
         )
-
-    def _target_db(self, samples: Sequence[Sample]) -> float:
-        try:
-            return float(self.target.lower().removesuffix("db"))
-        except ValueError:
-            return format_db(self.target, samples)["all"]
 
     def _row(
         self,

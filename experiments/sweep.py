@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from experiments.hardware import DEFAULT_ACCELERATORS, SYSTEM, Hardware, Workload
@@ -33,10 +34,15 @@ from workloads.plan.plan import parse_plan, plan_words
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SHOWN = ("step_time_s", "energy_per_token_j", "usd_per_million_tokens", "snr_db")
-"""Columns that the terminal shows."""
-HEADS = ("step time", "energy per token", "$ per million tokens", "SNR")
-"""Their heads."""
+SHOWN = MappingProxyType(
+    {
+        "step_time_s": "step time",
+        "energy_per_token_j": "energy per token",
+        "usd_per_million_tokens": "$ per million tokens",
+        "snr_db": "SNR",
+    }
+)
+"""Columns that the terminal shows, with their heads."""
 MOST_LINES = 100
 """Most points that the terminal shows; a choice."""
 USUAL_SYSTEM, USUAL_MODEL = "photonic_packet", "llama-3-8b"
@@ -61,7 +67,7 @@ class Swept(Result):
     def report(self) -> list[Block]:
         """Return a line for each point, and why points are missing."""
         axes, rows = self.grid.axes, self.grid.rows()
-        shown = {name: head for name, head in zip(SHOWN, HEADS, strict=True) if name in rows[0]}
+        shown = {name: head for name, head in SHOWN.items() if name in rows[0]}
         if self.y not in shown and self.y in rows[0]:
             shown[self.y] = self.y
         if not any(name in shown for name in SHOWN):
@@ -156,19 +162,12 @@ class States(Result):
 
     def report(self) -> list[Block]:
         """Return a line for each sweep."""
-        lines = [
-            ReportRow(
-                one.name,
-                (
-                    f"{one.points:,}",
-                    *(f"{one.counts.get(status, 0):,}" for status in Status),
-                    f"{one.left:,}",
-                    format_quantity(one.mean_s, "s") if one.mean_s else "",
-                ),
-            )
-            for one in self.told
-        ]
-        return [ReportTable("Sweeps", ["points", *map(str, Status), "left", "mean time"], lines)]
+        counts = ("points", *map(str, Status), "left")
+        lines = []
+        for row in self.rows():
+            mean = format_quantity(row["mean_s"], "s") if row["mean_s"] else ""
+            lines.append(ReportRow(row["name"], (*(f"{row[name]:,}" for name in counts), mean)))
+        return [ReportTable("Sweeps", (*counts, "mean time"), lines)]
 
     def record(self) -> dict[str, Any]:
         """Return the same as plain data."""

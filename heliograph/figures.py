@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heliograph.report import format_si, prefix_of
-from heliograph.style import PALETTE, REFERENCE, label, looks_of, new_figure, save, styled
+from heliograph.style import PALETTE, REFERENCE, label, looks_of, name_rows, new_figure, save, styled
 from simulator.errors import HeliographError
 from simulator.units import dimension_of, plain_name
 
@@ -231,9 +231,7 @@ def _stacked_bars(
         text = format_si(float(total), unit)
         end = (float(total) / factor, float(place))
         axes.annotate(text, end, (5, 0), textcoords="offset points", va="center", bbox=_CLEAR)
-    axes.set_yticks(places, [label(str(record["system"])) for record in records])
-    axes.tick_params(axis="y", length=0)
-    axes.invert_yaxis()
+    name_rows(axes, [label(str(record["system"])) for record in records])
     axes.set_xlim(0.0, max(1.13 * float(totals.max()) / factor, 1e-3))
     axes.set_xlabel(f"{quantity} ({symbol}{unit})")
     axes.grid(visible=True, axis="x")

@@ -19,6 +19,7 @@ from optical.devices.named_parts import named_parts_table
 from optical.devices.programmable import programmable_table
 from optical.fabrics.switches import load_optics, load_switch
 from optical.measured.parts import OF
+from simulator.parameter_tree import shown_paths
 from simulator.reliability.goodput import load_hosts
 from simulator.results.metrics import economics_table
 from simulator.tables import Row, Status, Table
@@ -149,10 +150,12 @@ def beyond_range(description: object) -> list[str]:
     description : dataclass
         A tree of frozen dataclasses, such as a system. Numbers of `IDEAL` are not doubted.
     """
+    every = parameters_of(description)
+    shown = shown_paths(one.path for one in every)
     return [
-        f"{one.path} is {format_quantity(one.value, one.unit)}, and its row of the tables ranges from "
+        f"{shown[one.path]} is {format_quantity(one.value, one.unit)}, and its row of the tables ranges from "
         f"{format_quantity(one.low, one.unit)} to {format_quantity(one.high, one.unit)}; check the number"
-        for one in parameters_of(description)
+        for one in every
         if one.status == SET
         and not isinstance(one.value, str)
         and one.value not in IDEAL

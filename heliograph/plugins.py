@@ -37,6 +37,9 @@ def from_outside(group: str, name: str) -> object | None:
     """
     if is_reference(name):
         return _attribute(name)
+    if name.endswith(".py"):
+        msg = f"'{name}' names a file and nothing in it; write {name}:NAME"
+        raise ParameterError(msg)
     for point in metadata.entry_points(group=group):
         if point.name == name:
             try:
@@ -80,14 +83,14 @@ def _module(path: Path) -> ModuleType:
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         msg = f"{path}: {_reason(error)}"
         raise ParameterError(msg) from error
     return module
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     """Return why something could not be imported, in one line."""
     text = " ".join(str(error).split())
     return text if isinstance(error, HeliographError) else f"{type(error).__name__}: {text}"

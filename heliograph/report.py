@@ -9,11 +9,12 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from textwrap import fill
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from rich import box
 from rich.console import Console
@@ -182,6 +183,59 @@ class ReportTable:
         return _DENSE_GAP if self.dense else _GAP
 
 
+Item = TypeVar("Item")
+
+
+def table_of(
+    title: str,
+    items: Iterable[Item],
+    label: Callable[[Item], str],
+    columns: Mapping[str, Callable[[Item], str]],
+    *,
+    note: Callable[[Item], str] = lambda _: "",
+    section: Callable[[Item], object] = lambda _: None,
+) -> ReportTable:
+    """Return a table with a line for each of some things.
+
+    Parameters
+    ----------
+    title : str
+        Line above it.
+    items : iterable
+        What is told.
+    label : callable
+        Name of a line.
+    columns : mapping of str to callable
+        Text of a cell by the head of its column.
+    note : callable
+        Where the numbers of a line come from.
+    section : callable
+        What a line is of; a rule stands above a line of something else than the one before.
+    """
+    listed = list(items)
+    parts = [section(one) for one in listed]
+    rows = [
+        ReportRow(
+            label(one),
+            tuple(cell(one) for cell in columns.values()),
+            note(one),
+            section=place > 0 and parts[place] != parts[place - 1],
+        )
+        for place, one in enumerate(listed)
+    ]
+    return ReportTable(title, tuple(columns), rows)
+
+
+def or_dash(value: float | None, form: str, unit: float = 1.0) -> str:
+    """Return a value in a unit, as `str.format` shows it, or a dash where there is none."""
+    return "-" if value is None else form.format(value / unit)
+
+
+def value_table(title: str, head: str, lines: Iterable[tuple[str, str, str]]) -> ReportTable:
+    """Return a table of one column, from the name, value and note of each line."""
+    return ReportTable(title, (head,), [ReportRow(label, (value,), note) for label, value, note in lines])
+
+
 def table_text(
     title: str,
     systems: Sequence[str],
@@ -219,6 +273,8 @@ def _text_of(table: ReportTable, width: int) -> str:
 def print_report(blocks: Sequence[ReportTable | str], *, stream: TextIO | None = None) -> None:
     """Print tables and text, as wide as the terminal, or as ``COLUMNS`` says for a pipe or file.
 
+    On a terminal lines of text are broken between words; elsewhere they stay whole.
+
     Parameters
     ----------
     blocks : sequence of ReportTable or str
@@ -229,6 +285,8 @@ def print_report(blocks: Sequence[ReportTable | str], *, stream: TextIO | None =
     target = stream if stream is not None else sys.stdout
     encoding = (getattr(target, "encoding", None) or "utf-8").lower()
     width = _width(target)
+    if target.isatty():
+        blocks = [_wrapped(one, width) if isinstance(one, str) else one for one in blocks]
     coloured = target.isatty() and encoding.startswith("utf")
     if not coloured:
         target.write(in_encoding(report_text(blocks, width=width), encoding))
@@ -280,6 +338,19 @@ def _width(target: TextIO) -> int:
         return min(max(shutil.get_terminal_size().columns, MIN_WIDTH), MAX_WIDTH)
     told = os.environ.get("COLUMNS", "")
     return max(int(told), MIN_WIDTH) if told.isdigit() and int(told) else WIDTH
+
+
+def _wrapped(text: str, width: int) -> str:
+    """Return text whose lines are broken between words; what follows stands as deep as its line."""
+    return "\n".join(
+        fill(line, width, subsequent_indent=" " * (len(line) - len(line.lstrip())), **_WHOLE_WORDS)
+        if len(line) > width
+        else line
+        for line in text.split("\n")
+    )
+
+
+_WHOLE_WORDS: Any = {"break_long_words": False, "break_on_hyphens": False}
 
 
 def _print(console: Console, shown_table: ReportTable) -> None:

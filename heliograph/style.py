@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 from heliograph.records import write_atomically
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 
 WIDTH_IN = 7.0
 """Width of a figure, inches: the text width of a paper."""
@@ -151,6 +153,20 @@ def plain_ticks(axis: Axis, text: Callable[[float], str] = "{:g}".format, *, min
     axis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
     if not minor:
         axis.set_minor_formatter(NullFormatter())
+
+
+def name_rows(axes: Axes, names: Sequence[str]) -> None:
+    """Name the rows of bars at 0, 1 and so on, the first at the top, without tick marks."""
+    axes.set_yticks(range(len(names)), names)
+    axes.tick_params(axis="y", length=0)
+    axes.invert_yaxis()
+
+
+def swatches(colours: Mapping[str, Any]) -> list[Patch]:
+    """Return what a legend shows of colours, by what they mean."""
+    from matplotlib.patches import Patch  # noqa: PLC0415 - takes its time
+
+    return [Patch(color=colour, label=meaning) for meaning, colour in colours.items()]
 
 
 @contextmanager

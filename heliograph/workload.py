@@ -88,6 +88,9 @@ def plan(
     if system is not None and not isinstance(system, System):
         msg = f"system must be what heliograph.system returns; got {system!r}"
         raise ParameterError(msg)
+    if system is not None and accelerators not in (None, system.accelerators):
+        msg = f"accelerators ({accelerators}) is not used: the system has {system.accelerators}; leave it out"
+        raise ParameterError(msg)
     if source is None or source == "":
         if system is None:
             msg = "a plan needs text such as 'tp=8,dp=8,global_batch=64', or a system to be chosen for"

@@ -66,6 +66,11 @@ class _Leaf(_Field):
         """The present value."""
         return getattr(self.owner, self.field)
 
+    @property
+    def shown(self) -> str:
+        """Path as a reader sees it, without a name twice in a row."""
+        return _once(self.path)
+
 
 def numeric_leaves(obj: object) -> dict[str, float | int]:
     """Return every number of a tree by its full path, in the order of the fields.
@@ -276,13 +281,13 @@ def _converted(leaf: _Leaf, value: float | str) -> float | int | Enum | None:
     if members:
         return _member(leaf, members, value)
     if isinstance(value, bool):
-        msg = f"{leaf.path} must be a number; got {value}"
+        msg = f"{leaf.shown} must be a number; got {value}"
         raise ParameterError(msg)
     whole = int in kinds and float not in kinds
     if isinstance(value, str):
         plain = value.strip().replace("_", "")
         plain_whole = whole and re.fullmatch(r"[+-]?[0-9]{1,30}", plain)
-        number = int(plain) if plain_whole else quantity(leaf.field, value, path=leaf.path)
+        number = int(plain) if plain_whole else quantity(leaf.field, value, path=leaf.shown)
     else:
         number = value
     try:
@@ -290,12 +295,12 @@ def _converted(leaf: _Leaf, value: float | str) -> float | int | Enum | None:
     except (TypeError, OverflowError):  # no number, or a whole one beyond those of floating point
         unusable = True
     if unusable:
-        msg = f"{leaf.path} must be a number; got {value!s:.60}"
+        msg = f"{leaf.shown} must be a number; got {value!s:.60}"
         raise ParameterError(msg)
     if not whole:
         return float(number)
     if math.isinf(number) or number != int(number):
-        msg = f"{leaf.path} must be a whole number; got {value}"
+        msg = f"{leaf.shown} must be a whole number; got {value}"
         raise ParameterError(msg)
     return int(number)
 
@@ -304,7 +309,7 @@ def _member(leaf: _Leaf, members: list[Enum], value: object) -> Enum:
     known = {str(member.value): member for member in members}
     text = str(value).strip()
     if text not in known:
-        msg = f"{leaf.path}: no '{text}'; {nearest(text, known, noun='value')}"
+        msg = f"{leaf.shown}: no '{text}'; {nearest(text, known, noun='value')}"
         raise ParameterError(msg)
     return known[text]
 

@@ -144,17 +144,8 @@ class Bill:
             "accelerators": self.accelerators,
             "power_w": dataclasses.asdict(self.total("power_w")),
             "price_usd": dataclasses.asdict(self.total("price_usd")),
-            "lines": [
-                {
-                    "item": line.item,
-                    "count": line.count,
-                    "power_w": dataclasses.asdict(line.power_w),
-                    "price_usd": dataclasses.asdict(line.price_usd),
-                    "behind": [dataclasses.asdict(one) for one in line.behind],
-                }
-                for line in self.lines
-            ],
-            "refused": list(self.refused),
+            "lines": [dataclasses.asdict(line) for line in self.lines],
+            "refused": self.refused,
         }
 
 
@@ -367,8 +358,8 @@ def compared_rows(bills: Sequence[Bill]) -> list[ReportRow]:
     """Return a row for each bill: watts and dollars per accelerator with their ranges."""
     rows = []
     for bill in bills:
-        power_w, price_usd = (_over(bill.total(what), bill.accelerators) for what in UNITS)
-        cells = (*_cells(power_w, "W"), *_cells(price_usd, "USD"))
+        totals = ((_over(bill.total(what), bill.accelerators), unit) for what, (unit, _) in UNITS.items())
+        cells = tuple(cell for total, unit in totals for cell in _cells(total, unit))
         rows.append(ReportRow(bill.name, cells, _greatest(bill)))
     return rows
 

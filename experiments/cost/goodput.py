@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
 from experiments.validation.network_failures import EFFECTIVE, published
-from heliograph.report import ReportRow, ReportTable, format_si
+from heliograph.report import format_si, table_of
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
 from heliograph.systems.fabrics import FABRICS, build_fabric, check_fabric, scale_up_of
 from simulator.errors import HeliographError, ParameterError
@@ -80,10 +81,6 @@ class Point:
         """Useful part of the whole machine: placed, and computing what lasts."""
         return self.placed * self.effective
 
-    def record(self) -> dict[str, Any]:
-        """Return the point as plain data."""
-        return dataclasses.asdict(self) | {"splicing": self.splicing.value, "goodput": self.goodput}
-
 
 @dataclass(frozen=True, kw_only=True)
 class GoodputOf(Study):
@@ -132,19 +129,19 @@ class Goodput(Result):
             "hosts": dataclasses.asdict(self.fleet.hosts),
             "parts": [dataclasses.asdict(part) for part in self.fleet.parts],
             "points": self.rows(),
-            "refused": list(self.refused),
+            "refused": self.refused,
         }
 
     def rows(self) -> list[Row]:
         """Return a row for each fabric and size of job."""
-        return [point.record() for point in self.points]
+        return [dataclasses.asdict(one) | {"goodput": one.goodput} for one in self.points]
 
     def report(self) -> list[Block]:
         """Return a table for each fabric, and what does not fit."""
         blocks: list[Block] = []
         for fabric in dict.fromkeys(point.fabric for point in self.points):
             title = f"{fabric}: a failed host is replaced by {self.of(fabric)[0].splicing}"
-            blocks.append(ReportTable(title, COLUMNS, point_rows(self, fabric)))
+            blocks.append(table_of(title, self.of(fabric), lambda one: f"{one.accelerators:,}", COLUMNS))
         return [*blocks, refused_line(self.refused)] if self.refused else blocks
 
     def figure(self) -> Figure:
@@ -232,8 +229,12 @@ def _point(request: GoodputOf, fleet: Fleet, name: str, size: int) -> Point:
 
 def _fleet(request: GoodputOf) -> Fleet:
     fleet = Fleet(hosts=load_hosts(request.hosts), parts=load_parts())
-    for text in request.settings:
-        fleet = replace_at(fleet, *parse_assignment(text))
+    changes = [parse_assignment(text) for text in request.settings]
+    for place, (path, value) in enumerate(changes):
+        if path in (before for before, _ in changes[:place]):
+            msg = f"--set {path} is given twice; leave one of them out"
+            raise ParameterError(msg)
+        fleet = replace_at(fleet, path, value)
     if request.machine < fleet.hosts.accelerators or request.machine % fleet.hosts.accelerators:
         msg = f"a machine of {request.machine} accelerators must be whole hosts of {fleet.hosts.accelerators}"
         raise ParameterError(msg)
@@ -248,31 +249,22 @@ def _sizes(machine: int, host: int) -> list[int]:
     return sorted(one for one in found if one >= host and one % host == 0)
 
 
-COLUMNS = ("between stops", "checkpoint each", "effective", "placed", "goodput", "spares", "with spares")
-"""Heads of the table."""
+COLUMNS: Mapping[str, Callable[[Point], str]] = MappingProxyType(
+    {
+        "between stops": lambda one: f"{one.mtbf_s / SECONDS_PER_HOUR:,.1f} h",
+        "checkpoint each": lambda one: format_si(one.interval_s, "s"),
+        "effective": lambda one: f"{one.effective:.1%}",
+        "placed": lambda one: f"{one.placed:.1%}",
+        "goodput": lambda one: f"{one.goodput:.1%}",
+        "spares": lambda one: f"{one.spares} hosts",
+        "with spares": lambda one: f"{one.spared * one.effective:.1%}",
+    }
+)
+"""Columns of the table, a line for each size of job."""
 SLICES = "goodput at"
 """Beginning of the metric of published shares of a machine."""
 SECONDS_PER_HOUR = 3600.0
 """Seconds in an hour."""
-
-
-def point_rows(study: Goodput, fabric: str) -> list[ReportRow]:
-    """Return a row for each size of job on a fabric."""
-    return [
-        ReportRow(
-            f"{point.accelerators:,}",
-            (
-                f"{point.mtbf_s / SECONDS_PER_HOUR:,.1f} h",
-                format_si(point.interval_s, "s"),
-                f"{point.effective:.1%}",
-                f"{point.placed:.1%}",
-                f"{point.goodput:.1%}",
-                f"{point.spares} hosts",
-                f"{point.spared * point.effective:.1%}",
-            ),
-        )
-        for point in study.of(fabric)
-    ]
 
 
 def _draw_placed(axes: Any, study: Goodput) -> None:  # noqa: ANN401 - Axes

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from experiments.options import option
+from experiments.options import option, refuse_unused
 from experiments.study import Block, Progress, Result, Row, Study
-from heliograph.report import ReportRow, ReportTable
+from heliograph.report import table_of
 from simulator.errors import ParameterError
 from simulator.files import read_json_value
 from simulator.reliability.goodput import Placing, cubes, domains, ring, stranded_share
@@ -27,6 +27,8 @@ START, END = "fault_start", "fault_end"
 """Kinds of event in a trace."""
 EVENT = ("event_time", "event_type", "node_id")
 """Keys of an event of a trace."""
+MOST_NODES = 1_000_000
+"""Most nodes of a cluster."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,9 @@ class Cluster:
     """Seed of the places of a trace's nodes, and of faults where there is no trace."""
 
     def __post_init__(self) -> None:
+        if self.nodes > MOST_NODES:
+            msg = f"nodes must be at most {MOST_NODES:,}; got {self.nodes:,}"
+            raise ParameterError(msg)
         for name in ("nodes", "node", "group"):
             if getattr(self, name) < 1:
                 msg = f"{name} must be at least 1; got {getattr(self, name)}"
@@ -196,15 +201,6 @@ def wasted(faults: Faults, cluster: Cluster) -> dict[str, float]:
     }
 
 
-def stranded_rows(found: Mapping[str, float]) -> list[ReportRow]:
-    """Return the lines of the report: waste, and how many times that of the best ring."""
-    best = min(found.values())
-    return [
-        ReportRow(name, (f"{100 * share:.3f} %", f"{share / best:.1f}" if best > 0.0 else "-"))
-        for name, share in found.items()
-    ]
-
-
 @dataclass(frozen=True, kw_only=True)
 class StrandedShares(Result):
     """Share of all accelerators that work and find no place, by fabric."""
@@ -218,9 +214,13 @@ class StrandedShares(Result):
 
     def report(self) -> list[Block]:
         """Return a line for each fabric."""
-        cluster = self.cluster
+        cluster, best = self.cluster, min(self.wasted.values())
         title = f"{100 * self.failed:.2f} % of {cluster.nodes} nodes failed, groups of {cluster.group}"
-        return [ReportTable(title, ["stranded", "over the least"], stranded_rows(self.wasted))]
+        columns: dict[str, Callable[[tuple[str, float]], str]] = {
+            "stranded": lambda one: f"{100 * one[1]:.3f} %",
+            "over the least": lambda one: f"{one[1] / best:.1f}" if best > 0.0 else "-",
+        }
+        return [table_of(title, self.wasted.items(), lambda one: one[0], columns)]
 
     def record(self) -> dict[str, Any]:
         """Return the shares as plain data."""
@@ -248,5 +248,9 @@ class Stranded(Study):
     def run(self, progress: Progress) -> StrandedShares:
         """Return the shares that are stranded."""
         cluster = Cluster(nodes=self.nodes, node=self.node, group=self.group, seed=self.seed)
-        faults = read_faults(self.data, cluster) if self.data else random_faults(self.failed, cluster)
+        if self.data is not None:
+            refuse_unused(self, ("failed",), "--data tells which nodes fail")
+            faults = read_faults(self.data, cluster)
+        else:
+            faults = random_faults(self.failed, cluster)
         return StrandedShares(cluster=cluster, failed=faults.failed, wasted=wasted(faults, cluster))

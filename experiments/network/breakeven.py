@@ -54,6 +54,8 @@ LONGEST_S = 0.1
 """Longest reconfiguration that is run."""
 POINTS = 17
 """Reconfiguration times of a line where nobody says how many: two a decade."""
+MOST_POINTS = 1000
+"""Most reconfiguration times of a line, each of which takes a step."""
 
 Told = Callable[[str, int, int], None]
 """Told a label, how much is done, and how much there is."""
@@ -277,8 +279,8 @@ def sweep(
     if rails.traits.policy is None:
         msg = f"system '{optical.name}' has no optical circuits ({rails.name}); try photonic_ocs or gpu_ocs"
         raise ParameterError(msg)
-    if points < 2:
-        msg = f"points ({points}) must be at least 2, for a line"
+    if not 2 <= points <= MOST_POINTS:
+        msg = f"points ({points}) must be 2, for a line, to {MOST_POINTS}"
         raise ParameterError(msg)
     reconfiguration_s = np.geomspace(SHORTEST_S, LONGEST_S, points)
     lines = []
@@ -442,31 +444,35 @@ def table_rows(swept: Lines) -> list[ReportRow]:
             return "never pays"
         return "always pays" if math.isinf(seconds) else format_si(seconds, "s")
 
-    lines, reconfiguration_s = swept.lines, swept.reconfiguration_s
-    rows = [
-        ReportRow("packet switches", tuple(format_si(one.packet_s, "s") for one in lines), "simulated"),
-        ReportRow("circuits never move", tuple(format_si(one.static_s, "s") for one in lines), "simulated"),
-    ]
-    for place in (0, -1):
-        shown = tuple(format_si(float(one.moving_s[place]), "s") for one in lines)
-        rows.append(
-            ReportRow(
-                f"circuits move in {format_si(float(reconfiguration_s[place]), 's')}", shown, "simulated"
-            )
+    lines, times_s = swept.lines, swept.reconfiguration_s
+
+    def row(name: str, cell: Callable[[Line], str], note: str, *, section: bool = False) -> ReportRow:
+        return ReportRow(name, tuple(map(cell, lines)), note, section=section)
+
+    ends = [format_si(float(one), "s") for one in (times_s[0], times_s[-1])]
+    named = (f"moving in {ends[0]}", f"moving in {ends[1]}", "never moving", "on packets")
+    plans = [
+        ReportRow(
+            f"  best plan {words}",
+            tuple(plan_words(one.plans[place]) if one.plans else "as named" for one in lines),
+            "searched",
         )
-    packet = tuple(even(one.breakeven_s(reconfiguration_s, one.packet_s)) for one in lines)
-    static = tuple(even(one.breakeven_s(reconfiguration_s, one.static_s)) for one in lines)
-    ends = (reconfiguration_s[0], reconfiguration_s[-1])
-    named = [*(f"moving in {format_si(float(one), 's')}" for one in ends), "never moving", "on packets"]
-    for words, place in zip(named, (0, -3, -2, -1), strict=True):
-        shown = tuple(plan_words(one.plans[place]) if one.plans else "as named" for one in lines)
-        if any(one.plans for one in lines):
-            rows.append(ReportRow(f"  best plan {words}", shown, "searched"))
-    rows.append(ReportRow("as fast as packets up to", packet, "break-even", section=True))
-    rows.append(ReportRow("as fast as circuits at rest up to", static, "break-even"))
-    for name, seconds in sorted(swept.switches.items(), key=lambda item: item[1]):
-        rows.append(ReportRow(f"  {name}", tuple(format_si(seconds, "s") for _ in lines), "technology"))
-    return rows
+        for words, place in zip(named, (0, -3, -2, -1), strict=True)
+    ]
+    packet, static = "as fast as packets up to", "as fast as circuits at rest up to"
+    return [
+        row("packet switches", lambda one: format_si(one.packet_s, "s"), "simulated"),
+        row("circuits never move", lambda one: format_si(one.static_s, "s"), "simulated"),
+        row(f"circuits move in {ends[0]}", lambda one: format_si(float(one.moving_s[0]), "s"), "simulated"),
+        row(f"circuits move in {ends[1]}", lambda one: format_si(float(one.moving_s[-1]), "s"), "simulated"),
+        *(plans if any(one.plans for one in lines) else ()),
+        row(packet, lambda one: even(one.breakeven_s(times_s, one.packet_s)), "break-even", section=True),
+        row(static, lambda one: even(one.breakeven_s(times_s, one.static_s)), "break-even"),
+        *(
+            ReportRow(f"  {name}", (format_si(seconds, "s"),) * len(lines), "technology")
+            for name, seconds in sorted(swept.switches.items(), key=lambda item: item[1])
+        ),
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -476,6 +482,11 @@ class Breakeven(Study):
     directory = "breakeven"
 
     system: str = option("photonic_ocs", "system with optical circuits")
+    packets: str | None = option(
+        None,
+        "the same accelerators on packet switches; default: the system's name with packet in place of ocs",
+        metavar="SYSTEM",
+    )
     model: tuple[str, ...] = option(("llama-3-70b",), "model by name; may be repeated", metavar="NAME")
     plan: tuple[str, ...] = option(
         (),
@@ -490,10 +501,12 @@ class Breakeven(Study):
         """Return the system with circuits, and the same accelerators on packet switches."""
         on_packets = [one for one in self.hardware.settings if not one.startswith("fabric.")]
         packets = dataclasses.replace(self.hardware, settings=tuple(on_packets))
-        return (
-            self.hardware.system(self.system, accelerators=self.accelerators),
-            packets.system(self.system.replace("ocs", "packet"), accelerators=self.accelerators),
-        )
+        optical = self.hardware.system(self.system, accelerators=self.accelerators)
+        if self.packets is None and self.system.endswith(".toml"):
+            msg = f"--system {self.system} is a file; name the same accelerators on packets with --packets"
+            raise ParameterError(msg)
+        beside = self.packets or self.system.replace("ocs", "packet")
+        return optical, packets.system(beside, accelerators=self.accelerators)
 
     def run(self, progress: Progress) -> Lines:
         """Return a line for each model and plan."""

@@ -6,9 +6,10 @@ import csv
 import dataclasses
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,10 +17,10 @@ import numpy as np
 from experiments.hardware import Hardware, Workload, changes, one_step
 from experiments.network.collective import PLANES, SWITCH, bank_of, plan_collective
 from experiments.network.phases import study_phases
-from experiments.options import option
+from experiments.options import option, refuse_unused
 from experiments.study import Block, Progress, Result, Row, Study, file_name
-from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
-from heliograph.style import DARK_TIME, PALETTE, REFERENCE, new_figure, styled
+from heliograph.report import format_si, prefix_of, table_of
+from heliograph.style import DARK_TIME, PALETTE, REFERENCE, name_rows, new_figure, styled, swatches
 from optical.scheduling.policies import SchedulePolicy, applies, schedule
 from optical.scheduling.schedule import DARK, CircuitSchedule, OcsBank
 from simulator.errors import ParameterError, nearest
@@ -118,21 +119,14 @@ class DemandSchedules(Result):
     def report(self) -> list[Block]:
         """Return a table with a line for each policy, and what bounds them."""
         plant, best = self.plant, self.best
-        rows = [
-            ReportRow(
-                one.policy,
-                (
-                    str(one.configurations),
-                    format_si(one.makespan_s, "s"),
-                    f"{100 * one.duty:.1f} %",
-                    f"{one.over_bound:.3f}",
-                    format_si(one.residue_bytes, "B"),
-                    "-" if one.packet_s == 0.0 else format_si(one.packet_s, "s"),
-                ),
-            )
-            for one in self.schedules
-        ]
-        heads = ("configurations", "makespan", "duty", "over bound", "residue", "its packets")
+        columns: dict[str, Callable[[CircuitSchedule], str]] = {
+            "configurations": lambda one: str(one.configurations),
+            "makespan": lambda one: format_si(one.makespan_s, "s"),
+            "duty": lambda one: f"{100 * one.duty:.1f} %",
+            "over bound": lambda one: f"{one.over_bound:.3f}",
+            "residue": lambda one: format_si(one.residue_bytes, "B"),
+            "its packets": lambda one: "-" if one.packet_s == 0.0 else format_si(one.packet_s, "s"),
+        }
         planes = "1 switch" if plant.switches == 1 else f"{plant.switches} switches"
         title = (
             f"{self.name.replace('_', ' ')}: {best.ports} ports, {format_si(float(best.demand.sum()), 'B')}, "
@@ -148,12 +142,10 @@ class DemandSchedules(Result):
             near = min(others, key=lambda one: one.makespan_s)
             over = f"{100 * (near.makespan_s / best.makespan_s - 1.0):.1f} %"
             bound += f" It is the least there is; of the others {near.policy} comes nearest, {over} over it."
-        return [ReportTable(title, heads, rows), bound]
+        return [table_of(title, self.schedules, lambda one: one.policy, columns), bound]
 
     def figure(self) -> Figure:
         """Return the schedule of least makespan over time, and all makespans beside the bound."""
-        from matplotlib.patches import Patch  # noqa: PLC0415 - only to draw
-
         best = self.best
         several = len(self.schedules) > 1
         tall = min(0.22 * best.ports * min(best.switches, 3) + 0.6, _MOST_INCHES)
@@ -167,17 +159,17 @@ class DemandSchedules(Result):
             _draw_schedule(axes, best)
             if several:
                 _draw_makespans(figure.add_subplot(grid[1]), self)
-            handles = [
-                Patch(color=DARK_TIME, label="Dark: circuits move"),
-                Patch(color=_IDLE, label="No circuit"),
-            ]
+            told = {"Dark: circuits move": DARK_TIME, "No circuit": _IDLE}
             if best.ports <= _FEW:
-                colours = _colours(best.ports)
-                handles = [Patch(color=colours(i), label=f"To {i}") for i in range(best.ports)] + handles
+                told = {f"To {port}": colour for port, colour in enumerate(PALETTE[: best.ports])} | told
             if any(one.packet_s > one.circuit_makespan_s for one in self.schedules):
-                handles.append(Patch(color=PALETTE[1], label="Below: packets only"))
+                told["Below: packets only"] = PALETTE[1]
             figure.legend(
-                handles=handles, loc="outside upper center", ncols=6, handlelength=1.4, columnspacing=1.2
+                handles=swatches(told),
+                loc="outside upper center",
+                ncols=6,
+                handlelength=1.4,
+                columnspacing=1.2,
             )
             return figure
 
@@ -337,9 +329,7 @@ def _draw_makespans(axes: Axes, study: DemandSchedules) -> None:
         left = whole / factor
         axes.barh(places, packets / factor, left=left, color=PALETTE[1], height=0.7)
     axes.axvline(study.best.bound_s / factor, color=REFERENCE, linewidth=0.9, linestyle="--")
-    axes.set_yticks(places, [one.policy for one in shown])
-    axes.invert_yaxis()
-    axes.tick_params(axis="y", length=0)
+    name_rows(axes, [one.policy for one in shown])
     axes.set_xlabel(f"Makespan ({symbol}s): circuits carry, then dark time of the switch that ends last")
 
 
@@ -374,34 +364,15 @@ RANKS = 8
 """Ranks of a collective where nobody says how many."""
 SYSTEM = "gpu_ocs"
 """System that runs a step where nobody names one."""
-MEANT_FOR = {
-    "demand": (
-        "policy",
-        "packet_rate_bytes_per_s",
-        "switch",
-        "reconfiguration_s",
-        "rate_bytes_per_s",
-        "planes",
-    ),
-    "collective": (
-        "switch",
-        "reconfiguration_s",
-        "rate_bytes_per_s",
-        "planes",
-        "ranks",
-        "size_bytes",
-        "algorithm",
-    ),
-    "model": ("plan", "system", "accelerators", "settings"),
-}
+_BANK = ("switch", "reconfiguration_s", "rate_bytes_per_s", "planes")
+MEANT_FOR: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "demand": (*_BANK, "policy", "packet_rate_bytes_per_s"),
+        "collective": (*_BANK, "ranks", "size_bytes", "algorithm"),
+        "model": ("plan", "system", "accelerators", "settings"),
+    }
+)
 """Options of each of the three uses."""
-_FLAGS = {
-    "settings": "set",
-    "reconfiguration_s": "reconfiguration",
-    "rate_bytes_per_s": "rate",
-    "packet_rate_bytes_per_s": "packet-rate",
-    "size_bytes": "size",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -479,17 +450,10 @@ class Circuits(Study):
 
     def _given(self, use: str) -> dict[str, Any]:
         """Return the options that are given, all of this use."""
-        found = {}
-        for name in sorted({name for names in MEANT_FOR.values() for name in names}):
-            value = getattr(self, name)
-            if value is None or value == ():
-                continue
-            if name not in MEANT_FOR[use]:
-                flag = _FLAGS.get(name, name)
-                uses = " or ".join(other for other in MEANT_FOR if name in MEANT_FOR[other])
-                msg = f"--{flag} ({value}) changes nothing of a {use}; it is for a {uses}"
-                if use == "model" and name == "switch":
-                    msg += ", and --set fabric.switch=NAME changes the system's"
-                raise ParameterError(msg)
-            found[name] = value
-        return found
+        for name in sorted({name for names in MEANT_FOR.values() for name in names} - {*MEANT_FOR[use]}):
+            uses = " or ".join(other for other in MEANT_FOR if name in MEANT_FOR[other])
+            own = use == "model" and name == "switch"
+            hint = " (--set fabric.switch=NAME changes the system's)" if own else ""
+            refuse_unused(self, (name,), f"it is for a {uses}, not for a {use}{hint}")
+        values = {name: getattr(self, name) for name in MEANT_FOR[use]}
+        return {name: value for name, value in values.items() if value not in (None, ())}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -12,8 +12,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments.study import Block, Result, Row
-from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
-from heliograph.style import DARK_TIME, PALETTE, REFERENCE, label, new_figure, styled
+from heliograph.report import format_si, prefix_of, table_of
+from heliograph.style import (
+    DARK_TIME,
+    PALETTE,
+    REFERENCE,
+    label,
+    name_rows,
+    new_figure,
+    styled,
+    swatches,
+)
 from optical.fabrics.switches import load_optics, load_switch
 from optical.scheduling.overlap import (
     NODES,
@@ -113,6 +122,11 @@ class PlannedCollective:
         """Steps whose permutation is not that of the step before."""
         return _changes(self.steps)
 
+    @property
+    def saved_percent(self) -> float:
+        """Share of the time with all planes moving together that is saved, per cent."""
+        return 100 * (1.0 - self.plan.makespan_s / self.together_s)
+
 
 @dataclass(frozen=True, kw_only=True)
 class CollectivePlans(Result):
@@ -171,37 +185,34 @@ class CollectivePlans(Result):
     def report(self) -> list[Block]:
         """Return a table with a line for each algorithm, and which is fastest."""
         plant = self.plant
-        rows = [
-            ReportRow(
-                one.algorithm,
-                (
-                    str(len(one.steps)),
-                    str(one.changes),
-                    format_si(one.together_s, "s"),
-                    format_si(one.plan.makespan_s, "s"),
-                    f"{100 * (1.0 - one.plan.makespan_s / one.together_s):.1f} %",
-                    f"{one.plan.over_bound:.3f}",
-                ),
-                "no plan is faster" if one.plan.is_optimal else "best found",
-            )
-            for one in self.found
-        ]
+        columns: dict[str, Callable[[PlannedCollective], str]] = {
+            "steps": lambda one: str(len(one.steps)),
+            "changes": lambda one: str(one.changes),
+            "all move together": lambda one: format_si(one.together_s, "s"),
+            "overlapped": lambda one: format_si(one.plan.makespan_s, "s"),
+            "saved": lambda one: f"{one.saved_percent:.1f} %",
+            "over bound": lambda one: f"{one.plan.over_bound:.3f}",
+        }
         title = (
             f"{str(self.kind).replace('_', ' ')} of {format_si(self.size_bytes, 'B')} on {self.ranks} ranks, "
             f"{plant.switches} planes, {format_si(plant.rate_bytes_per_s, 'B/s')} a circuit, "
             f"reconfiguration {format_si(plant.reconfiguration_s, 's')}"
         )
-        heads = ("steps", "changes", "all move together", "overlapped", "saved", "over bound")
         best = f"Least: {self.best.algorithm}."
         if self.left_out:
             left = ", ".join(self.left_out)
             best = f"Least of those planned: {self.best.algorithm}. Too long to plan, and maybe less: {left}."
-        return [ReportTable(title, heads, rows), best]
+        table = table_of(
+            title,
+            self.found,
+            lambda one: one.algorithm,
+            columns,
+            note=lambda one: "no plan is faster" if one.plan.is_optimal else "best found",
+        )
+        return [table, best]
 
     def figure(self) -> Figure:
         """Return the planes of the fastest algorithm over time, and the makespans of all."""
-        from matplotlib.patches import Patch  # noqa: PLC0415 - only to draw
-
         planes, several = self.plant.switches, len(self.found)
         heights = (_PLANE_IN * planes + 0.5, _ALGORITHM_IN * several + 0.5)
         with styled():
@@ -209,12 +220,12 @@ class CollectivePlans(Result):
             grid = figure.add_gridspec(2, 1, height_ratios=heights)
             _draw_planes(figure.add_subplot(grid[0]), self, self.best)
             _draw_makespans(figure.add_subplot(grid[1]), self)
-            handles = [
-                Patch(color=PALETTE[0], label="Circuits carry (a number for each step)"),
-                Patch(color=DARK_TIME, label="Dark: circuits move"),
-                Patch(color=PALETTE[1], label="All planes move together"),
-            ]
-            figure.legend(handles=handles, loc="outside upper center", ncols=3, handlelength=1.4)
+            told = {
+                "Circuits carry (a number for each step)": PALETTE[0],
+                "Dark: circuits move": DARK_TIME,
+                "All planes move together": PALETTE[1],
+            }
+            figure.legend(handles=swatches(told), loc="outside upper center", ncols=3, handlelength=1.4)
             return figure
 
 
@@ -342,8 +353,8 @@ def _draw_planes(axes: Axes, study: CollectivePlans, one: PlannedCollective) -> 
                     height=0.8,
                 )
             before = what.destinations
-    saved = 100 * (1.0 - one.plan.makespan_s / one.together_s)
-    axes.set_title(f"{label(one.algorithm)}: {len(one.steps)} steps, {saved:.1f} % saved", loc="left")
+    title = f"{label(one.algorithm)}: {len(one.steps)} steps, {one.saved_percent:.1f} % saved"
+    axes.set_title(title, loc="left")
     axes.set_xlim(0.0, end_s / factor)
     axes.set_ylim(study.plant.switches - 0.5, -0.5)
     axes.set_yticks(range(study.plant.switches))
@@ -361,7 +372,5 @@ def _draw_makespans(axes: Axes, study: CollectivePlans) -> None:
     for place, one in zip(places, found, strict=True):
         if math.isfinite(one.plan.bound_s):
             axes.plot([one.plan.bound_s / factor] * 2, [place - 0.4, place + 0.4], color=REFERENCE, lw=1.0)
-    axes.set_yticks(places, [label(one.algorithm) for one in found])
-    axes.invert_yaxis()
-    axes.tick_params(axis="y", length=0)
+    name_rows(axes, [label(one.algorithm) for one in found])
     axes.set_xlabel(f"Makespan ({symbol}s); line: no plan is faster")

@@ -13,9 +13,9 @@ import numpy as np
 
 from experiments.hardware import SYSTEM, Hardware
 from experiments.network.circuits import read_demand
-from experiments.options import option
+from experiments.options import option, refuse_unused
 from experiments.study import Block, Progress, Result, Row, Study
-from heliograph.report import ReportRow, ReportTable, format_si
+from heliograph.report import format_si, value_table
 from simulator.checks import check_positive, check_range, check_whole
 from simulator.collectives.msccl import ChunkFlows, read_algorithm
 from simulator.engine.flow_simulation import FlowSet, FlowTimes, simulate
@@ -33,6 +33,10 @@ MOST_FLOWS = 50_000
 """Most flows of a file."""
 INTERVALS = 20
 """Intervals of the time line where nobody says how many."""
+MOST_INTERVALS = 100_000
+"""Most of them."""
+ALGORITHM = ".xml"
+"""Suffix of a file that holds an algorithm, whose bytes are not told."""
 NODE = 8
 """Accelerators to whose multiple a system is rounded up where nobody says how many."""
 AXIS = "flows"
@@ -71,7 +75,7 @@ def read_flows(path: Path, size_bytes: float = SIZE_BYTES) -> FlowList:
     size_bytes : float
         Bytes of an algorithm's collective, as nccl-tests counts them: the whole vector.
     """
-    if path.suffix == ".xml":
+    if path.suffix == ALGORITHM:
         return _of_algorithm(read_algorithm(path), size_bytes)
     rows = [row for row in csv.reader(read_text(path).splitlines()) if any(row)]
     header = [cell.strip() for cell in rows[0]] if rows else []
@@ -311,9 +315,8 @@ class FlowResult(Result):
             ("mean completion", format_si(record["mean_completion_s"], "s"), "from its earliest start"),
             ("busiest link", f"{100 * record['busiest_share']:.1f} %", f"link {link}{where}"),
         ]
-        rows = [ReportRow(label, (value,), note) for label, value, note in lines]
         title = f"{self.name} on {self.fabric.name}, {self.fabric.endpoints} accelerators"
-        return [ReportTable(title, ("",), rows)]
+        return [value_table(title, "", lines)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,12 +339,14 @@ class FlowsOnFabric(Study):
     hardware: Hardware = field(default_factory=Hardware)
 
     def __post_init__(self) -> None:
-        check_range(self, "intervals", low=1)
+        check_range(self, "intervals", low=1, high=MOST_INTERVALS)
         check_positive(self, "size_bytes")
         check_whole(self, "intervals")
 
     def run(self, progress: Progress) -> FlowResult:
         """Return the times of all flows, and the loads of links."""
+        if self.file.suffix != ALGORITHM:
+            refuse_unused(self, ("size_bytes",), "a CSV tells the bytes of every flow")
         flows = read_flows(self.file, self.size_bytes)
         highest = int(max(flows.sources.max(initial=0), flows.destinations.max(initial=0)))
         system = self.hardware.system(

@@ -13,9 +13,10 @@ import numpy as np
 from experiments.hardware import SYSTEM, Hardware, Workload, one_step
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
-from heliograph.report import ReportRow, ReportTable, format_si
+from heliograph.report import format_si, value_table
 from heliograph.simulation import StepResult
-from heliograph.style import PALETTE, label, new_figure, styled
+from heliograph.style import PALETTE, label, name_rows, new_figure, styled
+from simulator.checks import check_range
 from simulator.collectives.traffic import play
 from simulator.engine.simulation import Simulation
 from simulator.errors import ParameterError
@@ -110,6 +111,8 @@ def rows_by_kind(kinds: Sequence[str], most: int) -> list[np.ndarray]:
 
 BINS = 240
 """Intervals of time where nobody says how many."""
+MOST_BINS = 10_000
+"""Most of them; no picture shows more."""
 ROWS = 48
 """Rows of links of the picture at most; links with like numbers share one."""
 
@@ -155,15 +158,8 @@ class LinkLoads:
 
 def link_loads(result: StepResult, *, bins: int = BINS) -> LinkLoads:
     """Run a step once more and return where its bytes went."""
-    if bins < 1:
-        msg = f"bins ({bins}) must be at least 1"
-        raise ParameterError(msg)
     fabric = result.system.fabric
-    # Sequences are run item by item: a fused one passes its collectives to nobody.
-    simulation = Simulation(result.graph, result.system.node(), fabric, fuse=False)
-    simulation.network.samples = []
-    simulation.start()
-    play(simulation.network)
+    simulation = sampled_run(result)
     end_s = simulation.finish().makespan_s
     capacity = fabric.graph(fabric.initial(())).capacity_bytes_per_s.copy()
     capacity = np.maximum(capacity, _most(simulation, capacity.size))
@@ -189,6 +185,16 @@ def link_loads(result: StepResult, *, bins: int = BINS) -> LinkLoads:
         busiest=np.sort(mean)[::-1],
         sent_bytes=_sent(result, simulation, fabric),
     )
+
+
+def sampled_run(result: StepResult) -> Simulation:
+    """Return a step that was run once more, with samples of all rates of its network."""
+    # Sequences are run item by item: a fused one passes its collectives to nobody.
+    simulation = Simulation(result.graph, result.system.node(), result.system.fabric, fuse=False)
+    simulation.network.samples = []
+    simulation.start()
+    play(simulation.network)
+    return simulation
 
 
 def _most(simulation: Simulation, links: int) -> np.ndarray:
@@ -323,9 +329,7 @@ def _draw_kinds(axes: Axes, loads: LinkLoads) -> None:
     )
     axes.barh(places, [loads.mean_by_kind[one] for one in kinds], height=0.3, color=PALETTE[1], label="all")
     axes.legend(loc="best")
-    axes.set_yticks(places, [_lines(one) for one in kinds])
-    axes.invert_yaxis()
-    axes.tick_params(axis="y", length=0)
+    name_rows(axes, [_lines(one) for one in kinds])
     axes.set_xlabel("mean load over the step")
     axes.set_title("links of each kind", loc="left")
 
@@ -352,16 +356,16 @@ class StepLoads(Result):
     def report(self) -> list[Block]:
         """Return the table of the busiest and the median link."""
         record = self.loads.record()
-        rows = [
-            ReportRow("step", (format_si(record["makespan_s"], "s"),), "simulated"),
-            ReportRow("links that carry bytes", (f"{record['links_used']:,}",), "of the fabric"),
-            ReportRow("busiest link", (f"{100 * record['busiest_link']:.1f} %",), "mean over the step"),
-            ReportRow("median link", (f"{100 * record['median_link']:.1f} %",), "mean over the step"),
-            ReportRow("bytes inside nodes", (format_si(record["inside_bytes"], "B"),), "on the wire"),
-            ReportRow("bytes between nodes", (format_si(record["outside_bytes"], "B"),), "on the wire"),
-            ReportRow("dark", (f"{100 * record['dark_share']:.3f} %",), "of endpoints' time"),
+        lines = [
+            ("step", format_si(record["makespan_s"], "s"), "simulated"),
+            ("links that carry bytes", f"{record['links_used']:,}", "of the fabric"),
+            ("busiest link", f"{100 * record['busiest_link']:.1f} %", "mean over the step"),
+            ("median link", f"{100 * record['median_link']:.1f} %", "mean over the step"),
+            ("bytes inside nodes", format_si(record["inside_bytes"], "B"), "on the wire"),
+            ("bytes between nodes", format_si(record["outside_bytes"], "B"), "on the wire"),
+            ("dark", f"{100 * record['dark_share']:.3f} %", "of endpoints' time"),
         ]
-        return [ReportTable(self.title, [self.result.system.name], rows)]
+        return [value_table(self.title, self.result.system.name, lines)]
 
     def record(self) -> dict[str, Any]:
         """Return what the table tells as plain data."""
@@ -396,6 +400,9 @@ class Links(Study):
     accelerators: int | None = option(None, "default: what the plan uses", metavar="N")
     bins: int = option(BINS, "intervals of time", metavar="T")
     hardware: Hardware = field(default_factory=Hardware)
+
+    def __post_init__(self) -> None:
+        check_range(self, "bins", low=1, high=MOST_BINS)
 
     def run(self, progress: Progress) -> StepLoads:
         """Return the loads of the step."""

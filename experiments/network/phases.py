@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments.network.breakeven import technologies
+from experiments.network.links import sampled_run
 from experiments.study import Block, Result, Row
-from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
+from heliograph.report import format_si, prefix_of, table_of
 from heliograph.simulation import StepResult
-from heliograph.style import DARK_TIME, PALETTE, REFERENCE, new_figure, styled
+from heliograph.style import DARK_TIME, PALETTE, REFERENCE, name_rows, new_figure, styled, swatches
 from optical.scheduling.schedule import Lanes, PhasePlan, TrafficPhase, plan_phases
-from simulator.collectives.traffic import play
 from simulator.engine.simulation import Simulation
 from simulator.errors import ParameterError
 
@@ -83,8 +83,8 @@ class StepPhases(Result):
 
     def report(self) -> list[Block]:
         """Return a table with a line for each switch technology, and what circuits at rest would take."""
-        rows = [_row("its own switches", self.plan, self.lanes.reconfiguration_s)]
-        rows += [_row(name, self.by_switch[name], self.delays_s[name]) for name in _by_delay(self)]
+        own_switches = ("its own switches", self.plan, self.lanes.reconfiguration_s)
+        others = [(name, self.by_switch[name], self.delays_s[name]) for name in _by_delay(self)]
         own, count = self.plan, len(self.phases)
         title = (
             f"{self.name}: {count} {'phase' if count == 1 else 'phases'} of {', '.join(own.axes)} on "
@@ -94,7 +94,7 @@ class StepPhases(Result):
             f"{format_si(own.static_s, 's')}" if math.isfinite(own.static_s) else "more lanes than there are"
         )
         return [
-            ReportTable(title, ("dark", "moves", "exposed", "transfers", "in all", "over bound"), rows),
+            table_of(title, [own_switches, *others], lambda one: one[0], _COLUMNS),
             f"Circuits that never move take {static}. No plan takes less than {format_si(own.bound_s, 's')}.",
         ]
 
@@ -108,23 +108,15 @@ class StepPhases(Result):
 
     def figure(self) -> Figure:
         """Return who sends when and the lanes that it has, and the network time by technology."""
-        from matplotlib.patches import Patch  # noqa: PLC0415 - only to draw
-
         heights = (1.7, 0.24 * len(self.by_switch) + 0.5)
         with styled():
             figure = new_figure(sum(heights) + 0.9)
             grid = figure.add_gridspec(2, 1, height_ratios=heights)
             _draw_lanes(figure.add_subplot(grid[0]), self)
             _draw_times(figure.add_subplot(grid[1]), self)
-            handles = [
-                Patch(color=PALETTE[2 + index], label=f"Lanes of {axis}")
-                for index, axis in enumerate(self.plan.axes)
-            ]
-            handles += [
-                Patch(color=PALETTE[0], label="Transfers"),
-                Patch(color=DARK_TIME, label="Exposed moves"),
-            ]
-            figure.legend(handles=handles, loc="outside upper center", ncols=6, handlelength=1.4)
+            told = {f"Lanes of {axis}": PALETTE[2 + index] for index, axis in enumerate(self.plan.axes)}
+            told |= {"Transfers": PALETTE[0], "Exposed moves": DARK_TIME}
+            figure.legend(handles=swatches(told), loc="outside upper center", ncols=6, handlelength=1.4)
             return figure
 
 
@@ -165,10 +157,7 @@ def study_phases(result: StepResult) -> StepPhases:
             "pass traffic on or packets carry the rest, and `heliograph step` tells what moving saves)"
         )
         raise ParameterError(msg)
-    simulation = Simulation(result.graph, result.system.node(), fabric, fuse=False)
-    simulation.network.samples = []
-    simulation.start()
-    play(simulation.network)
+    simulation = sampled_run(result)
     step_s = simulation.finish().makespan_s
     endpoint, bursts = _bursts(simulation, fabric.node_size)
     if not bursts:
@@ -263,18 +252,15 @@ def _dark_s(plan: PhasePlan) -> float:
     return sum(plan.exposed_s) + sum(plan.turning_s)
 
 
-def _row(label: str, plan: PhasePlan, reconfiguration_s: float) -> ReportRow:
-    return ReportRow(
-        label,
-        (
-            format_si(reconfiguration_s, "s"),
-            str(sum(plan.moves) + sum(plan.turns)),
-            format_si(_dark_s(plan), "s"),
-            format_si(sum(plan.transfer_s), "s"),
-            format_si(plan.time_s, "s"),
-            f"{plan.over_bound:.3f}",
-        ),
-    )
+_COLUMNS: dict[str, Callable[[tuple[str, PhasePlan, float]], str]] = {
+    "dark": lambda one: format_si(one[2], "s"),
+    "moves": lambda one: str(sum(one[1].moves) + sum(one[1].turns)),
+    "exposed": lambda one: format_si(_dark_s(one[1]), "s"),
+    "transfers": lambda one: format_si(sum(one[1].transfer_s), "s"),
+    "in all": lambda one: format_si(one[1].time_s, "s"),
+    "over bound": lambda one: f"{one[1].over_bound:.3f}",
+}
+"""Columns of the table of switches, each with its plan and reconfiguration time."""
 
 
 def _draw_lanes(axes: Axes, study: StepPhases) -> None:
@@ -330,8 +316,6 @@ def _draw_times(axes: Axes, study: StepPhases) -> None:
         if plan.time_s > longest_s:
             text = f"{format_si(plan.time_s, 's')} "
             axes.text(1.05 * longest_s / factor, place, text, ha="right", va="center", color="white")
-    axes.set_yticks(places, names)
-    axes.invert_yaxis()
-    axes.tick_params(axis="y", length=0)
+    name_rows(axes, names)
     rest = ", line: circuits never move" if math.isfinite(study.plan.static_s) else ""
     axes.set_xlabel(f"Time of the port's traffic ({symbol}s); dashed: bound{rest}")

@@ -9,11 +9,11 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from experiments.hardware import Hardware, Workload, one_step
-from experiments.options import option
+from experiments.options import option, refuse_unused
 from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
 from heliograph.simulation import StepResult
-from heliograph.style import PALETTE, REFERENCE, WIDTH_IN, label, new_figure, styled
+from heliograph.style import PALETTE, REFERENCE, WIDTH_IN, label, new_figure, styled, swatches
 from simulator.errors import HeliographError, nearest
 from simulator.operators import Sequence as Work
 from simulator.operators import Task
@@ -33,6 +33,8 @@ INTERLEAVED = "interleaved"
 """Name of 1F1B with several chunks a stage; in a plan it is vpp."""
 MOST_BOXES = 20_000
 """Passes beyond which a picture is refused; a choice, no reader could tell them apart."""
+LONGEST_PASS = 1e15
+"""Longest pass of given length, so that sums of many stay exact enough."""
 UPDATE = "update"
 """Kind of a box that is an optimizer's step."""
 STEPS_PLAYED = 3
@@ -174,6 +176,10 @@ def unit_timeline(name: str, *, stages: int, microbatches: int, chunks: int, tim
         if value < 1:
             msg = f"{what} ({value}) must be at least 1"
             raise HeliographError(msg)
+    longest = max(times.forward, times.inputs, times.weights)
+    if longest > LONGEST_PASS:
+        msg = f"time of a pass ({longest:g}) must be at most {LONGEST_PASS:g}"
+        raise HeliographError(msg)
     plan = Plan.of(
         pp=stages,
         global_batch=microbatches,
@@ -425,14 +431,11 @@ def _ink(box: Box, timeline: Timeline) -> str:
 
 
 def _legend(timeline: Timeline) -> list[Patch]:
-    from matplotlib.patches import Patch  # noqa: PLC0415 - only to draw
-
     kinds = [kind for kind in PASS_COLOURS if any(box.kind == kind for box in timeline.boxes)]
-    handles = [Patch(color=PASS_COLOURS[kind], label=PASS_NAMES[kind]) for kind in kinds]
+    told: dict[str, Any] = {PASS_NAMES[kind]: PASS_COLOURS[kind] for kind in kinds}
     if timeline.chunks > 1:
-        light = _shade(str(Pass.FORWARD), timeline.chunks - 1, timeline.chunks)
-        handles.append(Patch(color=light, label="Lighter: later chunk"))
-    return [*handles, Patch(color=_IDLE, label="Idle")]
+        told["Lighter: later chunk"] = _shade(str(Pass.FORWARD), timeline.chunks - 1, timeline.chunks)
+    return swatches(told | {"Idle": _IDLE})
 
 
 DEFAULT_SYSTEM = "gpu_packet"
@@ -462,9 +465,14 @@ class PipelineSchedule(Study):
     def run(self, progress: Progress) -> Timeline:
         """Return the time line."""
         if self.system or self.plan:
+            drawn = "stages, microbatches and times are those of the plan's step"
+            refuse_unused(self, ("stages", "microbatches", "chunks", "forward", "inputs", "weights"), drawn)
             workload = Workload(model=self.name, plan=self.plan)
             system = self.system or DEFAULT_SYSTEM
             return engine_timeline(one_step(system, workload, self.hardware, accelerators=self.accelerators))
+        refuse_unused(self, ("accelerators", "hardware"), "passes of given length run on no system")
+        if self.name != INTERLEAVED:
+            refuse_unused(self, ("chunks",), f"a stage of '{self.name}' has the chunks of its schedule")
         return unit_timeline(
             self.name,
             stages=self.stages,

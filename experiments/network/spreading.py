@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,9 @@ import numpy as np
 from experiments.hardware import SYSTEM, Hardware
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
-from heliograph.report import ReportRow, ReportTable, format_si
+from heliograph.report import format_si, table_of
 from heliograph.simulation import run_at_target
-from heliograph.style import PALETTE, REFERENCE, new_figure, styled
+from heliograph.style import PALETTE, REFERENCE, name_rows, new_figure, styled
 from heliograph.systems import System
 from heliograph.systems.registry import model_named
 from heliograph.workload import plan_on, ranks_of
@@ -31,6 +32,8 @@ QUEUE_PAIRS = (1, 2, 4, 16)
 and those of Llama 3 (arXiv:2407.21783)."""
 SEEDS = 5
 """Hashes that are drawn where nobody says how many."""
+MOST_PAIRS, MOST_SEEDS = 1024, 1000
+"""Most queue pairs of a flow, and most hashes, each of which takes a step."""
 ACCELERATORS = 1024
 """Accelerators where neither plan nor option says."""
 _ROW_IN, _REST_IN, _TITLE = 0.34, 1.4, 110
@@ -103,26 +106,28 @@ class SpreadSteps(Result):
 
     def report(self) -> list[Block]:
         """Return the table, and the verdict as a range."""
-        lines = [
-            ReportRow(
-                row["spreading"],
-                (
-                    format_si(row["step_time_s"], "s"),
-                    f"{format_si(row['least_s'], 's')} to {format_si(row['most_s'], 's')}"
-                    if row["seeds"] > 1
-                    else "",
-                    f"{100 * row['over_sprayed']:+.2f} %",
-                ),
-                f"{row['seeds']} hashes" if row["seeds"] > 1 else "",
-            )
-            for row in self.rows()
-        ]
+
+        def ends(row: Row) -> str:
+            return f"{format_si(row['least_s'], 's')} to {format_si(row['most_s'], 's')}"
+
+        columns: dict[str, Callable[[Row], str]] = {
+            "step time": lambda row: format_si(row["step_time_s"], "s"),
+            "of all hashes": lambda row: ends(row) if row["seeds"] > 1 else "",
+            "over sprayed": lambda row: f"{100 * row['over_sprayed']:+.2f} %",
+        }
+        table = table_of(
+            self.title,
+            self.rows(),
+            lambda row: str(row["spreading"]),
+            columns,
+            note=lambda row: f"{row['seeds']} hashes" if row["seeds"] > 1 else "",
+        )
         least, most = self.losses
         verdict = (
             f"Circuits take {100 * least:+.2f} to {100 * most:+.2f} % of time more than packets that are "
             "adaptive or hashed."
         )
-        return [ReportTable(self.title, ("step time", "of all hashes", "over sprayed"), lines), verdict]
+        return [table, verdict]
 
     def figure(self) -> Figure:
         """Return the step times with the band of their hashes, and a line where circuits are."""
@@ -137,9 +142,7 @@ class SpreadSteps(Result):
                     place, mean, xerr=error, height=0.62, color=PALETTE[0], ecolor=PALETTE[5], capsize=2.5
                 )
             axes.axvline(self.circuits.mean_s, color=REFERENCE, lw=1.2, label="optical circuits")
-            axes.set_yticks(range(len(self.steps)), [step.name for step in self.steps])
-            axes.invert_yaxis()
-            axes.tick_params(axis="y", length=0)
+            name_rows(axes, [step.name for step in self.steps])
             axes.set_xlabel("Step time (s); whiskers: least and most of the hashes")
             figure.suptitle(fill(self.title.replace(",", ", "), _TITLE), fontsize=7.5, x=0.01, ha="left")
             axes.legend(loc="lower right")
@@ -162,10 +165,10 @@ class BySpreading(Study):
     hardware: Hardware = field(default_factory=Hardware)
 
     def __post_init__(self) -> None:
-        check_range(self, "seeds", low=1)
+        check_range(self, "seeds", low=1, high=MOST_SEEDS)
         for pairs in self.queue_pairs:
-            if pairs < 1:
-                msg = f"queue_pairs ({pairs}) must be whole numbers from 1, such as 1,4,16"
+            if not 1 <= pairs <= MOST_PAIRS:
+                msg = f"queue_pairs ({pairs}) must be whole numbers of 1 to {MOST_PAIRS}, such as 1,4,16"
                 raise ParameterError(msg)
         check_whole(self, "seeds")
 

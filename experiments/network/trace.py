@@ -12,7 +12,7 @@ from experiments.hardware import SYSTEM, Hardware
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.records import canonical_json, write_atomically
-from heliograph.report import ReportRow, ReportTable, format_si
+from heliograph.report import format_si, value_table
 from heliograph.systems import System
 from simulator.engine.rank_graph import RankGraph, Together
 from simulator.engine.replay import Replay, as_recorded
@@ -77,7 +77,7 @@ class ReplayResult(Result):
     def report(self) -> list[Block]:
         """Return the table of times, bytes and energy."""
         title = f"Trace {self.graph.name}, compute as {self.compute}"
-        return [ReportTable(title, (self.system.name,), rows_of(self.record()))]
+        return [value_table(title, self.system.name, _lines(self.record()))]
 
     def rows(self) -> list[Row]:
         """Return a row for each category of time."""
@@ -124,8 +124,8 @@ def blocks(graph: RankGraph) -> tuple[int, ...]:
     return tuple(sorted(near | {graph.ranks}))
 
 
-def rows_of(record: dict[str, Any]) -> list[ReportRow]:
-    """Return the lines that the terminal shows."""
+def _lines(record: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Return name, value and note of the lines that the terminal shows."""
     time_s = record["time_s"]
     rows = [
         ("accelerator", str(record["accelerator"]), ""),
@@ -140,7 +140,7 @@ def rows_of(record: dict[str, Any]) -> list[ReportRow]:
         for kind, moved in record["network_bytes"].items()
     ]
     rows.append(("energy, without recorded compute", format_si(record["energy_j"], "J"), "derived"))
-    return [ReportRow(label, (value,), note) for label, value, note in rows]
+    return rows
 
 
 @dataclass(frozen=True, kw_only=True)

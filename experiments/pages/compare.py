@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from experiments.compare import Compared, passed_limits
@@ -18,56 +19,36 @@ from heliograph.report_page.provenance import numbers, step_formulas
 from heliograph.simulation import wear_warnings
 from heliograph.tables import best_of, binding, precision_notes
 
-DECIDING = (
-    "step_time_s",
-    "energy_per_token_j",
-    "usd_per_million_tokens",
-    "mean_power_w",
-    "capital_usd",
-    "snr_db",
-    "model_flop_utilisation",
-    "memory_bytes",
+DECIDING = MappingProxyType(
+    {
+        "step_time_s": "step time",
+        "energy_per_token_j": "energy",
+        "usd_per_million_tokens": "cost, 10\u2076 tokens",
+        "mean_power_w": "mean power",
+        "capital_usd": "price",
+        "snr_db": "signal over noise",
+        "model_flop_utilisation": "FLOP utilisation",
+        "memory_bytes": "memory",
+    }
 )
-"""Columns of the first table."""
-HEADS = (
-    "step time",
-    "energy",
-    "cost, 10\u2076 tokens",
-    "mean power",
-    "price",
-    "signal over noise",
-    "FLOP utilisation",
-    "memory",
-)
-"""Their heads."""
+"""Columns of the first table, with their heads."""
 TRAINED = "trained"
 """Key of what the numbers of the small GPT unfold to."""
-EACH = (
-    "accelerator_peak_w",
-    "accelerator_area_m2",
-    "accelerator_usd",
-    "peak_flop_per_s",
-    "photonic_cores",
-    "laser_line_w",
-    "effective_bits",
-    "sram_bytes",
-    "fabric_static_w",
-    "tokens_per_s",
+EACH = MappingProxyType(
+    {
+        "accelerator_peak_w": "full load",
+        "accelerator_area_m2": "die area",
+        "accelerator_usd": "price",
+        "peak_flop_per_s": "peak",
+        "photonic_cores": "cores",
+        "laser_line_w": "laser or line",
+        "effective_bits": "effective bits",
+        "sram_bytes": "buffer",
+        "fabric_static_w": "fabric idle",
+        "tokens_per_s": "tokens/s, system",
+    }
 )
-"""Columns on each accelerator and the fabric."""
-EACH_HEADS = (
-    "full load",
-    "die area",
-    "price",
-    "peak",
-    "cores",
-    "laser or line",
-    "effective bits",
-    "buffer",
-    "fabric idle",
-    "tokens/s, system",
-)
-"""Their heads."""
+"""Columns on each accelerator and the fabric, with their heads."""
 
 
 def page(name: str, study: Study, found: Compared, document: Mapping[str, Any]) -> Page:
@@ -99,9 +80,7 @@ def page(name: str, study: Study, found: Compared, document: Mapping[str, Any]) 
         Section(title="The numbers that decide", blocks=[deciding(records)]),
         Section(title="Where time and energy go", blocks=[pictures(records), *part_sheets(records)]),
         Section(title="Each against each", blocks=[fronts(records)]),
-        Section(
-            title="The accelerators", blocks=[columns(records, EACH, EACH_HEADS, "What each is made of")]
-        ),
+        Section(title="The accelerators", blocks=[columns(records, EACH, "What each is made of")]),
         *accuracy(comparison.curves(), records),
         Section(
             title="Every number that it is made of",
@@ -130,23 +109,21 @@ def _own_plans(records: Sequence[Mapping[str, Any]]) -> str:
     return "each system's own best" + (f": {next(iter(plans))}" if len(plans) == 1 else "")
 
 
-def columns(
-    records: Sequence[Mapping[str, Any]], names: Sequence[str], heads: Sequence[str], title: str
-) -> Sheet:
-    """Return a table of some columns, a row for each system."""
+def columns(records: Sequence[Mapping[str, Any]], shown: Mapping[str, str], title: str) -> Sheet:
+    """Return a table of some columns with their heads, a row for each system."""
     rows: list[Sequence[Cell]] = [
         [
             str(record["system"]),
-            *(numbers(column, record[column], f"{record['system']}/{column}") for column in names),
+            *(numbers(column, record[column], f"{record['system']}/{column}") for column in shown),
         ]
         for record in records
     ]
-    return Sheet(title=title, heads=("system", *heads), rows=rows)
+    return Sheet(title=title, heads=("system", *shown.values()), rows=rows)
 
 
 def deciding(records: Sequence[Mapping[str, Any]]) -> Sheet:
     """Return the table of the numbers that decide, with what most of the time goes to and the plan."""
-    plain = columns(records, DECIDING, HEADS, "A row for each system; click a head to sort")
+    plain = columns(records, DECIDING, "A row for each system; click a head to sort")
     plans = len({record["plan"] for record in records}) > 1
     rows = [
         [*row, binding(record), *([str(record["plan"])] if plans else [])]

@@ -12,15 +12,15 @@ from experiments.core import (
     STAGES,
     CoreResult,
     PhaseEnergy,
-    light_rows,
-    precision_rows,
+    light_told,
+    precision_told,
     strongest,
     summary_lines,
     training_j_per_mac,
 )
 from experiments.pages import asked, end, sheet
 from experiments.study import Study
-from heliograph.report import ReportTable, format_quantity, format_si
+from heliograph.report import format_quantity, format_si
 from heliograph.report_page.drawings import Bar, Line, Span, bars, colour, lines, spans
 from heliograph.report_page.page import (
     Cell,
@@ -55,20 +55,12 @@ def page(name: str, study: Study, found: CoreResult, document: Mapping[str, Any]
         *(f"Beyond a limit: {said}." for said in light_limits(bench.unit)),
         "Every underlined number unfolds to its formula, inputs, status and source.",
     ]
-    light = light_rows(found)
-    paths = (
-        [sheet(ReportTable("Light, from source to sample", ("value",), light), "element", key=LINK)]
-        if light
-        else []
-    )
-    compared = ReportTable(
-        "Executed signal over noise, dB", [bench.name, *found.table[0].formats_db], precision_rows(found)
-    )
+    paths = [sheet(one, "element", key=LINK) for one in light_told(found, "value")]
     sections = [
         Section(title="Where the energy goes", blocks=[_energy_picture(found), _energy_sheet(found)]),
         Section(
             title="Where precision goes",
-            blocks=[_snr_picture(found), sheet(compared, "operands", key=EXECUTED), *paths],
+            blocks=[_snr_picture(found), sheet(precision_told(found), "operands", key=EXECUTED), *paths],
         ),
         Section(title="Effect of each uncertain number", blocks=[_tornadoes(found), _swings(found)]),
         Section(

@@ -142,7 +142,7 @@ class Grid(Tabular):
         rows = self.rows()
         for column in (x, y):
             if column not in rows[0]:
-                msg = f"no column '{column}' to draw; {nearest(column, rows[0], noun='column')}"
+                msg = f"no column '{column}' to draw; {nearest(str(column), rows[0], noun='column')}"
                 raise ParameterError(msg)
         drawn = [row for row in rows if _is_number(row[x]) and _is_number(row[y])]
         if not drawn:

@@ -480,6 +480,9 @@ def sweep(
         raise ParameterError(msg)
     columns: dict[str, Values] = {**(changes or {}), **numbers}
     axes = [axis(one, _read(one, values)) for one, values in columns.items()]
+    if isinstance(zips, Mapping | str) or not isinstance(zips, Iterable):
+        msg = f"zips is a list of mappings, of names that vary together each; got {zips!r:.60}"
+        raise ParameterError(msg)
     axes += [zipped(one) for one in zips]
     work = StepWork(system=system, model=model, plan=plan)
     if not isinstance(where, Iterable):

@@ -130,13 +130,18 @@ def axis(name: str, values: Values) -> Axis:
     Raises
     ------
     ParameterError
-        If a value is neither a number nor text.
+        If a value is neither a number nor text, or stands twice.
     """
     if isinstance(values, Range):
         found: Iterable[Value] = values.values(name)
     else:
         found = values if isinstance(values, Iterable) and not isinstance(values, str) else (values,)
-    return Axis(names=(name,), values=tuple((swept_value(name, value),) for value in found))
+    swept = [swept_value(name, value) for value in found]
+    twice = next((value for place, value in enumerate(swept) if value in swept[:place]), None)
+    if twice is not None:
+        msg = f"{name}: {twice} stands twice; leave one of them out"
+        raise ParameterError(msg)
+    return Axis(names=(name,), values=tuple((value,) for value in swept))
 
 
 def run_sweep(asked: Asked, progress: Progress = lambda label, done, total: None) -> Grid:

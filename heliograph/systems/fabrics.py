@@ -270,8 +270,8 @@ def register_fabric(name: str, build: Build | type[Fabric], summary: str = "") -
     ParameterError
         If the name is taken or none, or what is given makes nothing that answers `simulator.fabric.Fabric`.
     """
-    if not name or "@" in name or name.startswith(GRAPH):
-        msg = f"'{name}' cannot be the name of a fabric; take one without @ that does not begin with {GRAPH}"
+    if not isinstance(name, str) or not name or "@" in name or name.startswith(GRAPH):
+        msg = f"{name!r} cannot be the name of a fabric; take one without @ that does not begin with {GRAPH}"
         raise ParameterError(msg)
     if name in _REGISTERED:
         msg = f"there is a fabric '{name}' already ({_REGISTERED[name].summary}); take another name"

@@ -440,6 +440,12 @@ def _from_file(path: Path) -> _Said:
             msg = f"base: no system '{base}'; {nearest(base, SYSTEMS, noun='system')}"
             raise ParameterError(msg)
         said = _words(written)
+    if "set" in content:
+        with naming(path, "set"):
+            msg = (
+                "parameters stand at the top of a system's file, as laser_power_w = \"5 mW\"; leave out 'set'"
+            )
+            raise ParameterError(msg)
     fabric = fabric_in_file(content, path, "") or None
     found: dict[str, str] = {}
     for key, load in (

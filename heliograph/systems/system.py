@@ -595,6 +595,7 @@ def _with_changes(system: System, changes: Sequence[Change]) -> System:
     changes = _measured_last(changes)
     for one in changes:
         with one.named():
+            _refuse_choice(one.key)
             _refuse_unlit(system, one.key)
             warn_of_unit(system, one.key, one.value)
             path = _path(system, one)
@@ -612,8 +613,9 @@ def _with_changes(system: System, changes: Sequence[Change]) -> System:
     )
     if bright is not None:
         aimed = next((path for path in paths if path.startswith("lighting.")), None)
-        if aimed is not None and paths[aimed].file == paths[bright].file:
-            msg = f"{aimed} sizes the laser, and {bright} sets its power; leave one of them out"
+        sizes = system.lighting is not None and system.lighting.wanted is not None
+        if aimed is not None and sizes and paths[aimed].file == paths[bright].file:
+            msg = f"{aimed} sizes the laser, and {paths[bright].key} sets its power; leave one of them out"
             raise ParameterError(msg)
         system = dataclasses.replace(system, lighting=None)
     return _warned(dataclasses.replace(system, settings=tuple(settings.items())).sized())
@@ -625,6 +627,16 @@ def _measured_last(changes: Sequence[Change]) -> list[Change]:
     late = [any(one.key == key or one.key.startswith(f"{key}.") for key in files) for one in changes]
     pairs = list(zip(changes, late, strict=True))
     return [one for one, is_late in pairs if not is_late] + [one for one, is_late in pairs if is_late]
+
+
+def _refuse_choice(key: str) -> None:
+    """Refuse what is chosen when a system is made: as an ending it would fit some other number."""
+    if key in ("accelerators", "gpu", "core", "fabric"):
+        msg = (
+            f"'{key}' is no parameter of a system but chosen when one is made: heliograph.system(NAME, "
+            f"{key}=...), or --{key}; a parameter of that name is told by more of its path"
+        )
+        raise ParameterError(msg)
 
 
 def _refuse_unlit(system: System, key: str) -> None:

@@ -17,7 +17,7 @@ from optical.cores.pcm_crossbar import default_pcm_crossbar
 from optical.cores.phase_residue import default_phase_residue
 from optical.cores.rescues import rescued, split_name
 from optical.cores.ring_bank import default_ring_bank
-from simulator.errors import ParameterError, nearest
+from simulator.errors import HeliographError, ParameterError, nearest
 from simulator.parameter_tree import replace_at
 
 
@@ -97,8 +97,9 @@ def register_core(name: str, core_class: type[Any]) -> None:
     ParameterError
         If the name is taken, or the class does not answer.
     """
-    if not isinstance(name, str) or not name:
-        msg = f"a core needs a name by which it can be asked for; got {name!r:.60}"
+    odd = isinstance(name, str) and ".py:" not in name and any(one.isspace() or one in ":@+," for one in name)
+    if not isinstance(name, str) or not name or odd:  # what a file holds is asked for as FILE.py:NAME
+        msg = f"a core needs a name by which it can be asked for, without blanks and :@+,; got {name!r:.60}"
         raise ParameterError(msg)
     if name in _CORES:
         msg = f"a core '{name}' is registered already; take another name than {', '.join(_CORES)}"
@@ -155,7 +156,7 @@ def load_core(name: str) -> Core:
     Raises
     ------
     ParameterError
-        If there is no core or rescue of that name.
+        If there is no core or rescue of that name, or one from outside cannot be built.
     """
     within, rescues = split_name(name, CORES) if isinstance(name, str) else (name, ())
     if rescues:
@@ -163,7 +164,22 @@ def load_core(name: str) -> Core:
     if not isinstance(name, str) or name not in CORES:
         msg = f"no core '{name}'; {nearest(str(name), CORES, noun='core')}"
         raise ParameterError(msg)
-    return CORES[name].build()
+    return CORES[name].build() if name in _SHIPPED else _from_outside(name)
+
+
+def _from_outside(name: str) -> Core:
+    """Return a core from outside the package; what its author got wrong is one sentence."""
+    try:
+        core = CORES[name].build()
+    except HeliographError:
+        raise
+    except Exception as error:
+        msg = f"core '{name}': its default() fails, {type(error).__name__}: {error}"
+        raise ParameterError(msg) from error
+    if set(unanswered(type(core))) - {"default"}:
+        msg = f"core '{name}': its default() returns {core!r:.60}, which is no core"
+        raise ParameterError(msg)
+    return core
 
 
 def resized(core: Core, sides: Mapping[str, int]) -> Core:

@@ -213,6 +213,14 @@ class Trace:
     host_bytes: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """Bytes moved between accelerators, hosts and storage by lane, all ranks."""
 
+    def __repr__(self) -> str:
+        """Return one line; the spans of a step are thousands."""
+        moved = sum(self.network_bytes.values())
+        return (
+            f"Trace of {self.makespan_s:.4g} s: {len(self.spans):,} spans, {moved:.4g} B on the wire, "
+            f"{self.reconfigurations:,} changes of circuits"
+        )
+
     @cached_property
     def table(self) -> SpanTable:
         """All spans as columns."""

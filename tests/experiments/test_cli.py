@@ -236,6 +236,31 @@ def test_bad_input_gets_one_sentence_and_exit_code_two(capsys, arguments, says, 
         (("accuracy", "training", "--model", "nosuch"), "no model 'nosuch' to train"),
         (("cost", "waste", "--seed", "-1"), "seed must be at least 0"),
         (("accuracy", "predict", "--system", ","), "--system: is given without a value"),
+        (("network", "schedule", "1f1b", "--chunks", "7"), "--chunks (7) is not used"),
+        (("network", "schedule", "zb_v", "--gpu", "h100"), "--gpu (h100) is not used"),
+        (("network", "schedule", "gpt2", "--plan", "dp=8", "--stages", "7"), "--stages (7) is not used"),
+        (("network", "schedule", "zb_v", "--forward", "1e308"), "must be at most 1e+15"),
+        (("network", "flows", "nowhere.csv", "--size", "2MB"), "--size (2000000.0) is not used"),
+        (("network", "flows", "nowhere.csv", "--intervals", "1000000000"), "at most 100000"),
+        (
+            ("network", "links", "gpu_packet", "--bins", "1000000000"),
+            "bins must be at least 1 and at most 10000",
+        ),
+        (("network", "breakeven", "--points", "1000000"), "points (1000000) must be 2, for a line, to 1000"),
+        (("network", "circuits", "--collective", "all_reduce", "--reconfiguration", "-1us"), "at least 0"),
+        (("network", "spreading", "--seeds", "1000000000"), "seeds must be at least 1 and at most 1000"),
+        (("network", "spreading", "--queue-pairs", "1000000000"), "must be whole numbers of 1 to 1024"),
+        (("cost", "waste", "--nodes", "100000000"), "nodes must be at most 1,000,000"),
+        (("cost", "waste", "--data", "faults.json", "--failed", "0.1"), "--failed (0.1) is not used"),
+        (("cost", "goodput", "--fabric", "rails", "--fabric", "rails"), "rails is given twice"),
+        (("cost", "goodput", "--set", "hosts.mtbf_s=1h", "--set", "hosts.mtbf_s=2h"), "given twice"),
+        (("core", "parts", "crossbar", "--target", "inf"), "finite number of decibels"),
+        (("core", "rescue", "--target", "nan", "--quick"), "finite number of decibels"),
+        (("compare", "--quick", "--thorough"), "leave one of them out"),
+        (("core", "crossbar", "--out", "core.pdf"), "to a picture that ends in .png or .svg"),
+        (("step", "--system", "photonic_packet", "--core", "mine.py"), "write mine.py:NAME"),
+        (("step", "--set", "accelerators=4"), "'accelerators' is no parameter of a system"),
+        (("step", "--set", "gpu=b200"), "'gpu' is no parameter of a system"),
     ],
 )
 def test_an_odd_value_gets_one_sentence(capsys, words, says):
@@ -243,6 +268,29 @@ def test_an_odd_value_gets_one_sentence(capsys, words, says):
     assert code == BAD_INPUT
     assert says in error
     assert error.count("\n") == 1
+
+
+def test_what_needs_more_memory_than_there_is_gets_one_sentence(capsys, monkeypatch):
+    def ask(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("experiments.cost.stranded.random_faults", ask)
+    assert call(capsys, "cost", "waste") == (
+        BAD_INPUT,
+        "",
+        "heliograph: there is not enough memory for what is asked; ask for less\n",
+    )
+
+
+def test_a_laser_left_as_it_stands_may_be_set(capsys):
+    words = ("step", "--system", "photonic_packet", *SMALL, "--set", "laser_power_w=50mW", "--json")
+    alone, told = (
+        json.loads(call(capsys, *words, *more)[1]) for more in ((), ("--precision-target", "none"))
+    )
+    assert told["laser_line_w"] == alone["laser_line_w"] == 0.05
+    code, _, error = call(capsys, *words, "--precision-target", "fp8")
+    assert code == BAD_INPUT
+    assert "leave one of them out" in error
 
 
 def test_a_closed_output_is_told_before_anything_is_run():

@@ -17,9 +17,9 @@ from experiments.core import (
     bench,
     layer_precision,
     layer_products,
-    light_rows,
-    parameter_rows,
-    precision_rows,
+    light_told,
+    parameters_told,
+    precision_told,
     snr_curve,
     study,
     study_rows,
@@ -143,7 +143,7 @@ def test_table_names_every_stage_and_limit_with_a_value_for_each_phase(name):
     labels = {row.label.strip() for row in study_rows(found)}
     assert {stage for one in found.energies for stage in one.j_per_mac_by_stage} <= labels
     assert {f"{cause} alone" for cause in found.curve.present.noise} <= labels
-    assert all(len(row.values) == 4 for row in precision_rows(found))
+    assert all(len(row.values) == 4 for row in precision_told(found).rows)
     assert all(len(row.values) == len(PHASES) for row in study_rows(found))
     whole, dies, moved = summary_lines(found)  # cores, cuts of the chip, the number that moves most
     assert whole
@@ -155,7 +155,7 @@ def test_table_names_every_stage_and_limit_with_a_value_for_each_phase(name):
 @each_core
 def test_every_number_is_told_with_its_unit_range_and_status(name):
     found = studied(name)
-    numbers = {row.label: row for row in parameter_rows(found)}
+    numbers = {row.label: row for row in parameters_told(found).rows}
     assert len(numbers) == len(found.parameters) > 50
     row = next(row for path, row in numbers.items() if path.endswith("laser.wall_plug_efficiency"))
     assert (row.values, row.note) == (("0.2", "0.05", "0.3"), "quoted")
@@ -209,7 +209,8 @@ def test_directory_that_cannot_be_made_is_bad_input(capsys, tmp_path):
 
 @pytest.mark.slow
 def test_every_loss_of_the_light_is_told_by_name():
-    rows = {row.label: row.values[0] for row in light_rows(studied("crossbar"))}
+    (table,) = light_told(studied("crossbar"))
+    rows = {row.label: row.values[0] for row in table.rows}
     assert {"coupling", "2 x ring_router", "passed routers", "mzm_tfln_5mm", "broadcast route"} <= set(rows)
     link = bench("crossbar").unit.core.link
     told_db = sum(float(rows[one.name].removesuffix(" dB")) for one in link.elements)

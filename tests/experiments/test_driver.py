@@ -22,7 +22,7 @@ from experiments.sweep import values_of
 from heliograph import __version__
 from heliograph.comparison.plan_estimates import Objective
 from heliograph.records import SCHEMA
-from heliograph.report import ReportRow, in_encoding, table_text
+from heliograph.report import ReportRow, in_encoding, print_report, table_text
 from simulator.errors import HeliographError, ParameterError
 from tests.builders import call
 
@@ -266,6 +266,22 @@ def test_tables_keep_numbers_and_words_whole_at_any_width(capsys, monkeypatch):
         text = told(columns)
         assert max(map(len, text.splitlines()[1:])) <= columns
         assert set(text.split()) - rules <= wide
+
+
+def test_text_is_broken_between_words_on_a_terminal_alone(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    text = "  " + " ".join(f"word-{number}" for number in range(40))
+    monkeypatch.setenv("COLUMNS", "60")
+    for stream, most in ((Terminal(), 60), (io.StringIO(), len(text))):
+        print_report([text, "short"], stream=stream)
+        *broken, short = stream.getvalue().splitlines()
+        assert most - 9 <= max(map(len, broken)) <= most
+        assert short == "short"
+        assert all(line.startswith("  word-") for line in broken)
+        assert " ".join(broken).split() == text.split()
 
 
 def test_several_systems_stand_in_blocks_where_they_do_not_fit():

@@ -8,7 +8,7 @@ from torch import nn
 
 import heliograph as hg
 from heliograph.comparison.comparison import Request, build_systems
-from simulator.errors import HeliographError, ParameterError
+from simulator.errors import HeliographError, ParameterError, RangeWarning
 
 ROOT = Path(__file__).parents[2]
 PLAN = "tp=8,dp=2,global_batch=16,sequence_length=2048"
@@ -138,6 +138,8 @@ def test_the_parts_of_a_result_add_up(result):
 def test_shown_things_are_short(light, result):
     compared = hg.compare(["gpu_packet", light], MODEL, PLAN)
     grid = hg.sweep(light, model=MODEL, plan=PLAN, laser_power_w=["10 mW", "15 mW"])
+    assert repr(result.trace).startswith(f"Trace of {result.step_time_s:.4g} s: ")
+    assert len(lines(result.trace)) == 1
     for thing in (light, result, compared, grid, light.with_(laser_power_w="5 mW")):
         assert 2 <= len(lines(thing)) <= 12
         assert all(len(line) <= 130 for line in lines(thing))
@@ -161,6 +163,8 @@ def test_pictures_are_figures_of_matplotlib(result, light):
     (axes,) = figures[2].axes
     assert axes.get_xlabel() == "laser power (mW)"
     assert axes.lines[0].get_xdata() == pytest.approx([10.0, 15.0])
+    with pytest.raises(ParameterError, match="no column '3' to draw"):
+        grid.plot(3, 4)
 
 
 def test_comparing_is_simulating_each(result, light):
@@ -190,7 +194,7 @@ WRONG = [
     (lambda light: light.with_(laser_power_w=None), "laser_power_w must be a number"),
     (lambda light: light.with_(laser_power_w=True), "laser_power_w must be a number"),
     (lambda light: light.with_(laser_powr_w=1.0), "laser_power_w"),
-    (lambda light: light.with_(laser_power_w="5 Hz"), "unit"),
+    (lambda light: light.with_(laser_power_w="5 Hz"), r"^photonic\.core\.laser_power_w: unit 'Hz'"),
     (lambda light: hg.simulate(None, MODEL), "a system is a name"),
     (lambda light: hg.simulate(light, 3), "a model is a name"),
     (lambda light: hg.simulate(light, "lama-3-8b"), "did you mean 'llama-3-8b'"),
@@ -211,6 +215,11 @@ WRONG = [
     (lambda light: hg.simulate(light, MODEL, PLAN, placement="tp dp"), "each of tp cp dp pp once"),
     (lambda light: hg.simulate(light, MODEL, "dp=2147483648"), "at most 2,147,483,647"),
     (lambda light: light.with_(laser_power_w=10**400), "must be a number"),
+    (lambda light: light.with_(accelerators=4), "chosen when one is made"),
+    (lambda light: light.with_(core="mzi_mesh"), "chosen when one is made"),
+    (lambda light: hg.plan(model=MODEL, system=light, accelerators=4), "the system has 16"),
+    (lambda light: hg.sweep(light, model=MODEL, laser_power_w=[0.1, 0.1]), "0.1 stands twice"),
+    (lambda light: hg.register_core("a:b", type(light.photonic.core)), "without blanks and"),
 ]
 
 
@@ -261,6 +270,7 @@ ARGUMENTS = {
     "sweep, values": lambda light, odd: fits(light, laser_power_w=odd),
     "sweep, value": lambda light, odd: fits(light, laser_power_w=[odd]),
     "sweep, zips": lambda light, odd: fits(light, zips=[odd]),
+    "sweep, all zips": lambda light, odd: fits(light, zips=odd),
     "sweep, where": lambda light, odd: fits(light, where=odd),
     "sweep, condition": lambda light, odd: fits(light, where=[odd]),
     "sweep, store": lambda light, odd: fits(light, store=odd),
@@ -271,8 +281,11 @@ ARGUMENTS = {
     "register_core": lambda light, odd: hg.register_core("odd", odd),
     "register_core, name": lambda light, odd: hg.register_core(odd, type(light.photonic.core)),
     "register_fabric": lambda light, odd: hg.register_fabric("odd", odd),
+    "register_fabric, name": lambda light, odd: hg.register_fabric(odd, odd),
     "register_model": lambda light, odd: hg.register_model("odd", odd),
+    "register_model, name": lambda light, odd: hg.register_model(odd, hg.model("gpt2")),
     "register_schedule": lambda light, odd: hg.register_schedule("odd", odd),
+    "register_schedule, name": lambda light, odd: hg.register_schedule(odd, odd),
     "convert": lambda light, odd: hg.convert(odd, light),
     "convert, system": lambda light, odd: hg.convert(nn.Linear(2, 2), odd),
     "convert, include": lambda light, odd: hg.convert(nn.Linear(2, 2), light, include=odd),
@@ -288,6 +301,11 @@ def test_an_argument_of_a_wrong_type_gets_one_sentence(light, call, odd):
     with pytest.raises(HeliographError) as caught:
         call(light, odd)
     assert "\n" not in str(caught.value)
+
+
+def test_a_warning_names_a_number_as_a_reader_writes_it(light):
+    with pytest.warns(RangeWarning, match=r"photonic\.core\.laser\.wall_plug_efficiency is 0\.99"):
+        light.with_(wall_plug_efficiency=0.99)
 
 
 def test_one_condition_needs_no_list(light):

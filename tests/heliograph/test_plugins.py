@@ -171,6 +171,8 @@ WRONG = [
     ("core", "class MyCore: pass", "{}:MyCore", "does not answer `optical.cores.Core`; it lacks"),
     ("core", "3 +", "{}:MyCore", "mine.py: SyntaxError"),
     ("core", "1 / 0", "{}:MyCore", "mine.py: ZeroDivisionError: division by zero"),
+    ("core", "raise SystemExit('gone')", "{}:MyCore", "mine.py: SystemExit: gone"),
+    ("fabric", "", "{}", "names a file and nothing in it"),
     ("fabric", "class MyFabric: pass", "{}:MyFabric", "is no fabric: it lacks"),
     ("fabric", "MyFabric = 3", "{}:MyFabric", "is no class and no function"),
 ]

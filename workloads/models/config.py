@@ -832,8 +832,8 @@ def register_model(
     WorkloadError
         If the name is taken or cannot be told from a path, or the configuration cannot be used.
     """
-    if not name or _is_path(name) or any(one.isspace() for one in name):
-        msg = f"model: a name has no spaces or slashes and does not end in .json; got {name!r}"
+    if not isinstance(name, str) or not name or _is_path(name) or any(one.isspace() for one in name):
+        msg = f"model: a name is text, has no spaces or slashes and does not end in .json; got {name!r}"
         raise WorkloadError(msg)
     if name in known_models():
         msg = f"model: the name '{name}' is taken; choose another"

@@ -269,7 +269,7 @@ def register_schedule(name: str, schedule: Schedule) -> Schedule:
     WorkloadError
         If the name is taken or cannot stand in a plan.
     """
-    if not name or any(one.isspace() or one in ",=" for one in name):
+    if not isinstance(name, str) or not name or any(one.isspace() or one in ",=" for one in name):
         msg = f"schedule: a name is text without spaces, commas and equal signs; got {name!r}"
         raise WorkloadError(msg)
     if name in _KNOWN or name in RESERVED:

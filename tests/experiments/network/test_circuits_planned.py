@@ -141,7 +141,7 @@ def test_the_bytes_of_the_phases_are_those_that_the_step_sends(tmp_path, capsys)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--collective", "all_reduce", "--policy", "solstice"), "--policy (solstice) changes nothing"),
+        (("--collective", "all_reduce", "--policy", "solstice"), "--policy (solstice) is not used"),
         ((*STEP, "--switch", "rotor"), "--set fabric.switch=NAME"),
         ((*STEP, "--system", "gpu_packet"), "take gpu_ocs"),
         (("--model", "gpt2", "--plan", "tp=4,dp=2,global_batch=2"), "nothing leaves a node"),

@@ -345,6 +345,7 @@ def test_a_broken_toml_file_gets_one_sentence(tmp_path, text, match):
             "mine.toml:3: photonic.core.rows must be a number, with or without a unit; got 'many'",
         ),
         ('base = "photonic_ocs"\ngpu = "h100"\ngpu = "h200"\n', "mine.toml:3: key 'gpu' stands twice"),
+        ('base = "photonic_ocs"\n[set]\nlaser_power_w = "5 mW"\n', "mine.toml: parameters stand at the top"),
         ('base = "gpu_packet"\n[fabric]\nlines = [3]\n', "mine.toml:3: key 'fabric.lines' must be a number"),
     ],
 )

@@ -53,6 +53,23 @@ def test_a_class_that_does_not_answer_the_seam_is_refused(name):
     assert name not in CORES
 
 
+@pytest.mark.parametrize(
+    ("default", "says"),
+    [(lambda: 3, r"default\(\) returns 3, which is no core"), (lambda: 1 / 0, "fails, ZeroDivisionError")],
+)
+def test_a_core_from_outside_that_cannot_be_built_is_one_sentence(name, monkeypatch, default, says):
+    monkeypatch.setattr(LithiumNiobate, "default", staticmethod(default))
+    register_core(name, LithiumNiobate)
+    with pytest.raises(ParameterError, match=says):
+        load_core(name)
+
+
+def test_names_that_could_not_be_asked_for_are_refused():
+    for odd in ("a b", "a:b", "a@b", "a+b", "a,b"):
+        with pytest.raises(ParameterError, match="without blanks and"):
+            register_core(odd, LithiumNiobate)
+
+
 def test_only_a_core_from_outside_is_taken_off_again(name):
     register_core(name, LithiumNiobate)
     unregister_core(name)
