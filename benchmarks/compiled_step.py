@@ -23,8 +23,7 @@ from simulator.engine.compiled.step import StepRuns, laid_out, played
 from simulator.engine.simulation import Simulation
 from simulator.fabric import CircuitPolicy
 from simulator.operators import StepGraph
-from simulator.results.metrics import summarise
-from simulator.results.trace import Trace
+from simulator.results import Trace, summarise
 from workloads.models.config import load_model
 from workloads.plan.plan import parse_plan
 

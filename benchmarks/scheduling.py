@@ -20,10 +20,8 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
-from optical.scheduling.birkhoff import Matching, birkhoff_von_neumann, eclipse
-from optical.scheduling.demand import sinkhorn
-from optical.scheduling.policies import SchedulePolicy, applies, schedule
-from optical.scheduling.schedule import OcsBank
+from optical.scheduling.birkhoff import Matching, birkhoff_von_neumann, eclipse, sinkhorn
+from optical.scheduling.schedule import OcsBank, SchedulePolicy, applies, schedule
 
 _FIRST = 12
 _RATE_BYTES_PER_S = 50e9

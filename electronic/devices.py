@@ -7,8 +7,7 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
-from simulator.checks import check_choices, check_positive, check_range
-from simulator.errors import ParameterError, nearest
+from simulator.errors import ParameterError, check_choices, check_positive, check_range, nearest
 from simulator.node import Chassis, Host, HostLink, Memory, Processors, Storage
 from simulator.tables import Shelf, Table, shipped_table
 from simulator.topology.clos import Spreading

@@ -20,10 +20,11 @@ from types import MappingProxyType
 import numpy as np
 
 from simulator.amounts import Reals
-from simulator.checks import check_positive, check_range
-from simulator.errors import ParameterError, nearest
-from simulator.operands.scaled import (
+from simulator.errors import ParameterError, check_positive, check_range, nearest
+from simulator.operands.statistics import (
     Codes,
+    OperandLaw,
+    Operands,
     Precision,
     Scaled,
     blocks_of,
@@ -31,7 +32,6 @@ from simulator.operands.scaled import (
     product_rounding,
     scaled_moments,
 )
-from simulator.operands.statistics import OperandLaw, Operands
 from simulator.operators import Phase
 from simulator.tables import Table, read_table
 

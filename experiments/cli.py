@@ -57,18 +57,18 @@ COMMANDS = MappingProxyType(
         "compare": Command(
             "experiments.compare:Compare",
             "compare systems in time, energy, cost and accuracy",
-            page="experiments.pages.compare:page",
+            page="experiments.compare:page",
         ),
         "sweep": Command(
             "experiments.sweep:Sweep",
             "run any study over a grid, or search it for the best",
-            page="experiments.pages.sweep:page",
+            page="experiments.sweep:page",
         ),
-        "diff": Command("experiments.diff:Diff", "tell what differs between two runs, and what that did"),
+        "diff": Command("experiments.names:Diff", "tell what differs between two runs, and what that did"),
         "search": Command(
             "experiments.search:PlanSearch",
             "find the best plan, placement and fabric",
-            page="experiments.pages.search:page",
+            page="experiments.search:page",
         ),
         "split": Command(
             "experiments.split:SplitProducts",
@@ -77,10 +77,10 @@ COMMANDS = MappingProxyType(
         "core": Command(
             "experiments.core:OneCore",
             "show where a photonic core's energy and precision go",
-            page="experiments.pages.core:page",
+            page="experiments.core_page:page",
         ),
         "core compare": Command(
-            "experiments.cores_report:AllCores",
+            "experiments.cores:AllCores",
             "compare all photonic cores by size, reuse and precision",
             files="cores",
         ),
@@ -95,7 +95,7 @@ COMMANDS = MappingProxyType(
             files="rescue",
         ),
         "core parts": Command(
-            "experiments.core_parts:RankParts",
+            "experiments.rescue:RankParts",
             "rank the parts of a core by energy at equal signal over noise",
             files="parts",
         ),
@@ -104,7 +104,7 @@ COMMANDS = MappingProxyType(
             "experiments.network.breakeven:Breakeven", "step time against the time that circuits take to move"
         ),
         "network spreading": Command(
-            "experiments.network.spreading:BySpreading",
+            "experiments.network.links:BySpreading",
             "step time by how packets share parallel links, beside optical circuits",
         ),
         "network circuits": Command(
@@ -117,14 +117,14 @@ COMMANDS = MappingProxyType(
         "network flows": Command(
             "experiments.network.flows:FlowsOnFabric", "flows or a traffic matrix on any fabric"
         ),
-        "network trace": Command("experiments.network.trace:ReplayTrace", "run a Chakra execution trace"),
+        "network trace": Command("experiments.network.flows:ReplayTrace", "run a Chakra execution trace"),
         "accuracy predict": Command(
             "experiments.accuracy.report:Predict",
             "loss that a core's noise costs, predicted and executed",
             files="accuracy",
         ),
         "accuracy encoder": Command(
-            "experiments.accuracy.encoder:JudgeEncoder",
+            "experiments.accuracy.capture:JudgeEncoder",
             "convert a pretrained sentence encoder to cores and judge it by finding halves of texts",
             files="encoder",
         ),
@@ -142,17 +142,17 @@ COMMANDS = MappingProxyType(
             "experiments.accuracy.law:FitLaw", "law of the loss that noise costs, over size, tokens and noise"
         ),
         "accuracy energy": Command(
-            "experiments.accuracy.energy:ToEqualLoss",
+            "experiments.accuracy.front:ToEqualLoss",
             "energy to the loss of exact arithmetic over laser power, by the law",
         ),
         "accuracy learnt": Command(
-            "experiments.accuracy.learnt:JudgeLearnt", "what the byte-level GPT that ships has learnt"
+            "experiments.accuracy.training:JudgeLearnt", "what the byte-level GPT that ships has learnt"
         ),
         "accuracy capture": Command(
             "experiments.accuracy.capture:Capture", "statistics of a trained transformer's own operands"
         ),
         "accuracy photons": Command(
-            "experiments.accuracy.photons_report:ByPhotons", "accuracy by photons per multiplication"
+            "experiments.accuracy.photons:ByPhotons", "accuracy by photons per multiplication"
         ),
         "cost bill": Command("experiments.cost.bill:BillOf", "bill of materials: watts and dollars, ranges"),
         "cost goodput": Command(
@@ -258,7 +258,7 @@ def _run(words: list[str]) -> None:
     name = _chosen(words)
     if name is None:
         return
-    from experiments.options import Parser, add_options, study_from  # noqa: PLC0415 - not for --help alone
+    from experiments.study import Parser, add_options, study_from  # noqa: PLC0415 - not for --help alone
     from heliograph.processes import among_ranks  # noqa: PLC0415 - not for --help alone
 
     module, _, kind_name = COMMANDS[name].study.partition(":")
@@ -355,8 +355,12 @@ def _subject_help(subject: str) -> str:
 
 def drive(name: str, study: Study, driven: Driven) -> None:
     """Run a study, print what it found and write its files."""
-    from experiments.options import written_by  # noqa: PLC0415 - not for --help alone
-    from experiments.study import PICTURES, Progress, document  # noqa: PLC0415 - not for --help alone
+    from experiments.study import (  # noqa: PLC0415 - not for --help alone
+        PICTURES,
+        Progress,
+        document,
+        written_by,
+    )
     from heliograph.processes import reporting  # noqa: PLC0415 - rich takes its time
     from heliograph.records import check_writable  # noqa: PLC0415 - not for --help alone
 

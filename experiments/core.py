@@ -12,20 +12,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments.hardware import Replaced, changes
-from experiments.options import option
-from experiments.study import Block, Progress, Result, Row, Study
+from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.precision import ROWS, PrecisionRow, model_products, precision_table
+from heliograph.figures import PALETTE, REFERENCE, label, linear_width, new_figure, signed_ticks, styled
 from heliograph.parameters import Parameter, parameters_of
 from heliograph.report import ReportRow, ReportTable, format_quantity, format_si, prefix_of, table_of
-from heliograph.style import PALETTE, REFERENCE, label, linear_width, new_figure, signed_ticks, styled
 from heliograph.systems import System, build_system
 from heliograph.systems.names import DEFAULT_OPERANDS
 from heliograph.systems.registry import core_named
 from heliograph.systems.sanity_checks import check_buildable, light_limits, limits_told
 from optical.cores.sizing import core_precision
 from simulator.errors import HeliographError, LinkError, ParameterError
-from simulator.operands.scaled import Precision
-from simulator.operands.statistics import OperandKind
+from simulator.operands.statistics import OperandKind, Precision
 from simulator.operators import Held, MatMul, Phase
 from simulator.parameter_tree import get_at, replace_at
 from simulator.units import db_from_ratio, to_si

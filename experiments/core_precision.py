@@ -12,8 +12,7 @@ import numpy as np
 
 from electronic.formats import FORMATS, NumberFormat
 from experiments.core import length_text, photonic_unit
-from experiments.options import option
-from experiments.study import Block, Progress, Result, Row, Study
+from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.precision import LENGTHS, ROWS, captured_products, phase_of, told_kinds
 from heliograph.report import table_of
 from heliograph.systems import build_system
@@ -26,8 +25,14 @@ from optical.execution.precision import predicted
 from simulator.amounts import Reals
 from simulator.errors import ParameterError, nearest
 from simulator.operands.captured import CapturedProduct, captured_statistics, load_captured, measure_product
-from simulator.operands.scaled import Precision, average
-from simulator.operands.statistics import OperandKind, Operands, operands_of, signal_to_noise_db
+from simulator.operands.statistics import (
+    OperandKind,
+    Operands,
+    Precision,
+    average,
+    operands_of,
+    signal_to_noise_db,
+)
 from simulator.operators import Phase
 
 HELD_DB = 0.5

@@ -8,24 +8,29 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from electronic.formats import format_named
 from electronic.gpu import Gpu, gpu_names, load_gpu
-from experiments.core import INPUTS, photonic_unit
+from experiments.core import INPUTS, PICOJOULE, analog_core, photonic_unit
+from experiments.hardware import Replaced
+from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.precision import PLAIN_OPERANDS, phase_of
+from heliograph.figures import PALETTE, REFERENCE, label, new_figure, plain_ticks, styled
+from heliograph.report import ReportRow, ReportTable, prefix_of
 from heliograph.systems import Basis, System, build_system
 from heliograph.systems.sanity_checks import light_limits
 from optical.accelerator import PhotonicUnit
 from optical.cores import CORES, load_core, resized
 from optical.cores.core import Core
-from optical.cores.sizing import BRIGHTEST, LASER, Product, core_precision, with_laser_for
+from optical.cores.sizing import BRIGHTEST, LASER, Product, core_precision, most_precision, with_laser_for
 from optical.devices.limits import Passed
 from simulator.amounts import Reals
 from simulator.errors import BudgetError, HeliographError, LinkError, ParameterError
@@ -33,6 +38,11 @@ from simulator.interfaces import Bound
 from simulator.operands.statistics import OperandKind, operands_of
 from simulator.operators import Elementwise, Held, MatMul, MatMuls, Phase
 from simulator.parameter_tree import get_at, replace_at
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 WIDTH = 2**14
 """Rows of all blocks of a product together, so that every core has work; a choice."""
@@ -413,3 +423,668 @@ def accelerator(system: System, core: Core) -> tuple[PhotonicUnit, bool]:
     except ParameterError:
         return one, False
     return (one, False) if sized is None else (sized, True)
+
+
+CURVES = (64, 512, 4096, 32768, 1048576)
+"""Reuse whose curves are drawn over size, where they were asked for; a choice."""
+SETTLED_REUSE = 8192
+"""Reuse at which GPUs are drawn as lines: theirs no longer matters; or the nearest that was asked for."""
+PANELS = 3
+"""Panels in a row."""
+SHOWN_PJ = (0.2, 2e4)
+"""Energies that are drawn; curves leave the frame beyond, and the CSV has them."""
+MARKERS = "osD^vPX"
+"""Marks of the cores, in their order."""
+
+_GREYS = ("#9A9A9A", "#555555", "#000000", "#2F4F6F")
+_DASHES: Any = {"8 bit": (0, (4, 2)), "16 bit": "-"}
+_REUSE_COLOURS = tuple(PALETTE[place] for place in (4, 0, 2, 1, 5))
+_MARK = 3.5
+_RING: Any = {
+    "marker": "o",
+    "markersize": 6.5,
+    "markerfacecolor": "none",
+    "markeredgecolor": REFERENCE,
+    "markeredgewidth": 0.8,
+    "zorder": 3.0,
+}
+_FAILURES = {Outcome.NO_LIGHT: "x", Outcome.NOT_BUILT: "+"}
+_FAILED = {Outcome.NO_LIGHT: "no light reaches the precision", Outcome.NOT_BUILT: "cannot be built"}
+
+
+GENERATIONS = ("a100", "h100", "b200")
+"""GPUs that are drawn, one of each generation; all of the table are written down."""
+DRAWN_BYTES = 2
+"""Widest operands that are drawn."""
+TIE = 0.05
+"""Cores that differ by less are alike, as their number is a whole one: the one listed first is shown."""
+NOBODY = -1
+"""Winner where no core reaches the target."""
+MEMORY = len(CORES)
+"""Winner where the memory, which all share, sets the time of the fastest."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CoresResult(Result):
+    """Everything that is told of all cores together."""
+
+    gpu: str
+    """GPU that the accelerators replace."""
+    basis: Basis
+    """Basis of their size."""
+    reuse: tuple[int, ...]
+    """Products that each element of either operand takes part in: vectors that pass a loaded tile."""
+    operands: OperandKind
+    """Statistics of the operands on which precision is told."""
+    targets_db: tuple[float, ...]
+    """Targets of the map."""
+    caps: Mapping[str, tuple[float, str]]
+    """Decibels that no light exceeds and what sets them mostly, by core as it is."""
+    sizes: tuple[Variant, ...]
+    """Every core in every size, its laser sized for its `steady_db`."""
+    maps: tuple[Variant, ...]
+    """Every core as large as it is, its laser sized for each of `targets_db`; by core, then by target."""
+    gpus: tuple[GpuPrice, ...]
+    """Every GPU of the table in every width of operands that it has units for."""
+    rivals: tuple[GpuPrice | None, ...]
+    """For each target the GPU with the narrowest operands that reach it; None where none do."""
+
+    def report(self) -> list[Block]:
+        """Return the table of all cores, and what it does not hold."""
+        title = "Photonic cores and GPUs, energy per multiply-accumulate"
+        return [ReportTable(title, heads(self), study_rows(self)), *summary_lines(self)]
+
+    def record(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        return {
+            "gpu": self.gpu,
+            "basis": str(self.basis),
+            "operands": str(self.operands),
+            "caps": {name: {"snr_db": most, "set_by": cause} for name, (most, cause) in self.caps.items()},
+            "size": _points(self.sizes, self.reuse),
+            "map": self.rows(),
+            "gpus": _gpu_points(self),
+        }
+
+    def rows(self) -> list[Row]:
+        """Return a row for each core, target and reuse."""
+        return _points(self.maps, self.reuse)
+
+    def tables(self) -> dict[str, list[Row]]:
+        """Return every point of the pictures."""
+        sizes = _points(self.sizes, self.reuse)
+        return {"map": self.rows(), "size": sizes, "gpus": _gpu_points(self)}
+
+    def figures(self) -> dict[str, Figure]:
+        """Return energy over size and over reuse, and which core wins where."""
+        return {
+            "size": energy_by_size(self),
+            "reuse": energy_by_reuse(self),
+            "map": winner_maps(self),
+        }
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Winners:
+    """Cores that take least, over targets and reuse; arrays of shape (targets, reuse)."""
+
+    core: NDArray[np.int_]
+    """Place of the core in `CORES`; `NOBODY` where none reaches the target, `MEMORY` where all are alike."""
+    least: Reals
+    """Its energy or time per multiply-accumulate; NaN where none wins."""
+    gpu: Reals
+    """The same of the GPU with the narrowest operands that reach the target; NaN where none do."""
+
+    @property
+    def gpu_wins(self) -> NDArray[np.bool_]:
+        """Whether the GPU takes less than every core that reaches the target."""
+        wins: NDArray[np.bool_] = (self.core != NOBODY) & (self.gpu < self.least)
+        return wins
+
+
+def winners(found: CoresResult, quantity: str) -> Winners:
+    """Return who takes least of a quantity.
+
+    Parameters
+    ----------
+    found : CoresResult
+        What was found.
+    quantity : str
+        ``j_per_mac`` or ``s_per_mac``; time is that of accelerators of one power, or area, by the basis.
+
+    Notes
+    -----
+    An accelerator of which not even one cluster has room wins nothing.
+    """
+    shape = (len(CORES), len(found.targets_db), len(found.reuse))
+    fits = np.array([one.outcome is Outcome.WORKS for one in found.maps]).reshape(*shape[:2], 1)
+    taken = np.array([getattr(one, quantity) for one in found.maps]).reshape(shape)
+    taken = np.where(fits, taken, np.inf)
+    best = taken.min(axis=0)
+    first = np.argmax(taken <= (1.0 + TIE) * best, axis=0)
+    memory = np.array([one.memory_bound for one in found.maps]).reshape(shape)
+    waits = np.take_along_axis(memory, first[None], axis=0)[0] & (quantity == "s_per_mac")
+    nothing = np.full(shape[2], np.nan)
+    return Winners(
+        core=np.where(np.isfinite(best), np.where(waits, MEMORY, first), NOBODY),
+        least=np.where(np.isfinite(best), best, np.nan),
+        gpu=np.array([nothing if one is None else getattr(one, quantity) for one in found.rivals]),
+    )
+
+
+def present(found: CoresResult, name: str) -> Variant:
+    """Return a core in the size that it has."""
+    return sizes_of(found, name)[1.0]
+
+
+def sizes_of(found: CoresResult, name: str) -> dict[float, Variant]:
+    """Return a core in all sizes, by its sides over those of today."""
+    return {one.factor: one for one in found.sizes if one.core == name}
+
+
+def best_size(found: CoresResult, name: str, place: int) -> Variant | None:
+    """Return the size of a core with the least energy at a place of the reuse, of those with room."""
+    fitting = [one for one in sizes_of(found, name).values() if one.outcome is Outcome.WORKS]
+    return min(fitting, key=lambda one: float(one.j_per_mac[place]), default=None)
+
+
+def shown_gpus(found: CoresResult) -> list[GpuPrice]:
+    """Return one GPU of each generation, and the one that is replaced, in the widths for training."""
+    names = dict.fromkeys((*GENERATIONS, found.gpu))
+    return [
+        price
+        for name in names
+        for price in found.gpus
+        if price.gpu == name and price.element_bytes <= DRAWN_BYTES
+    ]
+
+
+def colour_of(core: str) -> str:
+    """Return the colour that a core has in every picture."""
+    return PALETTE[list(CORES).index(core)]
+
+
+def energy_by_size(found: CoresResult) -> Figure:
+    """Draw the energy per multiply-accumulate of every core over the size of its array.
+
+    Notes
+    -----
+    Hollow marks: one cluster takes more than the GPU's power, or area. Crosses on top: no light reaches the
+    precision in that size; plus signs: it cannot be built.
+    """
+    from matplotlib.lines import Line2D  # noqa: PLC0415 - only to draw
+
+    places = [place for place, uses in enumerate(found.reuse) if uses in CURVES]
+    places = places or [len(found.reuse) - 1]
+    rows = -(-(len(CORES) + 1) // PANELS)
+    with styled():
+        figure = new_figure(1.0 + 2.0 * rows)
+        panels = list(np.ravel(figure.subplots(rows, PANELS, sharey=True)))
+        for axes, name in zip(panels, CORES, strict=False):
+            for colour, place in zip(_REUSE_COLOURS, places, strict=False):
+                _size_curve(axes, found, name, place, colour)
+            _gpu_lines(axes, found)
+            _size_axes(axes, list(sizes_of(found, name).values()))
+        for axes in panels[len(CORES) :]:
+            axes.set_axis_off()
+        figure.supylabel("Energy per multiply-accumulate (pJ)", fontsize=9.0)
+        figure.suptitle(
+            f"Laser of every size solved for the signal over noise above it, {found.operands} operands",
+            fontsize=9.0,
+        )
+        curves = [
+            Line2D([], [], color=colour, marker="o", markersize=_MARK, label=f"{uses:,} vectors a load")
+            for colour, uses in zip(_REUSE_COLOURS, (found.reuse[place] for place in places), strict=False)
+        ]
+        handles = [*curves, *_marks(found), *_gpu_handles(found)]
+        figure.legend(handles=handles, loc="outside right center", fontsize=7.5)
+        return figure
+
+
+def _size_curve(axes: Axes, found: CoresResult, name: str, place: int, colour: str) -> None:
+    """Draw a core's energy at one reuse: what has room joined by a line, what has not by dots."""
+    drawn = [one for one in sizes_of(found, name).values() if one.laser_power_w > 0.0]
+    sides = np.array([one.side for one in drawn])
+    energy = np.array([one.j_per_mac[place] for one in drawn]) / PICOJOULE
+    fits = np.array([one.outcome is Outcome.WORKS for one in drawn], dtype=bool)
+    axes.plot(sides, energy, ":", color=colour, linewidth=1.0)
+    axes.plot(sides, np.where(fits, energy, np.nan), color=colour, linewidth=1.2)
+    axes.plot(sides[fits], energy[fits], "o", color=colour, markersize=_MARK)
+    axes.plot(sides[~fits], energy[~fits], "o", color=colour, markerfacecolor="white", markersize=_MARK)
+    now = present(found, name)
+    if now.laser_power_w > 0.0:
+        axes.plot(now.side, now.j_per_mac[place] / PICOJOULE, **_RING)
+
+
+def _size_axes(axes: Axes, variants: Sequence[Variant]) -> None:
+    """Name the axes of a core's panel; sizes that do not work are marked at its top."""
+    from matplotlib.ticker import NullLocator  # noqa: PLC0415 - only to draw
+
+    for outcome, mark in _FAILURES.items():
+        dead = [one.side for one in variants if one.outcome is outcome]
+        axes.plot(dead, [0.95] * len(dead), mark, color=PALETTE[5], transform=axes.get_xaxis_transform())
+    sides = [one.side for one in variants]
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_ylim(*SHOWN_PJ)
+    axes.set_xlim(sides[0] / 1.3, sides[-1] * 1.3)
+    axes.set_xticks(sides[::2], [str(side) for side in sides[::2]])
+    axes.xaxis.set_minor_locator(NullLocator())
+    plain_ticks(axes.yaxis, "{:,.12g}".format)
+    axes.set_xlabel(" = ".join(variants[0].sides), labelpad=1.0)
+    axes.set_title(f"{label(variants[0].core)}, {variants[0].target_db:g} dB", loc="left", fontsize=8.5)
+    axes.grid(visible=True)
+
+
+def _marks(found: CoresResult) -> list[Line2D]:
+    """Return what the marks of a panel mean."""
+    from matplotlib.lines import Line2D  # noqa: PLC0415 - only to draw
+
+    return [
+        Line2D([], [], linestyle="none", label="today's size", **_RING),
+        Line2D(
+            [],
+            [],
+            color=REFERENCE,
+            marker="o",
+            markersize=_MARK,
+            markerfacecolor="white",
+            linestyle=":",
+            label=f"beyond the {found.basis} of {found.gpu}",
+        ),
+        *(
+            Line2D([], [], color=PALETTE[5], marker=mark, linestyle="none", label=_FAILED[outcome])
+            for outcome, mark in _FAILURES.items()
+        ),
+    ]
+
+
+def _settled(found: CoresResult) -> int:
+    return int(np.argmin(np.abs(np.log(np.array(found.reuse) / SETTLED_REUSE))))
+
+
+def _gpu_style(found: CoresResult, name: str) -> str:
+    names = list(dict.fromkeys(price.gpu for price in shown_gpus(found)))
+    return _GREYS[names.index(name) % len(_GREYS)]
+
+
+def _gpu_lines(axes: Axes, found: CoresResult) -> None:
+    place = _settled(found)
+    for price in shown_gpus(found):
+        axes.axhline(
+            price.j_per_mac[place] / PICOJOULE,
+            color=_gpu_style(found, price.gpu),
+            linestyle=_DASHES[price.format],
+            linewidth=0.8,
+            zorder=1.5,
+        )
+
+
+def _gpu_handles(found: CoresResult) -> list[Line2D]:
+    from matplotlib.lines import Line2D  # noqa: PLC0415 - only to draw
+
+    place = _settled(found)
+    return [
+        Line2D(
+            [],
+            [],
+            color=_gpu_style(found, price.gpu),
+            linestyle=_DASHES[price.format],
+            linewidth=1.0,
+            label=f"{price.name}: {price.j_per_mac[place] / PICOJOULE:.2f} pJ",
+        )
+        for price in shown_gpus(found)
+    ]
+
+
+def energy_by_reuse(found: CoresResult) -> Figure:
+    """Draw the energy per multiply-accumulate over reuse, all cores in one picture."""
+    with styled():
+        figure = new_figure(4.4)
+        axes = figure.add_subplot()
+        for place, name in enumerate(CORES):
+            now = present(found, name)
+            axes.plot(
+                found.reuse,
+                now.j_per_mac / PICOJOULE,
+                "--" if analog_core(load_core(name)) is not load_core(name) else "-",
+                color=colour_of(name),
+                linewidth=1.6,
+                marker=MARKERS[place % len(MARKERS)],
+                markersize=3.5,
+                label=f"{label(name)}, {now.target_db:g} dB",
+            )
+        _gpu_lines(axes, found)
+        own = [price for price in shown_gpus(found) if price.gpu == found.gpu][-1]
+        axes.plot(
+            found.reuse,
+            own.j_per_mac / PICOJOULE,
+            ":",
+            color=REFERENCE,
+            linewidth=1.4,
+            label=f"{own.name}, same products",
+        )
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_ylim(*SHOWN_PJ)
+        axes.set_xlim(found.reuse[0] * 0.9, found.reuse[-1] * 1.1)
+        for axis in (axes.xaxis, axes.yaxis):
+            plain_ticks(axis, "{:,.12g}".format)
+        axes.set_title(
+            f"As large as today; signal over noise on {found.operands} operands", loc="left", fontsize=9.0
+        )
+        axes.set_xlabel("Vectors that pass a loaded tile")
+        axes.set_ylabel("Energy per multiply-accumulate (pJ)")
+        axes.grid(visible=True)
+        handles, _ = axes.get_legend_handles_labels()
+        figure.legend(handles=[*handles, *_gpu_handles(found)], loc="outside right upper", fontsize=7.5)
+        return figure
+
+
+_MEMORY = "#E3E3E3"
+_SHARED = "memory sets the time"
+_HATCH = "////"
+_LEAST_BLANK = 4.0
+"""Decibels of blank above the map that have room for a sentence."""
+
+
+def winner_maps(found: CoresResult) -> Figure:
+    """Draw which core takes least energy, and least time, over target precision and reuse.
+
+    Notes
+    -----
+    Time is per multiply-accumulate of accelerators of one power, or area. Where the memory sets the time of
+    the fastest, all that share it are alike, and none is named.
+    """
+    from matplotlib.patches import Patch  # noqa: PLC0415 - only to draw
+
+    with styled():
+        figure = new_figure(4.3)
+        panels = figure.subplots(1, 2, sharey=True)
+        shown: set[str] = set()
+        for axes, quantity, title in (
+            (panels[0], "j_per_mac", "Least energy per multiply-accumulate"),
+            (panels[1], "s_per_mac", f"Least time, accelerators of one {found.basis}"),
+        ):
+            won = winners(found, quantity)
+            shown |= _map_panel(axes, found, won)
+            axes.set_title(title, loc="left")
+            _tell_blank(axes, found, won)
+            axes.set_xlabel("Vectors that pass a loaded tile")
+        panels[0].set_ylabel(f"Signal over noise (dB), {found.operands} operands")
+        handles = [Patch(color=colour_of(name), label=label(name)) for name in CORES if name in shown]
+        handles += [Patch(color=_MEMORY, label=_SHARED)] if _SHARED in shown else []
+        handles += [
+            Patch(
+                facecolor="white",
+                edgecolor=REFERENCE,
+                hatch=_HATCH,
+                linewidth=0.5,
+                label=f"{found.gpu} takes less",
+            ),
+            Patch(facecolor="white", edgecolor=REFERENCE, linewidth=0.5, label="no core reaches it"),
+        ]
+        figure.legend(handles=handles, loc="outside lower center", ncols=4)
+        return figure
+
+
+def _map_panel(axes: Axes, found: CoresResult, won: Winners) -> set[str]:
+    """Draw one map; return whose colours are in it."""
+    from matplotlib.colors import BoundaryNorm, ListedColormap  # noqa: PLC0415 - only to draw
+    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - only to draw
+
+    names = [*CORES, _SHARED]
+    across, up = _edges(np.log10(found.reuse)), _edges(np.array(found.targets_db))
+    colours = ListedColormap([*(colour_of(name) for name in CORES), _MEMORY])
+    axes.pcolormesh(
+        10.0**across,
+        up,
+        np.ma.masked_equal(won.core, NOBODY),
+        cmap=colours,
+        norm=BoundaryNorm(np.arange(len(names) + 1) - 0.5, len(names)),
+        rasterized=True,
+    )
+    hatched = np.ma.masked_where(~won.gpu_wins, np.ones_like(won.least))
+    mesh = axes.pcolor(
+        10.0**across, up, hatched, facecolors="none", edgecolor=REFERENCE, linewidth=0.0, hatch=_HATCH
+    )
+    mesh.set_facecolor("none")
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(_short))
+    axes.grid(visible=False)
+    for one in FORMATS:
+        delivered_db = one.snr_db(found.operands)
+        if up[0] < delivered_db < up[-1]:
+            axes.axhline(delivered_db, color=REFERENCE, linewidth=0.7, linestyle=":")
+            axes.annotate(
+                f"{found.gpu}: {one.name} below",
+                (0.98, delivered_db),
+                (0, -2),
+                xycoords=axes.get_yaxis_transform(),
+                textcoords="offset points",
+                ha="right",
+                va="top",
+                fontsize=7.0,
+            )
+    return {names[place] for place in np.unique(won.core[won.core != NOBODY])}
+
+
+def _tell_blank(axes: Axes, found: CoresResult, won: Winners) -> None:
+    """Say in the blank above a map what keeps every core from it."""
+    name = max(found.caps, key=lambda one: found.caps[one][0])
+    most, cause = found.caps[name]
+    blank = [target for target, row in zip(found.targets_db, won.core, strict=True) if (row == NOBODY).all()]
+    if not blank or blank[-1] - blank[0] < _LEAST_BLANK:
+        return
+    text = f"no core reaches this:\n{most:.1f} dB are the most ({label(name)}: {cause})"
+    top = (float(np.sqrt(found.reuse[0] * found.reuse[-1])), blank[-1])
+    axes.annotate(text, top, (0, -4), textcoords="offset points", ha="center", va="top", fontsize=7.5)
+
+
+def _short(count: float, _: int) -> str:
+    """Return a count with a prefix: 10k."""
+    prefix, factor = prefix_of(count)
+    return f"{count / factor:g}{prefix}"
+
+
+def _edges(centres: NDArray[np.float64]) -> Reals:
+    """Return the borders of cells around centres; a single one gets a cell of one."""
+    if centres.size == 1:
+        return np.array([centres[0] - 0.5, centres[0] + 0.5])
+    middle = 0.5 * (centres[1:] + centres[:-1])
+    edges: Reals = np.concatenate(([2 * centres[0] - middle[0]], middle, [2 * centres[-1] - middle[-1]]))
+    return edges
+
+
+SHOWN_REUSE = (64, 4096, 65536)
+"""Reuse that the table shows, or the nearest that was asked for; a choice."""
+
+
+def shown_places(found: CoresResult) -> list[int]:
+    """Return the places of the reuse that the table shows."""
+    nearest = [int(np.argmin(np.abs(np.log(np.array(found.reuse) / uses)))) for uses in SHOWN_REUSE]
+    return list(dict.fromkeys(nearest))
+
+
+def heads(found: CoresResult) -> list[str]:
+    """Return the heads of the table's columns."""
+    uses = [f"reuse {found.reuse[place]:,}" for place in shown_places(found)]
+    return ["sized for", "most", "set by", *uses, "best size", "takes"]
+
+
+def study_rows(found: CoresResult) -> list[ReportRow]:
+    """Return a study as lines of a table, cores first, then the GPUs."""
+    places = shown_places(found)
+    rows = []
+    for name in CORES:
+        now, best = present(found, name), best_size(found, name, places[-1])
+        cap, cause = found.caps[name]
+        rows.append(
+            ReportRow(
+                name,
+                (
+                    f"{now.target_db:g} dB",
+                    f"{cap:.1f} dB",
+                    cause,
+                    *(_picojoules(now.j_per_mac[place]) for place in places),
+                    "none fits" if best is None else sides_text(best),
+                    "" if best is None else _picojoules(best.j_per_mac[places[-1]]),
+                ),
+            )
+        )
+    for place, price in enumerate(shown_gpus(found)):
+        rows.append(
+            ReportRow(
+                price.name,
+                (
+                    f"{price.snr_db:.1f} dB",
+                    f"{price.snr_db:.1f} dB",
+                    "format",
+                    *(_picojoules(price.j_per_mac[one]) for one in places),
+                    "",
+                    "",
+                ),
+                section=place == 0,
+            )
+        )
+    return rows
+
+
+def sides_text(one: Variant) -> str:
+    """Return the size of an array in words of few letters."""
+    return " x ".join(str(count) for count in one.sides.values())
+
+
+def _picojoules(energy_j: float) -> str:
+    return "\u2013" if np.isnan(energy_j) else f"{energy_j / PICOJOULE:,.3g} pJ"
+
+
+def summary_lines(found: CoresResult) -> list[str]:
+    """Return what a table does not hold, in sentences."""
+    lines = [
+        "Energy per multiply-accumulate with buffer and memory, each core's laser sized for its precision: "
+        f"executed signal over noise of sums of {INPUTS:,} products, {found.operands} operands; GPUs alike.",
+        "Reuse: products that each element of either operand takes part in, hence vectors that pass a load.",
+    ]
+    for quantity, word in (("j_per_mac", "energy"), ("s_per_mac", "time")):
+        won = winners(found, quantity)
+        reached = won.core != NOBODY
+        if not reached.any():
+            lines.append(f"No core reaches {found.targets_db[0]:g} dB.")
+            break
+        lit = reached & ~won.gpu_wins
+        who = (*CORES, "memory sets it for all")
+        counts = {name: int(np.sum(lit & (won.core == place))) for place, name in enumerate(who)}
+        names = ", ".join(f"{name} {count / reached.sum():.0%}" for name, count in counts.items() if count)
+        top = max(target for target, row in zip(found.targets_db, reached, strict=True) if row.any())
+        lines.append(
+            f"Least {word} where some core reaches the target (up to {top:g} dB): {names or 'no core'}; "
+            f"{found.gpu} {won.gpu_wins.sum() / reached.sum():.0%}."
+        )
+    return lines + limit_lines(found)
+
+
+def limit_lines(found: CoresResult) -> list[str]:
+    """Return a sentence for each core on the limits that points of its map pass, and by how much at most."""
+    lines = []
+    for name in CORES:
+        works = [one for one in found.maps if one.core == name and one.outcome is Outcome.WORKS]
+        most: dict[str, float] = {}
+        for passed in (passed for one in works for passed in one.passed):
+            most[passed.limit] = max(passed.excess, most.get(passed.limit, 0.0))
+        if most:
+            count = sum(bool(one.passed) for one in works)
+            told = ", ".join(f"{limit} {excess:.3g} times" for limit, excess in most.items())
+            lines.append(
+                f"{name}: {count} of {len(works)} targets pass a limit ({told} at most; CSV: limits)."
+            )
+    return lines
+
+
+def _points(variants: Iterable[Variant], reuse: Sequence[int]) -> list[Row]:
+    """Return a row for every variant and reuse; what does not work, with its reason and no numbers."""
+    rows: list[Row] = []
+    for one in variants:
+        common: Row = {
+            "core": one.core,
+            "size": sides_text(one),
+            "factor": one.factor,
+            "target_snr_db": one.target_db,
+            "outcome": str(one.outcome),
+            "laser_power_w": _told(one.laser_power_w),
+            "cores": one.cores,
+        }
+        for place, uses in enumerate(reuse):
+            rows.append(
+                common
+                | {
+                    "reuse": uses,
+                    "energy_j_per_mac": _told(one.j_per_mac[place]),
+                    "time_s_per_mac": _told(one.s_per_mac[place]),
+                    "memory_bound": bool(one.memory_bound[place]),
+                    "reason": one.reason,
+                    "limits": " ".join(f"{passed.limit}: {passed}." for passed in one.passed),
+                }
+            )
+    return rows
+
+
+def _gpu_points(found: CoresResult) -> list[Row]:
+    return [
+        {
+            "gpu": price.gpu,
+            "format": price.format,
+            "snr_db": price.snr_db,
+            "reuse": uses,
+            "energy_j_per_mac": float(price.j_per_mac[place]),
+            "time_s_per_mac": float(price.s_per_mac[place]),
+        }
+        for price in found.gpus
+        for place, uses in enumerate(found.reuse)
+    ]
+
+
+def _told(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllCores(Study):
+    """All photonic cores by size, reuse and precision."""
+
+    directory = "cores"
+
+    precision: str = option("10:36", "signal over noise of the map, dB", metavar="LOW:HIGH")
+    operands: OperandKind = option(PLAIN_OPERANDS, "statistics of the operands on which it is told")
+    reuse: str = option("1:1048576", "vectors that pass a load", metavar="LOW:HIGH")
+    replaced: Replaced = field(default_factory=Replaced)
+
+    def run(self, progress: Progress) -> CoresResult:
+        """Return all cores over size, reuse and target precision."""
+        given = {"gpu": "h100", "basis": "power"} | self.replaced.given()
+        targets, uses = decibel_grid(self.precision), reuse_grid(self.reuse)
+        product = layer_product(self.operands)
+        systems = {name: photonic_system(name, **given) for name in CORES}
+
+        def sized(name: str, target_db: float, factor: float = 1.0) -> Variant:
+            told = (systems[name], name)
+            return variant(*told, target_db=target_db, reuse=uses, operands=self.operands, factor=factor)
+
+        cores = {name: load_core(name) for name in CORES}
+        caps = {name: most_precision(core, (product,))[0] for name, core in cores.items()}
+        gpus = gpu_prices(uses, self.operands)
+        own = [price for price in gpus if price.gpu == given["gpu"]]
+        return CoresResult(
+            gpu=given["gpu"],
+            basis=Basis(given["basis"]),
+            reuse=uses,
+            operands=self.operands,
+            targets_db=targets,
+            caps={name: (best.snr_db, best.worst) for name, best in caps.items()},
+            sizes=tuple(
+                sized(name, steady_db(cores[name], product), factor) for name in CORES for factor in FACTORS
+            ),
+            maps=tuple(sized(name, target) for name in CORES for target in targets),
+            gpus=gpus,
+            rivals=tuple(next((one for one in own if one.snr_db >= target), None) for target in targets),
+        )

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiments.options import option
+from experiments.study import option
 from heliograph.simulation import StepResult, run_at_target
 from heliograph.systems import System, build_system
 from heliograph.systems.names import DEFAULT_CORE

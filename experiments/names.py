@@ -1,14 +1,21 @@
-"""Names to choose from, and every parameter of what they stand for with unit and source."""
+"""Names to choose from with every parameter, and two runs beside each other with what differs."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from experiments.options import option
-from experiments.study import Block, Progress, Result, Row, Study
+from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.catalogue import Parameter, description, listing, parameter_lines
+from heliograph.report import ReportRow, ReportTable, format_quantity
+from simulator.errors import ParameterError
+from simulator.files import read_json_value
+from simulator.units import dimension_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,3 +81,201 @@ class Parameters(Study):
     def run(self, progress: Progress) -> Described:
         """Return its parameters."""
         return Described(parameters=tuple(description(self.name)))
+
+
+CONFIG, SUMMARY = "config.json", "summary.json"
+"""Files of a comparison: every parameter, and what came out."""
+INPUT_KEYS = ("options", "arguments", "versions", "git_commit", "table_sha256", "systems", "seed", "axes")
+"""Keys of a record that were asked for, not found."""
+_NO_OUTPUT = frozenset({"schema", "version", "command", "created", "fingerprint", "settings", "files"})
+MOST_SHOWN = 60
+"""Most outputs that the terminal shows, the largest changes first; a choice. ``--csv`` has all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Inputs and outputs of one run, by dotted name."""
+
+    path: Path
+    """Its directory or file."""
+    inputs: Mapping[str, Any]
+    """What was asked for."""
+    outputs: Mapping[str, Any]
+    """What came out."""
+
+
+def read_run(path: Path) -> Run:
+    """Return a run from its directory or its record.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        What ``--out`` was given, or the ``.json`` in it.
+    """
+    if path.is_dir() and (path / SUMMARY).is_file():
+        found = read_json_value(path / SUMMARY)
+        asked = read_json_value(path / CONFIG) if (path / CONFIG).is_file() else {}
+        return Run(path=path, inputs=_inputs(asked), outputs=_outputs(found))
+    if path.is_dir():
+        records = sorted(path.glob("*.json"))
+        if len(records) != 1:
+            what = ", ".join(one.name for one in records) or "no record"
+            msg = f"{path} holds {what}; name the .json of one run"
+            raise ParameterError(msg)
+        path = records[0]
+    if not path.is_file():
+        msg = f"there is no run at {path}; name a directory that --out was given, or the .json in it"
+        raise ParameterError(msg)
+    record = read_json_value(path)
+    if not isinstance(record, dict):
+        msg = f"{path} is no record of a run: it must hold one JSON object"
+        raise ParameterError(msg)
+    return Run(path=path, inputs=_inputs(record), outputs=_outputs(record))
+
+
+def _inputs(record: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(_leaves({key: record[key] for key in INPUT_KEYS if key in record}))
+
+
+def _outputs(record: Mapping[str, Any]) -> dict[str, Any]:
+    known = {*INPUT_KEYS, *_NO_OUTPUT} - ({"systems"} if isinstance(record.get("systems"), list) else set())
+    return dict(_leaves({key: value for key, value in record.items() if key not in known}))
+
+
+def _leaves(value: object, above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every number and text of a record; members of a list by what they are of, else by their place."""
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from _leaves(one, f"{above}.{key}" if above else str(key))
+    elif isinstance(value, list):
+        names = [one.get("system") or one.get("name") for one in value if isinstance(one, Mapping)]
+        by_name = len(names) == len(value) == len(set(names)) and all(isinstance(one, str) for one in names)
+        for place, one in enumerate(value):
+            yield from _leaves(one, f"{above}.{names[place] if by_name else place}")
+    else:
+        yield above, value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """A value that is not the same in both runs."""
+
+    name: str
+    """Dotted name."""
+    first: Any
+    """Value in the first run; None where it is missing."""
+    second: Any
+    """Value in the second."""
+
+    @property
+    def relative(self) -> float | None:
+        """Second over first, less one; None where that is no number."""
+        numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in self._both)
+        if not numbers or self.first == 0.0:
+            return None
+        return float(self.second / self.first) - 1.0
+
+    @property
+    def _both(self) -> tuple[Any, Any]:
+        return self.first, self.second
+
+
+def changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Change]:
+    """Return what differs between two sets of values, in their order."""
+    names = dict.fromkeys([*first, *second])
+    found = [Change(name=name, first=first.get(name), second=second.get(name)) for name in names]
+    return [one for one in found if one.first != one.second]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Differences(Result):
+    """What differs between two runs."""
+
+    runs: tuple[Run, Run]
+    """The runs."""
+
+    @property
+    def inputs(self) -> list[Change]:
+        """Inputs that differ."""
+        return changes(self.runs[0].inputs, self.runs[1].inputs)
+
+    @property
+    def outputs(self) -> list[Change]:
+        """Outputs that differ, the largest relative change first, those without one last."""
+        found = changes(self.runs[0].outputs, self.runs[1].outputs)
+        return sorted(found, key=lambda one: -_size(one.relative))
+
+    def report(self) -> list[Block]:
+        """Return both lists."""
+        heads = [str(one.path) for one in self.runs]
+        inputs, outputs = self.inputs, self.outputs
+        if not inputs and not outputs:
+            return ["The runs are the same: every input, every output."]
+
+        def row(one: Change, *more: str) -> ReportRow:
+            return ReportRow(one.name, (_told(one.name, one.first), _told(one.name, one.second), *more))
+
+        blocks: list[Block] = ["No input differs."]
+        if inputs:
+            blocks = [ReportTable("Inputs that differ", heads, [row(one) for one in inputs])]
+        if not outputs:
+            return [*blocks, "No output differs: these inputs move nothing that the runs tell."]
+        lines = [row(one, _percent(one.relative)) for one in outputs[:MOST_SHOWN]]
+        blocks += ["", ReportTable("Outputs that differ", [*heads, "change"], lines)]
+        more = len(outputs) - MOST_SHOWN
+        return blocks + ([f"{more:,} smaller ones: --csv"] if more > 0 else [])
+
+    def record(self) -> dict[str, Any]:
+        """Return both lists as plain data."""
+        return {
+            "runs": [str(one.path) for one in self.runs],
+            "inputs": [_row("input", one) for one in self.inputs],
+            "outputs": [_row("output", one) for one in self.outputs],
+        }
+
+    def rows(self) -> list[Row]:
+        """Return a row for each value that differs."""
+        return [_row("input", one) for one in self.inputs] + [_row("output", one) for one in self.outputs]
+
+
+def _row(kind: str, one: Change) -> Row:
+    row = {"kind": kind, "name": one.name, "first": one.first, "second": one.second}
+    row = {key: json.dumps(value) if isinstance(value, list | dict) else value for key, value in row.items()}
+    return row | {"relative_change": one.relative}
+
+
+def _size(relative: float | None) -> float:
+    return -1.0 if relative is None or math.isnan(relative) else abs(relative)
+
+
+def _percent(relative: float | None) -> str:
+    return "" if relative is None else f"{relative:+.3g}" if abs(relative) > 10.0 else f"{relative:+.2%}"
+
+
+def _told(name: str, value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        text = str(value)
+        return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}\u2026"
+    unit = (dimension_of(name.rpartition(".")[2]) or ("", ""))[1]
+    return f"{value:.6g}" if unit in ("", "bit") else format_quantity(float(value), unit)
+
+
+LONGEST = 40
+"""Letters of a text that the terminal shows; a choice."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diff(Study):
+    """Two runs, by the directories or records that they left."""
+
+    first: Path = option(
+        ..., "directory of a run (--out), or the .json in it", positional=True, metavar="RUN"
+    )
+    second: Path = option(..., "the other", positional=True, metavar="OTHER")
+
+    def run(self, progress: Progress) -> Differences:
+        """Return what differs."""
+        del progress
+        return Differences(runs=(read_run(self.first), read_run(self.second)))

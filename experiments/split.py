@@ -27,16 +27,15 @@ import scipy.optimize
 import workloads.training
 from electronic.formats import FORMATS
 from experiments.hardware import Hardware, Workload
-from experiments.options import option
-from experiments.study import Block, Progress, Result, Row, Study
+from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.law import Band, Passes, gradient_price
 from heliograph.accuracy.precision import Delivered, executions_of, of_core, of_format, together
+from heliograph.figures import PALETTE, REFERENCE, new_figure, styled
 from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.simulation import lit, step_graph
-from heliograph.style import PALETTE, REFERENCE, new_figure, styled
 from heliograph.systems import System
-from heliograph.systems.hybrid import InputShares, Kind, PhaseShares, kind_of
 from heliograph.systems.registry import model_named
+from heliograph.systems.system import InputShares, Kind, PhaseShares, kind_of
 from heliograph.workload import plan_for, ranks_of
 from optical.cores.core import Core
 from optical.cores.number_formats import BlockFloatCore
@@ -46,11 +45,11 @@ from optical.execution import AnalogSpec
 from simulator.errors import HeliographError, LinkError, ParameterError
 from simulator.interfaces import Cost
 from simulator.node import Node
-from simulator.operands.scaled import Precision as OperandPrecision
-from simulator.operands.scaled import average
+from simulator.operands.statistics import Precision as OperandPrecision
+from simulator.operands.statistics import average
 from simulator.operators import SCORES, MatMul, Phase, Role
 from simulator.parameter_tree import get_at, replace_at
-from workloads.plan.choices import Precision
+from workloads.plan.parts import Precision
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

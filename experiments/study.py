@@ -1,24 +1,375 @@
-"""One kind of study: what is asked, how it is run, and what every result can tell.
+"""One kind of study: options from the fields of a dataclass, how it runs, what its result can tell.
 
-A study is a frozen dataclass whose fields are its options (`experiments.options.option`); `Study.run`
+The type of a field says how its option is read: a truth value is a flag, an enumeration a choice, a tuple may
+be repeated (or is separated by commas), a number whose name ends in a unit takes a quantity (``delay_s`` is
+``--delay 25us``), and a field that is a dataclass brings the options of its own.
+
+A study is a frozen dataclass whose fields are its options (`experiments.study.option`); `Study.run`
 computes, and the `Result` tells itself as text, as tidy rows, as pictures and as plain data. The driver
 (`experiments.cli`) does everything else: it reads the options, prints, writes, and stops cleanly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import argparse
+import dataclasses
+import math
+import re
+import types
+import typing
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeVar
 
-from experiments.options import options_of
 from heliograph import __version__
 from heliograph.records import SCHEMA, TrainingCache, canonical_json, csv_text, whole, write_atomically
 from heliograph.report import ReportTable
+from simulator.errors import HeliographError, ParameterError, nearest
+from simulator.parameter_tree import quantity
+from simulator.units import SUFFIXES, dimension_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+StudyT = TypeVar("StudyT")
+_KEY = "option"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Told:
+    """Description of an option on its field."""
+
+    text: str
+    metavar: str | None
+    flag: str
+    positional: bool
+    commas: bool
+    written: bool
+
+
+def option(
+    default: object,
+    text: str,
+    *,
+    metavar: str | None = None,
+    flag: str = "",
+    positional: bool = False,
+    commas: bool = False,
+    written: bool = False,
+) -> Any:  # noqa: ANN401 - a field of any type
+    """Return a dataclass field that is an option.
+
+    Parameters
+    ----------
+    default : object
+        Its default; ``...`` for an option that must be given.
+    text : str
+        What ``--help`` says of it; the default is added.
+    metavar : str, optional
+        What stands for its value there.
+    flag : str
+        Its name, if not that of the field.
+    positional : bool
+        Whether it is told by its place, without a name.
+    commas : bool
+        Whether the members of a tuple are separated by commas; else the option is repeated.
+    written : bool
+        Whether it is a file that the study writes, whose place is checked before the study runs.
+    """
+    told = _Told(text=text, metavar=metavar, flag=flag, positional=positional, commas=commas, written=written)
+    if default is ...:
+        return dataclasses.field(metadata={_KEY: told})
+    return dataclasses.field(default=default, metadata={_KEY: told})
+
+
+class Parser(argparse.ArgumentParser):
+    """Parser whose errors are those of the program: one sentence, told by who catches it."""
+
+    def __init__(self, **given: Any) -> None:  # noqa: ANN401 - as argparse takes them
+        super().__init__(**given)
+        # argparse takes "-1us" for an option: it knows bare negative numbers only.
+        self._negative_number_matcher = re.compile(r"-\.?[0-9].*")
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what is wrong with the command line."""
+        msg = f"{message}; see {self.prog} --help"
+        raise ParameterError(msg)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Option:
+    """One option of a study."""
+
+    path: tuple[str, ...]
+    """Fields from the study down."""
+    kind: Any
+    """Type of one value."""
+    many: bool
+    """Whether it takes several."""
+    default: Any
+    """Its default, or `dataclasses.MISSING`."""
+    told: _Told
+
+    @property
+    def destination(self) -> str:
+        """Name in the parsed namespace."""
+        return ".".join(self.path)
+
+    @property
+    def flag(self) -> str:
+        """Its name on the command line, without the unit of a quantity."""
+        name = self.path[-1]
+        units = (suffix for suffix in SUFFIXES if self.kind is float and name.endswith(suffix))
+        plain = name.removesuffix(next(units, ""))
+        return self.told.flag or f"--{plain.replace('_', '-')}"
+
+
+def _options(kind: type, above: tuple[str, ...] = (), defaults: object = None) -> Iterator[_Option]:
+    hints = typing.get_type_hints(kind)
+    for item in dataclasses.fields(typing.cast("Any", kind)):
+        default = item.default if defaults is None else getattr(defaults, item.name)
+        if dataclasses.is_dataclass(hints[item.name]):
+            group = item.default_factory() if callable(item.default_factory) else default
+            yield from _options(typing.cast("type", hints[item.name]), (*above, item.name), group)
+            continue
+        if _KEY not in item.metadata:
+            msg = f"field '{item.name}' of {kind.__name__} says nothing of its option; write option(...)"
+            raise TypeError(msg)
+        inner, many = _scalar(hints[item.name])
+        yield _Option(
+            path=(*above, item.name), kind=inner, many=many, default=default, told=item.metadata[_KEY]
+        )
+
+
+def _scalar(hint: Any) -> tuple[Any, bool]:  # noqa: ANN401 - any annotation
+    """Return the type of one value, and whether there may be several."""
+    members = [one for one in typing.get_args(hint) if one is not type(None)]
+    if isinstance(hint, types.UnionType) and len(members) == 1:
+        return _scalar(members[0])
+    if typing.get_origin(hint) is tuple:
+        return members[0], True
+    return hint, False
+
+
+class _Once(argparse.Action):
+    """An option that is given once at most: a second one would be dropped without a word."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,  # noqa: ANN401 - as read
+        option_string: str | None = None,
+    ) -> None:
+        """Store the value."""
+        seen: set[str] = namespace.__dict__.setdefault("_seen", set())
+        if self.dest in seen and option_string is not None:
+            before = getattr(namespace, self.dest)
+            parser.error(f"{option_string} is given twice ({before}, {values}); one of them would be dropped")
+        seen.add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
+def _given(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return what reads an option's text; blanks are most often a variable that is not set."""
+
+    def given(text: str) -> Any:  # noqa: ANN401 - as read
+        if not text.strip(" ,\t\n"):
+            msg = "is given without a value; write one, or leave the option out"
+            raise argparse.ArgumentTypeError(msg)
+        try:
+            return read(text)
+        except HeliographError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return given
+
+
+def _reader_of(kind: Any, name: str) -> Callable[[str], Any]:  # noqa: ANN401 - any type
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return lambda text: _member(kind, text)
+    if kind is int:
+        return _whole_number
+    if kind is float and dimension_of(name) is not None:
+        return lambda text: _finite(quantity(name, text), text)
+    if kind is float:
+        return lambda text: _finite(text, text)
+    return typing.cast("Callable[[str], Any]", kind)
+
+
+def _member(kind: type[Enum], text: str) -> Enum:
+    known = {str(member.value): member for member in kind}
+    if text not in known:
+        msg = f"no '{text}'; {nearest(text, known, noun='choice')}"
+        raise ParameterError(msg)
+    return known[text]
+
+
+def _whole_number(text: str) -> int:
+    """Return a whole number in plain digits; Python's own reading takes 1_0 and the digits of any script."""
+    if not re.fullmatch("[+-]?[0-9]{1,18}", text.strip()):
+        msg = f"must be a whole number in plain digits, such as 1024; got '{text}'"
+        raise ParameterError(msg)
+    return int(text)
+
+
+def _finite(value: float | str, text: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        msg = f"must be a finite number, such as 0.5; got '{text}'"
+        raise ParameterError(msg)
+    return number
+
+
+def _members(read: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
+    """Return what reads several values with commas between them."""
+    return lambda text: tuple(read(part.strip()) for part in text.split(",") if part.strip())
+
+
+def add_options(parser: argparse.ArgumentParser, kind: type) -> None:
+    """Add the options of a study."""
+    for one in _options(kind):
+        _add(parser, one)
+
+
+def _add(parser: argparse.ArgumentParser, one: _Option) -> None:
+    told, needed = one.told, one.default is dataclasses.MISSING
+    shown = "" if needed or one.default in (None, "", (), False, True) else f"; default {_shown(one.default)}"
+    said: dict[str, Any] = {"help": f"{told.text}{shown}".replace("%", "%%")}
+    if one.kind is bool:
+        action = argparse.BooleanOptionalAction if one.default else "store_true"
+        parser.add_argument(one.flag, dest=one.destination, default=one.default, action=action, **said)
+        return
+    choices = "|".join(str(each.value) for each in one.kind) if _is_enum(one.kind) else None
+    said["metavar"] = told.metavar or choices or one.flag.strip("-").replace("-", "_").upper()
+    read = _reader_of(one.kind, one.path[-1])
+    said["type"] = _given(_members(read) if one.many and told.commas else read)
+    if told.positional:
+        said["metavar"] = told.metavar or choices or one.path[-1]
+        parser.add_argument(one.destination, nargs=None if needed else "?", **said)
+    elif one.many and not told.commas:
+        parser.add_argument(one.flag, dest=one.destination, action="append", **said)
+    else:
+        parser.add_argument(one.flag, dest=one.destination, required=needed, action=_Once, **said)
+
+
+def _is_enum(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Enum)
+
+
+def _shown(default: object) -> str:
+    if isinstance(default, tuple):
+        return ",".join(map(_shown, default))
+    return str(default.value) if isinstance(default, Enum) else str(default)
+
+
+def study_from(kind: type[StudyT], parsed: argparse.Namespace) -> StudyT:
+    """Return the study that parsed options describe."""
+    values: dict[str, Any] = {}
+    for one in _options(kind):
+        value = getattr(parsed, one.destination)
+        if value is None:  # not asked of argparse, which would read a default's text as if it were given
+            value = one.default
+        if one.many and value is not None:
+            value = tuple(value)
+            twice = next((each for place, each in enumerate(value) if each in value[:place]), None)
+            if twice is not None:
+                msg = f"{one.flag}: {_shown(twice)} is given twice; name it once"
+                raise ParameterError(msg)
+        values[one.destination] = value
+    return _built(kind, values)
+
+
+def _built(kind: type[StudyT], values: Mapping[str, Any], above: tuple[str, ...] = ()) -> StudyT:
+    hints = typing.get_type_hints(kind)
+    arguments = {}
+    for item in dataclasses.fields(typing.cast("Any", kind)):
+        path = (*above, item.name)
+        group: Any = hints[item.name]
+        arguments[item.name] = (
+            _built(typing.cast("type[Any]", group), values, path)
+            if dataclasses.is_dataclass(group)
+            else values[".".join(path)]
+        )
+    return kind(**arguments)
+
+
+def refuse_unused(study: object, names: Collection[str], why: str) -> None:
+    """Refuse options that are not at their defaults and that would change nothing.
+
+    Parameters
+    ----------
+    study : dataclass
+        What was asked.
+    names : collection of str
+        Fields of it whose options are not used; that of a group stands for all of the group.
+    why : str
+        Why they are not, in words.
+
+    Raises
+    ------
+    ParameterError
+        If one of them was given.
+    """
+    for one in _options(type(study)):
+        value = _value(study, one)
+        if one.path[0] in names and value != one.default and value not in (None, ()):
+            msg = f"{one.flag} ({_shown(value)}) is not used: {why}; leave it out"
+            raise ParameterError(msg)
+
+
+def _value(study: Any, one: _Option) -> Any:  # noqa: ANN401 - a value of any type
+    for name in one.path:
+        study = getattr(study, name)
+    return study
+
+
+def written_by(study: object) -> list[Path]:
+    """Return the files that the options of a study ask it to write."""
+    return [
+        getattr(study, one.path[0])
+        for one in _options(type(study))
+        if one.told.written and getattr(study, one.path[0]) is not None
+    ]
+
+
+def flags_of(kind: type) -> dict[str, str]:
+    """Return the flag of every option of a study by its name without dashes; empty where its place tells."""
+    return {one.flag.removeprefix("--"): "" if one.told.positional else one.flag for one in _options(kind)}
+
+
+def options_of(study: object) -> dict[str, Any]:
+    """Return every option of a study by its name, groups opened up."""
+    found: dict[str, Any] = {}
+    for item in dataclasses.fields(typing.cast("Any", study)):
+        value = getattr(study, item.name)
+        found |= options_of(value) if dataclasses.is_dataclass(value) else {item.name: value}
+    return found
+
+
+def command_line(study: object) -> list[str]:
+    """Return the words that ask for a study: every option that is not at its default."""
+    words: list[str] = []
+    for one in _options(type(study)):
+        value = _value(study, one)
+        if value == one.default or value in (None, ()):
+            continue
+        shown = [_shown(each) for each in value] if one.many else [_shown(value)]
+        if one.many and one.told.commas:
+            shown = [",".join(shown)]
+        if one.told.positional:
+            words += shown
+        elif one.kind is bool:
+            words.append(one.flag if value else f"--no-{one.flag.removeprefix('--')}")
+        else:
+            words += [word for each in shown for word in (one.flag, each)]
+    return words
+
 
 PICTURES = (".png", ".svg")
 """Suffixes of a picture."""
@@ -140,7 +491,7 @@ class Study(Protocol):
 
 def draw(result: Result, path: Path) -> list[Path]:
     """Write the pictures of a result as PNG and SVG; return the files."""
-    from heliograph.style import save, styled  # noqa: PLC0415 - matplotlib takes its time
+    from heliograph.figures import save, styled  # noqa: PLC0415 - matplotlib takes its time
 
     with styled():
         return [

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from heliograph.catalogue import Description, show
     from heliograph.comparison.comparison import Comparison, compare
     from heliograph.simulation import StepResult, simulate
-    from heliograph.sweeps.grid import Grid
     from heliograph.sweeps.points import sweep
+    from heliograph.sweeps.running import Grid
     from heliograph.systems.registry import register_core, register_fabric, register_model, register_schedule
     from heliograph.systems.system import System, system
     from heliograph.workload import model, plan
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Comparison": "heliograph.comparison.comparison",
     "Description": "heliograph.catalogue",
-    "Grid": "heliograph.sweeps.grid",
+    "Grid": "heliograph.sweeps.running",
     "HeliographError": "simulator.errors",
     "StepResult": "heliograph.simulation",
     "System": "heliograph.systems.system",

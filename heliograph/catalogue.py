@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from electronic.devices import host_names, load_host
-from electronic.gpu import gpu_names, load_gpu
-from electronic.vector import load_vector, vector_names
+from electronic.gpu import gpu_names, load_gpu, load_vector, vector_names
 from heliograph.parameters import CHOICE, Parameter, parameters_of, tables
 from heliograph.plugins import is_reference, offered
 from heliograph.report import Tabular

@@ -19,9 +19,9 @@ from optical.devices.named_parts import named_parts_table
 from optical.devices.programmable import programmable_table
 from optical.fabrics.switches import load_optics, load_switch
 from optical.measured.parts import OF
+from simulator.goodput import load_hosts
 from simulator.parameter_tree import shown_paths
-from simulator.reliability.goodput import load_hosts
-from simulator.results.metrics import economics_table
+from simulator.results import economics_table
 from simulator.tables import Row, Status, Table
 from simulator.topology.clos import load_direct_link
 from simulator.topology.scale_up import load_cables, load_hop, load_nic

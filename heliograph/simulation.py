@@ -16,9 +16,8 @@ from heliograph._version import __version__
 from heliograph.accuracy.precision import Delivered, delivered, divided, matmuls_of, products_of, sized_core
 from heliograph.records import SCHEMA, part_rows, row_of
 from heliograph.report import Tabular, format_si
-from heliograph.systems.hybrid import LightShares
 from heliograph.systems.names import DEFAULT_ACCELERATORS
-from heliograph.systems.system import System, build_system
+from heliograph.systems.system import LightShares, System, build_system
 from heliograph.workload import ModelLike, PlanLike, ranks_of
 from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
@@ -28,8 +27,7 @@ from simulator.errors import LinkError, ParameterError, RouteError
 from simulator.fabric import CircuitPolicy, Fabric, PortTiming
 from simulator.layout import placed
 from simulator.operators import StepGraph
-from simulator.results.metrics import DARK, StepMetrics, summarise
-from simulator.results.trace import Trace
+from simulator.results import DARK, StepMetrics, Trace, summarise
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.plan import Plan, plan_text
 from workloads.plan.rules import check

@@ -9,8 +9,17 @@ from typing import Any
 
 from heliograph.parameters import CHOICE, SET
 from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
-from simulator.results.metrics import BUBBLE, DARK, EXPOSED, HOST
-from simulator.results.trace import ISSUE, LOADING_BOUND, MEMORY_BOUND, OTHER_WORK, PRODUCTS
+from simulator.results import (
+    BUBBLE,
+    DARK,
+    EXPOSED,
+    HOST,
+    ISSUE,
+    LOADING_BOUND,
+    MEMORY_BOUND,
+    OTHER_WORK,
+    PRODUCTS,
+)
 from simulator.tables import Status
 
 Record = Mapping[str, Any]

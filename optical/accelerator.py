@@ -38,8 +38,7 @@ from optical.devices import (
 )
 from optical.devices.electronics import Block, DieCut
 from simulator.amounts import Amount, ceiling, choose, floored, larger, single, smaller
-from simulator.checks import check_positive, check_range
-from simulator.errors import LinkError, ParameterError, WorkloadError
+from simulator.errors import LinkError, ParameterError, WorkloadError, check_positive, check_range
 from simulator.interfaces import Bound, Cost, Numerics
 from simulator.node import NO_PENALTIES, Memory, StepPenalties, library_calls
 from simulator.operators import Elementwise, MatMul, MatMuls, Phase, Products

@@ -1,9 +1,16 @@
-"""The few kinds of error a user can cause, so that the command line can answer with one sentence."""
+"""Errors that a user can cause, one sentence each, and the range checks that raise them."""
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
-from collections.abc import Iterable
+import math
+import types
+import typing
+from collections.abc import Hashable, Iterable
+from enum import Enum
+from functools import cache
+from typing import Any
 
 MOST_SHOWN = 12
 """Most names that an error lists."""
@@ -101,3 +108,127 @@ def nearest(name: str, known: Iterable[str], *, noun: str = "name") -> str:
     shown = ", ".join(choices[:MOST_SHOWN]) + (", ..." if len(choices) > MOST_SHOWN else "")
     plural = {"policy": "policies", "basis": "bases"}.get(noun, f"{noun}s")
     return f"known {plural}: {shown}"
+
+
+def check_range(
+    owner: object,
+    *names: str,
+    low: float = 0.0,
+    high: float = math.inf,
+    open_low: bool = False,
+) -> None:
+    """Check that fields of a description are finite numbers within a range.
+
+    Parameters
+    ----------
+    owner : object
+        The description; its class and ``name`` appear in the message.
+    *names : str
+        Fields to check.
+    low, high : float
+        Inclusive ends of the range.
+    open_low : bool
+        Whether `low` itself is refused (for quantities that must be positive).
+
+    Raises
+    ------
+    ParameterError
+        Naming the field, its value and the rule.
+    """
+    for name in names:
+        value = getattr(owner, name)
+        what = f"{type(owner).__name__} '{getattr(owner, 'name', '')}': {name}".replace(" ''", "")
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            msg = f"{what} must be a number; got {value!r}"
+            raise ParameterError(msg)
+        if math.isnan(value) or (math.isinf(value) and not math.isinf(high)):
+            msg = f"{what} must be finite; got {value}"
+            raise ParameterError(msg)
+        if value < low or value > high or (open_low and value == low):
+            left = f"above {low:g}" if open_low else f"at least {low:g}"
+            rule = left if math.isinf(high) else f"{left} and at most {high:g}"
+            msg = f"{what} must be {rule}; got {value:g}"
+            raise ParameterError(msg)
+
+
+def check_positive(owner: object, *names: str) -> None:
+    """Check that fields are finite and above zero (`math.inf` is accepted: the ideal limit)."""
+    check_range(owner, *names, low=0.0, open_low=True)
+
+
+def check_whole(owner: object, *names: str) -> None:
+    """Check that fields hold whole numbers.
+
+    Raises
+    ------
+    ParameterError
+        Naming the field and its value.
+    """
+    for name in names:
+        value = getattr(owner, name)
+        if value != int(value):
+            msg = f"{type(owner).__name__} '{getattr(owner, 'name', '')}': {name} must be whole; got {value}"
+            raise ParameterError(msg)
+
+
+def check_choices(owner: Any) -> None:  # noqa: ANN401 - any dataclass
+    """Check that fields that are enumerations hold members of them, not their text.
+
+    Parameters
+    ----------
+    owner : object
+        A dataclass; its class and ``name`` appear in the message.
+
+    Raises
+    ------
+    ParameterError
+        Naming the field, its value and the members.
+    """
+    kinds = _choices(type(owner))  # type: ignore[arg-type] # mypy takes __hash__ of the class for the type's
+    for name, allowed in kinds.items():
+        value = getattr(owner, name)
+        if not isinstance(value, allowed):
+            kind = next(kind for kind in allowed if issubclass(kind, Enum))
+            check_member(
+                f"{type(owner).__name__} '{getattr(owner, 'name', '')}': {name}".replace(" ''", ""),
+                value,
+                kind,
+            )
+
+
+def check_member(name: str, value: object, kind: type[Enum]) -> None:
+    """Check that an argument is a member of an enumeration, not its text.
+
+    Raises
+    ------
+    ParameterError
+        Naming the argument, its value and the members.
+    """
+    if not isinstance(value, kind):
+        members = ", ".join(member if isinstance(member, str) else str(member.name) for member in kind)
+        msg = f"{name} must be a {kind.__name__} ({members}), no text or number; got {value!r}"
+        raise ParameterError(msg)
+
+
+@cache
+def annotations_of(kind: Hashable) -> dict[str, Any]:
+    """Return the annotations of a class, evaluated once: that takes a hundred times as long as the rest."""
+    try:
+        return typing.get_type_hints(typing.cast("type", kind))
+    except NameError:  # an annotation that exists for the type checker only
+        return {}
+
+
+@cache
+def _choices(owner: type) -> dict[str, tuple[type, ...]]:
+    """Return the fields of a dataclass that are enumerations, with all that they may hold."""
+    hints = annotations_of(owner)
+    found = {item.name: _kinds(hints[item.name]) for item in dataclasses.fields(owner)}  # type: ignore[arg-type]
+    return {name: kinds for name, kinds in found.items() if any(issubclass(kind, Enum) for kind in kinds)}
+
+
+def _kinds(hint: object) -> tuple[type, ...]:
+    """Return the types of an annotation, those of a union one by one; none for what is not a type."""
+    members = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    plain = (typing.get_origin(member) or member for member in members)
+    return tuple(member for member in plain if isinstance(member, type))

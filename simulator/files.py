@@ -19,8 +19,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, NoReturn, TypeVar
 
-from simulator.checks import annotations_of
-from simulator.errors import HeliographError, ParameterError, nearest
+from simulator.errors import HeliographError, ParameterError, annotations_of, nearest
 
 _T = TypeVar("_T")
 

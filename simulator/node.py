@@ -19,8 +19,7 @@ from statistics import NormalDist
 from types import MappingProxyType
 
 from simulator.amounts import Amount, AmountT, Matrices, choose
-from simulator.checks import check_positive, check_range
-from simulator.errors import WorkloadError
+from simulator.errors import WorkloadError, check_positive, check_range
 from simulator.interfaces import Bound, ComputeUnit, Cost
 from simulator.operators import (
     Collective,

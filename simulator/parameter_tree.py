@@ -22,8 +22,7 @@ from enum import Enum
 from functools import cache, cached_property
 from typing import Any, TypeVar
 
-from simulator.checks import annotations_of
-from simulator.errors import MOST_SHOWN, ParameterError, nearest
+from simulator.errors import MOST_SHOWN, ParameterError, annotations_of, nearest
 from simulator.units import dimension_of, to_si
 
 TreeT = TypeVar("TreeT")

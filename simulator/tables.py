@@ -18,8 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from simulator.checks import annotations_of
-from simulator.errors import ParameterError, nearest
+from simulator.errors import ParameterError, annotations_of, nearest
 from simulator.units import to_si
 
 COLUMNS = ("name", "parameter", "value", "unit", "low", "high", "status", "source")

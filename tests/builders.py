@@ -11,7 +11,7 @@ from simulator.node import Memory
 from simulator.operators import Collective, CollectiveKind, Held, MatMul, Phase
 from simulator.parameter_tree import numeric_leaves, replace_at
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.choices import Attention, Recompute
+from workloads.plan.parts import Attention, Recompute
 from workloads.plan.plan import Plan
 
 TINY = TransformerConfig(

@@ -15,11 +15,11 @@ import simpy
 from electronic.devices import load_packet_switch, load_scale_up, load_transceiver, scale_up_name, table
 from electronic.fabrics.packets import RailFabric
 from electronic.gpu import gpu_of
-from simulator.checks import check_member, check_range
 from simulator.collectives.algorithms import Algorithm
 from simulator.collectives.flow_groups import PricedCollective
 from simulator.collectives.traffic import Traffic
 from simulator.engine.network import Network
+from simulator.errors import check_member, check_range
 from simulator.layout import Axis, RankLayout
 from simulator.operators import Collective, CollectiveKind, Phase
 from simulator.topology.scale_up import load_nic

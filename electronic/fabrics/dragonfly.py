@@ -10,8 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from electronic.fabrics.packets import AddingFabric
-from simulator.checks import check_range
-from simulator.errors import ParameterError
+from simulator.errors import ParameterError, check_range
 from simulator.fabric import Loads, route_loads
 from simulator.interfaces import Flows, Wiring
 from simulator.topology.clos import GlobalLinks

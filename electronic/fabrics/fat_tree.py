@@ -10,8 +10,7 @@ import numpy as np
 
 from electronic.devices import load_scale_up
 from electronic.fabrics.packets import AddingFabric, MultipathFabric
-from simulator.checks import check_range
-from simulator.errors import ParameterError
+from simulator.errors import ParameterError, check_range
 from simulator.fabric import NodeFabric, Traits
 from simulator.interfaces import Flows, Wiring
 from simulator.topology.clos import Clos

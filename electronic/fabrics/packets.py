@@ -23,8 +23,7 @@ from electronic.devices import (
     load_scale_up,
     load_transceiver,
 )
-from simulator.checks import check_choices, check_positive, check_range, check_whole
-from simulator.errors import ParameterError
+from simulator.errors import ParameterError, check_choices, check_positive, check_range, check_whole
 from simulator.fabric import Fabric, NodeFabric, Traits
 from simulator.interfaces import Flows, LinkGraph, Wiring
 from simulator.topology.clos import Spreading, hashed, queue_pair_views

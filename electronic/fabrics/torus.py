@@ -10,8 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from electronic.devices import Transceiver, load_transceiver
-from simulator.checks import check_choices, check_range
-from simulator.errors import ParameterError
+from simulator.errors import ParameterError, check_choices, check_range
 from simulator.fabric import Fabric, Loads, Splicing, Traits
 from simulator.interfaces import Flows, Wiring
 from simulator.topology.clos import DirectLink, load_direct_link

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.options import option
-from experiments.study import Block, Progress, Result, Row, Study
+from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.law import (
     COMPUTE_OPTIMAL,
     DECIBEL,
@@ -35,10 +34,10 @@ from heliograph.accuracy.law import (
     read_runs,
     rises,
 )
+from heliograph.figures import PALETTE, REFERENCE, new_figure, styled
 from heliograph.processes import run_all
 from heliograph.records import write_atomically
 from heliograph.report import ReportRow, ReportTable
-from heliograph.style import PALETTE, REFERENCE, new_figure, styled
 from simulator.errors import ParameterError
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ from heliograph.processes import run_all
 from heliograph.records import TrainingCache
 from heliograph.report import ReportRow, ReportTable
 from optical.execution import AnalogSpec
-from optical.execution.residues import largest_mantissa, misread_shifts
+from optical.execution.spec import largest_mantissa, misread_shifts
 from simulator.errors import ParameterError, nearest
 from simulator.keys import mix_key
 from simulator.operators import Phase

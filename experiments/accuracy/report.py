@@ -27,11 +27,10 @@ from experiments.accuracy.prediction import (
     with_electronic,
 )
 from experiments.hardware import Hardware
-from experiments.options import option
-from experiments.study import Block, Progress, Result, Row, Study
+from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.small_gpt import system_arithmetic
+from heliograph.figures import PALETTE, REFERENCE, label, new_figure, plain_ticks, styled
 from heliograph.report import ReportRow, ReportTable
-from heliograph.style import PALETTE, REFERENCE, label, new_figure, plain_ticks, styled
 from simulator.errors import ParameterError
 
 if TYPE_CHECKING:

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments.accuracy.prediction import DECIBEL, Effort, Prediction, predict_and_execute
-from experiments.options import option
-from experiments.study import Block, Progress, Result, Row, Study
+from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.small_gpt import MODELS
+from heliograph.figures import PALETTE, REFERENCE, new_figure, plain_ticks, styled
 from heliograph.records import TrainingCache
-from heliograph.style import PALETTE, REFERENCE, new_figure, plain_ticks, styled
 from workloads.models.config import load_model
 from workloads.training.probes import ErrorClass
 

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments.hardware import DEFAULT_ACCELERATORS, Replaced, changes
-from experiments.options import option
-from experiments.study import Block, Progress, Result, Row, Study
+from experiments.study import Block, Progress, Result, Row, Study, option
+from heliograph.figures import PALETTE, label, new_figure, styled
 from heliograph.parameters import CHOICE, SET, Parameter, parameters_of
 from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
-from heliograph.style import PALETTE, label, new_figure, styled
 from heliograph.systems import System, build_system
 from heliograph.systems.fabrics import CIRCUITS, FABRICS
 from heliograph.systems.names import DEFAULT_CORE

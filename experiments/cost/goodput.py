@@ -8,16 +8,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from experiments.options import option
-from experiments.study import Block, Progress, Result, Row, Study
+from experiments.study import Block, Progress, Result, Row, Study, option
 from experiments.validation.network_failures import EFFECTIVE, published
+from heliograph.figures import PALETTE, REFERENCE, label, new_figure, styled
 from heliograph.report import format_si, table_of
-from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
 from heliograph.systems.fabrics import FABRICS, build_fabric, check_fabric, scale_up_of
 from simulator.errors import HeliographError, ParameterError
 from simulator.fabric import Splicing
-from simulator.parameter_tree import parse_assignment, replace_at
-from simulator.reliability.goodput import (
+from simulator.goodput import (
     HostReliability,
     PartReliability,
     best_effective_share,
@@ -30,6 +28,7 @@ from simulator.reliability.goodput import (
     spared_share,
     spliced_share,
 )
+from simulator.parameter_tree import parse_assignment, replace_at
 from simulator.topology.torus import TPU_V4
 
 if TYPE_CHECKING:

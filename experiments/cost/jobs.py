@@ -12,17 +12,16 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from experiments.options import option
-from experiments.study import Block, Progress, Result, Row, Study
+from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.report import ReportRow, ReportTable
 from heliograph.systems import System, build_system
 from heliograph.workload import plan_for
 from simulator.engine.simulation import Job, JobRun, block, simulate_jobs
 from simulator.errors import HeliographError, ParameterError, nearest
 from simulator.fabric import Fabric
+from simulator.failures import Failure, failed_parts, numbered
 from simulator.files import read_text, read_toml
 from simulator.layout import AXES
-from simulator.reliability.failures import Failure, failed_parts, numbered
 from workloads.models.config import load_model
 from workloads.plan.rules import check
 from workloads.step.memory import check_fits

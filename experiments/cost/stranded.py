@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from experiments.options import option, refuse_unused
-from experiments.study import Block, Progress, Result, Row, Study
+from experiments.study import Block, Progress, Result, Row, Study, option, refuse_unused
 from heliograph.report import table_of
 from simulator.errors import ParameterError
 from simulator.files import read_json_value
-from simulator.reliability.goodput import Placing, cubes, domains, ring, stranded_share
+from simulator.goodput import Placing, cubes, domains, ring, stranded_share
 
 DOMAIN = 72
 """Accelerators of an NVL-72."""

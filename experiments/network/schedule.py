@@ -9,18 +9,15 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from experiments.hardware import Hardware, Workload, one_step
-from experiments.options import option, refuse_unused
-from experiments.study import Block, Progress, Result, Row, Study
+from experiments.study import Block, Progress, Result, Row, Study, option, refuse_unused
+from heliograph.figures import PALETTE, REFERENCE, WIDTH_IN, label, new_figure, styled, swatches
 from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
 from heliograph.simulation import StepResult
-from heliograph.style import PALETTE, REFERENCE, WIDTH_IN, label, new_figure, styled, swatches
 from simulator.errors import HeliographError, nearest
 from simulator.operators import Sequence as Work
 from simulator.operators import Task
-from simulator.results.metrics import steady
-from simulator.results.trace import Span, Stream
-from workloads.pipeline.pipeline import PassTimes, Played, peak_kept, play
-from workloads.pipeline.schedule import SCHEDULES, Pass
+from simulator.results import Span, Stream, steady
+from workloads.pipeline.schedule import SCHEDULES, Pass, PassTimes, Played, peak_kept, play
 from workloads.pipeline.schedules import ONE_FORWARD_ONE_BACKWARD
 from workloads.plan.plan import Plan
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from experiments.options import option
-from experiments.study import Block, Progress, Result, Row, Study
+from experiments.study import Block, Progress, Result, Row, Study, option
 from experiments.validation import collectives, famous, kernels, memory, network, photonic, power, training
 from experiments.validation.network_tables import (
     beside_text,
@@ -20,9 +19,8 @@ from experiments.validation.network_tables import (
     differences_record,
     slices_record,
 )
-from experiments.validation.peers.astra_sim_rows import runs_record
-from experiments.validation.peers.astra_sim_traces import traces_record
-from experiments.validation.peers.lightening_baselines import (
+from experiments.validation.peers.astra_sim_traces import runs_record, traces_record
+from experiments.validation.peers.lightening_transformer import (
     baselines_record,
     baselines_text,
     corrections_record,
@@ -40,9 +38,9 @@ from experiments.validation.rows import (
     read_records,
     statistics,
 )
+from heliograph.figures import PALETTE, new_figure, plain_ticks, save, styled
 from heliograph.records import canonical_json, whole, write_atomically
 from heliograph.report import ReportRow, plain_text, prefix_of, table_text
-from heliograph.style import PALETTE, new_figure, plain_ticks, save, styled
 from simulator.errors import HeliographError, ParameterError, nearest
 
 BANDS = ((0.10, "--"), (0.20, ":"))

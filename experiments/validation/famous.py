@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from electronic.gpu import Gpu
-from experiments.validation.machines import system_of
-from experiments.validation.plans import YES
+from experiments.validation.machines import YES, system_of
 from experiments.validation.rows import Outcome, Record, SkipError, begun, skipped
 from experiments.validation.training import constant_s, forecast, peak_flop_per_s, recomputed_flops
 from heliograph.comparison.plan_estimates import Objective, estimates, feasible
@@ -23,7 +22,7 @@ from workloads.layers.transformer import model_flops
 from workloads.models.architecture import Norm, Positions, TransformerConfig
 from workloads.models.config import load_model, shipped_models
 from workloads.pipeline.schedules import ONE_FORWARD_ONE_BACKWARD
-from workloads.plan.choices import Recompute
+from workloads.plan.parts import Recompute
 from workloads.plan.plan import KEYS, Plan, parse_plan
 from workloads.plan.rules import check
 from workloads.search.costs import PlanPricer

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from experiments.validation.plans import BILLION, model_of, plan_of
+from experiments.validation.machines import BILLION, model_of, plan_of
 from experiments.validation.rows import (
     FileError,
     Outcome,
@@ -20,7 +20,7 @@ from simulator.errors import HeliographError, ParameterError
 from simulator.units import to_si
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import load_model
-from workloads.plan.choices import Attention, Precision, Recompute
+from workloads.plan.parts import Attention, Precision, Recompute
 from workloads.plan.plan import Plan
 from workloads.step.memory import layer_activation_bytes, memory_by_kind
 from workloads.step.sharding import optimizer_bytes

@@ -22,9 +22,8 @@ from experiments.validation.network_failures import COLUMN as FAULTS
 from experiments.validation.network_failures import RULES as FAILURE_RULES
 from experiments.validation.network_failures import trace_outcomes
 from experiments.validation.peers.astra_sim import NS_PER_S
-from experiments.validation.peers.astra_sim_rows import answers, run_of, wires_s
 from experiments.validation.peers.astra_sim_traces import COLUMN as TRACE
-from experiments.validation.peers.astra_sim_traces import trace_outcome
+from experiments.validation.peers.astra_sim_traces import answers, run_of, trace_outcome, wires_s
 from experiments.validation.peers.topoopt import COLUMN, task_graph_outcome
 from experiments.validation.rows import (
     PER_CENT,
@@ -37,7 +36,7 @@ from experiments.validation.rows import (
 )
 from heliograph.report import format_si
 from optical.fabrics.switches import load_switch
-from simulator.engine.fairshare import max_min_rates
+from simulator.engine.network import max_min_rates
 from simulator.errors import HeliographError, ParameterError
 from simulator.keys import mix_key
 from simulator.topology.clos import Clos, Spreading

@@ -13,8 +13,7 @@ from electronic.devices import load_scale_up
 from experiments.validation.rows import PER_CENT, FileError, Record, SkipError
 from optical.fabrics.rotor import RotorFabric, completion_s, round_bytes
 from optical.fabrics.switches import load_optics, load_switch
-from optical.scheduling.birkhoff import Matching, birkhoff_von_neumann, permutations_for
-from optical.scheduling.demand import sinkhorn
+from optical.scheduling.birkhoff import Matching, birkhoff_von_neumann, permutations_for, sinkhorn
 from simulator.interfaces import Flows
 from simulator.topology.scale_up import load_nic
 from simulator.units import BITS_PER_BYTE, to_si

@@ -22,7 +22,7 @@ from electronic.devices import load_scale_up
 from electronic.fabrics.packets import RailFabric
 from experiments.cost.stranded import Cluster, Event, random_faults, read_events, read_faults, wasted
 from experiments.validation.rows import PER_CENT, Outcome, Record, SkipError, read_records
-from simulator.reliability.goodput import (
+from simulator.goodput import (
     HostReliability,
     best_effective_share,
     effective_share,

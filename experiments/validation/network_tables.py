@@ -34,8 +34,7 @@ from experiments.validation.network_costs import (
 )
 from experiments.validation.network_costs import RULES as COST_RULES
 from experiments.validation.network_failures import RULES as FAILURE_RULES
-from experiments.validation.peers.astra_sim_rows import runs_text
-from experiments.validation.peers.astra_sim_traces import traces_text
+from experiments.validation.peers.astra_sim_traces import runs_text, traces_text
 from experiments.validation.rows import Outcome, Record, read_records
 from heliograph.report import ReportRow, table_text
 from optical.fabrics.switches import load_switch

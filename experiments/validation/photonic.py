@@ -18,15 +18,13 @@ from experiments.validation.peers.chips import (
     mesh_accuracy,
     photons_of,
 )
-from experiments.validation.peers.lightening_baselines import (
+from experiments.validation.peers.lightening_transformer import (
     BaselineMesh,
     BaselineRingBank,
-    baseline_total_cost,
-    baseline_workload_cost,
-)
-from experiments.validation.peers.lightening_transformer import (
     LayerCost,
     LighteningTransformer,
+    baseline_total_cost,
+    baseline_workload_cost,
     load_workload,
     products,
     total_cost,

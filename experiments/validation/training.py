@@ -7,8 +7,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from electronic.gpu import Gpu
-from experiments.validation.machines import system_of
-from experiments.validation.plans import HOST_MEMORY_BYTES, model_of, plan_of, with_ends_counted, with_room
+from experiments.validation.machines import (
+    HOST_MEMORY_BYTES,
+    model_of,
+    plan_of,
+    system_of,
+    with_ends_counted,
+    with_room,
+)
 from experiments.validation.rows import (
     Outcome,
     Record,
@@ -21,11 +27,10 @@ from heliograph.systems import System
 from simulator.engine.compiled.step import play_step
 from simulator.errors import HeliographError
 from simulator.operators import MatMul, total_flops
-from simulator.results.metrics import summarise
-from simulator.results.trace import PRODUCTS
+from simulator.results import PRODUCTS, summarise
 from workloads.layers.transformer import forward_layer
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.choices import Attention, Recompute
+from workloads.plan.parts import Attention, Recompute
 from workloads.plan.plan import Plan
 from workloads.plan.rules import check
 from workloads.step.step import build_step, model_flops

@@ -17,15 +17,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from electronic.formats import FORMATS, NumberFormat, format_named
-from heliograph.systems.hybrid import LightShares
 from heliograph.systems.names import DEFAULT_OPERANDS
+from heliograph.systems.system import LightShares
 from optical.cores.core import Core
 from optical.cores.sizing import Product, core_precision, with_laser_for
 from optical.execution.precision import predicted
 from simulator.errors import ParameterError
 from simulator.operands.captured import load_laws
-from simulator.operands.scaled import Precision, average
-from simulator.operands.statistics import OperandKind, Operands, operands_of
+from simulator.operands.statistics import OperandKind, Operands, Precision, average, operands_of
 from simulator.operators import (
     SCORES,
     VALUES,

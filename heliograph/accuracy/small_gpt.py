@@ -21,7 +21,7 @@ from heliograph.tables import UNRESOLVED
 from optical.execution import AnalogSpec
 from simulator.errors import ParameterError, nearest
 from simulator.operators import Phase
-from workloads.plan.choices import Precision
+from workloads.plan.parts import Precision
 
 if TYPE_CHECKING:
     from simulator.interfaces import Numerics

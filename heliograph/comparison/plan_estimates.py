@@ -10,11 +10,10 @@ import numpy as np
 
 from heliograph.simulation import CircuitMode, modes
 from heliograph.systems.system import System
-from simulator.estimate.collectives import FreeLines, LinePrices
-from simulator.estimate.step import FIRST, StepArrays, estimate
+from simulator.estimate import FIRST, FreeLines, LinePrices, StepArrays, estimate
 from simulator.fabric import CircuitPolicy, Fabric, PortTiming
 from simulator.node import Node
-from simulator.results.metrics import StepBound
+from simulator.results import StepBound
 from workloads.layers.transformer import model_flops
 from workloads.models.architecture import TransformerConfig
 from workloads.search.costs import PlanCosts, PlanPricer, beside_sums

@@ -25,7 +25,7 @@ from heliograph.systems.system import System
 from simulator.engine.compiled.step import StepRuns
 from simulator.errors import HeliographError, WorkloadError
 from simulator.fabric import PortTiming
-from simulator.results.metrics import StepBound
+from simulator.results import StepBound
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import SCHEDULES
 from workloads.pipeline.schedules import GPIPE

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from heliograph.figures import HATCHES, PALETTE, linear_width, looks_of, signed_ticks
 from heliograph.report import format_si, plain_text, prefix_of
-from heliograph.style import HATCHES, PALETTE, linear_width, looks_of, signed_ticks
 
 _SHADES = (
     "",
@@ -19,7 +19,7 @@ _SHADES = (
     "42%, var(--ink)",
     "82%, var(--paper)",
 )
-"""Shade of a colour that stands for each hatching of `heliograph.style.HATCHES`."""
+"""Shade of a colour that stands for each hatching of `heliograph.figures.HATCHES`."""
 
 
 def colours_of(names: Sequence[str]) -> dict[str, str]:

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from heliograph.records import COLUMNS, plain
-from heliograph.sweeps.grid import Grid
-from heliograph.sweeps.running import Means, Progress
+from heliograph.sweeps.running import Grid, Means, Progress
 from heliograph.sweeps.space import Axis, Range, Value, condition
 from heliograph.sweeps.store import Outcome, Status, Store
 from heliograph.sweeps.study_file import Optimise

@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 from heliograph._version import __version__
 from heliograph.records import SCHEMA, plain, row_of
 from heliograph.simulation import StepResult, run_at_target, step_graph
-from heliograph.sweeps.grid import Grid
-from heliograph.sweeps.running import Asked, Engine, Means, Progress, Values, axis, run_sweep
+from heliograph.sweeps.running import Asked, Engine, Grid, Means, Progress, Values, axis, run_sweep
 from heliograph.sweeps.space import Space, Value, values_in, zipped
 from heliograph.sweeps.work import (
     CHOICES,

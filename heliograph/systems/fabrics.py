@@ -27,10 +27,9 @@ from electronic.fabrics.packets import RailFabric
 from electronic.fabrics.torus import TorusFabric
 from heliograph.plugins import from_outside
 from optical.fabrics.cubes import CubeFabric
-from optical.fabrics.direct_connect import DirectConnect
 from optical.fabrics.hybrid import HybridFabric
 from optical.fabrics.in_network_reduction import OpticalReduction
-from optical.fabrics.node_circuits import CircuitChoice
+from optical.fabrics.node_circuits import CircuitChoice, DirectConnect
 from optical.fabrics.rails import OcsRails
 from optical.fabrics.rotor import Relaying, RotorFabric, least_lanes
 from optical.fabrics.switches import (
@@ -47,7 +46,7 @@ from simulator.files import naming
 from simulator.layout import Axis
 from simulator.tables import Table
 from simulator.topology.clos import DirectLink, load_direct_link
-from simulator.topology.graph_file import load_graph
+from simulator.topology.graphs import load_graph
 from simulator.topology.scale_up import Nic, ScaleUp, load_nic
 from simulator.units import to_si
 

@@ -20,7 +20,7 @@ from heliograph.systems.registry import core_named
 from simulator.errors import ParameterError, nearest
 from simulator.files import Change, flattened, naming, read_toml
 from simulator.operands.statistics import OperandKind
-from workloads.plan.choices import Precision
+from workloads.plan.parts import Precision
 
 DEFAULT_GPU = "h100"
 """The GPU, or the one that light replaces, where nobody names one."""

@@ -30,7 +30,7 @@ from optical.devices import (
     Tia,
     Waveguide,
 )
-from optical.devices.amplifiers import Soa
+from optical.devices.devices import Soa
 from optical.devices.limits import sampling_floor_j, schreier_db
 from optical.devices.named_parts import NamedPart, Role, fits, fitted, named_parts
 from optical.devices.programmable import (
@@ -39,10 +39,9 @@ from optical.devices.programmable import (
     CarrierShifter,
     Heater,
     PcmCell,
+    WeightRing,
 )
-from optical.devices.rings import WeightRing
-from optical.measured.comb_lines import read_comb, with_comb
-from optical.measured.parts import scattering_of, with_scattering
+from optical.measured.parts import read_comb, scattering_of, with_comb, with_scattering
 from optical.measured.scattering import is_touchstone, read_touchstone
 from simulator.errors import ParameterError
 from simulator.parameter_tree import Place, TreeT, find_place, places, put_part, rebuilt

@@ -6,8 +6,14 @@
 
 from __future__ import annotations
 
-from optical.cores.analog import AnalogCore, converter_parts, integrating_receiver_of, source_parts
-from optical.cores.array_errors import ArrayShape, default_interfering_chip
+from optical.cores.analog import (
+    AnalogCore,
+    ArrayShape,
+    converter_parts,
+    default_interfering_chip,
+    integrating_receiver_of,
+    source_parts,
+)
 from optical.cores.core import Core
 from optical.cores.crossbar import Crossbar, default_crossbar
 from optical.cores.homodyne import Homodyne, default_homodyne

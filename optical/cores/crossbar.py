@@ -22,15 +22,17 @@ from optical.cores.analog import (
     DEFAULT_CROSSING,
     DEFAULT_MODULATOR,
     AnalogCore,
+    ArrayShape,
     converter_parts,
+    counted,
     crossing_losses,
     crossing_mixing,
+    default_interfering_chip,
     lines_around,
     readout_parts,
     receiver_of,
     source_parts,
 )
-from optical.cores.array_errors import ArrayShape, counted, default_interfering_chip
 from optical.devices import (
     Comb,
     Crossing,

@@ -23,14 +23,16 @@ from optical.cores.analog import (
     DEFAULT_CROSSING,
     DEFAULT_MODULATOR,
     AnalogCore,
+    ArrayShape,
     converter_parts,
+    counted,
     crossing_losses,
     crossing_mixing,
+    default_interfering_chip,
     integrating_receiver_of,
     readout_parts,
     source_parts,
 )
-from optical.cores.array_errors import ArrayShape, counted, default_interfering_chip
 from optical.devices import (
     Crossing,
     Events,
@@ -53,8 +55,7 @@ from optical.execution.spec import Shot
 from optical.noise.chip import Chip
 from optical.noise.link_budget import UNIFORM_MEAN_SQUARE, Element, LightBudget, LinkBudget, elements_of
 from simulator.amounts import ceiling, larger
-from simulator.checks import check_positive
-from simulator.errors import LinkError, ParameterError
+from simulator.errors import LinkError, ParameterError, check_positive
 from simulator.operators import Phase, Products
 from simulator.units import ELEMENTARY_CHARGE_C, ratio_from_db, to_si
 

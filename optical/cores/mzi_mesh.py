@@ -23,13 +23,14 @@ from typing import ClassVar
 from optical.cores.analog import (
     DEFAULT_MODULATOR,
     AnalogCore,
+    ArrayShape,
     converter_parts,
+    default_chip,
     readout_parts,
     receiver_of,
     source_parts,
     streaming,
 )
-from optical.cores.array_errors import ArrayShape, default_chip
 from optical.cores.core import PARTIAL_SUM_BYTES, Reload, tiled_loads
 from optical.devices import (
     Converter,
@@ -58,12 +59,11 @@ from optical.devices.programmable import (
 from optical.devices.waveguides import Routing
 from optical.execution import AnalogSpec
 from optical.noise.chip import CalibrationCost, Chip
-from optical.noise.detection import OscillatorBudget
-from optical.noise.link_budget import UNIFORM_MEAN_SQUARE, Element, elements_of
+from optical.noise.link_budget import UNIFORM_MEAN_SQUARE, Element, OscillatorBudget, elements_of
 from optical.transfer.decomposition import Calibration
 from optical.transfer.mesh import MeshLayout as MeshPositions
 from simulator.amounts import Amount, choose
-from simulator.checks import check_positive, check_range
+from simulator.errors import check_positive, check_range
 from simulator.operators import Held, Phase, Products
 from simulator.units import to_si
 

@@ -24,7 +24,7 @@ from optical.devices.devices import bytes_of_bits
 from optical.devices.limits import bits_from_snr
 from optical.devices.parts import energy_j
 from optical.execution import AnalogSpec, Scale
-from optical.execution.residues import (
+from optical.execution.spec import (
     Remainder,
     Residues,
     largest_mantissa,
@@ -33,8 +33,7 @@ from optical.execution.residues import (
 )
 from optical.noise.chip import CalibrationCost
 from simulator.amounts import Amount, ceiling
-from simulator.checks import check_choices, check_range, check_whole
-from simulator.errors import ParameterError
+from simulator.errors import ParameterError, check_choices, check_range, check_whole
 from simulator.operators import Phase, Products
 from simulator.units import to_si
 

@@ -23,15 +23,16 @@ from optical.cores.analog import (
     DEFAULT_CROSSING,
     DEFAULT_MODULATOR,
     AnalogCore,
+    ArrayShape,
     converter_parts,
     crossing_losses,
+    default_chip,
     lines_around,
     readout_parts,
     receiver_of,
     source_parts,
     streaming,
 )
-from optical.cores.array_errors import ArrayShape, default_chip
 from optical.cores.core import PARTIAL_SUM_BYTES, Reload, tiled_loads
 from optical.devices import (
     AbsorptionModulator,
@@ -55,9 +56,8 @@ from optical.devices.named_parts import named_parts_table
 from optical.devices.programmable import PcmCell
 from optical.execution import AnalogSpec
 from optical.noise.chip import Chip
-from optical.noise.detection import DifferenceBudget
-from optical.noise.link_budget import UNIFORM_MEAN_SQUARE, Element, elements_of
-from simulator.checks import check_range
+from optical.noise.link_budget import UNIFORM_MEAN_SQUARE, DifferenceBudget, Element, elements_of
+from simulator.errors import check_range
 from simulator.operators import Phase, Products
 from simulator.units import ratio_from_db, to_si
 

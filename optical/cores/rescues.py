@@ -23,8 +23,7 @@ from optical.devices import Events, FormatLogic, Part, Per, shipped
 from optical.devices.devices import Adder
 from optical.devices.parts import energy_j
 from optical.execution import AnalogSpec, OperandTransforms
-from simulator.checks import check_range, check_whole
-from simulator.errors import ParameterError, nearest
+from simulator.errors import ParameterError, check_range, check_whole, nearest
 from simulator.operators import Phase, Products
 
 

@@ -24,14 +24,15 @@ from typing import ClassVar
 from optical.cores.analog import (
     DEFAULT_MODULATOR,
     AnalogCore,
+    ArrayShape,
     converter_parts,
+    default_chip,
     lines_around,
     readout_parts,
     receiver_of,
     source_parts,
     streaming,
 )
-from optical.cores.array_errors import ArrayShape, default_chip
 from optical.cores.core import Reload, tiled_loads
 from optical.devices import (
     AbsorptionModulator,
@@ -50,8 +51,8 @@ from optical.devices import (
 )
 from optical.devices.devices import RingRouter, bytes_of_bits
 from optical.devices.named_parts import named_parts_table
-from optical.devices.programmable import NEIGHBOURS
-from optical.devices.rings import (
+from optical.devices.programmable import (
+    NEIGHBOURS,
     OWN_TERMS,
     RingBankLayout,
     WeightCrosstalk,
@@ -61,8 +62,7 @@ from optical.devices.rings import (
 )
 from optical.execution import AnalogSpec
 from optical.noise.chip import CalibrationCost, Chip, left_after
-from optical.noise.detection import SIGN_PASSES, IntensityBudget
-from optical.noise.link_budget import UNIFORM_MEAN_SQUARE, Element, elements_of
+from optical.noise.link_budget import SIGN_PASSES, UNIFORM_MEAN_SQUARE, Element, IntensityBudget, elements_of
 from simulator.errors import ParameterError
 from simulator.operators import Phase, Products
 from simulator.units import SPEED_OF_LIGHT_M_PER_S, to_si

@@ -17,7 +17,7 @@ import scipy
 from optical.cores.core import Core
 from optical.execution.precision import Product, predicted_of
 from simulator.errors import LinkError, ParameterError
-from simulator.operands.scaled import Precision, average
+from simulator.operands.statistics import Precision, average
 from simulator.operators import Phase
 from simulator.parameter_tree import get_at, replace_at
 

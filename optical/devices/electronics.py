@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from optical.devices.devices import shipped
 from optical.devices.parts import Device, Domain
-from simulator.checks import check_positive, check_range
+from simulator.errors import check_positive, check_range
 from simulator.units import BITS_PER_BYTE
 
 CENTIMETRES_PER_M = 100.0

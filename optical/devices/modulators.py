@@ -10,8 +10,7 @@ import math
 from dataclasses import dataclass
 
 from optical.devices.parts import Device, Domain
-from simulator.checks import check_positive, check_range
-from simulator.errors import ParameterError
+from simulator.errors import ParameterError, check_positive, check_range
 from simulator.units import db_from_ratio, ratio_from_db
 
 THROUGH_NULL = 2

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from optical.devices.amplifiers import Soa
 from optical.devices.devices import (
     Comb,
     Converter,
@@ -22,6 +21,7 @@ from optical.devices.devices import (
     PhaseShifter,
     Photodetector,
     PulsedLaser,
+    Soa,
     Tia,
     device_table,
 )
@@ -33,9 +33,9 @@ from optical.devices.programmable import (
     CarrierShifter,
     Heater,
     PcmCell,
+    WeightRing,
     programmable_table,
 )
-from optical.devices.rings import WeightRing
 from optical.devices.waveguides import Waveguide
 from simulator.errors import ParameterError
 from simulator.tables import Status, Table, read_table

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from optical.devices.limits import photon_energy_j
-from simulator.checks import check_positive, check_range
-from simulator.errors import ParameterError
+from simulator.errors import ParameterError, check_positive, check_range
 from simulator.units import db_from_ratio, ratio_from_db
 
 STEPS = 64

@@ -9,7 +9,7 @@ function of torch, in blocks of rows). Beside it stand `sharded`
 `photons` (products counted photon by photon).
 
 What is exported here needs no torch. `optical.execution.numerics.AnalogNumerics`,
-`optical.execution.matmul.noisy_matmul` and the numerics of `optical.execution.photons` do.
+`optical.execution.matmul.noisy_matmul` and the numerics of `optical.execution.numerics` do.
 """
 
 from optical.execution.spec import AnalogSpec, Mode, OperandTransforms, ProductSpecs, Rounding, Scale

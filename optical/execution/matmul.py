@@ -17,9 +17,8 @@ from torch.autograd import forward_ad
 
 from optical.execution.draws import Draws
 from optical.execution.numerics import AnalogNumerics, Loading, check_types, executed
-from optical.execution.operands import Order, Orders
+from optical.execution.operands import Order, Orders, multiply_transformed
 from optical.execution.spec import AnalogSpec, ProductSpecs, loads_second, spec_from_json
-from optical.execution.transforms import multiply_transformed
 from simulator.errors import WorkloadError
 from simulator.keys import mix_key
 

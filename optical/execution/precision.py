@@ -2,7 +2,7 @@
 
 What `optical.execution.numerics.AnalogNumerics` executes draw by draw is summed here in closed form: the
 same law of noise, in the mean over operands. Their maxima and roundings come from
-`simulator.operands.scaled`.
+`simulator.operands.statistics`.
 """
 
 from __future__ import annotations
@@ -17,21 +17,31 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from optical.execution.residues import largest_mantissa, misread_shifts
-from optical.execution.spec import AnalogSpec, OperandTransforms, Rounding, Scale, loads_second
+from optical.execution.spec import (
+    AnalogSpec,
+    OperandTransforms,
+    Rounding,
+    Scale,
+    largest_mantissa,
+    loads_second,
+    misread_shifts,
+)
 from simulator.amounts import Reals
 from simulator.errors import ParameterError
-from simulator.operands.scaled import (
+from simulator.operands.statistics import (
     Codes,
+    OperandLaw,
+    Operands,
     Precision,
     Scaled,
     blocks_of,
+    channel_scales,
     even_codes,
     largest_quantiles,
     product_rounding,
     scaled_moments,
+    without_loudest,
 )
-from simulator.operands.statistics import OperandLaw, Operands, channel_scales, without_loudest
 from simulator.operators import Phase
 
 ROUNDING = "rounding of operands"

@@ -19,8 +19,7 @@ from optical.fabrics.switches import (
     switch_chassis,
     switch_stages,
 )
-from simulator.checks import check_choices, check_range
-from simulator.errors import ParameterError, RouteError
+from simulator.errors import ParameterError, RouteError, check_choices, check_range
 from simulator.fabric import Fabric, Loads, PortOwner, Ports, Splicing, Traits
 from simulator.interfaces import Flows, LinkGraph, Reconfiguration, Wiring
 from simulator.layout import Axis

@@ -10,8 +10,15 @@ from types import MappingProxyType
 
 import numpy as np
 
-from optical.fabrics.circuits import DARK, Circuits, circuit_wiring
-from optical.fabrics.lane_assignment import domain_demands, lanes_of, region_matrices, ways_to_give
+from optical.fabrics.circuits import (
+    DARK,
+    Circuits,
+    circuit_wiring,
+    domain_demands,
+    lanes_of,
+    region_matrices,
+    ways_to_give,
+)
 from optical.fabrics.node_circuits import (
     BesidePackets,
     CircuitChoice,
@@ -22,9 +29,8 @@ from optical.fabrics.node_circuits import (
     region_links,
 )
 from optical.fabrics.switches import LaneOptics, OpticalSwitch, load_optics, load_switch
-from optical.scheduling.demand import is_worth_moving
-from simulator.checks import check_choices, check_range
-from simulator.errors import ParameterError
+from optical.scheduling.birkhoff import is_worth_moving
+from simulator.errors import ParameterError, check_choices, check_range
 from simulator.fabric import CircuitPolicy, Fabric, Loads, PortTiming, Traits, route_loads
 from simulator.interfaces import MIXED, Flows, LinkGraph, Reconfiguration, Wiring
 from simulator.layout import Axis
@@ -48,7 +54,7 @@ class HybridFabric(BesidePackets, NodeCircuits):
     A flow of an axis that circuits are for takes one if its nodes have it; all others take packets. With the
     policy ``static`` circuits are chosen once for the step's traffic, as c-Through and Helios do each epoch.
     With ``per-axis`` a region's circuits turn to an axis that asks if that pays: if circuits save more of the
-    axis's time in a step than a turn takes (`optical.scheduling.demand.is_worth_moving`). Where experts'
+    axis's time in a step than a turn takes (`optical.scheduling.birkhoff.is_worth_moving`). Where experts'
     traffic is uneven and the choice greedy, they are even until the first exchange of a step, and turn to its
     pairs then if that pays; an exchange and its way back take the same circuits. With ``per-layer`` they turn
     to the pairs of every pattern of exchanges that asks: between blocks, for a block's two exchanges share

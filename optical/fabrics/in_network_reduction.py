@@ -16,8 +16,7 @@ from optical.devices.modulators import load_j
 from optical.devices.named_parts import named_parts_table
 from optical.fabrics.node_circuits import BesidePackets
 from optical.fabrics.switches import PARAMETERS
-from simulator.checks import check_positive, check_range
-from simulator.errors import LinkError
+from simulator.errors import LinkError, check_positive, check_range
 from simulator.fabric import Traits
 from simulator.interfaces import Flows, Wiring
 from simulator.tables import Shelf

@@ -29,8 +29,7 @@ from optical.fabrics.switches import (
     switch_chassis,
     switch_stages,
 )
-from simulator.checks import check_choices, check_range
-from simulator.errors import RouteError
+from simulator.errors import RouteError, check_choices, check_range
 from simulator.fabric import (
     CircuitPolicy,
     Fabric,

@@ -26,8 +26,7 @@ from optical.fabrics.switches import (
     load_optics,
     load_switch,
 )
-from simulator.checks import check_choices, check_range
-from simulator.errors import ParameterError
+from simulator.errors import ParameterError, check_choices, check_range
 from simulator.fabric import Loads, NodeFabric, Traits
 from simulator.interfaces import Flows, Wiring
 from simulator.topology.graphs import NO_LINK, GraphFabric, bundle, joined, packed

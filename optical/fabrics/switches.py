@@ -10,8 +10,7 @@ from statistics import NormalDist
 import numpy as np
 
 from optical.scheduling.schedule import DARK
-from simulator.checks import check_positive, check_range
-from simulator.errors import LinkError, ParameterError
+from simulator.errors import LinkError, ParameterError, check_positive, check_range
 from simulator.tables import Shelf
 from simulator.topology.scale_up import BillItem
 from simulator.units import SPEED_OF_LIGHT_M_PER_S, watts_from_dbm

@@ -19,8 +19,7 @@ from optical.fabrics.switches import (
     load_optics,
     load_switch,
 )
-from simulator.checks import check_range
-from simulator.errors import ParameterError, RouteError
+from simulator.errors import ParameterError, RouteError, check_range
 from simulator.fabric import PortOwner, Ports, Traits
 from simulator.interfaces import Flows, LinkGraph, Reconfiguration, Wiring
 from simulator.topology.clos import DirectLink, load_direct_link

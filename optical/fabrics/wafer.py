@@ -20,12 +20,13 @@ from optical.fabrics.circuits import (
     ForwardingCircuits,
     circuit_wiring,
     coprime_strides,
+    domain_demands,
+    job_links,
+    lanes_of,
 )
-from optical.fabrics.lane_assignment import domain_demands, job_links, lanes_of
 from optical.fabrics.node_circuits import BesidePackets, changed_links, idle_of_packets
 from optical.fabrics.switches import PARAMETERS, LaneBudget
-from simulator.checks import check_choices, check_positive, check_range
-from simulator.errors import LinkError, ParameterError, RouteError
+from simulator.errors import LinkError, ParameterError, RouteError, check_choices, check_positive, check_range
 from simulator.fabric import CircuitPolicy, PortOwner, Ports, PortTiming, Traits, check_policy
 from simulator.interfaces import Flows, LinkGraph, Reconfiguration, Wiring
 from simulator.tables import Shelf

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from simulator.checks import check_choices, check_range, check_whole
+from simulator.errors import check_choices, check_range, check_whole
 from simulator.units import SPEED_OF_LIGHT_M_PER_S
 
 

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from optical.devices import Integrator, Sampler
 from optical.devices.devices import BalancedPair
-from simulator.checks import check_positive, check_range
-from simulator.errors import ParameterError
+from simulator.errors import ParameterError, check_positive, check_range
 from simulator.units import ELEMENTARY_CHARGE_C, ratio_from_db
 
 Array = NDArray[np.float64]

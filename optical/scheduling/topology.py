@@ -10,9 +10,8 @@ from functools import cached_property
 import numpy as np
 import scipy
 
-from optical.scheduling.demand import checked, largest_line
-from simulator.checks import check_range
-from simulator.errors import ParameterError, RouteError
+from optical.scheduling.birkhoff import checked, largest_line
+from simulator.errors import ParameterError, RouteError, check_range
 
 _TAKEN = 0.5
 """Share of a pair's traffic that counts once more after it has got a link (TopoOpt, algorithm 1)."""

@@ -30,8 +30,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simulator.checks import check_positive, check_range
-from simulator.errors import ParameterError
+from simulator.errors import ParameterError, check_positive, check_range
 from simulator.tables import Table, read_table
 
 

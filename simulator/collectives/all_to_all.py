@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 
 from simulator.collectives.algorithms import Round
-from simulator.collectives.demand import pair_flows
+from simulator.collectives.flow_groups import pair_flows
 from simulator.errors import WorkloadError
 from simulator.interfaces import Flows
 from simulator.operators import CollectiveKind, Skew, Spread

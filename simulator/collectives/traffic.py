@@ -22,11 +22,15 @@ import numpy as np
 import simpy
 
 from simulator.collectives.algorithms import (
+    BUCKET,
+    BUCKET_KINDS,
     RING_KINDS,
+    SEGMENTS,
     SERVED,
     Algorithm,
     Round,
     algorithms,
+    bucket_rounds,
     hierarchical_rounds,
     in_network_rounds,
     rounds,
@@ -41,8 +45,7 @@ from simulator.collectives.all_to_all import (
     in_turns,
     two_level_rounds,
 )
-from simulator.collectives.demand import skewed_flows
-from simulator.collectives.flow_groups import FlowGroup, PricedCollective
+from simulator.collectives.flow_groups import FlowGroup, PricedCollective, skewed_flows
 from simulator.collectives.library import (
     ADDING,
     PIPELINED,
@@ -55,7 +58,6 @@ from simulator.collectives.library import (
     two_levels,
     with_adding_nodes,
 )
-from simulator.collectives.torus import BUCKET, BUCKET_KINDS, SEGMENTS, bucket_rounds
 from simulator.engine.network import Network
 from simulator.errors import RouteError, WorkloadError, nearest
 from simulator.fabric import CircuitPolicy, Fabric, Loads

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import scipy
 
-from simulator.engine.fairshare import fill
+from simulator.engine.network import fill
 from simulator.errors import ParameterError, RouteError, WorkloadError
 from simulator.interfaces import LinkGraph
 

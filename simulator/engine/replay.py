@@ -18,8 +18,7 @@ import numpy as np
 import simpy
 
 from simulator.collectives.algorithms import Algorithm, vector_bytes
-from simulator.collectives.demand import main_kind, ring_flows
-from simulator.collectives.flow_groups import FlowGroup, PricedCollective
+from simulator.collectives.flow_groups import FlowGroup, PricedCollective, main_kind, ring_flows
 from simulator.collectives.traffic import Traffic, carry_collective, play
 from simulator.engine.lookahead import begun_by, rank_lookahead
 from simulator.engine.network import Network
@@ -29,7 +28,7 @@ from simulator.fabric import Fabric, lone_cards
 from simulator.interfaces import Bound, Cost, Flows
 from simulator.node import Node
 from simulator.operators import Collective, CollectiveKind, Elementwise, MatMul, Phase
-from simulator.results.trace import Span, Stream, Trace, category
+from simulator.results import Span, Stream, Trace, category
 
 
 class Costs(Protocol):

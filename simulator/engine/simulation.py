@@ -20,14 +20,13 @@ from typing import Any
 import numpy as np
 import simpy
 
-from simulator.checks import check_range
-from simulator.collectives.demand import step_demand
-from simulator.collectives.flow_groups import PricedCollective
+from simulator.collectives.flow_groups import PricedCollective, step_demand
 from simulator.collectives.traffic import Traffic, carry_collective, play
 from simulator.engine.lookahead import compute_orders, computed, pieces, step_lookahead
 from simulator.engine.network import Network, circuit_spans
-from simulator.errors import WorkloadError
+from simulator.errors import WorkloadError, check_range
 from simulator.fabric import Fabric, lone_cards
+from simulator.failures import Failure
 from simulator.interfaces import Cost
 from simulator.layout import placed
 from simulator.node import Node
@@ -42,8 +41,7 @@ from simulator.operators import (
     Transfer,
     takes_units,
 )
-from simulator.reliability.failures import Failure
-from simulator.results.trace import COMMUNICATION, ISSUE, SERVING, Span, Stream, Trace, category
+from simulator.results import COMMUNICATION, ISSUE, SERVING, Span, Stream, Trace, category
 
 
 @dataclass(kw_only=True)

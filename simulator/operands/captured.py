@@ -31,8 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.errors import ParameterError, nearest
-from simulator.operands.scaled import scaled_moments
-from simulator.operands.statistics import Element, OperandLaw, Operands
+from simulator.operands.statistics import Element, OperandLaw, Operands, scaled_moments
 from simulator.operators import Phase
 
 _T = TypeVar("_T")

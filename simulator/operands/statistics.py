@@ -1,25 +1,34 @@
-"""Statistics of the operands of a product, from which they are drawn, and what a product is worth: its SNR.
+"""Statistics of the operands of a product, its SNR, and moments of operands that are scaled and rounded.
 
 One currency of precision for all machines: the executed signal-to-noise ratio (`signal_to_noise_db`) of
 products of stated operands (`OperandKind`). Without torch, so that everything analytic can ask for it.
 
 Shape suffixes: M rows of A, K summed, N columns of B.
+
+Every machine does this to its operands, converters and number formats alike: a vector's largest magnitude
+becomes full scale, what is smaller is rounded to the codes below. How large the largest of K random
+elements is, and what rounding then costs, is worked out here from the distribution (`OperandLaw`), in a
+millisecond and without drawing.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import itertools
 import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import scipy
 
 from simulator.amounts import Reals
-from simulator.checks import check_positive, check_range
-from simulator.errors import ParameterError
+from simulator.errors import ParameterError, check_positive, check_range
+from simulator.units import db_from_ratio
 
 OUTLIER_SHARE = 0.001
 """Share of the channels that are larger in `OperandKind.OUTLIERS`, dimensionless; a choice. Dettmers et al.,
@@ -324,3 +333,493 @@ def signal_to_noise_db(exact: Any, delivered: Any) -> float:  # noqa: ANN401 - n
     if noise == 0.0:
         return math.inf if gain != 0.0 else -math.inf
     return -math.inf if gain == 0.0 else 10.0 * math.log10(gain**2 * power / noise)
+
+
+_POINTS = 1024
+"""Points of a distribution on its logarithmic grid; a choice."""
+_OCTAVES = 40.0
+"""Octaves that the grid reaches below the largest magnitude; what is smaller counts as zero."""
+_SCALES = np.linspace(-8.0, 8.0, 65)
+"""Logarithms of element scales, in standard deviations, by which a lognormal spread is summed."""
+_LEVELS, _LEVELS_OF_STEPS = 24, 128
+"""Values of the largest magnitude over which is averaged, and where full scale follows it in steps;
+choices."""
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(3)
+_MOST_CODES = 700
+"""Codes above which a grid is taken to be locally even, its steps known but not each cell's own density."""
+_SCALE_SHARES = (0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99)
+"""Shares of rows or channels at which they are divided into groups of one scale; the last four are apart."""
+_ALIKE = 1.15
+"""Ratio of scales below which groups are put together; a choice, as the shares are."""
+_UNLIKELY = 1e-9
+"""Chance of a block's number of larger channels below which it is left out."""
+_TINY = 1e-300
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Magnitudes:
+    """Distribution of the magnitude of elements on a grid, shape [points] each."""
+
+    log_x: Reals
+    """Logarithm of the magnitude, evenly spaced."""
+    log_density: Reals
+    """Logarithm of the probability density."""
+    log_below: Reals
+    """Logarithm of the probability of being no larger."""
+    square_below: Reals
+    """Mean of x^2 where x is no larger, zero elsewhere."""
+
+    @property
+    def mean_square(self) -> float:
+        """Mean square of elements."""
+        return float(self.square_below[-1])
+
+    def scaled(self, factor: float) -> Magnitudes:
+        """Return the distribution of elements that are larger by a factor."""
+        shift = math.log(factor)
+        return Magnitudes(
+            log_x=self.log_x + shift,
+            log_density=self.log_density - shift,
+            log_below=self.log_below,
+            square_below=self.square_below * factor**2,
+        )
+
+    def density(self, x: Reals) -> Reals:
+        """Return the probability density."""
+        log_x = np.log(np.maximum(x, _TINY))
+        found: Reals = np.exp(np.interp(log_x, self.log_x, self.log_density, right=-np.inf))
+        return found
+
+    def log_cdf(self, x: Reals) -> Reals:
+        """Return the logarithm of the probability of being no larger."""
+        log_x = np.log(np.maximum(x, _TINY))
+        below = self.log_below[0] + np.minimum(0.0, log_x - self.log_x[0])
+        found: Reals = np.where(log_x < self.log_x[0], below, np.interp(log_x, self.log_x, self.log_below))
+        return found
+
+    def mean_square_below(self, x: Reals) -> Reals:
+        """Return the mean of squares of elements no larger, zero for the others."""
+        found: Reals = np.interp(np.log(np.maximum(x, _TINY)), self.log_x, self.square_below, left=0.0)
+        return found
+
+
+@functools.lru_cache(maxsize=1024)
+def magnitudes(element: Element, spread: float) -> Magnitudes:
+    """Return the distribution of the magnitude of elements with a lognormal spread of scales."""
+    logs = spread * _SCALES if spread else np.zeros(1)
+    weights = np.exp(-0.5 * _SCALES**2) if spread else np.ones(1)
+    weights /= weights.sum()
+    top = math.log(9.0 if element is Element.GAUSSIAN else 1.0) + float(logs[-1])
+    log_x = np.linspace(top - _OCTAVES * math.log(2.0) - float(logs[-1] - logs[0]), top, _POINTS)
+    u = np.exp(log_x[:, None] - logs)
+    if element is Element.GAUSSIAN:
+        from scipy.special import erf  # noqa: PLC0415 - takes its time
+
+        below = erf(u / math.sqrt(2.0))
+        density = math.sqrt(2.0 / math.pi) * np.exp(-0.5 * u**2)
+        square = below - u * density
+        square = np.where(u < 0.05, u**3 * math.sqrt(2.0 / math.pi) * (1.0 / 3.0 - 0.1 * u**2), square)
+    else:
+        below, density, square = np.minimum(u, 1.0), (u <= 1.0).astype(float), np.minimum(u, 1.0) ** 3 / 3.0
+    return Magnitudes(
+        log_x=log_x,
+        log_density=np.log(np.maximum((density * np.exp(-logs)) @ weights, _TINY)),
+        log_below=np.log(np.minimum(1.0, np.maximum(below @ weights, _TINY))),
+        square_below=(square * np.exp(2.0 * logs)) @ weights,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Codes:
+    """Magnitudes that a grid holds, zero first, in ascending order, the largest being full scale or less.
+
+    Notes
+    -----
+    Compared by identity: a grid is made once and kept (`even_codes`).
+    """
+
+    values: Reals
+    """Codes in units of full scale, shape [codes]."""
+    stochastic: bool = False
+    """Whether rounding is to either neighbour, more likely to the nearer, without bias."""
+
+
+@functools.lru_cache(maxsize=64)
+def even_codes(largest: int, *, stochastic: bool = False) -> Codes:
+    """Return whole codes 0 to a largest one, at full scale."""
+    return Codes(values=np.arange(largest + 1) / largest, stochastic=stochastic)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scaled:
+    """Moments of a vector that is scaled by its largest magnitude s and rounded, over all such vectors.
+
+    Notes
+    -----
+    x is an element, q what it is rounded to, u = q/s in [-1, 1]; sums over a vector of n elements.
+    """
+
+    scale_square: float
+    """Mean of s^2."""
+    square: float
+    """Mean of x^2 per element."""
+    error_square: float
+    """Mean of (q - x)^2 per element."""
+    error_overlap: float
+    """Mean of x (q - x) per element: below zero where rounding takes small elements away."""
+    unit_square: float
+    """Mean of u^2 per element, each vector counting alike."""
+    unit_fourth: float
+    """Mean of u^4 per element, each vector counting alike."""
+    energy_square: float
+    """Mean of s^2 (sum of u^2)^2, in squares of elements."""
+
+    @property
+    def coded_square(self) -> float:
+        """Mean of q^2 per element."""
+        return self.square + 2.0 * self.error_overlap + self.error_square
+
+    @property
+    def overlap(self) -> float:
+        """Mean of x q per element."""
+        return self.square + self.error_overlap
+
+    @property
+    def rounding(self) -> float:
+        """Noise over signal of rounded elements, best gain removed; infinite where nothing is left."""
+        if self.overlap <= 0.0:
+            return math.inf
+        return (self.error_square - self.error_overlap**2 / self.square) * self.square / self.overlap**2
+
+
+Round = Callable[[Reals], Reals]
+"""Full scale that a vector with a largest magnitude is given: the next power of two, or a code of a scale."""
+
+
+def scaled_moments(
+    law: OperandLaw,
+    length: int,
+    codes: Codes | None,
+    *,
+    outliers: int | None = None,
+    rows: int = 1,
+    full_scale: Round | None = None,
+    steps: bool = False,
+) -> Scaled:
+    """Return the moments of vectors of so many elements of an operand, or of as many rows of them together.
+
+    Parameters
+    ----------
+    law : OperandLaw
+        Distribution of the elements; its row scales, which the vector's scale takes out, do not enter.
+    length : int
+        Elements that share one scale.
+    codes : Codes or None
+        Grid; None for exact operands.
+    outliers : int or None
+        Larger channels among them; by default as many as a whole row of that length has.
+    rows : int
+        Rows that share one scale, and the scales of channels.
+    full_scale : Round or None
+        Full scale of largest magnitudes; by default they themselves. What is larger is held at full scale.
+    steps : bool
+        Whether full scale follows the largest magnitude in steps, so that more of its values are looked at.
+
+    Notes
+    -----
+    With n_j elements of distribution F_j, the largest of all is no larger than s with the probability
+    prod F_j(s)^n_j. Given that it is s, one element is s, of kind j as likely as n_j f_j(s)/F_j(s) is to
+    the sum, and all others are as before but no larger than s. The average over s is a quadrature in its
+    quantiles.
+    """
+    count = law.outliers(length) if outliers is None else outliers
+    if rows > 1:
+        return _moments(law.element, law.element_spread, _groups(law, length, rows), codes, full_scale, steps)
+    counts = tuple((size, n) for size, n in ((1.0, length - count), (law.outlier_size, count)) if n > 0)
+    return _moments(law.element, law.spread, counts, codes, full_scale, steps)
+
+
+@functools.lru_cache(maxsize=1024)
+def _groups(law: OperandLaw, length: int, rows: int) -> tuple[tuple[float, int], ...]:
+    """Return scales of a tensor's elements, those of their rows and channels together, with their numbers."""
+    count = law.outliers(length)
+    channels = list(_levels(law.channel_spread, length - count))
+    if count:
+        channels.append((math.exp(law.channel_spread**2) * law.outlier_size, count))
+    pairs = itertools.product(_levels(law.row_spread, rows), channels)
+    found: list[tuple[float, int]] = []
+    for size, n in sorted((one * other, n * m) for (one, n), (other, m) in pairs):
+        if found and size < _ALIKE * found[-1][0]:
+            last, many = found[-1]
+            found[-1] = math.sqrt((last**2 * many + size**2 * n) / (many + n)), n + many
+        else:
+            found.append((size, n))
+    return tuple(found)
+
+
+def _levels(spread: float, count: int) -> Iterator[tuple[float, int]]:
+    """Yield groups of so many lognormal scales, each at its root mean square, denser towards the largest."""
+    if spread == 0.0 or count == 0:
+        yield from [(1.0, count)] * (count > 0)
+        return
+    edges = sorted(
+        {0, count} | {round(count * share) for share in _SCALE_SHARES} | set(range(count - 4, count))
+    )
+    for low, high in itertools.pairwise(edge for edge in edges if edge >= 0):
+        places = (NormalDist().inv_cdf((at + 0.5) / count) for at in range(low, high))
+        square = math.fsum(math.exp(2.0 * spread * place) for place in places) / (high - low)
+        yield math.sqrt(square), high - low
+
+
+@functools.lru_cache(maxsize=4096)
+def _moments(  # noqa: PLR0917 - a cache takes no keywords
+    element: Element,
+    spread: float,
+    counts: tuple[tuple[float, int], ...],
+    codes: Codes | None,
+    full_scale: Round | None,
+    steps: bool,
+) -> Scaled:
+    base = magnitudes(element, spread)
+    kinds = [(base.scaled(size), float(n)) for size, n in counts]
+    length = sum(n for _, n in counts)
+    s, weights = _largest(kinds, _LEVELS_OF_STEPS if steps else _LEVELS)
+    scale = s if full_scale is None else full_scale(s)
+    hazards = np.array([n * np.exp(np.log(kind.density(s) + _TINY) - kind.log_cdf(s)) for kind, n in kinds])
+    share = hazards / hazards.sum(0)
+    square, error, overlap, fourth = (np.zeros_like(s) for _ in range(4))
+    for (kind, n), largest in zip(kinds, share, strict=True):
+        free = (n - largest) / np.exp(kind.log_cdf(s))
+        square += free * kind.mean_square_below(s)
+        found = _rounded(kind, s, scale, codes)
+        error += free * found[0]
+        overlap += free * found[1]
+        fourth += free * found[2]
+    top = np.zeros(3) if codes is None else None
+    largest_error = (s * 0.0,) * 2 if top is not None else _errors_of(s, scale, codes)
+    square += s**2
+    error += largest_error[0]
+    overlap += largest_error[1]
+    fourth += s**4
+    coded = square + 2.0 * overlap + error
+
+    def mean(x: Reals) -> float:
+        return float(np.sum(weights * x))
+
+    return Scaled(
+        scale_square=mean(scale**2),
+        square=mean(square) / length,
+        error_square=mean(error) / length,
+        error_overlap=mean(overlap) / length,
+        unit_square=mean(coded / scale**2) / length,
+        unit_fourth=mean(fourth / scale**4) / length,
+        energy_square=mean(coded**2 / scale**2),
+    )
+
+
+def largest_quantiles(law: OperandLaw, length: int, outliers: int, shares: Reals) -> Reals:
+    """Return quantiles of the largest magnitude of a vector at shares, 0 to 1, of all such vectors.
+
+    Parameters
+    ----------
+    law : OperandLaw
+        Distribution of the elements, row scales apart.
+    length, outliers : int
+        Elements of a vector, and larger channels among them.
+    shares : numpy.ndarray
+        Shares of the vectors.
+    """
+    base = magnitudes(law.element, law.spread)
+    counts = ((base, length - outliers), (base.scaled(law.outlier_size), outliers))
+    kinds = [(kind, float(n)) for kind, n in counts if n > 0]
+    if not kinds:
+        return np.zeros_like(shares)
+    log_s, log_below = _log_below(kinds)
+    found: Reals = np.exp(np.interp(np.log(np.maximum(shares, _TINY)), log_below, log_s))
+    return found
+
+
+def _log_below(kinds: list[tuple[Magnitudes, float]]) -> tuple[Reals, Reals]:
+    """Return logarithms of magnitudes, and of the probability that the largest of all is no larger."""
+    low = min(float(kind.log_x[0]) for kind, _ in kinds)
+    high = max(float(kind.log_x[-1]) for kind, _ in kinds)
+    log_s = np.linspace(low, high, 4 * _POINTS)
+    return log_s, np.sum([n * kind.log_cdf(np.exp(log_s)) for kind, n in kinds], axis=0)
+
+
+_quadrature = functools.cache(np.polynomial.legendre.leggauss)
+"""Nodes and weights of Gauss and Legendre."""
+
+
+def _largest(kinds: list[tuple[Magnitudes, float]], levels: int) -> tuple[Reals, Reals]:
+    """Return values of the largest magnitude and their probabilities, denser towards its tail."""
+    log_s, log_below = _log_below(kinds)
+    nodes, weights = _quadrature(levels)
+    v, w = 0.5 * (nodes + 1.0), 0.5 * weights
+    missing, chance = v**4, 4.0 * v**3 * w  # probability of a larger one, and its share
+    log_above = np.log(np.maximum(-np.expm1(np.minimum(log_below, 0.0)), _TINY))
+    places = np.interp(-np.log(missing), -log_above, log_s)
+    return np.exp(places), chance / chance.sum()
+
+
+def _rounded(kind: Magnitudes, s: Reals, scale: Reals, codes: Codes | None) -> tuple[Reals, Reals, Reals]:
+    """Return means of (q - x)^2, x (q - x) and x^4 over elements no larger than s, zero for the others."""
+    fourth = _fourth_below(kind, s)
+    if codes is None:
+        return s * 0.0, s * 0.0, fourth
+    if len(codes.values) > _MOST_CODES:
+        return _locally_even(kind, s, scale, codes), s * 0.0, fourth
+    values = scale[:, None] * codes.values
+    if codes.stochastic:
+        edges = values
+    else:
+        middle = 0.5 * (values[:, 1:] + values[:, :-1])
+        edges = np.concatenate((0.0 * s[:, None], middle), axis=1)
+    edges = np.minimum(np.concatenate((edges, np.maximum(s, values[:, -1])[:, None]), axis=1), s[:, None])
+    low, high = edges[:, :-1], edges[:, 1:]
+    x = 0.5 * (low + high)[..., None] + 0.5 * (high - low)[..., None] * _NODES
+    mass = 0.5 * (high - low)[..., None] * _WEIGHTS * kind.density(x)
+    if codes.stochastic:
+        above = np.concatenate((values[:, 1:], values[:, -1:]), axis=1)
+        error = (x - values[..., None]) * (above[..., None] - x)
+        error[:, -1] = (values[:, -1:] - x[:, -1]) ** 2
+        overlap = np.zeros_like(x)
+        overlap[:, -1] = x[:, -1] * (values[:, -1:] - x[:, -1])
+        first = _first_cell(kind, high[:, 0], values[:, 1])
+        return first + np.sum((mass * error)[:, 1:], (1, 2)), np.sum(mass * overlap, (1, 2)), fourth
+    off = values[..., None] - x
+    zeroed = kind.mean_square_below(high[:, 0])
+    error_sum = zeroed + np.sum((mass * off**2)[:, 1:], (1, 2))
+    return error_sum, np.sum((mass * off * x)[:, 1:], (1, 2)) - zeroed, fourth
+
+
+def _first_cell(kind: Magnitudes, end: Reals, step: Reals) -> Reals:
+    """Return the mean of x (step - x) up to an end, by trapezes on the grid of the distribution."""
+    x, density = np.exp(kind.log_x), np.exp(kind.log_density)
+    inside = x[None, :] <= end[:, None]
+    value = density * x * (step[:, None] - x) * inside
+    found: Reals = np.sum(value * x, 1) * (kind.log_x[1] - kind.log_x[0])
+    return found
+
+
+def _locally_even(kind: Magnitudes, s: Reals, scale: Reals, codes: Codes) -> Reals:
+    """Return the mean of (q - x)^2 on a grid so fine that elements lie evenly between two codes."""
+    x = np.exp(kind.log_x)
+    step = np.diff(codes.values)
+    u = np.minimum(x[None, :] / scale[:, None], 1.0)
+    at = np.clip(np.searchsorted(codes.values, u.ravel()) - 1, 0, len(step) - 1).reshape(u.shape)
+    per = 6.0 if codes.stochastic else 12.0
+    error = (step[at] * scale[:, None]) ** 2 / per * (x <= s[:, None])
+    found: Reals = np.sum(error * np.exp(kind.log_density) * x, 1) * (kind.log_x[1] - kind.log_x[0])
+    return found
+
+
+def _fourth_below(kind: Magnitudes, s: Reals) -> Reals:
+    x = np.exp(kind.log_x)
+    running = np.cumsum(np.exp(kind.log_density + 5.0 * kind.log_x)) * (kind.log_x[1] - kind.log_x[0])
+    found: Reals = np.interp(np.log(s), kind.log_x, running)
+    return np.minimum(found, x[-1] ** 4)
+
+
+def _errors_of(s: Reals, scale: Reals, codes: Codes | None) -> tuple[Reals, Reals]:
+    """Return (q - x)^2 and x (q - x) of the largest elements themselves."""
+    values = codes.values if codes is not None else np.array([0.0, 1.0])
+    u = np.minimum(s / scale, values[-1])
+    at = np.clip(np.searchsorted(values, u), 1, len(values) - 1)
+    low, high = values[at - 1], values[at]
+    nearest = np.where(u - low < high - u, low, high)
+    off = nearest * scale - s
+    return off**2, off * s
+
+
+def blocks_of(law: OperandLaw, length: int, width: int) -> list[tuple[float, int, int]]:
+    """Return the blocks of a row of an operand: how many there are, how wide, with how many larger channels.
+
+    Parameters
+    ----------
+    law : OperandLaw
+        Says how many channels of a row are larger; where they stand is random.
+    length, width : int
+        Elements of a row and of a block; the last one may be shorter.
+    """
+    count, found = law.outliers(length), []
+    whole, rest = divmod(length, width)
+    for wide, blocks in ((width, whole), (rest, min(rest, 1))):
+        if not blocks:
+            continue
+        for larger in range(max(0, wide - length + count), min(count, wide) + 1):
+            chance = _hypergeometric(larger, length, count, wide) if count else 1.0
+            if chance > _UNLIKELY:
+                found.append((blocks * chance, wide, larger))
+    return found
+
+
+def _hypergeometric(larger: int, length: int, count: int, width: int) -> float:
+    """Return how likely so many of `count` marked elements of `length` are among `width` of them."""
+
+    def ways(of: int, some: int) -> float:
+        return math.lgamma(of + 1) - math.lgamma(some + 1) - math.lgamma(of - some + 1)
+
+    chance = ways(count, larger) + ways(length - count, width - larger) - ways(length, width)
+    return math.exp(chance)
+
+
+def mean_of(parts: Iterable[tuple[float, Scaled]]) -> Scaled:
+    """Return the moments of vectors of several kinds together, each with a weight."""
+    found = list(parts)
+    whole = math.fsum(weight for weight, _ in found)
+    fields = (one.name for one in dataclasses.fields(Scaled))
+    return Scaled(
+        **{name: math.fsum(weight * getattr(part, name) for weight, part in found) / whole for name in fields}
+    )
+
+
+def product_rounding(a: Scaled, b: Scaled) -> float:
+    """Return noise over signal of products of rounded, independent operands, best gain removed."""
+    of_a, of_b = a.rounding, b.rounding
+    return of_a + of_b + of_a * of_b
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision:
+    """Signal-to-noise ratio of a product, by what takes it."""
+
+    noise: Mapping[str, float]
+    """Noise over signal by cause, ratios of powers with the best gain removed; no cause that adds nothing."""
+
+    @property
+    def total(self) -> float:
+        """Noise over signal."""
+        return math.fsum(self.noise.values())
+
+    @property
+    def snr_db(self) -> float:
+        """Signal-to-noise ratio in decibels; infinite where nothing is lost."""
+        total = self.total
+        if total == 0.0:
+            return math.inf
+        return -math.inf if math.isinf(total) else -db_from_ratio(total)
+
+    @property
+    def worst(self) -> str:
+        """What takes most."""
+        return max(self.noise, key=lambda cause: self.noise[cause], default="nothing")
+
+
+def average(parts: Iterable[tuple[float, Precision]]) -> Precision:
+    """Return the precision of many products together: noise over signal, averaged with weights.
+
+    Raises
+    ------
+    ParameterError
+        If no weight is above zero.
+    """
+    found = [(weight, part) for weight, part in parts if weight > 0.0]
+    if not found:
+        msg = "an average precision needs at least one product with a weight above 0"
+        raise ParameterError(msg)
+    whole, noise = math.fsum(weight for weight, _ in found), dict[str, float]()
+    for weight, part in found:
+        for cause, ratio in part.noise.items():
+            noise[cause] = noise.get(cause, 0.0) + weight / whole * ratio
+    return Precision(noise=noise)

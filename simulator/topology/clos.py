@@ -15,8 +15,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
-from simulator.checks import check_choices, check_positive, check_range, check_whole
-from simulator.errors import ParameterError
+from simulator.errors import ParameterError, check_choices, check_positive, check_range, check_whole
 from simulator.interfaces import Wiring
 from simulator.keys import mix_key, mix_keys
 from simulator.tables import Shelf

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from simulator.checks import check_positive, check_range
-from simulator.errors import LinkError, ParameterError
+from simulator.errors import LinkError, ParameterError, check_positive, check_range
 from simulator.interfaces import Flows
 from simulator.tables import Shelf
 from simulator.units import BITS_PER_BYTE

@@ -16,8 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from simulator.checks import check_range
-from simulator.errors import ParameterError
+from simulator.errors import ParameterError, check_range
 from simulator.fabric import Loads
 from simulator.interfaces import Flows, LinkGraph
 from simulator.topology.graphs import NO_LINK

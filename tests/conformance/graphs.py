@@ -6,8 +6,7 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_flow
 
 from simulator.collectives.traffic import Traffic
-from simulator.engine.fairshare import max_min_rates
-from simulator.engine.network import FlowGroup, Network
+from simulator.engine.network import FlowGroup, Network, max_min_rates
 from simulator.interfaces import Flows
 from simulator.layout import RankLayout
 from simulator.operators import CollectiveKind

@@ -9,15 +9,13 @@ import simpy
 
 from electronic.devices import load_scale_up
 from electronic.fabrics.fat_tree import FatTree
-from optical.fabrics.direct_connect import DirectConnect
 from optical.fabrics.hybrid import HybridFabric
 from optical.fabrics.in_network_reduction import OpticalReduction, load_optical_adder
-from optical.fabrics.node_circuits import CircuitChoice
+from optical.fabrics.node_circuits import CircuitChoice, DirectConnect
 from optical.fabrics.switches import load_optics, load_switch
 from optical.fabrics.wafer import WaferFabric, load_wafer
 from simulator.collectives.traffic import Traffic
-from simulator.engine.fairshare import max_min_rates
-from simulator.engine.network import Network
+from simulator.engine.network import Network, max_min_rates
 from simulator.errors import LinkError
 from simulator.fabric import CircuitPolicy, missing_members
 from simulator.interfaces import Flows

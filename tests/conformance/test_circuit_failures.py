@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from simulator.errors import RouteError
-from simulator.reliability.failures import Failure
+from simulator.failures import Failure
 from tests.conformance.failed_circuits import CASES, SIZE, most_bytes_per_s, run, traffic, wired
 
 every_case = pytest.mark.parametrize(("fabric", "parts", "pairs"), CASES.values(), ids=CASES)

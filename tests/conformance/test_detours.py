@@ -11,8 +11,8 @@ from electronic.fabrics.packets import RailFabric
 from optical.fabrics.cubes import CubeFabric
 from simulator.engine.simulation import simulate_jobs
 from simulator.errors import ParameterError, RouteError
+from simulator.failures import Failure, failed_parts
 from simulator.interfaces import Flows
-from simulator.reliability.failures import Failure, failed_parts
 from simulator.topology.clos import Spreading
 from simulator.topology.graphs import switch_links
 from tests.conformance.test_graph_fabrics import CUBE, FLY, NVLINK, PAIRS, PLUS, RAILS, SMALL, TREE, pairs

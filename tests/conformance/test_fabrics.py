@@ -18,9 +18,9 @@ from optical.fabrics.switches import load_optics, load_switch, switch_names
 from optical.fabrics.transceiver_ring import TransceiverRing
 from simulator.errors import ParameterError
 from simulator.fabric import CircuitPolicy, PortTiming, Traits, missing_members
+from simulator.failures import failed_parts
 from simulator.interfaces import Flows
 from simulator.operators import CollectiveKind
-from simulator.reliability.failures import failed_parts
 from simulator.topology.scale_up import load_nic
 from tests.conformance.registered import registered
 

@@ -8,7 +8,7 @@ from electronic.formats import FORMATS, element_format, format_named
 from electronic.numerics import BfloatNumerics, Float8Numerics, Float8Scale, Int8Numerics, Nvfp4Numerics
 from simulator.errors import ParameterError
 from simulator.operands.statistics import OperandKind, OperandLaw, Operands, operands_of, signal_to_noise_db
-from workloads.plan.choices import NVFP4_BLOCK
+from workloads.plan.parts import NVFP4_BLOCK
 
 GAUSSIAN = operands_of(OperandKind.GAUSSIAN)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from electronic.devices import VectorEngine
-from electronic.vector import load_vector, vector_names
+from electronic.gpu import load_vector, vector_names
 from simulator.errors import ParameterError
 from simulator.interfaces import Bound, ComputeUnit
 from simulator.node import Memory

@@ -21,7 +21,7 @@ from enum import Enum
 from pathlib import Path
 
 from experiments.cli import BAD_INPUT, COMMANDS, run
-from experiments.options import _options
+from experiments.study import _options
 
 WORK_S = 0.1
 """Processor time after which a case counts as accepted."""

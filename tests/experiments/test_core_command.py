@@ -26,7 +26,7 @@ from experiments.core import (
     summary_lines,
     training_j_per_mac,
 )
-from heliograph.style import DPI, WIDTH_IN
+from heliograph.figures import DPI, WIDTH_IN
 from optical.cores import CORES
 from simulator.operands.statistics import OperandKind
 from simulator.parameter_tree import get_at, replace_at

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.core_parts import RankParts, is_eligible
+from experiments.rescue import RankParts, is_eligible
 from experiments.study import Progress
 from optical.cores.analog import DEFAULT_CROSSING, DEFAULT_FEED, DEFAULT_MODULATOR, DRIVER
 from optical.cores.homodyne import default_homodyne

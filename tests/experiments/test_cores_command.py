@@ -15,34 +15,32 @@ from experiments.core import bench
 from experiments.cores import (
     FACTORS,
     FORMATS,
-    Outcome,
-    blocks,
-    decibel_grid,
-    gpu_price,
-    layer_product,
-    macs_of,
-    reuse_grid,
-    square_product,
-    square_products,
-    steady_db,
-    storage_bytes,
-    variant,
-)
-from experiments.cores_report import (
     MEMORY,
     NOBODY,
     TIE,
     AllCores,
+    Outcome,
     best_size,
+    blocks,
+    decibel_grid,
+    gpu_price,
     heads,
+    layer_product,
+    macs_of,
     present,
+    reuse_grid,
     sizes_of,
+    square_product,
+    square_products,
+    steady_db,
+    storage_bytes,
     study_rows,
     summary_lines,
+    variant,
     winners,
 )
 from experiments.study import Progress
-from heliograph.style import DPI, WIDTH_IN
+from heliograph.figures import DPI, WIDTH_IN
 from heliograph.systems import build_system
 from optical.cores import CORES, core_precision, load_core
 from simulator.errors import ParameterError

@@ -16,8 +16,7 @@ import pytest
 
 from experiments.cli import BAD_INPUT, COMMANDS, INTERRUPTED, RENAMED, SUBJECTS, Driven, drive
 from experiments.hardware import Hardware
-from experiments.options import Parser, add_options, option, options_of, study_from
-from experiments.study import Result, Study
+from experiments.study import Parser, Result, Study, add_options, option, options_of, study_from
 from experiments.sweep import values_of
 from heliograph import __version__
 from heliograph.comparison.plan_estimates import Objective

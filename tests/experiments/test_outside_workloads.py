@@ -14,8 +14,7 @@ from tests.workloads.pipeline.eager import EAGER
 from workloads.models import config as models
 from workloads.models.config import load_model, register_model
 from workloads.pipeline import schedule as registry
-from workloads.pipeline.pipeline import PassTimes
-from workloads.pipeline.schedule import register_schedule
+from workloads.pipeline.schedule import PassTimes, register_schedule
 from workloads.plan.plan import Plan, parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import layer_activation_bytes, memory_by_kind

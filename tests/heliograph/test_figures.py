@@ -5,9 +5,19 @@ import pytest
 from matplotlib.image import imread
 
 from heliograph import figures
-from heliograph.figures import energy_bars, loss_curves, step_time_bars
+from heliograph.figures import (
+    DPI,
+    ENERGY_LOOKS,
+    PALETTE,
+    TIME_LOOKS,
+    WIDTH_IN,
+    energy_bars,
+    label,
+    looks_of,
+    loss_curves,
+    step_time_bars,
+)
 from heliograph.simulation import simulate
-from heliograph.style import DPI, ENERGY_LOOKS, PALETTE, TIME_LOOKS, WIDTH_IN, label, looks_of
 from simulator.errors import HeliographError
 
 

@@ -8,15 +8,25 @@ from pathlib import Path
 
 import pytest
 
+from experiments import sweep as sweep_pages
 from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
-from experiments.pages import sweep as sweep_pages
-from experiments.pages.sweep import sweep_formulas
+from experiments.sweep import sweep_formulas
 from heliograph.catalogue import show
 from heliograph.records import COLUMNS
 from heliograph.report_page.drawings import Bar, Line, Span, bars, lines, spans
-from heliograph.report_page.page import Drawing, Formula, Number, Page, Section, Sheet, write_page
-from heliograph.report_page.provenance import LAWS, PART_LAWS, step_formulas
+from heliograph.report_page.page import (
+    LAWS,
+    PART_LAWS,
+    Drawing,
+    Formula,
+    Number,
+    Page,
+    Section,
+    Sheet,
+    step_formulas,
+    write_page,
+)
 from heliograph.simulation import simulate
 from tests.browser import Browser, needs_browser
 

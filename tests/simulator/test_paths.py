@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.checks import check_positive, check_range
-from simulator.errors import ParameterError
+from simulator.errors import ParameterError, check_positive, check_range
 from simulator.parameter_tree import get_at, numeric_leaves, parse_assignment, replace_at
 
 

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.checks import check_positive
-from simulator.errors import ParameterError
+from simulator.errors import ParameterError, check_positive
 from simulator.tables import COLUMNS, Status, read_table
 from simulator.units import accepted_units
 

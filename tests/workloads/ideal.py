@@ -10,7 +10,7 @@ from simulator.interfaces import Bound, Cost, LinkGraph
 from simulator.node import Memory, Node
 from simulator.operators import Elementwise, MatMul, Sequence
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.choices import Attention
+from workloads.plan.parts import Attention
 from workloads.plan.plan import Plan
 from workloads.step.step import build_step, model_flops
 

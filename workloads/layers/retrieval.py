@@ -8,7 +8,7 @@ from simulator.amounts import Matrices
 from simulator.operators import Elementwise, Held, MatMul, Phase, Role
 from workloads.layers.parts import NORM_FLOPS, SOFTMAX_FLOPS, Boundary, Parts, Step
 from workloads.models.architecture import FLOPS, Activation, Retrieval, TransformerConfig
-from workloads.plan.choices import Attention, Recompute
+from workloads.plan.parts import Attention, Recompute
 from workloads.plan.plan import Share
 
 

@@ -13,8 +13,7 @@ from simulator.operators import Collective, CollectiveKind, Elementwise, Held, M
 from workloads.layers.parts import NORMS
 from workloads.layers.transformer import Item
 from workloads.models.architecture import Norm, TransformerConfig
-from workloads.plan.choices import TensorGrid
-from workloads.plan.parts import Axes
+from workloads.plan.parts import Axes, TensorGrid
 from workloads.plan.plan import Share
 
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 
-from simulator.checks import check_choices
-from simulator.errors import WorkloadError
+from simulator.errors import WorkloadError, check_choices
 
 
 class Activation(StrEnum):

@@ -12,16 +12,16 @@ from typing import Any, Self
 from simulator.errors import WorkloadError, nearest
 from simulator.layout import RankLayout
 from workloads.models.architecture import TransformerConfig
-from workloads.pipeline.pipeline import Pipeline
-from workloads.pipeline.schedule import SCHEDULES, Schedule, Updates
-from workloads.plan.choices import Kept, Recompute
+from workloads.pipeline.schedule import SCHEDULES, Pipeline, Schedule, Updates
 from workloads.plan.parts import (
     Axes,
     Batch,
     ExpertRouting,
     Formats,
+    Kept,
     Pipelining,
     Recomputation,
+    Recompute,
     Sharding,
     Traffic,
     field_kinds,

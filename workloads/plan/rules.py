@@ -17,15 +17,16 @@ import numpy as np
 from simulator.amounts import Amount, Flag, larger
 from simulator.errors import WorkloadError
 from workloads.models.architecture import Positions, TransformerConfig, divisors
-from workloads.plan.choices import (
+from workloads.plan.parts import (
     ATTENTION_BLOCK,
     WEIGHT_BLOCK,
     ContextExchange,
     ExpertExchange,
     Kept,
+    Rule,
     TensorGrid,
+    trait,
 )
-from workloads.plan.parts import Rule, trait
 from workloads.plan.plan import PARTS, Plan
 
 HEADS = "tensor ranks do not divide heads or widths"

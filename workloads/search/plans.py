@@ -23,8 +23,7 @@ from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import SCHEDULES as KNOWN
 from workloads.pipeline.schedule import Chain, Pass, Schedule
 from workloads.pipeline.schedules import ONE_FORWARD_ONE_BACKWARD
-from workloads.plan.choices import Kept, Recompute
-from workloads.plan.parts import Axes, ChoiceColumn, trait
+from workloads.plan.parts import Axes, ChoiceColumn, Kept, Recompute, trait
 from workloads.plan.plan import Plan, Share
 from workloads.plan.rules import SUBJECTS, broken_by_subject
 from workloads.step.memory import (
@@ -34,7 +33,6 @@ from workloads.step.memory import (
     pass_bytes,
     state_bytes,
 )
-from workloads.step.passes import Passes
 from workloads.step.sharding import (
     RankParameters,
     StagePart,
@@ -45,6 +43,7 @@ from workloads.step.sharding import (
     optimizer_bytes,
     whole_stage,
 )
+from workloads.step.stage import Passes
 from workloads.step.step import MOST_TASKS, task_count
 
 SHAPE = ("tp", "cp", "ep", "micro_batch", "recompute")

@@ -14,12 +14,11 @@ from functools import lru_cache
 from simulator.amounts import Amount, choose
 from simulator.errors import WorkloadError
 from simulator.node import Host
-from workloads.layers.parts import INT4_BYTES, INT8_BYTES, extra_weight_bytes
+from workloads.layers.parts import INT4_BYTES, INT8_BYTES, extra_weight_bytes, visits
 from workloads.layers.retrieval import cross_activation_bytes, encoder_activation_bytes
-from workloads.layers.routing import visits
 from workloads.layers.transformer import FP8_BYTES
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.choices import Attention, ContextExchange, Kept, Place, Recompute
+from workloads.plan.parts import Attention, ContextExchange, Kept, Place, Recompute
 from workloads.plan.plan import Plan, Share, default_sequence_length
 from workloads.plan.rules import check, keeps_rules
 from workloads.step.sharding import (

@@ -10,8 +10,7 @@ from simulator.operators import Elementwise, Phase
 from workloads.layers.parts import compressed_bytes, kept_elements
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import Schedule
-from workloads.plan.choices import Optimizer, Precision
-from workloads.plan.parts import Axes, Formats, Sharding, trait
+from workloads.plan.parts import Axes, Formats, Optimizer, Precision, Sharding, trait
 from workloads.plan.plan import Plan, Share
 
 MOST_UNITS = 10

@@ -15,15 +15,14 @@ from simulator.amounts import choose
 from simulator.errors import WorkloadError
 from simulator.layout import Axis
 from simulator.operators import BESIDE, Collective, CollectiveKind, StepGraph, Task
-from workloads.layers.routing import dropped_share
+from workloads.layers.parts import dropped_share
 from workloads.layers.transformer import Item, model_flops
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import Order, Pass, Slot, Updates
 from workloads.plan.plan import Plan
 from workloads.plan.rules import check
-from workloads.step.passes import Passes
 from workloads.step.sharding import MOST_UNITS, StagePart
-from workloads.step.stage import StageRun
+from workloads.step.stage import Passes, StageRun
 from workloads.step.traffic import Graph
 
 Piece = tuple[tuple[Item, ...], tuple[Collective, ...]]

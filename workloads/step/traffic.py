@@ -32,8 +32,7 @@ from workloads.layers.parts import DEQUANTISE_FLOPS, INT4_BYTES, INT8_BYTES, QUA
 from workloads.layers.transformer import Item
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import Pass, Slot
-from workloads.plan.choices import Kept, Place
-from workloads.plan.parts import Formats, Sharding
+from workloads.plan.parts import Formats, Kept, Place, Sharding
 from workloads.plan.plan import Plan
 from workloads.step.memory import chunk_activation_bytes
 from workloads.step.sharding import (

@@ -13,8 +13,7 @@ from enum import StrEnum
 
 import torch
 
-from simulator.checks import check_positive, check_range
-from simulator.errors import WorkloadError
+from simulator.errors import WorkloadError, check_positive, check_range
 from simulator.interfaces import Numerics
 from simulator.keys import mix_key
 from workloads.training.digits import CLASSES, Digits

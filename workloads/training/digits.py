@@ -12,8 +12,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.ft2font import FT2Font
 
-from simulator.checks import check_range
-from simulator.errors import WorkloadError
+from simulator.errors import WorkloadError, check_range
 
 CLASSES = 10
 """Digits 0 to 9."""

@@ -17,8 +17,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from simulator.checks import check_range
-from simulator.errors import WorkloadError, nearest
+from simulator.errors import WorkloadError, check_range, nearest
 from simulator.interfaces import Numerics
 from simulator.keys import mix_key
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from simulator.checks import check_positive, check_range
-from simulator.errors import WorkloadError
+from simulator.errors import WorkloadError, check_positive, check_range
 from simulator.keys import mix_key
 from workloads.training.corpora import Corpus
 from workloads.training.gpt import Gpt, GptConfig, Products

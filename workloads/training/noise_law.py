@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from simulator.checks import check_positive, check_range
+from simulator.errors import check_positive, check_range
 from simulator.interfaces import Numerics
 from simulator.keys import mix_key
 from workloads.training.corpora import Corpus

@@ -14,8 +14,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from simulator.checks import check_range
-from simulator.errors import ParameterError, WorkloadError
+from simulator.errors import ParameterError, WorkloadError, check_range
 from simulator.interfaces import Numerics
 from simulator.keys import mix_key
 from workloads.training.corpora import Corpus

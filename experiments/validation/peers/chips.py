@@ -36,10 +36,10 @@ from optical.devices import (
 from optical.devices.electronics import ControlBlock, GainStage, ModulatorBias, Regulator, Serialiser, Wire
 from optical.devices.limits import photon_energy_j, snr_from_bits
 from optical.devices.programmable import Heater, MeshCoupler
-from optical.execution.photons import CountingNumerics, Signs
+from optical.execution.numerics import CountingNumerics, Signs
 from optical.transfer.decomposition import decompose
 from optical.transfer.mesh import MeshErrors, MeshLayout, draw_errors
-from simulator.checks import check_positive, check_range
+from simulator.errors import check_positive, check_range
 from simulator.keys import mix_key
 from simulator.units import BITS_PER_BYTE, ELEMENTARY_CHARGE_C, ratio_from_db
 

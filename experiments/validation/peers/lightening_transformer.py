@@ -1,22 +1,29 @@
-"""Lightening-Transformer as its authors published it, so that our numbers can be told from theirs.
+"""Lightening-Transformer as published, and the ring bank and mesh that its authors compare it with.
 
 This is a compatibility mode: its constants are rows of ``parameters/published.csv``, its rules are restated
 from the paper and its public simulator, and nothing of it feeds our own systems. What is wrong with the rules
 is listed in `Correction` and can be switched, one by one.
+
+Both hold one operand and stream the other, a vector a symbol. As for Lightening-Transformer itself, nothing
+here feeds our own systems, and what is wrong with the rules of all three can be put right one by one.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any, ClassVar
 
-from experiments.validation.peers.published import LighteningParts, published_table
+from experiments.validation.peers.published import BaselineParts, LighteningParts, published_table
+from heliograph.report import ReportRow, table_text
 from optical.devices import Photodetector, Tia, device_table
 from optical.devices.limits import snr_from_bits
-from simulator.checks import check_positive, check_range
-from simulator.errors import ParameterError
+from optical.devices.programmable import Heater, WeightRing, programmable_table
+from simulator.errors import ParameterError, check_positive, check_range
 from simulator.units import BITS_PER_BYTE, ELEMENTARY_CHARGE_C, ratio_from_db, to_si, watts_from_dbm
 
 PUBLISHED_OTHER_BITS = 4
@@ -460,3 +467,590 @@ def workload_cost(machine: LighteningTransformer, workload: Workload) -> dict[st
 def total_cost(machine: LighteningTransformer, workload: Workload) -> LayerCost:
     """Return energy and time of a model."""
     return sum(workload_cost(machine, workload).values(), start=NOTHING)
+
+
+SHARED_FAULTS = (
+    Correction.LIGHT_FROM_SNR,
+    Correction.DAC_LAW,
+    Correction.EFFECTIVE_BITS,
+    Correction.OTHERS_EVERY_BLOCK,
+    Correction.OTHERS_BITS,
+    Correction.OTHERS_TIME,
+)
+"""Faults that the baselines share with Lightening-Transformer."""
+LAYER_BEFORE_ATTENTION = "qkv"
+"""Layer whose cost is still at hand when the authors' script reaches attention."""
+
+
+class BaselineCorrection(StrEnum):
+    """Corrections of the baselines' rules where they are wrong, or can be read otherwise.
+
+    Each was found by reading the public simulator at 7c3d4ad and by running it.
+    """
+
+    LAST_LAYER_ONCE = "no layer counted twice in place of attention"
+    """The mesh does no attention; the cost of the layer before it, qkv, is added once more in its place."""
+    TWO_PHASES = "a converter and a word for each of two phases"
+    """Area counts two DACs per interferometer; power, energy and the words that are moved count one."""
+    HELD_PHASES = "heaters hold their phases"
+    """The mesh's phases are held for nothing; heaters of our row take half a period each, on average."""
+    MODULATORS_IN_AREA = "the total area has the input modulators"
+    """The mesh's modulators are shown in the area of its photonic core and left out of the total."""
+    RINGS_SET_ONCE = "linear layers set their rings once"
+    """Setting a ring is charged for both passes of signed inputs, except in attention."""
+    RINGS_SETTLE = "rings take the time of a heater to be set"
+    """Another reading: rings of no settling time, though held by milliwatts; here our row's time."""
+    ONE_PHOTODIODE = "one photodiode in energy, as in power"
+    """Another reading: energy counts a balanced pair, power one of it."""
+
+
+MESH_FAULTS = (
+    BaselineCorrection.LAST_LAYER_ONCE,
+    BaselineCorrection.TWO_PHASES,
+    BaselineCorrection.HELD_PHASES,
+    BaselineCorrection.MODULATORS_IN_AREA,
+)
+"""What is wrong with the mesh alone, whatever the reading."""
+BANK_FAULTS = (BaselineCorrection.RINGS_SET_ONCE,)
+"""What is wrong with the ring bank alone, whatever the reading."""
+AnyCorrection = Correction | BaselineCorrection
+
+
+def _baseline_parts() -> BaselineParts:
+    return published_table().build(BaselineParts, "lightening_baselines")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline(ABC):
+    """Size of a baseline, and what it shares with the other and with the machine that it is compared with."""
+
+    attention: ClassVar[bool]
+    """Whether products of two activations are done."""
+    label: ClassVar[str]
+    """Name shown in tables."""
+
+    tiles: int
+    """Tiles."""
+    cores: int = 2
+    """Cores per tile."""
+    size: int = 12
+    """Rows and columns of a core."""
+    bits: int = 4
+    """Bits of operands and results."""
+    corrections: frozenset[AnyCorrection] = frozenset()
+    """What is put right; nothing is the published mode."""
+    parts: BaselineParts = field(default_factory=_baseline_parts)
+    """Constants of its own."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "tiles", "cores", "size", "bits", low=1)
+
+    @property
+    def machine(self) -> LighteningTransformer:
+        """Converters, detectors, buffers and memory, which are Lightening-Transformer's."""
+        return LighteningTransformer(
+            tiles=self.tiles,
+            cores=self.cores,
+            size=self.size,
+            bits=self.bits,
+            optimised=False,
+            corrections=frozenset(one for one in self.corrections if isinstance(one, Correction)),
+        )
+
+    @property
+    def laser_w(self) -> float:
+        """Electrical power of a core's laser, divided over its inputs."""
+        machine = self.machine
+        light_w = machine.received_w * ratio_from_db(self.loss_db) * self.size
+        return light_w / machine.parts.laser_efficiency
+
+    @property
+    def area_m2(self) -> float:
+        """Area as totalled."""
+        return math.fsum(self.area_parts_m2().values())
+
+    @property
+    @abstractmethod
+    def loss_db(self) -> float:
+        """Insertion loss from the laser to a detector, without the ideal division of power."""
+
+    @property
+    @abstractmethod
+    def modulator_w(self) -> float:
+        """Power of an input's modulator."""
+
+    @abstractmethod
+    def passes(self, product: Product, *, positive: bool) -> int:
+        """Return how often a product is done since light has no sign."""
+
+    @abstractmethod
+    def held_words(self, product: Product) -> float:
+        """Return the values that are converted to hold an operand."""
+
+    @abstractmethod
+    def buffered_words(self, product: Product) -> float:
+        """Return the values of weights that memory writes to the global buffer."""
+
+    @abstractmethod
+    def held_j(self, product: Product, *, passes: int, time_s: float) -> float:
+        """Return the energy of setting and holding an operand of one head for a time."""
+
+    @abstractmethod
+    def loading_s(self, loads: int) -> float:
+        """Return the time of so many loads, one after the other."""
+
+    @abstractmethod
+    def area_parts_m2(self) -> dict[str, float]:
+        """Return the area by part, with the published names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineRingBank(Baseline):
+    """Banks of microrings, broadcast and weight, as in the public simulator.
+
+    Notes
+    -----
+    Rings weigh from -1 to 1, inputs are positive: signed ones take two passes, those of softmax one.
+
+    References
+    ----------
+    H. Zhu et al., "Lightening-Transformer", HPCA 2024 (arXiv:2305.19533), and its public simulator
+    (github.com/zhuhanqing/Lightening-Transformer at 7c3d4ad), core ``mrrbank``.
+    """
+
+    attention: ClassVar[bool] = True
+    """Both operands of attention are set and streamed."""
+    label: ClassVar[str] = "ring bank"
+    """Name shown in tables."""
+    tiles: int = 7
+    """Tiles."""
+    size: int = 12
+    """Rows and wavelengths of a core."""
+
+    @property
+    def loss_db(self) -> float:
+        """Insertion loss from the laser to a detector, without the ideal division of power."""
+        p = self.parts
+        rings = 2.0 * (p.passed_ring_loss_db * (self.size - 1) + p.ring_loss_db)
+        return rings + self.machine.parts.splitter_loss_db * math.ceil(math.log2(self.size))
+
+    @property
+    def modulator_w(self) -> float:
+        """Power of a ring that modulates an input."""
+        return self.parts.ring_w + self.parts.ring_symbol_j * self.machine.rate_hz
+
+    def passes(self, product: Product, *, positive: bool) -> int:
+        """Return how often a product is done since light has no sign."""
+        return 1 if positive else 2
+
+    def held_words(self, product: Product) -> float:
+        """Return the values that are converted to hold an operand."""
+        return product.m * product.k
+
+    def buffered_words(self, product: Product) -> float:
+        """Return the values of weights that memory writes to the global buffer."""
+        return product.m * product.k
+
+    def held_j(self, product: Product, *, passes: int, time_s: float) -> float:
+        """Return the energy of setting and holding an operand of one head for a time."""
+        once = BaselineCorrection.RINGS_SET_ONCE in self.corrections or not product.weights
+        settings = product.m * product.k * (1 if once else passes)
+        held_s = product.m * product.k * product.n * passes / self.machine.rate_hz
+        return settings * self.parts.ring_symbol_j + held_s * self.parts.ring_w
+
+    def loading_s(self, loads: int) -> float:
+        """Return the time of so many loads, one after the other."""
+        if BaselineCorrection.RINGS_SETTLE not in self.corrections:
+            return 0.0
+        return loads * device_table().build(WeightRing, "weight_ring").settling_s
+
+    def area_parts_m2(self) -> dict[str, float]:
+        """Return the area by part, with the published names."""
+        p, own, machine = self.machine.parts, self.parts, self.machine
+        pitch_m, cores = own.ring_side_m + own.ring_margin_m, self.tiles * self.cores
+        bank_m = self.size * pitch_m + p.detector_width_m + own.ring_margin_m
+        bank_m2 = max(own.ring_side_m, 2.0 * p.detector_length_m) * bank_m * self.size
+        inputs_m2 = self.size * pitch_m * own.ring_side_m
+        return _shared_area_m2(machine) | {
+            "micro_comb": p.comb_area_m2 * self.tiles,
+            "DAC": p.dac_area_m2 * (self.size**2 + self.size) * cores,
+            "photonic_core": (bank_m2 + inputs_m2 + _splitters_m2(machine)) * cores,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineMesh(Baseline):
+    """Meshes of interferometers that hold a matrix by its singular value decomposition, as simulated.
+
+    Notes
+    -----
+    Products of two activations are left out: the authors' script does not map them.
+
+    References
+    ----------
+    H. Zhu et al., "Lightening-Transformer", HPCA 2024 (arXiv:2305.19533), and its public simulator
+    (github.com/zhuhanqing/Lightening-Transformer at 7c3d4ad), core ``mzi``.
+    """
+
+    attention: ClassVar[bool] = False
+    """No attention."""
+    label: ClassVar[str] = "mesh"
+    """Name shown in tables."""
+    tiles: int = 4
+    """Tiles."""
+    size: int = 12
+    """Inputs and outputs of a core."""
+
+    @property
+    def rotations(self) -> int:
+        """Interferometers of the two unitary meshes of a core."""
+        return self.size * (self.size - 1)
+
+    @property
+    def settings(self) -> int:
+        """Values that a load takes: of the interferometers, and of the attenuators between the meshes."""
+        phases = 2 if BaselineCorrection.TWO_PHASES in self.corrections else 1
+        return phases * self.rotations + self.size
+
+    @property
+    def loss_db(self) -> float:
+        """Insertion loss from the laser to a detector, without the ideal division of power."""
+        passed = 2 * self.size + 1
+        return self.machine.parts.modulator_loss_db + passed * self.parts.interferometer_loss_db
+
+    @property
+    def modulator_w(self) -> float:
+        """Power of the modulator of an input."""
+        return self.machine.parts.modulator_symbol_j * self.machine.rate_hz
+
+    def passes(self, product: Product, *, positive: bool) -> int:
+        """Return one: fields have a sign."""
+        return 1
+
+    def held_words(self, product: Product) -> float:
+        """Return the values that are converted to hold an operand."""
+        return loads_of(self.size, product) * self.settings
+
+    def buffered_words(self, product: Product) -> float:
+        """Return the values of weights that memory writes to the global buffer."""
+        if BaselineCorrection.TWO_PHASES in self.corrections:
+            return self.held_words(product)
+        return product.m * product.k
+
+    def held_j(self, product: Product, *, passes: int, time_s: float) -> float:
+        """Return the energy of setting and holding an operand of one head for a time."""
+        loads = loads_of(self.size, product)
+        attenuators_j = self.size * self.machine.parts.modulator_symbol_j
+        set_j = loads * (self.rotations * self.parts.interferometer_symbol_j + attenuators_j)
+        if BaselineCorrection.HELD_PHASES not in self.corrections:
+            return set_j
+        half_wave_w = programmable_table().build(Heater, "heater").half_wave_w
+        heaters = 2.0 * (self.rotations + self.size) * self.tiles * self.cores
+        return set_j + heaters * half_wave_w * time_s
+
+    def loading_s(self, loads: int) -> float:
+        """Return the time of so many loads, one after the other."""
+        return loads * self.parts.interferometer_settling_s
+
+    @property
+    def area_m2(self) -> float:
+        """Area as totalled."""
+        whole = math.fsum(self.area_parts_m2().values())
+        if BaselineCorrection.MODULATORS_IN_AREA in self.corrections:
+            return whole
+        inputs = self.size * self.tiles * self.cores
+        return whole - inputs * self.machine.parts.modulator_area_m2
+
+    def area_parts_m2(self) -> dict[str, float]:
+        """Return the area by part, with the published names."""
+        p, machine, cores = self.machine.parts, self.machine, self.tiles * self.cores
+        mesh_m2 = self.rotations * self.parts.interferometer_area_m2
+        modulators_m2 = 2.0 * self.size * p.modulator_area_m2
+        detectors_m2 = self.size * p.detector_length_m * p.detector_width_m
+        converters = 2 * self.rotations + 2 * self.size
+        return _shared_area_m2(machine) | {
+            "DAC": p.dac_area_m2 * converters * cores,
+            "photonic_core": (mesh_m2 + modulators_m2 + detectors_m2 + _splitters_m2(machine)) * cores,
+        }
+
+
+def loads_of(size: int, product: Product) -> int:
+    """Return how many arrays an operand of one head fills."""
+    return math.ceil(product.m / size) * math.ceil(product.k / size)
+
+
+def _splitters_m2(machine: LighteningTransformer) -> float:
+    p, size = machine.parts, machine.size
+    return p.splitter_length_m * math.ceil(math.log2(size) + 1) * p.splitter_width_m * size
+
+
+def _shared_area_m2(machine: LighteningTransformer) -> dict[str, float]:
+    p, cores = machine.parts, machine.tiles * machine.cores
+    buffers = p.global_buffer_area_m2 * machine.tiles / p.global_buffer_tiles
+    buffers += 2.0 * p.local_buffer_area_m2 * machine.tiles
+    return {
+        "laser": p.laser_area_m2 * machine.tiles,
+        "ADC": p.adc_area_m2 * machine.size * cores,
+        "TIA": p.tia_area_m2 * machine.size * cores,
+        "adder": p.adder_area_m2 / p.adder_area_scaling * machine.size**2 * machine.tiles,
+        "mem": buffers + 2.0 * p.small_buffer_area_m2 * (machine.tiles + cores),
+    }
+
+
+def baseline_energy_j(core: Baseline, product: Product, passes: int) -> dict[str, float]:
+    """Return the energy of one product, of all its heads, by part; the first operand is held."""
+    machine = core.machine
+    p, rate_hz, size = machine.parts, machine.rate_hz, machine.size
+    rows, steps = math.ceil(product.m / size), math.ceil(product.k / size)
+    streamed = rows * product.n * product.k
+    held, sent = core.held_words(product), streamed * passes
+    results = product.m * product.n
+    sums = results * steps / machine.cores * passes
+    samples = results * steps * passes
+    diodes = 1.0 if BaselineCorrection.ONE_PHOTODIODE in core.corrections else 2.0
+    spilled = size * product.n * machine.bits / BITS_PER_BYTE > p.local_buffer_bytes
+    local_results = 2.0 * sums - results if spilled else sums
+    global_results = 2.0 * sums - results if spilled else results
+    weights = core.buffered_words(product) if product.weights else 0.0
+    element, one_head = machine.bits / BITS_PER_BYTE, dataclasses.replace(product, heads=1)
+    parts = {
+        "laser": core.laser_w * rows * steps * product.n * passes / rate_hz,
+        "DAC": machine.dac_w * (held + sent) / rate_hz,
+        "input modulators": core.modulator_w * sent / rate_hz,
+        "held operand": core.held_j(product, passes=passes, time_s=baseline_time_s(core, one_head, passes)),
+        "Photodetector": diodes * p.detector_w * samples / rate_hz,
+        "TIA": p.tia_w * samples / rate_hz,
+        "ADC": machine.adc_w * samples / rate_hz,
+        "adder": machine.adder_w * samples / rate_hz,
+        "registers": element
+        * (2.0 * p.register_j_per_byte * (held + sent + sums) + p.network_j_per_byte * samples),
+        "local buffers": element * p.local_j_per_byte * (2.0 * (held + sent) + local_results),
+        "global buffer": element * p.global_j_per_byte * (held + sent + global_results + weights),
+        "memory": element * p.dram_j_per_byte * (held if product.weights else 0.0),
+    }
+    return {part: product.heads * energy for part, energy in parts.items()}
+
+
+def baseline_time_s(core: Baseline, product: Product, passes: int) -> float:
+    """Return the time of one product of all its heads; memory is taken to keep up."""
+    machine = core.machine
+    cores, loads = machine.tiles * machine.cores, loads_of(machine.size, product) * product.heads
+    light_s = math.ceil(loads * product.n / cores) * passes / machine.rate_hz
+    return light_s + core.loading_s(math.ceil(loads / cores))
+
+
+def baseline_workload_cost(core: Baseline, workload: Workload) -> dict[str, LayerCost]:
+    """Return energy and time of a model by layer, with the published names and ``others`` at the end.
+
+    Notes
+    -----
+    Scores times values is done with the values held, since softmax's output is positive.
+    """
+    found: dict[str, LayerCost] = {}
+    for product in products(workload):
+        positive = product.name in found and not product.weights
+        if not product.weights and not core.attention:
+            continue
+        done = dataclasses.replace(product, m=product.n, n=product.m) if positive else product
+        passes = core.passes(done, positive=positive)
+        cost = LayerCost(
+            energy_j=done.repeats * math.fsum(baseline_energy_j(core, done, passes).values()),
+            time_s=done.repeats * baseline_time_s(core, done, passes),
+        )
+        found[product.name] = found.get(product.name, NOTHING) + cost
+    return found | {"others": other_cost(core.machine, workload)}
+
+
+def baseline_total_cost(core: Baseline, workload: Workload) -> LayerCost:
+    """Return energy and time of a model; a mesh has the layer before attention in its place, once more."""
+    costs = baseline_workload_cost(core, workload)
+    total = sum(costs.values(), start=NOTHING)
+    if core.attention or BaselineCorrection.LAST_LAYER_ONCE in core.corrections:
+        return total
+    return total + costs[LAYER_BEFORE_ATTENTION]
+
+
+WORKLOAD = "deit-b"
+"""Workload whose energy and time are shown."""
+BITS = (4, 8)
+"""Bits at which they are shown."""
+TOGETHER = "all faults together"
+"""Label of the last line."""
+
+
+BASELINE_WORKLOAD = "deit-t"
+"""Workload whose energy and time are shown."""
+PUBLISHED = "as published"
+"""Label of the first line."""
+_BANK_ROWS = (*BANK_FAULTS, BaselineCorrection.RINGS_SETTLE, BaselineCorrection.ONE_PHOTODIODE)
+_MESH_ROWS = (*MESH_FAULTS, BaselineCorrection.ONE_PHOTODIODE)
+_MILLI = 1e3
+"""Milliunits per unit."""
+_MM2_PER_M2 = 1e6
+"""Square millimetres per square metre."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effect:
+    """By how much numbers change when a rule is put right; all are fractions of the published one."""
+
+    correction: str
+    """Which rule."""
+    bits: int
+    """Bits of the accelerator."""
+    power: float
+    """Change of the power."""
+    energy: float
+    """Change of a workload's energy."""
+    time: float
+    """Change of a workload's time."""
+
+    def record(self) -> dict[str, Any]:
+        """Return the effect as plain data."""
+        return dict(vars(self))
+
+
+def effects(machine: LighteningTransformer, workload: Workload) -> tuple[Effect, ...]:
+    """Return the effect of each correction alone, and of all faults together at the end.
+
+    Notes
+    -----
+    Reading the sensitivity per wavelength is another reading, not a fault; it is no part of the last line.
+    """
+    sets = [(one.value, (one,)) for one in Correction] + [(TOGETHER, FAULTS)]
+    before = _figures(machine.corrected(), workload)
+    found = []
+    for label, corrections in sets:
+        after = _figures(machine.corrected(*corrections), workload)
+        power, energy, time = (new / old - 1.0 for new, old in zip(after, before, strict=True))
+        found.append(Effect(correction=label, bits=machine.bits, power=power, energy=energy, time=time))
+    return tuple(found)
+
+
+def _figures(machine: LighteningTransformer, workload: Workload) -> tuple[float, ...]:
+    cost = total_cost(machine, workload)
+    return math.fsum(machine.power_parts_w().values()), cost.energy_j, cost.time_s
+
+
+def shown_effects() -> tuple[Effect, ...]:
+    """Return the effects on LT-B at 4 and at 8 bits."""
+    workload = load_workload(WORKLOAD)
+    return tuple(one for bits in BITS for one in effects(LighteningTransformer(bits=bits), workload))
+
+
+def corrections_record() -> list[dict[str, Any]]:
+    """Return the effects as plain data."""
+    return [one.record() for one in shown_effects()]
+
+
+def corrections_text() -> str:
+    """Return the table of effects as text."""
+    by_bits = [[one for one in shown_effects() if one.bits == bits] for bits in BITS]
+    columns = [f"{what} {bits}b" for bits in BITS for what in ("power", "energy", "latency")]
+    rows = [
+        ReportRow(
+            pair[0].correction,
+            tuple(_signed(value) for one in pair for value in (one.power, one.energy, one.time)),
+            section=pair[0].correction == TOGETHER,
+        )
+        for pair in zip(*by_bits, strict=True)
+    ]
+    title = f"Lightening-Transformer LT-B put right, rule by rule (change of power, and of {WORKLOAD})"
+    return table_text(title, columns, rows, dense=True)
+
+
+def _signed(value: float) -> str:
+    return "0" if value == 0.0 else f"{value:+.2%}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineEffect:
+    """Area, energy and time of a baseline with some rules put right."""
+
+    system: str
+    """Ring bank or mesh."""
+    correction: str
+    """Which rules."""
+    bits: int
+    """Bits."""
+    area_m2: float
+    """Area."""
+    energy_j: float
+    """Energy of the workload."""
+    time_s: float
+    """Time of the workload."""
+
+    def record(self) -> dict[str, Any]:
+        """Return the effect as plain data."""
+        return dict(vars(self))
+
+
+def baseline_effects(core: BaselineRingBank | BaselineMesh, workload: Workload) -> tuple[BaselineEffect, ...]:
+    """Return what a baseline takes as published, with each correction alone, and with all faults at the end.
+
+    Notes
+    -----
+    Other readings, `BaselineCorrection.RINGS_SETTLE` and `ONE_PHOTODIODE`, are no part of the last line.
+    """
+    own, faults = (_MESH_ROWS, MESH_FAULTS) if isinstance(core, BaselineMesh) else (_BANK_ROWS, BANK_FAULTS)
+    sets: list[tuple[str, Sequence[AnyCorrection]]] = [(PUBLISHED, ())]
+    sets += [(one.value, (one,)) for one in (*own, *SHARED_FAULTS)]
+    sets.append((TOGETHER, (*faults, *SHARED_FAULTS)))
+    found = []
+    for label, corrections in sets:
+        right = dataclasses.replace(core, corrections=frozenset(corrections))
+        cost = baseline_total_cost(right, workload)
+        found.append(
+            BaselineEffect(
+                system=core.label,
+                correction=label,
+                bits=core.bits,
+                area_m2=right.area_m2,
+                energy_j=cost.energy_j,
+                time_s=cost.time_s,
+            )
+        )
+    return tuple(found)
+
+
+def shown_baseline_effects() -> tuple[BaselineEffect, ...]:
+    """Return the effects on both baselines at 4 and at 8 bits."""
+    workload = load_workload(BASELINE_WORKLOAD)
+    cores = [kind(bits=bits) for kind in (BaselineRingBank, BaselineMesh) for bits in BITS]
+    return tuple(one for core in cores for one in baseline_effects(core, workload))
+
+
+def baselines_record() -> list[dict[str, Any]]:
+    """Return the effects as plain data."""
+    return [one.record() for one in shown_baseline_effects()]
+
+
+def baselines_text() -> str:
+    """Return the tables of effects as text, one for each baseline."""
+    shown = shown_baseline_effects()
+    return "\n".join(
+        _table([one for one in shown if one.system == label])
+        for label in dict.fromkeys(one.system for one in shown)
+    )
+
+
+def _table(effects: Sequence[BaselineEffect]) -> str:
+    by_bits = [[one for one in effects if one.bits == bits] for bits in BITS]
+    columns = ["area", *(f"{what} {bits}b" for bits in BITS for what in ("energy", "latency"))]
+    rows = [
+        ReportRow(
+            pair[0].correction,
+            (
+                f"{pair[0].area_m2 * _MM2_PER_M2:.2f} mm2",
+                *(text for one in pair for text in _baseline_figures(one)),
+            ),
+            section=pair[0].correction == TOGETHER,
+        )
+        for pair in zip(*by_bits, strict=True)
+    ]
+    title = f"Its baseline, the {effects[0].system}, put right, rule by rule ({BASELINE_WORKLOAD})"
+    return table_text(title, columns, rows, dense=True)
+
+
+def _baseline_figures(one: BaselineEffect) -> tuple[str, str]:
+    return f"{one.energy_j * _MILLI:.4g} mJ", f"{one.time_s * _MILLI:.4g} ms"

@@ -28,12 +28,11 @@ from electronic.fabrics.packets import Wires
 from experiments.validation.network_failures import SUFFIX, trace_record
 from experiments.validation.peers.astra_sim_traces import COLUMN as TRACE
 from experiments.validation.rows import Outcome, Record, SkipError, check_provenance, read_records, skipped
-from simulator.checks import check_positive, check_range
 from simulator.engine.rank_graph import RankGraph
 from simulator.engine.replay import Clockwork, Replay
-from simulator.errors import HeliographError
+from simulator.errors import HeliographError, check_positive, check_range
 from simulator.fabric import Fabric
-from simulator.results.trace import Stream, Trace
+from simulator.results import Stream, Trace
 from simulator.tables import Shelf
 from simulator.units import BITS_PER_BYTE, to_si
 from workloads.traces.task_graph import rank_graph, read_task_graph

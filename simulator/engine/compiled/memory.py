@@ -370,7 +370,7 @@ class Memories:
 DONE_SHARE = 1e-12
 """Share of a transfer that may be left over by rounding, as in `simulator.engine.network`; dimensionless."""
 TOLERANCE = 1e-12
-"""Relative slack within which two shares are equal, as in `simulator.engine.fairshare`; dimensionless."""
+"""Relative slack within which two shares are equal, as in `simulator.engine.network`; dimensionless."""
 
 
 def push(ints: Ints, at: At, event: int) -> None:
@@ -512,7 +512,7 @@ def freeze(ints: Ints, reals: Reals, at: At) -> int:
 
 
 def solve(ints: Ints, reals: Reals, at: At) -> None:
-    """Set max-min fair rates of all transfers, by the rule of `simulator.engine.fairshare.max_min_rates`."""
+    """Set max-min fair rates of all transfers, by the rule of `simulator.engine.network.max_min_rates`."""
     going = ints[at.transfers]
     for k in range(going):
         ints[at.frozen + k] = 0

@@ -15,8 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import simpy
 
-from simulator.collectives.demand import step_demand
-from simulator.collectives.flow_groups import FlowGroup, PricedCollective
+from simulator.collectives.flow_groups import FlowGroup, PricedCollective, step_demand
 from simulator.collectives.traffic import Traffic
 from simulator.engine.compiled.memory import Op
 from simulator.engine.lookahead import compute_orders, computed, pieces
@@ -35,7 +34,7 @@ from simulator.operators import (
     Transfer,
     takes_units,
 )
-from simulator.results.trace import COMMUNICATION, ISSUE, SERVING, Stream, category
+from simulator.results import COMMUNICATION, ISSUE, SERVING, Stream, category
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -12,15 +12,15 @@ from functools import cached_property
 import numpy as np
 
 from simulator.collectives.flow_groups import FlowGroup
-from simulator.engine.compiled.lanes import Coming, fixed_loads, lay_lanes, need_of
 from simulator.engine.compiled.loop import compiled_play, is_compiled, play
 from simulator.engine.compiled.memory import KINDS, LEVELS, RESUME, At, Memories
 from simulator.engine.compiled.programs import Charge, NotCoveredError, Programs, StepNetwork, StepStructure
+from simulator.engine.compiled.turns import Coming, fixed_loads, lay_lanes, need_of
 from simulator.engine.simulation import Simulation
 from simulator.fabric import Fabric, Loads
 from simulator.node import Node
 from simulator.operators import StepGraph, takes_units
-from simulator.results.trace import COMMUNICATION, ISSUE, STREAMS, SpanTable, Stream, Trace
+from simulator.results import COMMUNICATION, ISSUE, STREAMS, SpanTable, Stream, Trace
 
 
 def link_classes(

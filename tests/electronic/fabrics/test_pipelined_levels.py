@@ -13,12 +13,12 @@ from electronic.fabrics.collectives import NETWORKS, Cards
 from electronic.fabrics.fat_tree import FatTree
 from electronic.fabrics.packets import RailFabric, Reduction
 from electronic.gpu import load_gpu
-from optical.fabrics.direct_connect import DirectConnect
+from optical.fabrics.node_circuits import DirectConnect
 from simulator.collectives.flow_groups import PricedCollective
 from simulator.collectives.traffic import Traffic, collective_slowdown
 from simulator.engine.network import Network
 from simulator.engine.simulation import Simulation
-from simulator.estimate.collectives import collective_lines
+from simulator.estimate import collective_lines
 from simulator.fabric import Fabric
 from simulator.layout import RankLayout
 from simulator.node import Node

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from experiments.__main__ import main
-from experiments.accuracy.encoder import JudgeEncoder, Task, found_share
+from experiments.accuracy.capture import JudgeEncoder, Task, found_share
 from experiments.cli import BAD_INPUT
 from experiments.study import Progress
 from heliograph.systems import build_system

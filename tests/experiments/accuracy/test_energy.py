@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from experiments.accuracy import energy
-from experiments.accuracy.energy import EnergyToLoss, ToEqualLoss
+from experiments.accuracy import front as energy
+from experiments.accuracy.front import EnergyToLoss, ToEqualLoss
 from experiments.study import Progress
 from heliograph.accuracy.law import Form
 from simulator.errors import ParameterError
@@ -16,7 +16,7 @@ from simulator.errors import ParameterError
 def found():
     """Return the default core at four powers for a model of 8 billion parameters: two seconds."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(energy, "FACTORS", (2**-7.0, 0.25, 1.0, 1e3))
+        patch.setattr(energy, "LIGHT_FACTORS", (2**-7.0, 0.25, 1.0, 1e3))
         study = ToEqualLoss(system=("photonic_packet",), workload="llama-3-8b", accelerators=16)
         yield study.run(Progress())
 

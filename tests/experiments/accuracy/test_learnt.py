@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from electronic.numerics import ExactNumerics
-from experiments.accuracy.learnt import JudgeLearnt, operands_by_layer, table_loss
 from experiments.accuracy.prediction import LEARNT, Effort, Mode, learnt_bench
 from experiments.accuracy.report import Predict
-from experiments.accuracy.training import HEAD, Variants, further
+from experiments.accuracy.training import HEAD, JudgeLearnt, Variants, further, operands_by_layer, table_loss
 from experiments.study import Progress
 from heliograph.accuracy.small_gpt import EXACT as EXACTLY
 from heliograph.accuracy.small_gpt import NOTHING, Arithmetic, train_all

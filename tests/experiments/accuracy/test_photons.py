@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from experiments.__main__ import main
-from experiments.accuracy import photons_report as photons
+from experiments.accuracy import photons
 from experiments.accuracy.photons import (
     GRID,
     LAW_GRID,
@@ -19,9 +19,9 @@ from experiments.accuracy.photons import (
     Scheme,
     photons_at,
     published,
+    report,
     run_photons,
 )
-from experiments.accuracy.photons_report import report
 from heliograph.report import report_text
 from tests.builders import csv_rows
 from workloads.training import digits as handwriting

@@ -6,8 +6,8 @@ import pytest
 
 from experiments.cli import BAD_INPUT
 from experiments.cost.goodput import GoodputOf, Splicing, goodput, placed_share
+from simulator.goodput import load_hosts
 from simulator.parameter_tree import numeric_leaves
-from simulator.reliability.goodput import load_hosts
 from tests import builders
 
 

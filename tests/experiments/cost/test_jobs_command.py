@@ -7,7 +7,7 @@ import pytest
 import heliograph as hg
 from experiments.cli import BAD_INPUT
 from experiments.cost.jobs import run_jobs
-from simulator.results.trace import Stream
+from simulator.results import Stream
 from tests import builders
 
 TOP = 'system = "gpu_ocs"\naccelerators = 32\n'

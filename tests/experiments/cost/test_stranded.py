@@ -11,7 +11,7 @@ from experiments.cost.stranded import Cluster, Faults, random_faults, read_event
 from experiments.validation.driver import validate
 from experiments.validation.network_failures import statistics
 from simulator.errors import ParameterError
-from simulator.reliability.goodput import cubes, domains, load_hosts, ring, stranded_share
+from simulator.goodput import cubes, domains, load_hosts, ring, stranded_share
 from simulator.topology.torus import CubeMachine
 
 

@@ -7,12 +7,10 @@ import pytest
 from matplotlib.image import imread
 
 from experiments.cli import BAD_INPUT
-from experiments.network.circuits import read_demand, schedule_demand
-from experiments.network.collective import OPTICS, SWITCH, bank_of
-from heliograph.style import DPI, WIDTH_IN
+from experiments.network.circuits import OPTICS, SWITCH, bank_of, read_demand, schedule_demand
+from heliograph.figures import DPI, WIDTH_IN
 from optical.fabrics.switches import load_optics, load_switch
-from optical.scheduling.policies import SchedulePolicy
-from optical.scheduling.schedule import DARK
+from optical.scheduling.schedule import DARK, SchedulePolicy
 from simulator.errors import ParameterError
 from tests import builders
 

@@ -7,10 +7,10 @@ from matplotlib.image import imread
 
 from electronic.devices import SCALE_UP, load_scale_up
 from experiments.cli import BAD_INPUT
-from experiments.network.collective import bank_of, plan_collective
-from experiments.network.phases import study_phases
+from experiments.network.breakeven import study_phases
+from experiments.network.circuits import bank_of, plan_collective
+from heliograph.figures import DPI, WIDTH_IN
 from heliograph.simulation import run_step
-from heliograph.style import DPI, WIDTH_IN
 from heliograph.systems import build_system
 from simulator.errors import ParameterError
 from tests import builders

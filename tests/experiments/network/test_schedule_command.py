@@ -9,7 +9,7 @@ from matplotlib.image import imread
 from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
 from experiments.network.schedule import schedule_names
-from heliograph.style import DPI, WIDTH_IN
+from heliograph.figures import DPI, WIDTH_IN
 from tests import builders
 from workloads.pipeline.schedule import SCHEDULES
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from experiments.hardware import Hardware
-from experiments.network.spreading import BySpreading
+from experiments.network.links import BySpreading
 from experiments.study import Progress
 from simulator.errors import ParameterError
 from simulator.topology.clos import Spreading

@@ -2,9 +2,9 @@
 
 import pytest
 
-from experiments.validation.machines import accelerator_of
-from experiments.validation.plans import (
+from experiments.validation.machines import (
     RECIPE_KEYS,
+    accelerator_of,
     model_of,
     plan_of,
     recipes,
@@ -13,7 +13,7 @@ from experiments.validation.plans import (
     with_room,
 )
 from experiments.validation.rows import Record
-from workloads.plan.choices import ExpertExchange, Recompute
+from workloads.plan.parts import ExpertExchange, Recompute
 from workloads.plan.plan import Plan, parse_plan
 
 SOURCE = "NVIDIA DGX Cloud benchmarking v25.02 (LLAMA3_70B bf16)"

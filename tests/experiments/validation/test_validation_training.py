@@ -2,8 +2,14 @@ import dataclasses
 
 import pytest
 
-from experiments.validation.machines import accelerator_name, system_of
-from experiments.validation.plans import attention_of, mixture_of, plan_of, with_ends_counted
+from experiments.validation.machines import (
+    accelerator_name,
+    attention_of,
+    mixture_of,
+    plan_of,
+    system_of,
+    with_ends_counted,
+)
 from experiments.validation.rows import Record, SkipError
 from experiments.validation.training import constant_s, forecast, measured_s, run_of
 from experiments.validation.training import outcome as outcome_of
@@ -11,7 +17,7 @@ from heliograph.simulation import run_step
 from heliograph.systems import build_system
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import load_model
-from workloads.plan.choices import Attention, ExpertExchange, Precision, Recompute
+from workloads.plan.parts import Attention, ExpertExchange, Precision, Recompute
 from workloads.plan.plan import Plan
 
 GPT3 = {

@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 
 from experiments.validation.driver import validate
-from experiments.validation.peers.astra_sim import Dimension, Run, Shape, Wires
-from experiments.validation.peers.astra_sim_algorithms import Method, node_of
-from experiments.validation.peers.astra_sim_rows import ports_bound_s, wires_s
+from experiments.validation.peers.astra_sim import Dimension, Method, Run, Shape, Wires, node_of
+from experiments.validation.peers.astra_sim_traces import ports_bound_s, wires_s
 from simulator.operators import CollectiveKind
 
 KINDS = (

@@ -7,8 +7,7 @@ import pytest
 
 from experiments.validation import driver as command
 from experiments.validation.driver import validate
-from experiments.validation.peers.astra_sim import Dimension, Run, Shape, Wires
-from experiments.validation.peers.astra_sim_algorithms import Method
+from experiments.validation.peers.astra_sim import Dimension, Method, Run, Shape, Wires
 from experiments.validation.peers.astra_sim_traces import (
     Settings,
     Topology,

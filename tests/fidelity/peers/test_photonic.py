@@ -16,8 +16,9 @@ from experiments.validation.peers.chips import (
     mesh_accuracy,
     photons_of,
 )
-from experiments.validation.peers.lightening_baselines import (
+from experiments.validation.peers.lightening_transformer import (
     BANK_FAULTS,
+    FAULTS,
     MESH_FAULTS,
     PUBLISHED,
     SHARED_FAULTS,
@@ -25,15 +26,12 @@ from experiments.validation.peers.lightening_baselines import (
     BaselineCorrection,
     BaselineMesh,
     BaselineRingBank,
+    Correction,
+    LighteningTransformer,
     baseline_effects,
     baseline_total_cost,
     baseline_workload_cost,
     effects,
-)
-from experiments.validation.peers.lightening_transformer import (
-    FAULTS,
-    Correction,
-    LighteningTransformer,
     load_workload,
     products,
     total_cost,

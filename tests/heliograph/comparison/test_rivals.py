@@ -13,7 +13,7 @@ from heliograph.systems import build_system
 from heliograph.systems.names import left, rivals, words_of
 from heliograph.tables import UNRESOLVED, best_of, binding, comparison_rows, deciding_table
 from simulator.errors import BudgetError, HeliographError, ParameterError
-from workloads.plan.choices import Precision
+from workloads.plan.parts import Precision
 
 MODEL = "llama-3-8b"
 PLAN = "tp=8,dp=2,global_batch=16,sequence_length=2048"

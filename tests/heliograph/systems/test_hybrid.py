@@ -8,7 +8,7 @@ import pytest
 from heliograph.accuracy.precision import delivered, divided, products_of
 from heliograph.simulation import lifetime_steps, lit, run_step, step_graph
 from heliograph.systems import build_system
-from heliograph.systems.hybrid import HybridUnit, Kind, LightShares, PhaseShares, kind_of
+from heliograph.systems.system import HybridUnit, Kind, LightShares, PhaseShares, kind_of
 from heliograph.workload import plan_for
 from simulator.errors import BudgetError, HeliographError, ParameterError
 from simulator.operators import MatMul, Phase, Role

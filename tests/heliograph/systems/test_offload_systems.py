@@ -14,7 +14,7 @@ from simulator.errors import HeliographError, WorkloadError
 from simulator.parameter_tree import numeric_leaves, replace_at
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import load_model
-from workloads.plan.choices import Place, Precision, Recompute
+from workloads.plan.parts import Place, Precision, Recompute
 from workloads.plan.plan import Plan, parse_plan
 
 MODEL = dataclasses.replace(load_model("llama-3-8b"), layers=2)

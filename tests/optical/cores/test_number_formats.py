@@ -9,7 +9,7 @@ from optical.cores.number_formats import Remainder, in_block_float, in_residues
 from optical.devices import Domain, area_m2, static_w
 from optical.execution import AnalogSpec, Scale
 from optical.execution.numerics import AnalogNumerics
-from optical.execution.residues import Residues, misreading, symmetric_residues
+from optical.execution.spec import Residues, misreading, symmetric_residues
 from simulator.errors import ParameterError
 from simulator.operators import MatMul, Phase
 

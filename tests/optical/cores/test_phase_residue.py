@@ -11,10 +11,10 @@ from scipy.special import erfcinv
 
 from optical.cores import default_phase_residue
 from optical.cores.core import tiled_loads
-from optical.cores.phase_readout import phase_misreading, sigma_of_misreading
+from optical.cores.phase_residue import phase_misreading, sigma_of_misreading
 from optical.devices import Waveguide
 from optical.execution.numerics import AnalogNumerics
-from optical.execution.residues import misreading
+from optical.execution.spec import misreading
 from simulator.errors import LinkError, ParameterError
 from simulator.operators import MatMul, Phase
 from tests.optical.cores.phase_arithmetic import (

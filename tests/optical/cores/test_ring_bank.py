@@ -6,7 +6,7 @@ import pytest
 
 from optical.cores import default_ring_bank
 from optical.devices import full_load_w, static_w
-from optical.devices.rings import least_drop, weight_crosstalk
+from optical.devices.programmable import least_drop, weight_crosstalk
 from simulator.errors import LinkError, ParameterError
 from simulator.operators import Held, Phase
 from simulator.parameter_tree import replace_at

@@ -7,8 +7,7 @@ import pytest
 from optical.cores import CORES, load_core, resized
 from optical.cores.sizing import LASER, Product, core_precision, most_precision, with_laser_for
 from simulator.errors import LinkError, ParameterError
-from simulator.operands.scaled import average
-from simulator.operands.statistics import OperandKind, operands_of
+from simulator.operands.statistics import OperandKind, average, operands_of
 from simulator.parameter_tree import get_at, replace_at
 
 each_core = pytest.mark.parametrize("name", CORES)

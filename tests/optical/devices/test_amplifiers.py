@@ -8,7 +8,7 @@ import pytest
 
 from optical.cores import AnalogCore, Product, core_precision, load_core, with_laser_for
 from optical.devices import Domain, area_m2, static_w
-from optical.devices.amplifiers import Soa
+from optical.devices.devices import Soa
 from optical.devices.limits import photon_energy_j
 from optical.devices.named_parts import Role, named_parts, names_of
 from simulator.errors import ParameterError

@@ -12,8 +12,7 @@ import torch
 from scipy.special import ndtr
 
 from optical.execution import AnalogSpec, Rounding, Scale
-from optical.execution.residues import Residues
-from optical.execution.spec import Shot
+from optical.execution.spec import Residues, Shot
 from optical.noise.chip import ChipErrors, CommonEncoding, CommonNoise
 
 ROWS, COLUMNS, LENGTH = 12, 10, 16

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from optical.cores.homodyne import LitCore, default_homodyne, lit_for, shot_limited
-from optical.execution.numerics import AnalogNumerics
-from optical.execution.photons import CountingNumerics, HomodyneNumerics, Signs
+from optical.execution.numerics import AnalogNumerics, CountingNumerics, HomodyneNumerics, Signs
 from simulator.errors import LinkError, ParameterError
 from simulator.operators import Phase
 from tests.bounds import standard_quantum_limit

@@ -8,7 +8,7 @@ import pytest
 from scipy.special import ndtr
 from scipy.stats import chi2
 
-from optical.execution.residues import Residues, draw_misread
+from optical.execution.spec import Residues, draw_misread
 
 MODULI = (3, 4, 5, 7)
 COUNT = 400_000

@@ -15,8 +15,7 @@ from optical.execution import AnalogSpec, ProductSpecs, Rounding, Scale
 from optical.execution.matmul import noisy_matmul
 from optical.execution.numerics import AnalogNumerics
 from optical.execution.operands import largest_code
-from optical.execution.residues import Residues
-from optical.execution.spec import Shot
+from optical.execution.spec import Residues, Shot
 from simulator.operators import Phase
 
 LENGTH = 36

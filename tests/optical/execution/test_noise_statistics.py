@@ -14,7 +14,7 @@ from optical.execution import AnalogSpec, ProductSpecs, Scale
 from optical.execution.draws import Draws
 from optical.execution.matmul import noisy_matmul
 from optical.execution.numerics import AnalogNumerics
-from optical.noise.detection import OscillatorBudget
+from optical.noise.link_budget import OscillatorBudget
 from simulator.errors import ClippingWarning, SuspectWarning
 from simulator.operators import Phase
 from simulator.parameter_tree import replace_at

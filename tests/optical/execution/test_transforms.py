@@ -11,9 +11,9 @@ from optical.cores import load_core
 from optical.execution import AnalogSpec, OperandTransforms, ProductSpecs
 from optical.execution.matmul import noisy_matmul
 from optical.execution.numerics import AnalogNumerics
+from optical.execution.operands import multiply_transformed, rotated
 from optical.execution.precision import predicted
 from optical.execution.spec import spec_from_json, spec_to_json
-from optical.execution.transforms import multiply_transformed, rotated
 from simulator.errors import ParameterError
 from simulator.operands.captured import captured
 from simulator.operands.statistics import OperandKind, operands_of, signal_to_noise_db

@@ -10,12 +10,18 @@ from scipy.optimize import linear_sum_assignment
 
 from electronic.devices import load_scale_up
 from electronic.fabrics.fat_tree import FatTree
-from optical.fabrics.circuits import DARK, Circuits, ForwardingCircuits
-from optical.fabrics.direct_connect import DirectConnect
+from optical.fabrics.circuits import (
+    DARK,
+    Circuits,
+    DomainDemand,
+    ForwardingCircuits,
+    busiest_first,
+    domain_demands,
+    job_links,
+)
 from optical.fabrics.hybrid import HybridFabric
 from optical.fabrics.in_network_reduction import OpticalReduction, load_optical_adder
-from optical.fabrics.lane_assignment import DomainDemand, busiest_first, domain_demands, job_links
-from optical.fabrics.node_circuits import CircuitChoice, region_links
+from optical.fabrics.node_circuits import CircuitChoice, DirectConnect, region_links
 from optical.fabrics.wafer import WaferFabric, load_wafer
 from optical.scheduling.topology import AllReduceGroup, JobTopology, spread_strides
 from simulator.collectives.algorithms import strided_rounds

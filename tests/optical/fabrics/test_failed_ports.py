@@ -10,8 +10,8 @@ from optical.fabrics.cubes import CubeFabric
 from optical.fabrics.switches import chassis_of, chassis_ports, check_spares, load_switch, switch_chassis
 from optical.fabrics.transceiver_ring import TransceiverRing
 from simulator.errors import ParameterError, RouteError
+from simulator.failures import Failure, failed_parts, numbered
 from simulator.interfaces import Flows
-from simulator.reliability.failures import Failure, failed_parts, numbered
 from tests.conformance.failed_circuits import CASES, RAILS, SHIFT, run, traffic
 
 PALOMAR = load_switch("palomar-mems")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from optical.cores import CORES, load_core
-from optical.cores.array_errors import default_chip
+from optical.cores.analog import default_chip
 from optical.execution import AnalogSpec, Scale
 from optical.execution.numerics import AnalogNumerics
 from optical.execution.precision import predicted

@@ -5,8 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optical.scheduling.birkhoff import Matching, birkhoff_von_neumann, permutations_for
-from optical.scheduling.demand import degree, largest_line, line_sums, sinkhorn, stuffed
+from optical.scheduling.birkhoff import (
+    Matching,
+    birkhoff_von_neumann,
+    degree,
+    largest_line,
+    line_sums,
+    permutations_for,
+    sinkhorn,
+    stuffed,
+)
 from simulator.errors import ParameterError
 from tests.bounds import most_permutations
 

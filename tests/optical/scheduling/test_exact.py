@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from optical.scheduling.policies import LIMITS, SchedulePolicy, _least_over, applies, schedule
-from optical.scheduling.schedule import OcsBank
+from optical.scheduling.schedule import LIMITS, OcsBank, SchedulePolicy, _least_over, applies, schedule
 from simulator.errors import ParameterError
 
 BANK = OcsBank(rate_bytes_per_s=50e9, reconfiguration_s=25e-6)

@@ -9,17 +9,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from optical.scheduling.birkhoff import double, eclipse, fewest
-from optical.scheduling.demand import (
+from optical.scheduling.birkhoff import (
     degree,
+    double,
     duty,
+    eclipse,
     exposed_delay,
+    fewest,
     is_worth_moving,
     largest_line,
     makespan_bound,
 )
-from optical.scheduling.policies import BIRKHOFF, LIMITS, SchedulePolicy, schedule, spread
-from optical.scheduling.schedule import DARK, CircuitSchedule, OcsBank
+from optical.scheduling.schedule import (
+    BIRKHOFF,
+    DARK,
+    LIMITS,
+    CircuitSchedule,
+    OcsBank,
+    SchedulePolicy,
+    schedule,
+    spread,
+)
 from simulator.errors import ParameterError
 
 POLICIES = [one for one in SchedulePolicy if one not in LIMITS]  # test_exact

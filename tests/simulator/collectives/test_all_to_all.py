@@ -7,7 +7,7 @@ import pytest
 
 from simulator.collectives.algorithms import Algorithm, Round, rounds
 from simulator.collectives.all_to_all import in_turns, two_level_rounds
-from simulator.collectives.demand import skewed_flows
+from simulator.collectives.flow_groups import skewed_flows
 from simulator.errors import WorkloadError
 from simulator.operators import CollectiveKind, Skew, Spread
 

@@ -5,7 +5,7 @@ import pytest
 
 from simulator.collectives.flow_groups import FlowGroup, PricedCollective
 from simulator.collectives.traffic import APART, collective_slowdown, crowded, pair_slowdown
-from simulator.engine.fairshare import max_min_rates
+from simulator.engine.network import max_min_rates
 from simulator.interfaces import Flows
 
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from simulator.collectives.all_to_all import two_level_rounds
-from simulator.collectives.demand import skewed_flows
+from simulator.collectives.flow_groups import skewed_flows
 from simulator.errors import WorkloadError
 from simulator.fabric import route_loads
 from simulator.interfaces import LinkGraph
 from simulator.operators import CollectiveKind, Skew, Spread, geometric_loads, spread_places
-from simulator.results.metrics import outside_bytes
+from simulator.results import outside_bytes
 
 EVEN = (1.0,) * 8
 SKEWS = [

@@ -6,7 +6,7 @@ import pytest
 import simpy
 
 from electronic.fabrics.torus import TorusFabric
-from simulator.collectives.torus import SEGMENTS, bucket_rounds, order_shares, orders, pipeline
+from simulator.collectives.algorithms import SEGMENTS, bucket_rounds, order_shares, orders, pipeline
 from simulator.collectives.traffic import Traffic
 from simulator.engine.network import Network
 from simulator.errors import WorkloadError

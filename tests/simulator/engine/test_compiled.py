@@ -7,7 +7,7 @@ import pytest
 
 from optical.fabrics.rails import OcsRails
 from optical.fabrics.switches import load_optics, load_switch
-from simulator.engine.compiled import lanes
+from simulator.engine.compiled import turns as lanes
 from simulator.engine.compiled.loop import compiled_play
 from simulator.engine.compiled.programs import NotCoveredError, StepNetwork, StepStructure
 from simulator.engine.compiled.step import CompiledStep, StepRuns

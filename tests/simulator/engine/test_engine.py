@@ -20,8 +20,7 @@ from simulator.operators import (
     Task,
     takes_units,
 )
-from simulator.results.metrics import BUBBLE, DARK, EXPOSED, summarise
-from simulator.results.trace import Stream
+from simulator.results import BUBBLE, DARK, EXPOSED, Stream, summarise
 from tests import builders
 from tests.bounds import collective_bound_s, critical_path_s, serial_sum_s
 

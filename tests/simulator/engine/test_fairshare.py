@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from simulator.engine.fairshare import max_min_rates
+from simulator.engine.network import max_min_rates
 from simulator.errors import RouteError
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from simulator.engine.simulation import Job, Simulation, block, simulate_jobs
 from simulator.errors import ParameterError, RouteError, WorkloadError
+from simulator.failures import Failure, endpoint_links
 from simulator.interfaces import LinkGraph
 from simulator.layout import RankLayout, placed
 from simulator.operators import CollectiveKind, Phase, StepGraph, Task
-from simulator.reliability.failures import Failure, endpoint_links
 from tests.builders import collective
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star
 from workloads.step.step import build_step

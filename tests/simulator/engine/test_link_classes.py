@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.collectives.flow_groups import LinkClasses
-from simulator.engine.fairshare import max_min_rates
+from simulator.engine.network import max_min_rates
 
 
 @settings(max_examples=80, deadline=None)

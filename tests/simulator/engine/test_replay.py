@@ -9,7 +9,7 @@ from simulator.engine.rank_graph import Message, RankGraph, RankTask, Recorded, 
 from simulator.engine.replay import Clockwork, Replay
 from simulator.errors import RouteError, WorkloadError
 from simulator.operators import CollectiveKind, Phase
-from simulator.results.metrics import BUBBLE, EXPOSED, time_of_class_s
+from simulator.results import BUBBLE, EXPOSED, time_of_class_s
 
 RATE = 1e9
 LATENCY = 1e-6

@@ -7,11 +7,10 @@ import pytest
 
 from electronic.devices import load_scale_up
 from electronic.fabrics.packets import RailFabric
-from simulator.estimate.collectives import collective_lines, traffic_alone
-from simulator.estimate.step import Order, StepArrays, estimate, exposed_s
+from simulator.estimate import Order, StepArrays, collective_lines, estimate, exposed_s, traffic_alone
 from simulator.layout import RankLayout
 from simulator.operators import CollectiveKind, Phase
-from simulator.results.metrics import outside_bytes
+from simulator.results import outside_bytes
 from tests.builders import collective
 
 

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from heliograph.systems import build_system
-from simulator.estimate.collectives import LinePrices
+from simulator.estimate import LinePrices
 from simulator.layout import RankLayout, placed
 from simulator.operators import CollectiveKind
 from tests import builders

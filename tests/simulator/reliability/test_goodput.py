@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from simulator.errors import ParameterError
-from simulator.reliability.goodput import (
+from simulator.goodput import (
     best_effective_share,
     best_interval_s,
     best_spares,

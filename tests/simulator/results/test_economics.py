@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from simulator.errors import ParameterError
-from simulator.results.metrics import default_economics
+from simulator.results import default_economics
 
 
 def test_a_step_pays_its_share_of_the_hardware_and_its_energy():

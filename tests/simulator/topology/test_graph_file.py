@@ -6,7 +6,7 @@ import pytest
 
 from simulator.errors import ParameterError
 from simulator.fabric import missing_members
-from simulator.topology.graph_file import load_graph
+from simulator.topology.graphs import load_graph
 from tests.conformance.graphs import alone_s, collective_s, flows, rates, walked
 
 

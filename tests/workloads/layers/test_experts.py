@@ -9,11 +9,11 @@ import pytest
 from simulator.engine.simulation import Simulation
 from simulator.errors import WorkloadError
 from simulator.operators import Collective, MatMul, Phase, Skew, geometric_loads
-from simulator.results.metrics import summarise
+from simulator.results import summarise
 from tests.workloads.ideal import EVEN, NODE, PLAN, RATE, Star, product_flops, run, sent, sequences
-from workloads.layers.routing import capacity, dropped_share, expert_loads, rank_imbalance, rank_loads
+from workloads.layers.parts import capacity, dropped_share, expert_loads, rank_imbalance, rank_loads
 from workloads.layers.transformer import backward_layer, forward_layer
-from workloads.plan.choices import ExpertExchange
+from workloads.plan.parts import ExpertExchange
 from workloads.plan.plan import parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind

@@ -10,7 +10,7 @@ from electronic.numerics import ExactNumerics
 from simulator.operators import MatMul
 from workloads.layers.transformer import backward_head, backward_layer, forward_head, forward_layer
 from workloads.models.architecture import Norm, Positions, TransformerConfig
-from workloads.plan.choices import Attention
+from workloads.plan.parts import Attention
 from workloads.plan.plan import Plan
 from workloads.step.step import model_flops
 from workloads.training.gpt import Gpt, GptConfig, Products

@@ -16,7 +16,7 @@ from tests.workloads.ideal import EVEN, NODE, PLAN, Star, ideal_s, product_flops
 from workloads.models.architecture import Norm, Positions
 from workloads.models.config import load_model
 from workloads.pipeline import schedules
-from workloads.plan.choices import Attention, Optimizer, Precision, Recompute, TensorGrid
+from workloads.plan.parts import Attention, Optimizer, Precision, Recompute, TensorGrid
 from workloads.plan.plan import parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind

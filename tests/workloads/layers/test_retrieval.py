@@ -14,12 +14,12 @@ from workloads.layers.transformer import forward_layer
 from workloads.models.architecture import Norm, Positions, Retrieval, TransformerConfig
 from workloads.models.config import load_model
 from workloads.pipeline import schedules
-from workloads.plan.choices import Attention, Recompute
+from workloads.plan.parts import Attention, Recompute
 from workloads.plan.plan import parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind
-from workloads.step.passes import Pass, Passes
 from workloads.step.sharding import StagePart, part_parameters, stage_chunks
+from workloads.step.stage import Pass, Passes
 from workloads.step.step import build_step, model_flops
 
 READS = Retrieval(

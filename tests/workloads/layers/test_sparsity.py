@@ -12,7 +12,7 @@ from tests.builders import in_a_block
 from tests.workloads.ideal import EVEN, NODE, PLAN, product_flops, run, sequences
 from workloads.layers.transformer import gradients
 from workloads.models.config import load_model
-from workloads.plan.choices import Attention, ContextExchange, Precision, WeightSparsity
+from workloads.plan.parts import Attention, ContextExchange, Precision, WeightSparsity
 from workloads.plan.plan import parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind

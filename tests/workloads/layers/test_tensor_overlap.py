@@ -24,11 +24,11 @@ from simulator.operators import (
 from tests.builders import collective
 from tests.workloads.ideal import EVEN, NODE, PLAN, RATE, Star, run, sent, sequences
 from workloads.pipeline import schedules
-from workloads.plan.choices import Recompute
+from workloads.plan.parts import Recompute
 from workloads.plan.plan import parse_plan
 from workloads.plan.rules import check
-from workloads.step.passes import Pass, Passes
 from workloads.step.sharding import StagePart
+from workloads.step.stage import Pass, Passes
 from workloads.step.step import build_step
 
 TENSOR = PLAN.with_(tp=4, global_batch=2)

@@ -29,7 +29,7 @@ from workloads.layers.transformer import (
 )
 from workloads.models.architecture import Positions
 from workloads.models.config import known_models, load_model
-from workloads.plan.choices import Attention, Recompute
+from workloads.plan.parts import Attention, Recompute
 from workloads.plan.plan import parse_plan
 
 

@@ -10,7 +10,7 @@ from simulator.operators import Elementwise, MatMul
 from tests.workloads.ideal import EVEN, PLAN, product_flops
 from workloads.layers.transformer import backward_layer, forward_layer
 from workloads.models.config import from_hugging_face, load_model
-from workloads.plan.choices import Attention
+from workloads.plan.parts import Attention
 from workloads.plan.rules import check
 from workloads.step.memory import layer_activation_bytes
 from workloads.step.sharding import stage_chunks, stage_parts, whole_stage

@@ -11,7 +11,7 @@ from workloads.layers.transformer import backward_layer, forward_layer
 from workloads.models.architecture import Norm
 from workloads.models.config import load_model
 from workloads.pipeline import schedules
-from workloads.plan.choices import ContextExchange, Precision
+from workloads.plan.parts import ContextExchange, Precision
 from workloads.plan.plan import Plan, parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import layer_activation_bytes, memory_by_kind

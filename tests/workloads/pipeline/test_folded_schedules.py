@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from simulator.engine.simulation import Simulation
 from simulator.errors import WorkloadError
 from simulator.operators import Collective, CollectiveKind
-from simulator.results.metrics import steady
+from simulator.results import steady
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, ideal_s, product_flops, run
 from workloads.pipeline import schedules
-from workloads.pipeline.pipeline import PassTimes, peak_kept, play
-from workloads.pipeline.schedule import Pass
+from workloads.pipeline.schedule import Pass, PassTimes, peak_kept, play
 from workloads.plan.plan import Plan, parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind

@@ -9,8 +9,7 @@ from simulator.operators import Collective
 from tests.workloads.ideal import EVEN, PLAN, ideal_s, product_flops, run, sent, sequences
 from workloads.models.config import load_model
 from workloads.pipeline import schedules
-from workloads.pipeline.pipeline import PassTimes, Pipeline, play
-from workloads.pipeline.schedule import balanced_layers
+from workloads.pipeline.schedule import PassTimes, Pipeline, balanced_layers, play
 from workloads.plan.plan import Plan, parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind

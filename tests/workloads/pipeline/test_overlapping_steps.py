@@ -7,7 +7,7 @@ import pytest
 from simulator.engine.simulation import Simulation
 from simulator.errors import WorkloadError
 from simulator.operators import Collective, Elementwise, Sequence
-from simulator.results.metrics import steady, step_ends_s, summarise
+from simulator.results import steady, step_ends_s, summarise
 from tests.bounds import optimal_in_flight
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, ideal_s, product_flops
 from workloads.pipeline import schedules

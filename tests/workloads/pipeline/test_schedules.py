@@ -10,14 +10,16 @@ from simulator.errors import WorkloadError
 from tests.workloads.pipeline.eager import EAGER
 from tests.workloads.pipeline.eager import order as eager_order
 from workloads.pipeline import schedules
-from workloads.pipeline.pipeline import PassTimes, Pipeline, play
 from workloads.pipeline.schedule import (
     SCHEDULES,
     Chain,
     InFlight,
     Pass,
+    PassTimes,
+    Pipeline,
     Schedule,
     most_kept,
+    play,
     register_schedule,
     schedule_named,
 )

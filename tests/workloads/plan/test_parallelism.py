@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from simulator.errors import WorkloadError
 from workloads.models.config import load_model
 from workloads.pipeline.schedule import SCHEDULES, stage_layers
-from workloads.plan.choices import Attention, Place, Precision, Recompute
+from workloads.plan.parts import Attention, Place, Precision, Recompute
 from workloads.plan.plan import (
     KEYS,
     PARTS,

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from simulator.errors import WorkloadError
-from simulator.estimate.step import StepArrays, estimate
+from simulator.estimate import StepArrays, estimate
 from workloads.models.config import load_model
-from workloads.pipeline.pipeline import PassTimes, Pipeline, play
-from workloads.pipeline.schedule import Chain, Schedule
+from workloads.pipeline.schedule import Chain, PassTimes, Pipeline, Schedule, play
 from workloads.pipeline.schedules import DUALPIPE, ZB_H2, ZB_V, ZERO_BUBBLE
 from workloads.plan.plan import Plan, parse_plan
 from workloads.plan.rules import check

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from simulator.estimate.step import Order, StepArrays
+from simulator.estimate import Order, StepArrays
 from workloads.search.costs import AXES, PassTraffic, beside_sums
 
 WORK_S, WAITED_S = 3.0, 1.0

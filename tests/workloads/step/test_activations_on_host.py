@@ -11,7 +11,7 @@ from tests.workloads.ideal import EVEN, NODE, PLAN, Star
 from tests.workloads.step.test_offload import a_host
 from workloads.models.config import load_model
 from workloads.pipeline import schedules
-from workloads.plan.choices import Kept, Place
+from workloads.plan.parts import Kept, Place
 from workloads.plan.rules import check
 from workloads.search.plans import broken_rules, grid
 from workloads.step.memory import host_bytes, layer_activation_bytes, memory_by_kind

@@ -7,11 +7,11 @@ import pytest
 from simulator.engine.simulation import Simulation
 from simulator.interfaces import Cost
 from simulator.operators import Collective, CollectiveKind, MatMul
-from simulator.results.trace import ISSUE, Stream
+from simulator.results import ISSUE, Stream
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, Unit, ideal_s, run, sent, sequences
 from workloads.layers.transformer import forward_layer
 from workloads.models.architecture import Norm, Positions
-from workloads.plan.choices import Attention
+from workloads.plan.parts import Attention
 from workloads.step.step import build_step
 
 HOST_S = 2e-6

@@ -7,7 +7,7 @@ from simulator.errors import WorkloadError
 from simulator.operators import Elementwise, MatMul
 from tests.workloads.ideal import sequences
 from workloads.models.config import load_model
-from workloads.plan.choices import Kept, Recompute
+from workloads.plan.parts import Kept, Recompute
 from workloads.plan.plan import parse_plan
 from workloads.plan.rules import check
 from workloads.search.plans import grid, memory_bytes

@@ -6,7 +6,7 @@ from simulator.errors import WorkloadError
 from workloads.models.architecture import Positions, TransformerConfig
 from workloads.models.config import load_model
 from workloads.pipeline import schedules
-from workloads.plan.choices import Attention, Precision, Recompute
+from workloads.plan.parts import Attention, Precision, Recompute
 from workloads.plan.plan import Plan
 from workloads.step.memory import check_fits, fullest_stage, layer_activation_bytes, memory_by_kind
 from workloads.step.sharding import optimizer_bytes

@@ -9,12 +9,11 @@ from simulator.engine.simulation import Simulation
 from simulator.errors import WorkloadError
 from simulator.node import Chassis, Host, HostLink, Memory, Processors, Storage
 from simulator.operators import HostWork, Lane, Phase, Sequence, StepGraph, Task, Transfer
-from simulator.results.metrics import HOST, summarise
-from simulator.results.trace import Stream
+from simulator.results import HOST, Stream, summarise
 from tests.bounds import critical_path_s, serial_sum_s
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, ideal_s, product_flops
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.choices import Place, Recompute
+from workloads.plan.parts import Place, Recompute
 from workloads.plan.plan import Plan, parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import check_fits, check_host_fits, host_bytes, memory_by_kind

@@ -9,10 +9,10 @@ from simulator.collectives.algorithms import server_places, server_rounds
 from simulator.engine.simulation import Simulation
 from simulator.errors import WorkloadError
 from simulator.operators import Collective, CollectiveKind
-from simulator.results.metrics import steady, summarise
+from simulator.results import steady, summarise
 from tests.bounds import server_bound_s
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, ideal_s, product_flops
-from workloads.plan.choices import Exchange
+from workloads.plan.parts import Exchange
 from workloads.plan.plan import parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind

@@ -20,7 +20,7 @@ from simulator.operators import (
 from tests.builders import EXPERTS, PLAN, TINY
 from workloads.models.config import load_model
 from workloads.pipeline import schedules
-from workloads.plan.choices import Attention, Recompute
+from workloads.plan.parts import Attention, Recompute
 from workloads.plan.plan import Plan
 from workloads.step.step import build_step, model_flops
 

@@ -9,7 +9,7 @@ from simulator.operators import Collective, Elementwise, MatMul
 from tests.workloads.ideal import EVEN, PLAN, RATE, ideal_s, product_flops, run, sent, sequences
 from workloads.layers.transformer import backward_layer, forward_layer
 from workloads.models.config import load_model
-from workloads.plan.choices import Attention, ContextExchange, Optimizer, Precision, Recompute
+from workloads.plan.parts import Attention, ContextExchange, Optimizer, Precision, Recompute
 from workloads.plan.plan import Plan, parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind

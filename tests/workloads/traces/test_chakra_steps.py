@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from electronic.fabrics.packets import Wires
-from experiments.validation.peers.astra_sim import Dimension, Run, Shape
+from experiments.validation.peers.astra_sim import Dimension, Method, Run, Shape
 from experiments.validation.peers.astra_sim import Wires as SimulatedWires
-from experiments.validation.peers.astra_sim_algorithms import Method
 from heliograph.systems import build_system
 from simulator.engine.rank_graph import Together
 from simulator.engine.replay import Clockwork, Replay, as_recorded

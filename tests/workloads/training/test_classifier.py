@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from optical.execution.photons import CountingNumerics, Signs
+from optical.execution.numerics import CountingNumerics, Signs
 from simulator.errors import ParameterError, WorkloadError
 from workloads.training.classifier import ClassifierConfig, accuracy, train_classifier
 from workloads.training.digits import Distortion, draw_digits

@@ -8,7 +8,7 @@ import torch
 
 from optical.execution import AnalogSpec, Scale
 from optical.execution.numerics import AnalogNumerics
-from optical.execution.residues import Residues, misread_shifts
+from optical.execution.spec import Residues, misread_shifts
 from simulator.errors import ParameterError, WorkloadError
 from workloads.training.corpora import Corpus
 from workloads.training.gpt import Gpt, GptConfig, ProductName, Products

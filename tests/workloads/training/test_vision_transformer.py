@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from optical.execution.photons import CountingNumerics, Signs
+from optical.execution.numerics import CountingNumerics, Signs
 from simulator.errors import WorkloadError
 from workloads.training.classifier import (
     ATTENTION,

@@ -18,11 +18,12 @@ from experiments.core import (
     summary_lines,
     training_j_per_mac,
 )
-from experiments.pages import asked, end, sheet
+from experiments.page import asked, end, sheet
 from experiments.study import Study
 from heliograph.report import format_quantity, format_si
 from heliograph.report_page.drawings import Bar, Line, Span, bars, colour, lines, spans
 from heliograph.report_page.page import (
+    DERIVED,
     Cell,
     Drawing,
     Formula,
@@ -31,9 +32,9 @@ from heliograph.report_page.page import (
     Section,
     Sheet,
     parameter_formulas,
+    part_inputs,
     sheet_of,
 )
-from heliograph.report_page.provenance import DERIVED, part_inputs
 from heliograph.systems.sanity_checks import light_limits
 
 CORE = "core"

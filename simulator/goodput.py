@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from simulator.checks import check_range
-from simulator.errors import ParameterError
+from simulator.errors import ParameterError, check_range
 from simulator.tables import Shelf
 from simulator.topology.scale_up import BillItem
 
@@ -201,7 +200,7 @@ def host_names() -> tuple[str, ...]:
     return tuple(row.name for row in rows if row.parameter == "availability")
 
 
-load_hosts = Shelf(HostReliability, Path(__file__).parents[1] / "parameters" / "reliability.csv")
+load_hosts = Shelf(HostReliability, Path(__file__).parent / "parameters" / "reliability.csv")
 """Fleets of hosts, e.g. ``"llama-3"``; the table has parts too."""
 
 

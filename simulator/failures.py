@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simulator.checks import check_range
-from simulator.errors import ParameterError, RouteError
+from simulator.errors import ParameterError, RouteError, check_range
 from simulator.fabric import Fabric, Loads, PortOwner, Ports
 from simulator.interfaces import Circuits, Flows, LinkGraph, Wiring
 from simulator.topology.graphs import port_links, switch_links

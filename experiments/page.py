@@ -1,4 +1,4 @@
-"""Pages of studies, what ``--report`` writes, one file a study; here what all of them begin and end with."""
+"""Pages of studies, what ``--report`` writes: what all of them begin and end with."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.options import command_line
-from experiments.study import Study
+from experiments.study import Study, command_line
 from heliograph.parameters import tables
 from heliograph.records import git_commit, plain, versions
 from heliograph.report import ReportTable

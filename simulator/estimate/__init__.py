@@ -1,1 +1,0 @@
-"""The same step in closed form, for searching millions of plans."""

@@ -1,1 +1,0 @@
-"""Failures of parts and the goodput that they leave."""

@@ -1,1 +1,0 @@
-"""Traces of a run and the metrics drawn from them."""
