@@ -179,7 +179,7 @@ def _fields(kind: type) -> tuple[tuple[str, bool], ...]:
 
 
 def _leaves(obj: object, above: tuple[str, ...] = ()) -> Iterator[_Leaf]:
-    for field, settable in _fields(type(obj)):
+    for field, settable in _fields(type(obj)):  # type: ignore[arg-type]
         if not settable or field.startswith("_"):
             continue
         value = getattr(obj, field)
@@ -363,7 +363,7 @@ def rebuilt(node: Any, known: dict[int, Any]) -> Any:  # noqa: ANN401 - any node
             new = tuple(members)
     elif _is_tree(node):
         changes = {}
-        for name, settable in _fields(type(node)):
+        for name, settable in _fields(type(node)):  # type: ignore[arg-type]
             old = getattr(node, name)
             fresh = rebuilt(old, known)
             if settable and fresh is not old:
