@@ -407,6 +407,9 @@ def _tell(name: str, study: Study, driven: Driven, found: Result, out: Path | No
     from heliograph.records import canonical_json, csv_text  # noqa: PLC0415 - not for --help alone
     from heliograph.report import print_report  # noqa: PLC0415 - not for --help alone
 
+    if out is None and driven.report is None and not (driven.json or driven.csv):
+        print_report(found.report())  # a record can take longer than the run: nobody asked for one
+        return
     record = document(name, study, found)
     if driven.csv:
         sys.stdout.write(csv_text(headed(record, found.rows())))
