@@ -234,9 +234,6 @@ class Compare(Study):
         if self.seed is not None and not self.accuracy:
             msg = "--seed is of the training that --accuracy runs; add that, or leave --seed out"
             raise ParameterError(msg)
-        if self.quick and self.thorough:
-            msg = "--quick tries few plans and --thorough more than usual; leave one of them out"
-            raise ParameterError(msg)
 
     hardware: Hardware = field(default_factory=Hardware)
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeVar
 from heliograph import __version__
 from heliograph.records import SCHEMA, TrainingCache, canonical_json, csv_text, whole, write_atomically
 from heliograph.report import ReportTable
-from simulator.errors import HeliographError, ParameterError, nearest
+from simulator.errors import HeliographError, ParameterError, nearest, repeated
 from simulator.parameter_tree import quantity
 from simulator.units import SUFFIXES, dimension_of
 
@@ -277,8 +277,7 @@ def study_from(kind: type[StudyT], parsed: argparse.Namespace) -> StudyT:
             value = one.default
         if one.many and value is not None:
             value = tuple(value)
-            twice = next((each for place, each in enumerate(value) if each in value[:place]), None)
-            if twice is not None:
+            if (twice := repeated(value)) is not None:
                 msg = f"{one.flag}: {_shown(twice)} is given twice; name it once"
                 raise ParameterError(msg)
         values[one.destination] = value

@@ -10,10 +10,11 @@ import typing
 from collections.abc import Hashable, Iterable
 from enum import Enum
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 MOST_SHOWN = 12
 """Most names that an error lists."""
+RepeatedT = TypeVar("RepeatedT")
 
 
 class HeliographError(Exception):
@@ -87,6 +88,12 @@ class ClippingWarning(SuspectWarning):
 
 class IncompleteWarning(SuspectWarning):
     """A result from an input of which a part was missing and left out; one sentence, no failure."""
+
+
+def repeated(values: Iterable[RepeatedT]) -> RepeatedT | None:
+    """Return the first value that stands a second time, or None; values are compared, never hashed."""
+    listed = list(values)
+    return next((one for place, one in enumerate(listed) if one in listed[:place]), None)
 
 
 def nearest(name: str, known: Iterable[str], *, noun: str = "name") -> str:

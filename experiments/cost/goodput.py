@@ -13,7 +13,7 @@ from experiments.validation.network_failures import EFFECTIVE, published
 from heliograph.figures import PALETTE, REFERENCE, label, new_figure, styled
 from heliograph.report import format_si, table_of
 from heliograph.systems.fabrics import FABRICS, build_fabric, check_fabric, scale_up_of
-from simulator.errors import HeliographError, ParameterError
+from simulator.errors import HeliographError, ParameterError, repeated
 from simulator.fabric import Splicing
 from simulator.goodput import (
     HostReliability,
@@ -229,10 +229,10 @@ def _point(request: GoodputOf, fleet: Fleet, name: str, size: int) -> Point:
 def _fleet(request: GoodputOf) -> Fleet:
     fleet = Fleet(hosts=load_hosts(request.hosts), parts=load_parts())
     changes = [parse_assignment(text) for text in request.settings]
-    for place, (path, value) in enumerate(changes):
-        if path in (before for before, _ in changes[:place]):
-            msg = f"--set {path} is given twice; leave one of them out"
-            raise ParameterError(msg)
+    if (twice := repeated(path for path, _ in changes)) is not None:
+        msg = f"--set {twice} is given twice; leave one of them out"
+        raise ParameterError(msg)
+    for path, value in changes:
         fleet = replace_at(fleet, path, value)
     if request.machine < fleet.hosts.accelerators or request.machine % fleet.hosts.accelerators:
         msg = f"a machine of {request.machine} accelerators must be whole hosts of {fleet.hosts.accelerators}"

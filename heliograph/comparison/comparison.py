@@ -99,6 +99,11 @@ class Request:
     accuracy: bool = False
     """Whether the small GPT is trained."""
 
+    def __post_init__(self) -> None:
+        if self.quick and self.thorough:
+            msg = "quick tries few plans and thorough more than usual; leave one of them out"
+            raise ParameterError(msg)
+
     @property
     def effort(self) -> Effort:
         """Size of each system's search."""
@@ -345,7 +350,8 @@ def compare(
     Raises
     ------
     HeliographError
-        For names that are not known, a plan that does not fit, a link that does not close.
+        For names that are not known, a plan that does not fit, a link that does not close, and for both
+        `quick` and `thorough`.
     """
     systems = rivals() if systems is None else systems
     if isinstance(systems, str | System) or not isinstance(systems, Sequence) or not systems:

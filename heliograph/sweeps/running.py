@@ -20,7 +20,7 @@ from heliograph.sweeps.space import Axis, Range, Space, Value, swept_value
 from heliograph.sweeps.store import Outcome, Status, Store
 from heliograph.sweeps.work import STEP, Work, code_digest, in_si
 from heliograph.sweeps.workers import Job, in_processes, in_this_process, usual_workers
-from simulator.errors import HeliographError, ParameterError, nearest
+from simulator.errors import HeliographError, ParameterError, nearest, repeated
 from simulator.units import dimension_of, plain_name
 
 if TYPE_CHECKING:
@@ -324,8 +324,7 @@ def axis(name: str, values: Values) -> Axis:
     else:
         found = values if isinstance(values, Iterable) and not isinstance(values, str) else (values,)
     swept = [swept_value(name, value) for value in found]
-    twice = next((value for place, value in enumerate(swept) if value in swept[:place]), None)
-    if twice is not None:
+    if (twice := repeated(swept)) is not None:
         msg = f"{name}: {twice} stands twice; leave one of them out"
         raise ParameterError(msg)
     return Axis(names=(name,), values=tuple((value,) for value in swept))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from simulator.errors import ParameterError, nearest
+from simulator.errors import ParameterError, nearest, repeated
 from simulator.parameter_tree import quantity
 
 Value = float | str
@@ -128,9 +128,8 @@ class Space:
             if not isinstance(text, str):
                 msg = f"a condition is text such as 'plan.tp * plan.dp == 16'; got {text!r:.60}"
                 raise ParameterError(msg)
-        twice = [name for name in self.names if self.names.count(name) > 1]
-        if twice:
-            msg = f"{twice[0]} is swept twice; give all its values in one place"
+        if (twice := repeated(self.names)) is not None:
+            msg = f"{twice} is swept twice; give all its values in one place"
             raise ParameterError(msg)
 
     @property

@@ -6,7 +6,7 @@ import pytest
 
 from optical.cores import load_core
 from optical.fabrics.switches import load_switch
-from simulator.errors import MOST_SHOWN, ParameterError, nearest
+from simulator.errors import MOST_SHOWN, ParameterError, nearest, repeated
 from simulator.parameter_tree import get_at, numeric_leaves, path_of, shown_paths
 
 
@@ -63,3 +63,9 @@ def test_a_derived_number_names_those_that_it_follows_from(path):
 
 def dataclass_of(**parts):
     return make_dataclass("Tree", parts)(**parts)
+
+
+def test_the_first_value_that_stands_again_is_told():
+    assert repeated(["a", "b", "b", "a"]) == "b"
+    assert repeated(iter([1, 2, 3])) is None
+    assert repeated([[1], [1]]) == [1]  # lists have no hash

@@ -236,3 +236,8 @@ def test_what_is_not_trained_has_no_line(compared):
     labels = [row.label for row in comparison_rows(compared.records())]
     assert not [one for one in labels if "loss" in one]
     assert UNRESOLVED not in str(comparison_rows(compared.records()))
+
+
+def test_few_plans_and_more_than_usual_are_not_asked_for_together():
+    with pytest.raises(ParameterError, match="leave one of them out"):
+        hg.compare(["gpu_packet"], "gpt2", "dp=8,global_batch=8", quick=True, thorough=True)
