@@ -268,16 +268,8 @@ class StepResult(Tabular):
         tokens = self.metrics.tokens_per_s * self.metrics.step_time_s
         return sum(self.step_usd.values()) * MILLION / tokens
 
-    def _reduction(self) -> dict[str, float]:
-        """Return the effective bits of gradients that a fabric adds in light, if it does."""
-        bits = self.system.fabric.traits.reduction_bits
-        return {} if bits is None else {"reduction_effective_bits": bits}
-
     def record(self) -> dict[str, Any]:
         """Return the result as plain data, SI throughout."""
-        metrics = self.metrics
-        tokens = metrics.tokens_per_s * metrics.step_time_s
-        lifetime = self.core_lifetime_steps
         return {
             "schema": SCHEMA,
             "version": __version__,
@@ -291,6 +283,24 @@ class StepResult(Tabular):
             "precision": str(self.plan.precision.kind),
             "accelerator": self.system.node().name,
             "accelerators": self.system.accelerators,
+            **self._step_record(),
+            **self._hardware_record(),
+            "capital_usd": self.capital_usd,
+            "step_usd": self.step_usd,
+            "usd_per_million_tokens": self.usd_per_million_tokens,
+            "circuit_policy": self.circuits,
+            "reconfigurations": self.metrics.reconfigurations,
+            "network_bytes": self.metrics.network_bytes,
+            "host_bytes": self.metrics.host_bytes,
+            "collective_algorithms": self.metrics.algorithms,
+            "dropped_share": self.metrics.dropped_share,
+        }
+
+    def _step_record(self) -> dict[str, Any]:
+        """Return time, energy and memory of the step."""
+        metrics = self.metrics
+        tokens = metrics.tokens_per_s * metrics.step_time_s
+        return {
             "step_time_s": metrics.step_time_s,
             "tokens_per_s": metrics.tokens_per_s,
             "model_flop_utilisation": metrics.model_flop_utilisation,
@@ -307,33 +317,31 @@ class StepResult(Tabular):
             "mean_power_w": metrics.mean_power_w,
             "memory_bytes": sum(self.memory_bytes.values()),
             "memory_by_kind_bytes": self.memory_bytes,
-            "memory_capacity_bytes": self.system.node().memory.capacity_bytes,
+        }
+
+    def _hardware_record(self) -> dict[str, Any]:
+        """Return what the system's parts are and do, gradients that a fabric adds in light among them."""
+        system, node, photonic = self.system, self.system.node(), self.system.photonic
+        lifetime, reduction_bits = self.core_lifetime_steps, system.fabric.traits.reduction_bits
+        return {
+            "memory_capacity_bytes": node.memory.capacity_bytes,
             "snr_db": self.snr_db,
-            "operands": str(self.system.operands),
-            "precision_target": self.system.target_text,
-            "laser_line_w": self.system.laser_power_w,
-            "effective_bits": self.system.effective_bits(),
-            "peak_flop_per_s": self.system.node().peak_flop_per_s,
-            "accelerator_peak_w": self.system.accelerator_peak_w(),
-            "accelerator_area_m2": self.system.accelerator_area_m2(),
-            "accelerator_usd": self.system.accelerator_usd(),
-            "photonic_cores": self.system.photonic.cores if self.system.photonic else 0,
-            "core": self.system.photonic.core.name if self.system.photonic else "",
+            "operands": str(system.operands),
+            "precision_target": system.target_text,
+            "laser_line_w": system.laser_power_w,
+            "effective_bits": system.effective_bits(),
+            "peak_flop_per_s": node.peak_flop_per_s,
+            "accelerator_peak_w": system.accelerator_peak_w(),
+            "accelerator_area_m2": system.accelerator_area_m2(),
+            "accelerator_usd": system.accelerator_usd(),
+            "photonic_cores": photonic.cores if photonic else 0,
+            "core": photonic.core.name if photonic else "",
             "core_lifetime_steps": None if math.isinf(lifetime) else lifetime,
             "run_steps": self.run_steps,
-            "sram_bytes": self.system.photonic.sram_bytes if self.system.photonic else 0.0,
-            "fabric": self.system.fabric.name,
-            **self._reduction(),
-            "fabric_static_w": self.system.fabric.static_w,
-            "capital_usd": self.capital_usd,
-            "step_usd": self.step_usd,
-            "usd_per_million_tokens": self.usd_per_million_tokens,
-            "circuit_policy": self.circuits,
-            "reconfigurations": metrics.reconfigurations,
-            "network_bytes": metrics.network_bytes,
-            "host_bytes": metrics.host_bytes,
-            "collective_algorithms": metrics.algorithms,
-            "dropped_share": metrics.dropped_share,
+            "sram_bytes": photonic.sram_bytes if photonic else 0.0,
+            "fabric": system.fabric.name,
+            **({} if reduction_bits is None else {"reduction_effective_bits": reduction_bits}),
+            "fabric_static_w": system.fabric.static_w,
         }
 
 

@@ -161,22 +161,8 @@ def unit_timeline(name: str, *, stages: int, microbatches: int, chunks: int, tim
     times : PassTimes
         Length of passes.
     """
-    names = schedule_names()
-    if name not in names:
-        msg = f"unknown schedule '{name}' (a model needs --plan); {nearest(name, names, noun='schedule')}"
-        raise HeliographError(msg)
-    if name == INTERLEAVED and chunks < 2:
-        msg = f"chunks ({chunks}) must be at least 2 to interleave; try 2"
-        raise HeliographError(msg)
+    _check(name, stages=stages, microbatches=microbatches, chunks=chunks, times=times)
     kind = ONE_FORWARD_ONE_BACKWARD if name == INTERLEAVED else SCHEDULES[name]
-    for what, value in (("stages", stages), ("microbatches", microbatches)):
-        if value < 1:
-            msg = f"{what} ({value}) must be at least 1"
-            raise HeliographError(msg)
-    longest = max(times.forward, times.inputs, times.weights)
-    if longest > LONGEST_PASS:
-        msg = f"time of a pass ({longest:g}) must be at most {LONGEST_PASS:g}"
-        raise HeliographError(msg)
     plan = Plan.of(
         pp=stages,
         global_batch=microbatches,
@@ -218,6 +204,24 @@ def unit_timeline(name: str, *, stages: int, microbatches: int, chunks: int, tim
         peak_microbatches=peak_kept(once, stages, share),
         weight_versions=tuple(plan.weight_versions(stage) for stage in range(stages)),
     )
+
+
+def _check(name: str, *, stages: int, microbatches: int, chunks: int, times: PassTimes) -> None:
+    names = schedule_names()
+    if name not in names:
+        msg = f"unknown schedule '{name}' (a model needs --plan); {nearest(name, names, noun='schedule')}"
+        raise HeliographError(msg)
+    if name == INTERLEAVED and chunks < 2:
+        msg = f"chunks ({chunks}) must be at least 2 to interleave; try 2"
+        raise HeliographError(msg)
+    for what, value in (("stages", stages), ("microbatches", microbatches)):
+        if value < 1:
+            msg = f"{what} ({value}) must be at least 1"
+            raise HeliographError(msg)
+    longest = max(times.forward, times.inputs, times.weights)
+    if longest > LONGEST_PASS:
+        msg = f"time of a pass ({longest:g}) must be at most {LONGEST_PASS:g}"
+        raise HeliographError(msg)
 
 
 def _refuse_crowd(boxes: int) -> None:

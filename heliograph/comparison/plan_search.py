@@ -267,27 +267,12 @@ def ranked(
     )
     plans, found = priced.plans, priced.found
     least = found.values[objective]
-    finite = np.isfinite(least)
-    if not finite.any():
+    if not np.isfinite(least).any():
         return []
     passes = plans["pp"].astype(np.int64) * plans.microbatches * plans["vpp"]
-    level = np.full(len(plans), np.iinfo(np.int64).max)
-    level[finite] = np.floor(np.log(least[finite] / least[finite].min()) / NEAR_SHARE).astype(np.int64)
-    ranks = np.lexsort((np.arange(len(plans)), least, passes, level))
-    ranks = ranks[np.isfinite(least[ranks])]
-    if by_kind:
-        order = _best_by_kind(plans, least, passes)
-    else:
-        # Where steps are small the engine can run more of what the estimate's error leaves open.
-        first = plans.taken(ranks[:MOST_RUN])
-        tasks = np.cumsum(task_count(pricer.config, first.whole, plans.base.steps_in_run))
-        few = int((np.broadcast_to(tasks, len(first)) <= FEW_TASKS).sum())
-        order = ranks[: max(top, 1, few)]
-        staged = ranks[plans["pp"][ranks] > 1][
-            :1
-        ]  # other schedules may do more for it than the estimate knows
-        order = np.concatenate([order, staged[~np.isin(staged, order)]])
-    order = order[finite[order]]
+    order = (
+        _best_by_kind(plans, least, passes) if by_kind else _first(pricer.config, plans, least, passes, top)
+    )
     return [
         Candidate(
             system=system,
@@ -299,8 +284,25 @@ def ranked(
             row=plans.taken(np.array([row])),
             modes=found.close(int(row), close),
         )
-        for row in order
+        for row in order[np.isfinite(least[order])]
     ]
+
+
+def _first(
+    config: TransformerConfig, plans: PlanArrays, least: np.ndarray, passes: np.ndarray, top: int
+) -> np.ndarray:
+    """Return the first rows by value, near ones by fewer passes, and more of them where steps are small."""
+    finite = np.isfinite(least)
+    level = np.full(len(plans), np.iinfo(np.int64).max)
+    level[finite] = np.floor(np.log(least[finite] / least[finite].min()) / NEAR_SHARE).astype(np.int64)
+    ranks = np.lexsort((np.arange(len(plans)), least, passes, level))[: int(finite.sum())]
+    # Where steps are small the engine can run more of what the estimate's error leaves open.
+    first = plans.taken(ranks[:MOST_RUN])
+    tasks = np.cumsum(task_count(config, first.whole, plans.base.steps_in_run))
+    few = int((np.broadcast_to(tasks, len(first)) <= FEW_TASKS).sum())
+    order = ranks[: max(top, 1, few)]
+    staged = ranks[plans["pp"][ranks] > 1][:1]  # other schedules may do more for it than the estimate knows
+    return np.concatenate([order, staged[~np.isin(staged, order)]])
 
 
 def _best_by_kind(plans: PlanArrays, least: np.ndarray, passes: np.ndarray) -> np.ndarray:

@@ -86,26 +86,15 @@ def step_formulas(
     """
     own = owner or str(record["system"])
     paths = [one.path for one in parameters]
-    found: dict[str, Formula] = {}
 
     def keys(patterns: Sequence[str]) -> tuple[str, ...]:
         return tuple(f"{own}/{path}" for path in paths if any(fnmatchcase(path, one) for one in patterns))
 
-    for column, law in LAWS.items():
-        if not is_number(record.get(column)):
-            continue
-        follows = [f"{own}/{one}" for one in law.follows if is_number(record.get(one))]
-        for parts in (record.get(one) for one in law.follows):
-            follows += [f"{own}/{column}/{part}" for part in parts] if isinstance(parts, Mapping) else []
-        found[f"{own}/{column}"] = Formula(
-            label=f"{COLUMNS[column]} ({own})",
-            text=law.text,
-            status=law.status,
-            source=law.source,
-            value=told(column, record[column]),
-            follows=tuple(follows),
-            inputs=keys(law.inputs),
-        )
+    found = {
+        f"{own}/{column}": _column_formula(record, own, column, keys(law.inputs))
+        for column, law in LAWS.items()
+        if is_number(record.get(column))
+    }
     for part, seconds in record.get("time_by_category_s", {}).items():
         law = next(law for start, law in TIME_LAWS.items() if part.startswith(start))
         found[f"{own}/step_time_s/{part}"] = Formula(
@@ -136,6 +125,22 @@ def step_formulas(
             value=format_si(many, "B"),
         )
     return found | parameter_formulas(own, parameters)
+
+
+def _column_formula(record: Mapping[str, Any], own: str, column: str, inputs: tuple[str, ...]) -> Formula:
+    law = LAWS[column]
+    follows = [f"{own}/{one}" for one in law.follows if is_number(record.get(one))]
+    for parts in (record.get(one) for one in law.follows):
+        follows += [f"{own}/{column}/{part}" for part in parts] if isinstance(parts, Mapping) else []
+    return Formula(
+        label=f"{COLUMNS[column]} ({own})",
+        text=law.text,
+        status=law.status,
+        source=law.source,
+        value=told(column, record[column]),
+        follows=tuple(follows),
+        inputs=inputs,
+    )
 
 
 def part_inputs(part: str) -> tuple[str, ...]:
