@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from heliograph.comparison.comparison import (
     reserve,
     write,
 )
+from heliograph.comparison.ranges import Ranges
 from heliograph.figures import folded_parts, parts_of
 from heliograph.parameters import Parameter, status_counts
 from heliograph.records import canonical_json, new_run_directory, write_atomically
@@ -45,6 +47,7 @@ from heliograph.systems.registry import model_named
 from heliograph.systems.sanity_checks import limits_told, worst_limits
 from heliograph.tables import best_of, binding, comparison_rows, deciding_table, precision_notes
 from simulator.errors import ParameterError
+from simulator.parameter_tree import shown_paths
 from workloads.plan.plan import plan_text, plan_words
 from workloads.traces.chakra import export_step
 
@@ -144,6 +147,7 @@ class Compared(Result):
         return [
             *blocks,
             *plans_told(comparison),
+            *(ranges_told(comparison.ranges) if comparison.ranges else ()),
             *(
                 [f"Changed: {'; '.join(comparison.request.assignments)}"]
                 if comparison.request.assignments
@@ -188,6 +192,45 @@ def plans_told(comparison: Comparison) -> list[Block]:
     return [*told, "", ReportTable("At its own best plan each would take", ["step"], rows, dense=True)]
 
 
+def ranges_told(ranges: Ranges) -> list[Block]:
+    """Return how firm each verdict is over the ranges of the numbers, and what could turn it."""
+    paths = shown_paths({one.number.path for one in ranges.swings})
+
+    def told(ratio: float) -> str:
+        return "none" if math.isnan(ratio) else f"{ratio:.3g}"
+
+    rows = []
+    lines = []
+    for one in ranges.verdicts:
+        name = f"{one.contest}, {one.objective}"
+        span = f"{one.least:.3g} to {one.most:.3g}"
+        rows.append(
+            ReportRow(name, (f"{one.present:.3g}", span, f"{told(one.favoured)} to {told(one.opposed)}"))
+        )
+        if one.even:
+            continue
+        turning = [paths[path] for path in one.alone or one.together]
+        if one.alone:
+            lines.append(f"{name}: turned by one number of {', '.join(turning)}.")
+        elif turning:
+            strongest = f"the {len(turning)} strongest together do: {', '.join(turning)}"
+            lines.append(f"{name}: no number turns it alone; {strongest}.")
+        else:
+            lines.append(f"{name}: nothing turns it.")
+    failing = list(dict.fromkeys(paths[path] for one in ranges.verdicts for path in one.fails))
+    if failing:
+        lines.append(f"At an end of {', '.join(failing)} one side does not run.")
+    title = (
+        f"Firmness: {len(ranges.swings)} numbers have a range; ratios with each at either end, plans as above"
+    )
+    return [
+        "",
+        ReportTable(title, ["ratio", "one number", "all of them"], rows, dense=True),
+        *(fill(line, LINE) for line in lines),
+        "",
+    ]
+
+
 def passed_limits(comparison: Comparison) -> list[str]:
     """Return a sentence for each limit of light and size that a photonic system passes, in short lines."""
     units = [one.system.photonic for one in comparison.results if one.system.photonic is not None]
@@ -224,6 +267,7 @@ class Compare(Study):
     )
     detail: bool = option(False, "tell where time and energy of each system go")
     accuracy: bool = option(False, "train a small GPT through each system's arithmetic (minutes)")
+    ranges: bool = option(False, "move every number to the ends of its range: could one turn the verdict?")
     quick: bool = option(
         False, "try few plans of each system; with --accuracy, train for fewer steps and seeds"
     )
@@ -251,6 +295,7 @@ class Compare(Study):
             thorough=self.thorough,
             seed=self.seed or 0,
             accuracy=self.accuracy,
+            ranges=self.ranges,
         )
 
     def default_out(self) -> Path:

@@ -23,6 +23,7 @@ from heliograph.comparison.plan_search import (
     best_plan,
     with_siblings,
 )
+from heliograph.comparison.ranges import Ranges, ranges_of
 from heliograph.parameters import status_counts, tables
 from heliograph.processes import run_all
 from heliograph.records import (
@@ -98,6 +99,8 @@ class Request:
     """First seed; the others follow."""
     accuracy: bool = False
     """Whether the small GPT is trained."""
+    ranges: bool = False
+    """Whether every number with a range is moved to its ends, to see what could turn the verdicts."""
 
     def __post_init__(self) -> None:
         if self.quick and self.thorough:
@@ -133,6 +136,8 @@ class Comparison(Tabular):
     """By label of the arithmetic; empty if not asked for."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Reason of each system that cannot be built or cannot run the plan, by its name."""
+    ranges: Ranges | None = None
+    """Firmness of the verdicts over the ranges of numbers, if it was asked for."""
 
     @property
     def fixed(self) -> bool:
@@ -161,6 +166,10 @@ class Comparison(Tabular):
         from heliograph.figures import step_figure  # noqa: PLC0415 - matplotlib takes its time
 
         return step_figure(self.records())
+
+    def over_ranges(self, progress: Progress = lambda label, done, total: None) -> Comparison:
+        """Return the comparison with how firm its verdicts are (`heliograph.comparison.ranges.ranges_of`)."""
+        return replace(self, ranges=ranges_of(self.results, progress=progress))
 
     def summary_lines(self) -> list[tuple[str, str]]:
         """Return title and lines of the comparison as it is shown."""
@@ -210,6 +219,7 @@ class Comparison(Tabular):
             "systems": self.records(),
             "refused": dict(self.refused),
             "exact_arithmetic": exact.record() if exact else None,
+            **({"ranges": self.ranges.record()} if self.ranges else {}),
         }
 
     def curves(self) -> list[dict[str, Any]]:
@@ -630,6 +640,8 @@ def _compared(
         refused={**built.refused, **{name: str(error) for name, error in reasons.items()}},
     )
     stepped(found)
+    if request.ranges:
+        found = replace(found, ranges=ranges_of(found.results, share=share, progress=progress))
     if not request.accuracy:
         return found
     arithmetics = [system_arithmetic(result.system) for result in results.values()]
@@ -720,6 +732,7 @@ def write(comparison: Comparison, out: Path | None) -> Path:
     from heliograph.figures import (  # noqa: PLC0415 - matplotlib takes its time
         energy_bars,
         loss_curves,
+        save,
         step_time_bars,
     )
 
@@ -729,6 +742,9 @@ def write(comparison: Comparison, out: Path | None) -> Path:
         writer.write_config(_configuration(comparison))
         writer.write_table("systems.csv", comparison.rows())
         writer.write_table("table.csv", comparison.parts())
+        if comparison.ranges:
+            writer.write_table("ranges.csv", comparison.ranges.rows())
+            save(comparison.ranges.plot(), writer.directory / "ranges.png")
         step_time_bars(records, writer.directory / "step_time.png")
         energy_bars(records, writer.directory / "energy.png")
         if comparison.accuracies:
