@@ -24,12 +24,12 @@ from heliograph.comparison.comparison import (
     reserve,
     write,
 )
-from heliograph.comparison.ranges import Ranges
+from heliograph.comparison.ranges import SHOWN, Ranges, Ratios, Verdict
 from heliograph.figures import folded_parts, parts_of
 from heliograph.parameters import Parameter, status_counts
 from heliograph.records import canonical_json, new_run_directory, write_atomically
-from heliograph.report import ReportRow, ReportTable, format_si
-from heliograph.report_page.drawings import Bar, Line, bars, colours_of, lines
+from heliograph.report import ReportRow, ReportTable, format_quantity, format_si
+from heliograph.report_page.drawings import Bar, Line, Span, bars, colours_of, lines, spans
 from heliograph.report_page.page import (
     Cell,
     Drawing,
@@ -47,7 +47,6 @@ from heliograph.systems.registry import model_named
 from heliograph.systems.sanity_checks import limits_told, worst_limits
 from heliograph.tables import best_of, binding, comparison_rows, deciding_table, precision_notes
 from simulator.errors import ParameterError
-from simulator.parameter_tree import shown_paths
 from workloads.plan.plan import plan_text, plan_words
 from workloads.traces.chakra import export_step
 
@@ -194,7 +193,7 @@ def plans_told(comparison: Comparison) -> list[Block]:
 
 def ranges_told(ranges: Ranges) -> list[Block]:
     """Return how firm each verdict is over the ranges of the numbers, and what could turn it."""
-    paths = shown_paths({one.number.path for one in ranges.swings})
+    names = ranges.names()
 
     def told(ratio: float) -> str:
         return "none" if math.isnan(ratio) else f"{ratio:.3g}"
@@ -209,7 +208,7 @@ def ranges_told(ranges: Ranges) -> list[Block]:
         )
         if one.even:
             continue
-        turning = [paths[path] for path in one.alone or one.together]
+        turning = [names[number] for number in one.alone or one.together]
         if one.alone:
             lines.append(f"{name}: turned by one number of {', '.join(turning)}.")
         elif turning:
@@ -217,7 +216,7 @@ def ranges_told(ranges: Ranges) -> list[Block]:
             lines.append(f"{name}: no number turns it alone; {strongest}.")
         else:
             lines.append(f"{name}: nothing turns it.")
-    failing = list(dict.fromkeys(paths[path] for one in ranges.verdicts for path in one.fails))
+    failing = list(dict.fromkeys(names[number] for one in ranges.verdicts for number in one.fails))
     if failing:
         lines.append(f"At an end of {', '.join(failing)} one side does not run.")
     title = (
@@ -377,6 +376,7 @@ def page(name: str, study: Study, found: Compared, document: Mapping[str, Any]) 
         Section(title="The numbers that decide", blocks=[deciding(records)]),
         Section(title="Where time and energy go", blocks=[pictures(records), *part_sheets(records)]),
         Section(title="Each against each", blocks=[fronts(records)]),
+        *firmness(comparison.ranges),
         Section(title="The accelerators", blocks=[columns(records, EACH, "What each is made of")]),
         *accuracy(comparison.curves(), records),
         Section(
@@ -495,6 +495,42 @@ def fronts(records: Sequence[Mapping[str, Any]]) -> list[Drawing]:
         legend = [(line.label, f"var(--c{at % 12})") for at, line in enumerate(drawn)]
         found.append(Drawing(title=title, svg=svg, legend=legend))
     return found
+
+
+def firmness(ranges: Ranges | None) -> list[Section]:
+    """Return how firm the verdicts are, where that was asked for: a table, sentences, and what moves them."""
+    if ranges is None:
+        return []
+    names = ranges.names()
+    table, *sentences = ranges_told(ranges)
+    drawn = []
+    for verdict in ranges.verdicts:
+        shown = [
+            Span(
+                label=names[one.number],
+                low=_change(one.at_low, verdict),
+                high=_change(one.at_high, verdict),
+                low_told=format_quantity(one.number.low, one.number.unit),
+                high_told=format_quantity(one.number.high, one.number.unit),
+            )
+            for one in ranges.strongest(verdict, SHOWN)
+        ]
+        if shown:
+            title = f"{verdict.contest}, {verdict.objective}: each number at the ends of its range"
+            legend = [("low end of its range", "var(--low)"), ("high end", "var(--high)")]
+            drawn.append(Drawing(title=title, svg=spans(title, shown, unit="%"), legend=legend))
+    sheets = []
+    if isinstance(table, ReportTable):
+        rows = [(row.label, *row.values) for row in table.rows]
+        sheets.append(Sheet(title=table.title, heads=("contest", *table.heads), rows=rows))
+    told = [one.replace("\n", " ") for one in sentences if isinstance(one, str) and one]
+    return [Section(title="How firm the verdicts are", blocks=[*sheets, *told, *drawn])]
+
+
+def _change(ratios: Ratios | None, verdict: Verdict) -> float | None:
+    """Return the change of a ratio at an end of a number's range, per cent; None where it cannot run."""
+    ratio = math.inf if ratios is None else ratios[verdict.contest, verdict.objective]
+    return 100.0 * (ratio / verdict.present - 1.0) if 0.0 < ratio < math.inf else None
 
 
 def accuracy(curves: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str, Any]]) -> list[Section]:

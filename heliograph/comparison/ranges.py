@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from heliograph.comparison.plan_estimates import Objective
 from heliograph.comparison.plan_search import at_target
 from heliograph.parameters import parameters_of
 from heliograph.processes import run_all
-from heliograph.report import Tabular
+from heliograph.report import Tabular, format_quantity
 from heliograph.simulation import StepResult
 from heliograph.systems.system import System
 from simulator.errors import BudgetError, HeliographError, LinkError, ParameterError, WorkloadError
@@ -128,11 +129,11 @@ class Verdict:
     """Ratio with every number at the end that lowers it, as many as stand together; NaN if none runs."""
     opposed: float
     """The same with every number at the end that raises it."""
-    alone: tuple[str, ...]
+    alone: tuple[Number, ...]
     """Numbers that turn the verdict by themselves."""
-    together: tuple[str, ...]
+    together: tuple[Number, ...]
     """Fewest of the strongest numbers that turn it together; empty if all do not, or one does."""
-    fails: tuple[str, ...]
+    fails: tuple[Number, ...]
     """Numbers with an end at which one kind of system cannot run."""
 
     @property
@@ -164,13 +165,32 @@ class Ranges(Tabular):
 
     def record(self) -> dict[str, Any]:
         """Return the verdicts as plain data; a ratio is None where a kind cannot run."""
-        told = [dataclasses.asdict(one) | {"objective": str(one.objective)} for one in self.verdicts]
+        names = self.names()
         return {
             "numbers": len(self.swings),
             "verdicts": [
-                {key: _finite(value) if isinstance(value, float) else value for key, value in one.items()}
-                for one in told
+                {
+                    "contest": one.contest,
+                    "objective": str(one.objective),
+                    **{key: _finite(getattr(one, key)) for key in RATIOS},
+                    **{
+                        key: [names[number] for number in getattr(one, key)]
+                        for key in ("alone", "together", "fails")
+                    },
+                }
+                for one in self.verdicts
             ],
+        }
+
+    def names(self) -> dict[Number, str]:
+        """Return the name of each number: its path, and its value where two systems share a path."""
+        numbers = [one.number for one in self.swings]
+        times = Counter(one.path for one in numbers)
+        paths = shown_paths(times)
+        return {
+            one: paths[one.path]
+            + (f" ({format_quantity(one.value, one.unit)})" if times[one.path] > 1 else "")
+            for one in numbers
         }
 
     def rows(self) -> list[dict[str, Any]]:
@@ -207,12 +227,12 @@ class Ranges(Tabular):
         from heliograph.figures import range_bars  # noqa: PLC0415 - matplotlib takes its time
 
         first = [one for one in self.verdicts if one.contest == self.verdicts[0].contest]
-        paths = shown_paths({one.number.path for one in self.swings})
+        names = self.names()
         panels = {
             f"{verdict.contest}, {verdict.objective}": (
                 verdict.present,
                 [
-                    (paths[one.number.path], _at(one.at_low, verdict), _at(one.at_high, verdict))
+                    (names[one.number], _at(one.at_low, verdict), _at(one.at_high, verdict))
                     for one in self.strongest(verdict, SHOWN)
                 ],
             )
@@ -221,6 +241,8 @@ class Ranges(Tabular):
         return range_bars(panels)
 
 
+RATIOS = ("present", "least", "most", "favoured", "opposed")
+"""Ratios of a verdict."""
 SHOWN = 8
 """Numbers that a panel of the figure shows."""
 
@@ -405,7 +427,7 @@ class _Runs:
             kept[number] = end
         return kept
 
-    def fewest(self, helping: Mapping[Key, Mapping[Number, float]]) -> dict[Key, tuple[str, ...]]:
+    def fewest(self, helping: Mapping[Key, Mapping[Number, float]]) -> dict[Key, tuple[Number, ...]]:
         """Return the fewest first numbers of each verdict's that turn it, of the sizes in `TOGETHER`."""
         sizes = [
             (key, size)
@@ -416,10 +438,10 @@ class _Runs:
         ]
         firsts = [dict(list(helping[key].items())[:size]) for key, size in sizes]
         ratios = self.ratios([self.changes(one) for one in firsts])
-        found: dict[Key, tuple[str, ...]] = dict.fromkeys(helping, ())
+        found: dict[Key, tuple[Number, ...]] = dict.fromkeys(helping, ())
         for (key, _), first, each in zip(sizes, firsts, ratios, strict=True):
             if not found[key] and each is not None and _turned(self.present[key], each[key]):
-                found[key] = tuple(one.path for one in first)
+                found[key] = tuple(first)
         return found
 
     def ratios(self, asked: Sequence[Mapping[str, Changes]]) -> list[Ratios | None]:
@@ -484,14 +506,14 @@ def _verdict(
     present: float,
     swings: Sequence[Swing],
     bounds: Sequence[Ratios | None],
-    together: tuple[str, ...],
+    together: tuple[Number, ...],
 ) -> Verdict:
-    ends = {one.number.path: [ratio for ratio, _ in one.ends(key)] for one in swings}
+    ends = {one.number: [ratio for ratio, _ in one.ends(key)] for one in swings}
     finite = [present, *(ratio for each in ends.values() for ratio in each if 0.0 < ratio < math.inf)]
     favoured, opposed = (
         math.nan if one is None or not 0.0 < one[key] < math.inf else one[key] for one in bounds
     )
-    alone = tuple(path for path, each in ends.items() if any(_turned(present, one) for one in each))
+    alone = tuple(number for number, each in ends.items() if any(_turned(present, one) for one in each))
     return Verdict(
         contest=key[0],
         objective=key[1],
@@ -502,7 +524,7 @@ def _verdict(
         opposed=opposed,
         alone=alone,
         together=() if alone else together,
-        fails=tuple(path for path, each in ends.items() if any(one in {0.0, math.inf} for one in each)),
+        fails=tuple(number for number, each in ends.items() if any(one in {0.0, math.inf} for one in each)),
     )
 
 

@@ -87,7 +87,7 @@ def test_a_verdict_is_turned_by_numbers_that_cross_one(firmness):
     _, ranges = firmness
     cost = next(one for one in ranges.verdicts if one.objective is Objective.COST)
     crossing = {
-        one.number.path
+        one.number
         for one in ranges.swings
         if any((ratio < 1.0) != (cost.present < 1.0) for ratio, _ in one.ends((cost.contest, cost.objective)))
     }
@@ -108,6 +108,6 @@ def test_ranges_are_rows_a_record_and_a_picture(firmness):
 def test_light_that_fails_at_an_end_is_told_and_turns_nothing():
     ranges = compared("gpu_packet:fp8", "photonic_packet").over_ranges().ranges
     time = ranges.verdicts[0]
-    assert "photonic.core.core.core.core.dac.enob_bits" in time.fails
+    assert "photonic.core.core.core.core.dac.enob_bits" in {one.path for one in time.fails}
     assert not set(time.fails) & set(time.alone)
     assert math.isfinite(time.most)
