@@ -147,6 +147,7 @@ class Compared(Result):
             *blocks,
             *plans_told(comparison),
             *(ranges_told(comparison.ranges) if comparison.ranges else ()),
+            *(["Firmness: the systems that run are of one kind."] if self.unopposed else ()),
             *(
                 [f"Changed: {'; '.join(comparison.request.assignments)}"]
                 if comparison.request.assignments
@@ -155,6 +156,11 @@ class Compared(Result):
             "Prices are assumed: heliograph show SYSTEM lists every source.",
             *(() if self.detail else ("Where time and energy go: --detail, or table.csv.",)),
         ]
+
+    @property
+    def unopposed(self) -> bool:
+        """Whether ranges were asked for, and what ran has nothing to stand against."""
+        return self.comparison.request.ranges and self.comparison.ranges is None
 
     def record(self) -> dict[str, Any]:
         """Return the comparison as plain data, SI throughout."""

@@ -23,7 +23,7 @@ from heliograph.comparison.plan_search import (
     best_plan,
     with_siblings,
 )
-from heliograph.comparison.ranges import Ranges, ranges_of
+from heliograph.comparison.ranges import Ranges, check_kinds, contests, ranges_of
 from heliograph.parameters import status_counts, tables
 from heliograph.processes import run_all
 from heliograph.records import (
@@ -607,6 +607,8 @@ def _compared(
 ) -> Comparison:
     """Return all steps, and what training comes to where it is asked for."""
     asked = Comparison(request=request, config=config, plan=plan, best={}, results=(), accuracies={})
+    if request.ranges:
+        check_kinds(built.systems)
     stepped(asked)
     tell = _Clock(progress, len(built.systems) * (bool(request.plan) + search))
     results: dict[str, StepResult] = {}
@@ -640,7 +642,7 @@ def _compared(
         refused={**built.refused, **{name: str(error) for name, error in reasons.items()}},
     )
     stepped(found)
-    if request.ranges:
+    if request.ranges and contests([one.system for one in found.results]):
         found = replace(found, ranges=ranges_of(found.results, share=share, progress=progress))
     if not request.accuracy:
         return found

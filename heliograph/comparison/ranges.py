@@ -59,10 +59,10 @@ class Contest:
         return 1.0 if least[0] == least[1] else least[0] / least[1]
 
 
-def contests(results: Sequence[StepResult]) -> tuple[Contest, ...]:
+def contests(systems: Sequence[System]) -> tuple[Contest, ...]:
     """Return light against GPUs, and among GPUs circuits against packets, where both kinds are there."""
-    lit = [one.system.name for one in results if one.system.photonic is not None]
-    plain = [one.system for one in results if one.system.photonic is None]
+    lit = [one.name for one in systems if one.photonic is not None]
+    plain = [one for one in systems if one.photonic is None]
     turning = [one.name for one in plain if one.fabric.traits.policies]
     fixed = [one.name for one in plain if not one.fabric.traits.policies]
     pairs = {
@@ -74,6 +74,13 @@ def contests(results: Sequence[StepResult]) -> tuple[Contest, ...]:
         for name, (one, other) in pairs.items()
         if one and other
     )
+
+
+def check_kinds(systems: Sequence[System]) -> None:
+    """Raise an error if systems are all of one kind, so that there is no verdict."""
+    if not contests(systems):
+        msg = "ranges tell how firm the verdict between light and GPUs is, or circuits and packets; name both"
+        raise ParameterError(msg)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -332,10 +339,9 @@ def ranges_of(
     of its kind is not seen. Ranges are those of the tables, without a probability: what all numbers at their
     best ends give is a bound, no forecast.
     """
-    found = contests(results)
-    if not found:
-        msg = "ranges tell how firm the verdict between light and GPUs is, or circuits and packets; name both"
-        raise ParameterError(msg)
+    systems = [one.system for one in results]
+    check_kinds(systems)
+    found = contests(systems)
     runs = _Runs(found, results, share=share, progress=progress)
     numbers = runs.numbers
     jobs = [(number, end) for number in numbers for end in (number.low, number.high) if end != number.value]

@@ -26,10 +26,10 @@ def test_each_kind_is_its_best_system():
 
 
 def test_kinds_of_systems_stand_against_each_other():
-    found = contests(compared("gpu_packet", "gpu_ocs", "photonic_packet").results)
+    found = contests([hg.system(name) for name in ("gpu_packet", "gpu_ocs", "photonic_packet")])
     assert [one.name for one in found] == ["light / GPUs", "circuits / packets"]
     assert found[0].holders == ("gpu_packet", "gpu_ocs")
-    assert contests(compared("gpu_packet", "gpu_packet:fp8").results) == ()
+    assert contests([hg.system("gpu_packet"), hg.system("gpu_packet:fp8")]) == ()
 
 
 def test_systems_of_one_kind_have_no_verdict():
