@@ -519,7 +519,7 @@ class LawFound(Result):
         scatter = seed_scatter(one for one in self.laws[0].rises if one.nats > 0.0)
         if math.isfinite(scatter):
             blocks.append(f"Another seed moves a rise by {scatter:.0%}, one standard deviation.")
-        blocks += [_coefficients(self.laws), _by_size(self.shorter)]
+        blocks += [_coefficients(self.laws), _by_size(self.shorter), _held_size(self.laws)]
         blocks.append(_carried(self.laws))
         checks = self.checks
         if checks:
@@ -615,6 +615,20 @@ def _by_size(laws: Sequence[Held]) -> ReportTable:
         rows.append(ReportRow(f"fitted up to {law.fitted_parameters / 1e6:.2g}: {law.form}", values, ""))
     title = f"Mean errors at larger sizes, millions of parameters, {SERIES[0].name} products"
     return ReportTable(title, [f"{size / 1e6:.2g}" for size in sizes], rows)
+
+
+def _held_size(laws: Sequence[Held]) -> ReportTable:
+    """Return the rises at the sizes held out by noise, and what the laws of all products say of them."""
+    told = [law for law in laws if law.series == SERIES[0]]
+    held = [one for some in told[0].larger().values() for one in some]
+    rows = []
+    for level in sorted({one.run.level for one in held}):
+        some = [one for one in held if one.run.level == level]
+        cells = [np.mean([one.nats for one in some])]
+        cells += [np.mean([law.predicted(one) for one in some]) for law in told]
+        rows.append(ReportRow(f"{level:g} dB", tuple(f"{one:.3f}" for one in cells), ""))
+    title = f"Rise at the size held out, {SERIES[0].name} products, nats per byte: measured and foretold"
+    return ReportTable(title, ["measured", *(str(law.form) for law in told)], rows)
 
 
 def _ends(band: Band, digits: int = 0) -> str:
