@@ -140,13 +140,18 @@ class OperandLaw:
 
     def elements(self, generator: np.random.Generator, rows: int, length: int) -> Reals:
         """Return elements without the scales of channels and rows, shape [rows, length]."""
-        if self.element is Element.UNIFORM:
-            x = generator.uniform(-1.0, 1.0, (rows, length))
-        else:
-            x = generator.standard_normal((rows, length))
-        if self.element_spread:
-            x *= np.exp(self.element_spread * generator.standard_normal((rows, length)))
-        return x
+        return self.spread_out(*self.shapes(generator, rows, length))
+
+    def shapes(self, generator: np.random.Generator, rows: int, length: int) -> tuple[Reals, Reals | None]:
+        """Return z and w of elements, w None where all scales are one; only the kind of the law matters."""
+        shape = (rows, length)
+        even = self.element is Element.UNIFORM
+        x = generator.uniform(-1.0, 1.0, shape) if even else generator.standard_normal(shape)
+        return x, generator.standard_normal(shape) if self.element_spread else None
+
+    def spread_out(self, x: Reals, logs: Reals | None) -> Reals:
+        """Return elements of shapes, scaled as the law has it."""
+        return x if logs is None else x * np.exp(self.element_spread * logs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,14 +232,15 @@ def without_loudest(operands: Operands, length: int, count: int) -> Loudest:
     rows of elements in them, among whose largest magnitudes the loudest channels are found: of elements over
     decades of magnitude the channel of the largest one also holds much of the power.
     """
-    width = min(length, _CHANNELS)
-    blocks, taken = math.ceil(_CHANNELS / width), max(1, round(count * width / length))
+    blocks, width = channel_blocks(length)
+    taken = max(1, round(count * width / length))
     if count == 0 or taken >= width:
         return Loudest(kept=1.0, meeting=operands.meeting) if count == 0 else Loudest(kept=0.0, meeting=1.0)
-    generator = np.random.default_rng(_CHANNELS)
+    laws = (operands.a, operands.b)
+    common, shapes = _shapes(blocks * width, *((law.element, law.element_spread > 0.0) for law in laws))
     loudness, squares = np.ones((blocks, width)), []
-    for law, scale in zip((operands.a, operands.b), channel_scales(operands, length, generator), strict=True):
-        elements = law.elements(generator, _ROWS, blocks * width).reshape(_ROWS, blocks, width)
+    for law, scale, one in zip(laws, channel_scales(operands, length, common), shapes, strict=True):
+        elements = law.spread_out(*one).reshape(_ROWS, blocks, width)
         loudness *= scale * np.abs(elements).max(0)
         squares.append(scale**2 * np.mean(elements**2, 0))
     order = np.argsort(loudness, axis=1)[:, : width - taken]
@@ -246,30 +252,59 @@ def without_loudest(operands: Operands, length: int, count: int) -> Loudest:
     )
 
 
-def channel_scales(operands: Operands, length: int, generator: np.random.Generator) -> tuple[Reals, Reals]:
-    """Return scales of channels of A and of B that meet as in the operands, each [blocks, width]."""
+@functools.lru_cache(maxsize=8)
+def _shapes(
+    channels: int, *kinds: tuple[Element, bool]
+) -> tuple[Reals, tuple[tuple[Reals, Reals | None], ...]]:
+    """Return what is drawn to see the loudest channels: Gaussians of channels, and shapes of elements."""
+    generator = np.random.default_rng(_CHANNELS)
+    common = generator.standard_normal((2, channels))
+    laws = (OperandLaw(element=element, element_spread=float(spread)) for element, spread in kinds)
+    return common, tuple(law.shapes(generator, _ROWS, channels) for law in laws)
+
+
+def channel_blocks(length: int) -> tuple[int, int]:
+    """Return how many times channels of a sum are drawn, and how many of them each time."""
+    width = min(length, _CHANNELS)
+    return math.ceil(_CHANNELS / width), width
+
+
+def channel_scales(operands: Operands, length: int, gaussians: Reals) -> tuple[Reals, Reals]:
+    """Return scales of channels of A and of B that meet as in the operands, each [blocks, width].
+
+    Parameters
+    ----------
+    operands : Operands
+        Statistics of A and B.
+    length : int
+        Channels.
+    gaussians : numpy.ndarray
+        Gaussian numbers by which channels are ordered, shape [2, blocks x width].
+    """
     from scipy.special import ndtri  # noqa: PLC0415 - takes its time
 
-    width = min(length, _CHANNELS)
-    blocks = math.ceil(_CHANNELS / width)
+    blocks, width = channel_blocks(length)
     levels = ndtri((np.arange(blocks * width) + 0.5) / (blocks * width))
     sorted_a, sorted_b = (np.exp(law.channel_spread * levels) for law in (operands.a, operands.b))
     for law, scale in ((operands.a, sorted_a), (operands.b, sorted_b)):
         if law.outliers(length):
             larger = max(1, round(law.outliers(length) / length * scale.size))
             scale[-larger:] = law.outlier_size * math.sqrt(float(np.mean(scale[:-larger] ** 2)))
-    common, own = generator.standard_normal((2, blocks * width))
-    a = sorted_a[np.argsort(np.argsort(common))]
+    common, own = gaussians
 
-    def ordered(correlation: float) -> Reals:
-        mixed = correlation * common + math.sqrt(1.0 - correlation**2) * own
-        return sorted_b[np.argsort(np.argsort(mixed))]
+    def ordered(values: Reals, correlation: float) -> Reals:
+        found = np.empty_like(values)
+        found[np.argsort(correlation * common + math.sqrt(1.0 - correlation**2) * own)] = values
+        return found
+
+    a = ordered(sorted_a, 1.0)
 
     wanted, low, high = operands.meeting * np.mean(a**2) * np.mean(sorted_b**2), -1.0, 1.0
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if np.mean((a * ordered(middle)) ** 2) < wanted else (low, middle)
-    return a.reshape(blocks, width), ordered(0.5 * (low + high)).reshape(blocks, width)
+        met = np.mean((a * ordered(sorted_b, middle)) ** 2)
+        low, high = (middle, high) if met < wanted else (low, middle)
+    return a.reshape(blocks, width), ordered(sorted_b, 0.5 * (low + high)).reshape(blocks, width)
 
 
 def _patterned(x: Reals, signs: Reals, share: float, generator: np.random.Generator) -> Reals:
