@@ -533,7 +533,7 @@ def _lost_s(work_s: np.ndarray, taken_s: np.ndarray, slack_s: np.ndarray, moved_
     """
     whole_s = work_s + taken_s
     share = np.divide(moved_s, whole_s, out=np.zeros_like(whole_s), where=whole_s > 0.0)
-    return np.maximum(0.0, taken_s * np.clip(share, 0.0, 1.0) - slack_s)
+    return np.maximum(0.0, taken_s * np.minimum(np.maximum(share, 0.0), 1.0) - slack_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -719,15 +719,19 @@ class _Sum:
     """The one before it in its pass, which it waits for."""
     end_s: np.ndarray
     """Its end; infinite until it has begun."""
+    waits: np.ndarray
+    """Whether it has not begun."""
 
 
 def _served(moved_s: np.ndarray, waiting: list[_Sum], until_s: np.ndarray) -> np.ndarray:
     """Begin the sums that are asked for until a time, and return when transfers end then."""
     for one in waiting:
         asked_s = one.done_s if one.earlier is None else np.maximum(one.done_s, one.earlier.end_s)
-        begins = (asked_s <= until_s) & np.isinf(one.end_s)
-        moved_s = np.where(begins, np.maximum(moved_s, asked_s) + one.sum_s, moved_s)
-        one.end_s = np.where(begins, moved_s, one.end_s)
+        begins = (asked_s <= until_s) & one.waits
+        if begins.any():
+            moved_s = np.where(begins, np.maximum(moved_s, asked_s) + one.sum_s, moved_s)
+            one.end_s = np.where(begins, moved_s, one.end_s)
+            one.waits &= ~begins
     return moved_s
 
 
@@ -748,16 +752,21 @@ def _period_s(run: list[_Piece]) -> np.ndarray:
         if not before.sums:
             earlier = None
         elif number:
-            infinite_s = np.full_like(end_s, np.inf)
-            earlier = _Sum(done_s=end_s, sum_s=before.sum_s, earlier=earlier, end_s=infinite_s)
+            earlier = _Sum(
+                done_s=end_s,
+                sum_s=before.sum_s,
+                earlier=earlier,
+                end_s=np.full_like(end_s, np.inf),
+                waits=np.ones(end_s.shape, dtype=bool),
+            )
             waiting.append(earlier)
         moved_s = _served(moved_s, waiting, end_s)
-        waiting = [one for one in waiting if np.isinf(one.end_s).any()]
+        waiting = [one for one in waiting if one.waits.any()]
         if after.gathers:
             moved_s = ready_s = np.maximum(moved_s, end_s) + after.gather_s
         else:
             ready_s = end_s
-        left_s = sum((np.where(np.isinf(one.end_s), one.sum_s, 0.0) for one in waiting), moved_s - begin_s)
+        left_s = sum((np.where(one.waits, one.sum_s, 0.0) for one in waiting), moved_s - begin_s)
         end_s = begin_s + here.work_s + _lost_s(here.work_s, here.taken_s, here.slack_s, left_s)
         if (number + 1) % len(run) == 0:
             marks.append(end_s)

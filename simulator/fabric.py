@@ -184,20 +184,17 @@ def route_loads(routes: np.ndarray, latency_s: np.ndarray, weights: np.ndarray |
     weights : numpy.ndarray, optional
         Weight of each flow, shape [F]; all are one if left out.
     """
-    crossed = routes >= 0
-    if crossed.all():
-        latency, passed = latency_s[routes], routes.ravel()
-    else:
-        latency = np.where(crossed, latency_s[np.where(crossed, routes, 0)], 0.0)
-        passed = routes[crossed]
-    counts = np.bincount(passed, minlength=latency_s.size)
-    links = np.flatnonzero(counts)
+    columns = routes.T  # flow by flow is slow: there are few links to a route
+    path_s = np.append(latency_s, 0.0)[columns].sum(axis=0)  # what is padded takes the last one
+    counts = np.bincount(columns.ravel() + 1, minlength=latency_s.size + 1)[1:]
+    links = np.flatnonzero(counts > 0)
     usage = counts[links].astype(float)
     if weights is not None:
+        crossed = routes >= 0
         carried = np.broadcast_to(weights[:, None], routes.shape)[crossed]
-        usage = np.bincount(passed, weights=carried, minlength=latency_s.size)[links]
+        usage = np.bincount(routes[crossed], weights=carried, minlength=latency_s.size)[links]
         links, usage = links[usage > 0.0], usage[usage > 0.0]
-    return Loads(links=links, usage=usage, latency_s=float(latency.sum(axis=1).max(initial=0.0)))
+    return Loads(links=links, usage=usage, latency_s=float(path_s.max(initial=0.0)))
 
 
 class Fabric(Protocol):

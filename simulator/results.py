@@ -275,11 +275,14 @@ class Trace:
             spans = spans.rows(np.arange(len(spans) - left_out))
         start_s, end_s = spans.start_s.tolist(), spans.end_s.tolist()
         tids = [threads.get(stream, -1) for stream in STREAMS]
-        columns = (spans.rank_class, spans.stream, spans.name, spans.microbatch, spans.parts_s)
-        rows = zip(start_s, end_s, *(column.tolist() for column in columns), strict=True)
-        for start, end, rank_class, stream, name, microbatch, parts_s in rows:
-            parts = zip(spans.categories, parts_s, strict=True)
-            args: dict[str, Any] = {part: seconds for part, seconds in parts if seconds > 0.0}
+        parts: list[dict[str, Any]] = [{} for _ in start_s]
+        row_of, part_of = np.nonzero(spans.parts_s > 0.0)
+        seconds = spans.parts_s[row_of, part_of].tolist()
+        for row, part, part_s in zip(row_of.tolist(), part_of.tolist(), seconds, strict=True):
+            parts[row][spans.categories[part]] = part_s
+        columns = (spans.rank_class, spans.stream, spans.name, spans.microbatch)
+        rows = zip(start_s, end_s, *(column.tolist() for column in columns), parts, strict=True)
+        for start, end, rank_class, stream, name, microbatch, args in rows:
             if microbatch >= 0:
                 args["microbatch"] = microbatch
             events.append(

@@ -172,6 +172,10 @@ class Draws:
         index = self.words(-(-count // 2)).to(torch.int32).bitwise_and_(_WORD_VALUES - 1)
         return gaussian_pairs()[index].view(torch.float32)[:, :count].reshape(shape).to(dtype)
 
+    def skip(self, shape: torch.Size) -> None:
+        """Pass over the Gaussians of a shape on the CPU, which nobody needs."""
+        self.take(-(-(shape.numel() // self.blocks) // 2))
+
     def dither(self, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
         """Return independent draws, uniform over one step around zero; parameters as of `gaussian`."""
         if self._generators:

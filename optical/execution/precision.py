@@ -14,7 +14,6 @@ from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from optical.execution.spec import (
@@ -35,6 +34,7 @@ from simulator.operands.statistics import (
     Precision,
     Scaled,
     blocks_of,
+    channel_blocks,
     channel_scales,
     even_codes,
     largest_quantiles,
@@ -542,7 +542,9 @@ def _meeting_samples(operands: Operands, length: int, width: int, row: int) -> _
     drawn for each sample of a sum that there are `_VECTORS` squared outputs. Parameters as of `_samples`.
     """
     generator = np.random.default_rng(_SEED)
-    scales = channel_scales(operands, length, generator)
+    scales = channel_scales(
+        operands, length, generator.standard_normal((2, math.prod(channel_blocks(length))))
+    )
     tiles = max(1, scales[0].size // width)
     count = max(2, round(_VECTORS / math.sqrt(tiles)))
     drawn, full_scales = [], []
@@ -582,6 +584,8 @@ def misread_variances(spec: AnalogSpec, pieces: _Pieces) -> Reals:
     How many steps each remainder is off is convolved over all residues of the dynamic range; a sum that
     leaves the range by it wraps around. Sums are Gaussian with the operands' mean square.
     """
+    from scipy.special import ndtr  # noqa: PLC0415 - takes its time
+
     residues = spec.residues
     if residues is None:
         return np.zeros_like(pieces.weight)
@@ -593,6 +597,6 @@ def misread_variances(spec: AnalogSpec, pieces: _Pieces) -> Reals:
     deviations, found = unit * np.sqrt(width * a * b), np.full(len(width), float(np.sum(chance * shift**2)))
     for place, deviation in enumerate(deviations):
         near = half - shift < min(width[place] * unit, _FARTHEST * deviation)  # no sum is larger
-        wraps = scipy.special.ndtr((shift[near] - half) / max(deviation, _TINY))
+        wraps = ndtr((shift[near] - half) / max(deviation, _TINY))
         found[place] += float(wrapped[near] @ wraps)
     return found

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from optical.execution.draws import Draws, fixed_gains
@@ -32,8 +33,9 @@ from simulator.errors import ClippingWarning
 
 _PROBE_ROWS, _PROBE_BATCHES, _PROBE_SAMPLES = 64, 4, 8
 """Most rows, columns, matrices and samples of a sum that a gain stage reads of each block."""
-_NEGLIGIBLE_LASER = 0.01
-"""Share of laser noise in the variance of an output, below which its spread over outputs is not followed."""
+_NEGLIGIBLE = 0.01
+"""Share of laser noise, or of converters' errors, in the variance of outputs, up to which it is each output's
+own and its spread over them is not followed."""
 _RADIX_BITS = 7
 _RADIX = 2**_RADIX_BITS
 """One step of a code's upper half, in steps of the code."""
@@ -102,7 +104,7 @@ class Energies(NamedTuple):
     @classmethod
     def of(cls, a: Operand, b: Operand, blocks: int) -> Energies:
         """Return the means for two operands."""
-        row, column = (_amounts(x.energy.mean((1, 2), dtype=torch.float64)) for x in (a, b))
+        row, column = (_amounts(x.mean_energy) for x in (a, b))
         return cls(*(_of_blocks(x, min(blocks, len(x))) for x in (row, column, row * column)))
 
 
@@ -231,7 +233,7 @@ def _with_laser(
     if not exact and a.energy.device.type == "cpu":
         energies = Energies.of(a, b, len(follows))
         others = _mean_variance(law._replace(by_both=law.by_both * 0.0), energies)
-        follows = law.by_both * energies.both > _NEGLIGIBLE_LASER * others
+        follows = law.by_both * energies.both > _NEGLIGIBLE * others
         if not follows.any():
             return law, None
     quick = a.energy.device.type != "cpu" or torch.backends.cpu.get_cpu_capability() == "AVX512"
@@ -322,7 +324,8 @@ def read(
     law, laser = _with_laser(spec, a, b, law, exact=exact)
     apart = None if exact else _lines_apart(spec, a, b, law, gain)
     terms = _SHARED_TERMS if apart is None else _SHARED_TERMS[1:]
-    law = law if apart is None else apart
+    law, shares = _with_encoding(spec, a, b, law if apart is None else apart, exact=exact)
+    terms = (*terms, functools.partial(_common_encoding, shares=shares))
     added = tuple(each for term in terms if (each := term(spec, a, b, draws)) is not None)
     gains, value = _output_gains(spec, a, b), product.to(a.energy.dtype)
     if spec.shot is Shot.COUNTED and spec.shot_variance > 0.0:
@@ -406,7 +409,7 @@ def _lines_apart(spec: AnalogSpec, a: Operand, b: Operand, law: Law, gain: Gain)
         return law
     added = gain.coupling * (common.variance / spec.product_gain**2)
     energies = Energies.of(a, b, len(law.constant))
-    share = added * energies.both <= _NEGLIGIBLE_LASER * _mean_variance(law, energies)
+    share = added * energies.both <= _NEGLIGIBLE * _mean_variance(law, energies)
     return law._replace(by_both=law.by_both + added) if bool(share.all()) else None
 
 
@@ -428,30 +431,65 @@ def _encoding_apart(spec: AnalogSpec, a: Operand, law: NoiseLaw) -> NoiseLaw:
     return dataclasses.replace(law, by_row=law.by_row + of_second, by_column=law.by_column + of_first)
 
 
-def _common_encoding(spec: AnalogSpec, a: Operand, b: Operand, draws: Draws) -> torch.Tensor | None:
+def _with_encoding(spec: AnalogSpec, a: Operand, b: Operand, law: Law, *, exact: bool) -> tuple[Law, Amounts]:
+    """Return the law, and whether outputs of each block share errors of converters, [G].
+
+    They do not where these are next to nothing: the law then has them. An accelerator is not waited for, and
+    shares them all.
+    """
+    shared, variance = spec.encoding, _shared_encoding(spec)
+    shares = np.ones(len(law.constant), dtype=bool)
+    if shared is None or variance == 0.0 or exact or a.energy.device.type != "cpu":
+        return law, shares
+    units = Units.of(spec, a, b)
+    of_row, of_column = (variance * (lines > 1) for lines in (shared.rows, shared.columns))
+    if shared.holds_weights and a.loaded:
+        of_row, of_column = of_column, of_row
+    by_row, by_column = of_row * units.row, of_column * units.column
+    energies = Energies.of(a, b, len(shares))
+    share = by_row * energies.row + by_column * energies.column
+    shares = share > _NEGLIGIBLE * (_mean_variance(law, energies) + share)
+    own = law._replace(by_row=law.by_row + by_row * ~shares, by_column=law.by_column + by_column * ~shares)
+    return own, shares
+
+
+def _common_encoding(
+    spec: AnalogSpec, a: Operand, b: Operand, draws: Draws, shares: Amounts
+) -> torch.Tensor | None:
     """Return what errors of the operands' converters add to outputs that share them, [B, M, N], or None.
 
     (A + E) B with an E of its own for each block of columns, and the same for rows of B; in code products. A
     row of E B is Gaussian with the covariance B^T B of a block's columns, from which it is drawn: as many
-    draws as outputs, however long the sum.
+    draws as outputs, however long the sum. Blocks of matrices whose outputs do not share them, [G], pass
+    their draws over, so that what follows hangs on no other block.
     """
     shared, variance = spec.encoding, _shared_encoding(spec)
     if shared is None or variance == 0.0 or shared.rows == shared.columns == 1:
         return None
     turned, matrices = shared.holds_weights and a.loaded, max(a.codes.shape[0], b.codes.shape[0])
     first, other = (b.mT, a.mT) if turned else (a, b)
-    shape = (matrices, first.codes.shape[1], other.codes.shape[2])
-    deviation, errs = math.sqrt(variance) / spec.product_gain, a.energy.new_zeros(shape)
-    if shared.columns > 1:
-        for at, factor in _factors(other.floating.mT, shared.columns):
-            of_block = torch.Size((matrices, shape[1], *factor.shape[1:3]))
-            z_BMJV = draws.gaussian(of_block, errs.dtype)
-            _add_scaled(errs[..., at], z_BMJV, factor, deviation / first.step)
-    if shared.rows > 1:
-        for at, factor in _factors(first.floating, shared.rows):
-            of_block = torch.Size((matrices, *factor.shape[1:3], shape[2]))
-            z_BJVN = draws.gaussian(of_block, errs.dtype)
-            _add_scaled(errs[:, at].mT, z_BJVN.movedim(3, 1), factor, deviation / other.step)
+    rows, length, columns = *first.codes.shape[1:], other.codes.shape[2]
+    errs = a.energy.new_zeros((matrices, rows, columns)) if shares.any() else None
+    deviation = math.sqrt(variance) / spec.product_gain
+    for at, each in _blocks(columns, shared.columns):
+        rank, count = min(length, each), (at.stop - at.start) // each
+        of_block = torch.Size((matrices, rows, count, rank))
+        if errs is None:
+            draws.skip(of_block)
+            continue
+        factor = _factor(other.floating.mT[:, at], each)
+        _add_scaled(errs[..., at], draws.gaussian(of_block, errs.dtype), factor, deviation / first.step)
+    for at, each in _blocks(rows, shared.rows):
+        rank, count = min(length, each), (at.stop - at.start) // each
+        of_block = torch.Size((matrices, count, rank, columns))
+        if errs is None:
+            draws.skip(of_block)
+            continue
+        z_BJVN, factor = draws.gaussian(of_block, errs.dtype), _factor(first.floating[:, at], each)
+        _add_scaled(errs[:, at].mT, z_BJVN.movedim(3, 1), factor, deviation / other.step)
+    if errs is None:
+        return None
+    errs = errs if shares.all() else errs * of_matrices(shares, errs)
     return errs.mT if turned else errs
 
 
@@ -465,31 +503,34 @@ def _add_scaled(
         out.baddbmm_(z, factor_BJVW[min(place, len(factor_BJVW) - 1)], alpha=deviation)
 
 
-def _factors(x_BRK: torch.Tensor, width: int) -> Iterator[tuple[slice, torch.Tensor]]:
-    """Yield blocks of rows, a short last one apart, with F of F^T F = X X^T, [B, blocks, V, width]."""
-    batch, rows, length = x_BRK.shape
-    whole = rows - rows % width
-    for at, each in ((slice(0, whole), width), (slice(whole, rows), rows - whole)):
-        if at.start == at.stop:
-            continue
-        x_BJWK = x_BRK[:, at].unflatten(1, (-1, each))
-        if length <= each:
-            yield at, x_BJWK.mT
-            continue
-        x_JWK = x_BJWK.flatten(0, 1)  # a view of one matrix, whatever its order in memory
-        square = x_JWK.bmm(x_JWK.mT).double()
-        hair = square.diagonal(dim1=1, dim2=2).amax(1).clamp_(min=SMALLEST_SCALE).mul_(_HAIR)
-        square.diagonal(dim1=1, dim2=2).add_(hair[:, None])  # columns may be alike
-        factor = torch.linalg.cholesky(square, upper=True).to(x_BRK.dtype)
-        yield at, factor.unflatten(0, (batch, -1))
+def _blocks(count: int, width: int) -> Iterator[tuple[slice, int]]:
+    """Yield lines that share converters, whole blocks and a short last one apart, each with its width."""
+    whole = count - count % width
+    for at, each in ((slice(0, whole), width), (slice(whole, count), count - whole)):
+        if width > 1 and at.start < at.stop:
+            yield at, each
+
+
+def _factor(x_BRK: torch.Tensor, width: int) -> torch.Tensor:
+    """Return F of F^T F = X X^T for blocks of so many rows, [B, blocks, V, width]."""
+    length = x_BRK.shape[2]
+    x_BJWK = x_BRK.unflatten(1, (-1, width))
+    if length <= width:
+        return x_BJWK.mT
+    x_JWK = x_BJWK.flatten(0, 1)  # a view of one matrix, whatever its order in memory
+    square = x_JWK.bmm(x_JWK.mT).double()
+    hair = square.diagonal(dim1=1, dim2=2).amax(1).clamp_(min=SMALLEST_SCALE).mul_(_HAIR)
+    square.diagonal(dim1=1, dim2=2).add_(hair[:, None])  # columns may be alike
+    factor = torch.linalg.cholesky(square, upper=True).to(x_BRK.dtype)
+    return factor.unflatten(0, (x_BRK.shape[0], -1))
 
 
 _SHARED_TERMS: tuple[Callable[[AnalogSpec, Operand, Operand, Draws], torch.Tensor | None], ...] = (
     _common_noise,
     _imbalance,
-    _common_encoding,
 )
-"""Errors that outputs have in common, in the order of their draws, lines first: what each adds, or None."""
+"""Errors that outputs have in common, in the order of their draws, lines first: what each adds, or None.
+Those of converters come last (`_common_encoding`)."""
 
 
 def clipped_fraction(spec: AnalogSpec, a: Operand, b: Operand) -> float:

@@ -24,7 +24,6 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-import scipy
 
 from simulator.amounts import Reals
 from simulator.errors import ParameterError, check_positive, check_range
@@ -141,13 +140,18 @@ class OperandLaw:
 
     def elements(self, generator: np.random.Generator, rows: int, length: int) -> Reals:
         """Return elements without the scales of channels and rows, shape [rows, length]."""
-        if self.element is Element.UNIFORM:
-            x = generator.uniform(-1.0, 1.0, (rows, length))
-        else:
-            x = generator.standard_normal((rows, length))
-        if self.element_spread:
-            x *= np.exp(self.element_spread * generator.standard_normal((rows, length)))
-        return x
+        return self.spread_out(*self.shapes(generator, rows, length))
+
+    def shapes(self, generator: np.random.Generator, rows: int, length: int) -> tuple[Reals, Reals | None]:
+        """Return z and w of elements, w None where all scales are one; only the kind of the law matters."""
+        shape = (rows, length)
+        even = self.element is Element.UNIFORM
+        x = generator.uniform(-1.0, 1.0, shape) if even else generator.standard_normal(shape)
+        return x, generator.standard_normal(shape) if self.element_spread else None
+
+    def spread_out(self, x: Reals, logs: Reals | None) -> Reals:
+        """Return elements of shapes, scaled as the law has it."""
+        return x if logs is None else x * np.exp(self.element_spread * logs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,14 +232,15 @@ def without_loudest(operands: Operands, length: int, count: int) -> Loudest:
     rows of elements in them, among whose largest magnitudes the loudest channels are found: of elements over
     decades of magnitude the channel of the largest one also holds much of the power.
     """
-    width = min(length, _CHANNELS)
-    blocks, taken = math.ceil(_CHANNELS / width), max(1, round(count * width / length))
+    blocks, width = channel_blocks(length)
+    taken = max(1, round(count * width / length))
     if count == 0 or taken >= width:
         return Loudest(kept=1.0, meeting=operands.meeting) if count == 0 else Loudest(kept=0.0, meeting=1.0)
-    generator = np.random.default_rng(_CHANNELS)
+    laws = (operands.a, operands.b)
+    common, shapes = _shapes(blocks * width, *((law.element, law.element_spread > 0.0) for law in laws))
     loudness, squares = np.ones((blocks, width)), []
-    for law, scale in zip((operands.a, operands.b), channel_scales(operands, length, generator), strict=True):
-        elements = law.elements(generator, _ROWS, blocks * width).reshape(_ROWS, blocks, width)
+    for law, scale, one in zip(laws, channel_scales(operands, length, common), shapes, strict=True):
+        elements = law.spread_out(*one).reshape(_ROWS, blocks, width)
         loudness *= scale * np.abs(elements).max(0)
         squares.append(scale**2 * np.mean(elements**2, 0))
     order = np.argsort(loudness, axis=1)[:, : width - taken]
@@ -247,28 +252,59 @@ def without_loudest(operands: Operands, length: int, count: int) -> Loudest:
     )
 
 
-def channel_scales(operands: Operands, length: int, generator: np.random.Generator) -> tuple[Reals, Reals]:
-    """Return scales of channels of A and of B that meet as in the operands, each [blocks, width]."""
+@functools.lru_cache(maxsize=8)
+def _shapes(
+    channels: int, *kinds: tuple[Element, bool]
+) -> tuple[Reals, tuple[tuple[Reals, Reals | None], ...]]:
+    """Return what is drawn to see the loudest channels: Gaussians of channels, and shapes of elements."""
+    generator = np.random.default_rng(_CHANNELS)
+    common = generator.standard_normal((2, channels))
+    laws = (OperandLaw(element=element, element_spread=float(spread)) for element, spread in kinds)
+    return common, tuple(law.shapes(generator, _ROWS, channels) for law in laws)
+
+
+def channel_blocks(length: int) -> tuple[int, int]:
+    """Return how many times channels of a sum are drawn, and how many of them each time."""
     width = min(length, _CHANNELS)
-    blocks = math.ceil(_CHANNELS / width)
-    levels = scipy.special.ndtri((np.arange(blocks * width) + 0.5) / (blocks * width))
+    return math.ceil(_CHANNELS / width), width
+
+
+def channel_scales(operands: Operands, length: int, gaussians: Reals) -> tuple[Reals, Reals]:
+    """Return scales of channels of A and of B that meet as in the operands, each [blocks, width].
+
+    Parameters
+    ----------
+    operands : Operands
+        Statistics of A and B.
+    length : int
+        Channels.
+    gaussians : numpy.ndarray
+        Gaussian numbers by which channels are ordered, shape [2, blocks x width].
+    """
+    from scipy.special import ndtri  # noqa: PLC0415 - takes its time
+
+    blocks, width = channel_blocks(length)
+    levels = ndtri((np.arange(blocks * width) + 0.5) / (blocks * width))
     sorted_a, sorted_b = (np.exp(law.channel_spread * levels) for law in (operands.a, operands.b))
     for law, scale in ((operands.a, sorted_a), (operands.b, sorted_b)):
         if law.outliers(length):
             larger = max(1, round(law.outliers(length) / length * scale.size))
             scale[-larger:] = law.outlier_size * math.sqrt(float(np.mean(scale[:-larger] ** 2)))
-    common, own = generator.standard_normal((2, blocks * width))
-    a = sorted_a[np.argsort(np.argsort(common))]
+    common, own = gaussians
 
-    def ordered(correlation: float) -> Reals:
-        mixed = correlation * common + math.sqrt(1.0 - correlation**2) * own
-        return sorted_b[np.argsort(np.argsort(mixed))]
+    def ordered(values: Reals, correlation: float) -> Reals:
+        found = np.empty_like(values)
+        found[np.argsort(correlation * common + math.sqrt(1.0 - correlation**2) * own)] = values
+        return found
+
+    a = ordered(sorted_a, 1.0)
 
     wanted, low, high = operands.meeting * np.mean(a**2) * np.mean(sorted_b**2), -1.0, 1.0
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if np.mean((a * ordered(middle)) ** 2) < wanted else (low, middle)
-    return a.reshape(blocks, width), ordered(0.5 * (low + high)).reshape(blocks, width)
+        met = np.mean((a * ordered(sorted_b, middle)) ** 2)
+        low, high = (middle, high) if met < wanted else (low, middle)
+    return a.reshape(blocks, width), ordered(sorted_b, 0.5 * (low + high)).reshape(blocks, width)
 
 
 def _patterned(x: Reals, signs: Reals, share: float, generator: np.random.Generator) -> Reals:
@@ -337,6 +373,8 @@ def signal_to_noise_db(exact: Any, delivered: Any) -> float:  # noqa: ANN401 - n
 
 _POINTS = 1024
 """Points of a distribution on its logarithmic grid; a choice."""
+_PIECES = 8
+"""Pieces in which the grid is worked out, so that one with all its scales stays in a processor's cache."""
 _OCTAVES = 40.0
 """Octaves that the grid reaches below the largest magnitude; what is smaller counts as zero."""
 _SCALES = np.linspace(-8.0, 8.0, 65)
@@ -411,6 +449,18 @@ def magnitudes(element: Element, spread: float) -> Magnitudes:
     weights /= weights.sum()
     top = math.log(9.0 if element is Element.GAUSSIAN else 1.0) + float(logs[-1])
     log_x = np.linspace(top - _OCTAVES * math.log(2.0) - float(logs[-1] - logs[0]), top, _POINTS)
+    parts = [_summed(element, part, logs, weights) for part in np.split(log_x, _PIECES)]
+    below, density, square = (np.concatenate(one) for one in zip(*parts, strict=True))
+    return Magnitudes(
+        log_x=log_x,
+        log_density=np.log(np.maximum(density, _TINY)),
+        log_below=np.log(np.minimum(1.0, np.maximum(below, _TINY))),
+        square_below=square,
+    )
+
+
+def _summed(element: Element, log_x: Reals, logs: Reals, weights: Reals) -> tuple[Reals, Reals, Reals]:
+    """Return chance of being no larger, density and mean square below, summed over scales."""
     u = np.exp(log_x[:, None] - logs)
     if element is Element.GAUSSIAN:
         from scipy.special import erf  # noqa: PLC0415 - takes its time
@@ -418,15 +468,13 @@ def magnitudes(element: Element, spread: float) -> Magnitudes:
         below = erf(u / math.sqrt(2.0))
         density = math.sqrt(2.0 / math.pi) * np.exp(-0.5 * u**2)
         square = below - u * density
-        square = np.where(u < 0.05, u**3 * math.sqrt(2.0 / math.pi) * (1.0 / 3.0 - 0.1 * u**2), square)
+        small = u < 0.05
+        if small.any():
+            series = u**3 * math.sqrt(2.0 / math.pi) * (1.0 / 3.0 - 0.1 * u**2)
+            square = np.where(small, series, square)
     else:
         below, density, square = np.minimum(u, 1.0), (u <= 1.0).astype(float), np.minimum(u, 1.0) ** 3 / 3.0
-    return Magnitudes(
-        log_x=log_x,
-        log_density=np.log(np.maximum((density * np.exp(-logs)) @ weights, _TINY)),
-        log_below=np.log(np.minimum(1.0, np.maximum(below @ weights, _TINY))),
-        square_below=(square * np.exp(2.0 * logs)) @ weights,
-    )
+    return below @ weights, (density * np.exp(-logs)) @ weights, (square * np.exp(2.0 * logs)) @ weights
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -571,6 +619,48 @@ def _levels(spread: float, count: int) -> Iterator[tuple[float, int]]:
         yield math.sqrt(square), high - low
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Vectors:
+    """Vectors by their largest magnitude, exact: sums over a vector, shape [levels] each."""
+
+    kinds: tuple[Magnitudes, ...]
+    """Distributions of its elements."""
+    free: tuple[Reals, ...]
+    """By kind, elements besides the largest over the chance of one to be no larger."""
+    largest: Reals
+    """The largest magnitude s."""
+    weights: Reals
+    """Its probability."""
+    square: Reals
+    """Sum of x^2."""
+    fourth: Reals
+    """Sum of x^4."""
+
+
+@functools.lru_cache(maxsize=4096)
+def _vectors(element: Element, spread: float, counts: tuple[tuple[float, int], ...], levels: int) -> _Vectors:
+    """Return vectors by so many levels of their largest magnitude, whatever they are rounded to."""
+    base = magnitudes(element, spread)
+    kinds = [(base.scaled(size), float(n)) for size, n in counts]
+    s, weights = _largest(kinds, levels)
+    below = [np.exp(kind.log_cdf(s)) for kind, _ in kinds]
+    hazards = np.array([n * np.exp(np.log(kind.density(s) + _TINY) - kind.log_cdf(s)) for kind, n in kinds])
+    share = hazards / hazards.sum(0)
+    free = tuple((n - one) / low for (_, n), one, low in zip(kinds, share, below, strict=True))
+    square, fourth = np.zeros_like(s), np.zeros_like(s)
+    for (kind, _), others in zip(kinds, free, strict=True):
+        square += others * kind.mean_square_below(s)
+        fourth += others * _fourth_below(kind, s)
+    return _Vectors(
+        kinds=tuple(kind for kind, _ in kinds),
+        free=free,
+        largest=s,
+        weights=weights,
+        square=square + s**2,
+        fourth=fourth + s**4,
+    )
+
+
 @functools.lru_cache(maxsize=4096)
 def _moments(  # noqa: PLR0917 - a cache takes no keywords
     element: Element,
@@ -580,31 +670,22 @@ def _moments(  # noqa: PLR0917 - a cache takes no keywords
     full_scale: Round | None,
     steps: bool,
 ) -> Scaled:
-    base = magnitudes(element, spread)
-    kinds = [(base.scaled(size), float(n)) for size, n in counts]
-    length = sum(n for _, n in counts)
-    s, weights = _largest(kinds, _LEVELS_OF_STEPS if steps else _LEVELS)
+    found = _vectors(element, spread, counts, _LEVELS_OF_STEPS if steps else _LEVELS)
+    length, s, square = sum(n for _, n in counts), found.largest, found.square
     scale = s if full_scale is None else full_scale(s)
-    hazards = np.array([n * np.exp(np.log(kind.density(s) + _TINY) - kind.log_cdf(s)) for kind, n in kinds])
-    share = hazards / hazards.sum(0)
-    square, error, overlap, fourth = (np.zeros_like(s) for _ in range(4))
-    for (kind, n), largest in zip(kinds, share, strict=True):
-        free = (n - largest) / np.exp(kind.log_cdf(s))
-        square += free * kind.mean_square_below(s)
-        found = _rounded(kind, s, scale, codes)
-        error += free * found[0]
-        overlap += free * found[1]
-        fourth += free * found[2]
-    top = np.zeros(3) if codes is None else None
-    largest_error = (s * 0.0,) * 2 if top is not None else _errors_of(s, scale, codes)
-    square += s**2
-    error += largest_error[0]
-    overlap += largest_error[1]
-    fourth += s**4
+    error, overlap = np.zeros_like(s), np.zeros_like(s)
+    if codes is not None:
+        for kind, others in zip(found.kinds, found.free, strict=True):
+            rounded = _rounded(kind, s, scale, codes)
+            error += others * rounded[0]
+            overlap += others * rounded[1]
+        of_largest = _errors_of(s, scale, codes)
+        error += of_largest[0]
+        overlap += of_largest[1]
     coded = square + 2.0 * overlap + error
 
     def mean(x: Reals) -> float:
-        return float(np.sum(weights * x))
+        return float(np.sum(found.weights * x))
 
     return Scaled(
         scale_square=mean(scale**2),
@@ -612,7 +693,7 @@ def _moments(  # noqa: PLR0917 - a cache takes no keywords
         error_square=mean(error) / length,
         error_overlap=mean(overlap) / length,
         unit_square=mean(coded / scale**2) / length,
-        unit_fourth=mean(fourth / scale**4) / length,
+        unit_fourth=mean(found.fourth / scale**4) / length,
         energy_square=mean(coded**2 / scale**2),
     )
 
@@ -662,13 +743,10 @@ def _largest(kinds: list[tuple[Magnitudes, float]], levels: int) -> tuple[Reals,
     return np.exp(places), chance / chance.sum()
 
 
-def _rounded(kind: Magnitudes, s: Reals, scale: Reals, codes: Codes | None) -> tuple[Reals, Reals, Reals]:
-    """Return means of (q - x)^2, x (q - x) and x^4 over elements no larger than s, zero for the others."""
-    fourth = _fourth_below(kind, s)
-    if codes is None:
-        return s * 0.0, s * 0.0, fourth
+def _rounded(kind: Magnitudes, s: Reals, scale: Reals, codes: Codes) -> tuple[Reals, Reals]:
+    """Return means of (q - x)^2 and x (q - x) over elements no larger than s, zero for the others."""
     if len(codes.values) > _MOST_CODES:
-        return _locally_even(kind, s, scale, codes), s * 0.0, fourth
+        return _locally_even(kind, s, scale, codes), s * 0.0
     values = scale[:, None] * codes.values
     if codes.stochastic:
         edges = values
@@ -686,11 +764,11 @@ def _rounded(kind: Magnitudes, s: Reals, scale: Reals, codes: Codes | None) -> t
         overlap = np.zeros_like(x)
         overlap[:, -1] = x[:, -1] * (values[:, -1:] - x[:, -1])
         first = _first_cell(kind, high[:, 0], values[:, 1])
-        return first + np.sum((mass * error)[:, 1:], (1, 2)), np.sum(mass * overlap, (1, 2)), fourth
+        return first + np.sum((mass * error)[:, 1:], (1, 2)), np.sum(mass * overlap, (1, 2))
     off = values[..., None] - x
     zeroed = kind.mean_square_below(high[:, 0])
     error_sum = zeroed + np.sum((mass * off**2)[:, 1:], (1, 2))
-    return error_sum, np.sum((mass * off * x)[:, 1:], (1, 2)) - zeroed, fourth
+    return error_sum, np.sum((mass * off * x)[:, 1:], (1, 2)) - zeroed
 
 
 def _first_cell(kind: Magnitudes, end: Reals, step: Reals) -> Reals:
@@ -706,11 +784,12 @@ def _locally_even(kind: Magnitudes, s: Reals, scale: Reals, codes: Codes) -> Rea
     """Return the mean of (q - x)^2 on a grid so fine that elements lie evenly between two codes."""
     x = np.exp(kind.log_x)
     step = np.diff(codes.values)
-    u = np.minimum(x[None, :] / scale[:, None], 1.0)
+    scales, which = np.unique(scale, return_inverse=True)  # one alone where full scale is constant
+    u = np.minimum(x[None, :] / scales[:, None], 1.0)
     at = np.clip(np.searchsorted(codes.values, u.ravel()) - 1, 0, len(step) - 1).reshape(u.shape)
     per = 6.0 if codes.stochastic else 12.0
-    error = (step[at] * scale[:, None]) ** 2 / per * (x <= s[:, None])
-    found: Reals = np.sum(error * np.exp(kind.log_density) * x, 1) * (kind.log_x[1] - kind.log_x[0])
+    error = (step[at] * scales[:, None]) ** 2 / per * np.exp(kind.log_density) * x
+    found: Reals = np.sum(error[which] * (x <= s[:, None]), 1) * (kind.log_x[1] - kind.log_x[0])
     return found
 
 
@@ -721,9 +800,9 @@ def _fourth_below(kind: Magnitudes, s: Reals) -> Reals:
     return np.minimum(found, x[-1] ** 4)
 
 
-def _errors_of(s: Reals, scale: Reals, codes: Codes | None) -> tuple[Reals, Reals]:
+def _errors_of(s: Reals, scale: Reals, codes: Codes) -> tuple[Reals, Reals]:
     """Return (q - x)^2 and x (q - x) of the largest elements themselves."""
-    values = codes.values if codes is not None else np.array([0.0, 1.0])
+    values = codes.values
     u = np.minimum(s / scale, values[-1])
     at = np.clip(np.searchsorted(values, u), 1, len(values) - 1)
     low, high = values[at - 1], values[at]

@@ -8,6 +8,7 @@ Detours lead round links that failed.
 from __future__ import annotations
 
 import io
+import itertools
 import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -76,13 +77,17 @@ def packed(columns: Sequence[np.ndarray]) -> np.ndarray:
     numpy.ndarray
         Shape [F, H].
     """
-    links = np.stack([column for column in columns if (column != NO_LINK).any()] or columns[:1], axis=1)
-    crossed = links != NO_LINK
-    if not (crossed[:, 1:] & ~crossed[:, :-1]).any():  # no gap stands before a link
-        return links
-    found = np.full_like(links, NO_LINK)
-    found[np.arange(links.shape[1]) < crossed.sum(axis=1)[:, None]] = links[crossed]
-    return found
+    columns = [column for column in columns if (column != NO_LINK).any()] or columns[:1]
+    crossed = [column != NO_LINK for column in columns]
+    if not any((after & ~before).any() for before, after in itertools.pairwise(crossed)):
+        return np.array(columns).T  # no gap stands before a link
+    found = np.full((len(columns), len(columns[0])), NO_LINK)
+    place = np.zeros(len(columns[0]), dtype=np.int64)
+    for column, here in zip(columns, crossed, strict=True):
+        flows = np.flatnonzero(here)
+        found[place[flows], flows] = column[flows]
+        place += here
+    return found.T
 
 
 def stacked(routes: Sequence[np.ndarray]) -> np.ndarray:

@@ -10,7 +10,9 @@ import torch
 from optical.cores import CORES, load_core
 from optical.cores.analog import default_chip
 from optical.execution import AnalogSpec, Scale
+from optical.execution.draws import Draws
 from optical.execution.numerics import AnalogNumerics
+from optical.execution.operands import Order
 from optical.execution.precision import predicted
 from optical.execution.spec import Shot
 from optical.noise.chip import ChipErrors, CommonEncoding, CommonNoise, Mismatch, left_after
@@ -183,6 +185,36 @@ def test_errors_of_an_operands_converter_are_shared_by_its_outputs(bits, exact_t
     alike[:COLUMNS, COLUMNS:], alike[COLUMNS:, :COLUMNS] = 0.0, 0.0
     assert (correlation - alike).abs().max() < 5.5 / math.sqrt(rows)
     assert not torch.equal(error(spec, a, signs.double(), key=2)[0], found)
+
+
+@pytest.mark.parametrize(("thermal", "shared"), [(0.14, 3.2e-3 / 0.2864), (0.2, 0.0)])
+def test_errors_of_converters_that_are_next_to_nothing_are_each_output_s_own(thermal, shared):
+    """Equal columns of B err together where A's converters make more than 1 % of the noise, else apart.
+
+    They have 1e-4 of each of 32 products of ones, those of B as much, beside thermal noise of two samples.
+    The variance of an output is the sum of all, shared or not.
+    """
+    spec = sharing_encoding(rows=1, thermal_variance=thermal)
+    found = error(spec, torch.ones(1, 4000, 32).double(), torch.ones(1, 32, 60 * COLUMNS).double())[0]
+    assert found.var().item() == pytest.approx(2 * thermal + 6.4e-3, rel=5 * math.sqrt(2 / found.numel()))
+    blocks = found.unflatten(1, (-1, COLUMNS)) / found.std()
+    pairs = COLUMNS * (COLUMNS - 1)
+    together = (blocks.sum(-1).square() - blocks.square().sum(-1)).mean() / pairs
+    assert together.item() == pytest.approx(shared, abs=5 * math.sqrt(2 / pairs / blocks[..., 0].numel()))
+
+
+def test_what_a_block_shares_hangs_on_no_other_block():
+    """Ones share errors of converters, 3 % of their noise; unit vectors, with less, do not."""
+    numerics = AnalogNumerics(sharing_encoding(thermal_variance=0.1))
+    ones, unit = torch.ones(1, 30, 32).double(), unit_rows(30, 32)
+    a, keys, rows = torch.cat((ones, unit)), (5, 6), (Order.ROWS, Order.ROWS)
+
+    def product(part, keys):
+        return numerics.matmul_blocks(part, part.mT, Draws(keys, part.device), rows)
+
+    together = product(a, keys)
+    for place, one in enumerate((ones, unit)):
+        assert torch.equal(together[place], product(one, keys[place : place + 1])[0])
 
 
 def test_errors_of_the_second_converter_are_shared_by_rows():
