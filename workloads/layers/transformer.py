@@ -281,7 +281,7 @@ def _mirrored(work: Elementwise) -> Elementwise:
         read_bytes=work.written_bytes + kept,
         written_bytes=work.read_bytes,
         issued=work.issued,
-        kernels=BACKWARD_KERNELS * work.kernels,
+        kernels=(BACKWARD_KERNELS if work.role is Role.MLP_EXPERT_BIAS else 1) * work.kernels,
     )
 
 

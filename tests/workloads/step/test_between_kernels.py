@@ -6,7 +6,7 @@ import pytest
 
 from simulator.engine.simulation import Simulation
 from simulator.interfaces import Cost
-from simulator.operators import Collective, CollectiveKind, MatMul
+from simulator.operators import Collective, CollectiveKind, Elementwise, MatMul
 from simulator.results import ISSUE, Stream
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, Unit, ideal_s, run, sent, sequences
 from workloads.layers.transformer import forward_layer
@@ -86,6 +86,18 @@ def test_what_a_host_replays_it_need_not_issue():
     assert 0 < captured < sum(count for _, count in forward_layer(EVEN, PLAN.share))
     fast = issued(PLAN.with_(graphs=Graphs.ATTENTION), 1e-12)[1].makespan_s
     assert fast == pytest.approx(run(EVEN, PLAN).makespan_s, rel=1e-9)
+
+
+def test_kernels_of_one_operator_are_further_launches():
+    """Without fusion a norm is six kernels; the host issues one operator and launches five more."""
+    rms = replace(EVEN, norm=Norm.RMS, positions=Positions.ROTARY)
+    counts = {}
+    for fused in (True, False):
+        items = forward_layer(rms, PLAN.with_(fused=fused).share)
+        work = [one for one, _ in items if isinstance(one, Elementwise)]
+        counts[fused] = sum(one.issued for one in work), sum(one.kernels for one in work)
+    assert counts[True][0] == counts[False][0]
+    assert counts[True][1] == 0 < counts[False][1]
 
 
 def test_the_graph_of_a_router_leaves_a_mixture_less_to_issue():
