@@ -309,7 +309,10 @@ def _replayed(items: tuple[Item, ...], share: Share) -> tuple[Item, ...]:
     if not roles:
         return items
     return tuple(
-        (replace(one, replayed=True), count) if _role(one) in roles else (one, count) for one, count in items
+        (replace(one, replayed=True), count)
+        if isinstance(one, MatMul | Elementwise) and _role(one) in roles
+        else (one, count)
+        for one, count in items
     )
 
 
@@ -348,7 +351,7 @@ def backward_steps(steps: tuple[Step, ...], share: Share) -> tuple[Item, ...]:
     return (*walker.forward((*by_name, *again)), *walker.backward(steps))
 
 
-def _role(step: Step | Overlapped) -> Role:
+def _role(step: Step) -> Role:
     """Return the role of work, that of the product for the cast of its operand."""
     if isinstance(step, Elementwise) and step.casts is not Role.OTHER:
         return step.casts
