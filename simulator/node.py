@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache, cached_property
 from statistics import NormalDist
@@ -427,7 +427,10 @@ class Node:
         """Return time and dynamic energy of one run on the unit that takes it."""
         known = self._costs.get(operator)
         if known is None:
-            known = self._costs[operator] = self.place(operator).cost(operator)
+            known = self.place(operator).cost(operator)
+            if operator.replayed:
+                known = replace(known, host_s=0.0)
+            self._costs[operator] = known
         return known
 
     def issue_s(self, items: Iterable[tuple[MatMul | Elementwise | Collective | Overlapped, int]]) -> float:

@@ -354,6 +354,8 @@ class MatMul:
     """Whether of four neighbours in B two are zero and not stored, so that a unit that can may skip them."""
     role: Role = Role.OTHER
     """What it is in a transformer."""
+    replayed: bool = False
+    """Whether it is part of a graph that the host launches whole, so that it need not issue it."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.on_chip, Matrices):
@@ -415,6 +417,8 @@ class Elementwise:
     """What it is in a transformer."""
     casts: Role = Role.OTHER
     """Product whose operand it writes in that product's format, if it is such a cast."""
+    replayed: bool = False
+    """Whether it is part of a graph that the host launches whole, so that it need not issue it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

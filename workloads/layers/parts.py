@@ -251,7 +251,7 @@ def separate(step: Elementwise, config: TransformerConfig, single: float) -> tup
     single precision too: the cast, the squares, their mean, the product with its root, the cast back and the
     product with the scale; layer norms have a kernel of their own in every framework. *A sum with dropout*:
     the mask, then the sum. The operations are shared evenly, and so is the work of the backward pass, which
-    mirrors each kernel.
+    mirrors each kernel. The host issues the first as an operator and the others as further kernels of it.
 
     References
     ----------
@@ -281,7 +281,8 @@ def separate(step: Elementwise, config: TransformerConfig, single: float) -> tup
         case _:
             return (step,)
     flops = step.flops / len(traffic)
-    return tuple(replace(step, flops=flops, read_bytes=ins, written_bytes=outs) for ins, outs in traffic)
+    first, *others = (replace(step, flops=flops, read_bytes=ins, written_bytes=outs) for ins, outs in traffic)
+    return (first, *(replace(one, issued=0, kernels=step.issued + step.kernels) for one in others))
 
 
 BIAS_PASSES = 7

@@ -26,7 +26,7 @@ from simulator.operators import (
 from workloads.layers.parts import Boundary, Exchange, Gather, Parts, Step
 from workloads.layers.retrieval import RetrievalParts
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.parts import Attention, ContextExchange, Kept, Precision, Recompute
+from workloads.plan.parts import Attention, ContextExchange, Graphs, Kept, Precision, Recompute
 from workloads.plan.plan import Plan, Share
 
 Item = tuple[MatMul | Elementwise | Collective | Overlapped, int]
@@ -43,6 +43,26 @@ BACKWARD_KERNELS = 3
 bias and weight, and two casts, for a product and a sum (Megatron-LM, core/transformer/moe/experts.py)."""
 PROJECTIONS = frozenset({Role.ATTENTION_QUERIES, Role.ATTENTION_KEYS_VALUES, Role.ATTENTION_ROTARY})
 """Latent attention's way from latents to heads."""
+ROUTED = frozenset({Role.MLP_ROUTER, Role.MLP_GATES})
+"""Router after its norm, whose place a captured graph's launch takes."""
+ATTENDED = (
+    CORE_ATTENTION
+    | PROJECTIONS
+    | {
+        Role.ATTENTION_QKV,
+        Role.ATTENTION_LATENTS,
+        Role.ATTENTION_LATENT_NORMS,
+        Role.ATTENTION_KEYS_VALUES,
+        Role.ATTENTION_QK_NORMS,
+        Role.ATTENTION_DROPOUT,
+        Role.ATTENTION_OUTPUT,
+        Role.ATTENTION_POST_NORM,
+        Role.ATTENTION_RESIDUAL,
+    }
+)
+"""Attention after its norm, as above."""
+GRAPHED = {Graphs.NONE: frozenset[Role](), Graphs.ROUTER: ROUTED, Graphs.ATTENTION: ROUTED | ATTENDED}
+"""Roles of what a host replays."""
 CONSTANT_INPUT = frozenset({Role.ATTENTION_POSITIONS, Role.RETRIEVAL_POSITIONS})
 """Products with a weight of something that no gradient reaches: encodings of positions."""
 CAST_WITH_INPUT = frozenset(
@@ -261,7 +281,7 @@ def _mirrored(work: Elementwise) -> Elementwise:
         read_bytes=work.written_bytes + kept,
         written_bytes=work.read_bytes,
         issued=work.issued,
-        kernels=BACKWARD_KERNELS * work.kernels,
+        kernels=(BACKWARD_KERNELS if work.role is Role.MLP_EXPERT_BIAS else 1) * work.kernels,
     )
 
 
@@ -280,7 +300,20 @@ def forward_layer(config: TransformerConfig, share: Share) -> tuple[Item, ...]:
     attention the score matrix stays on chip: neither the softmax nor its two products move it.
     """
     steps = Parts(config=config, share=share).block()
-    return _Walker(share=share).forward(steps)
+    return _replayed(_Walker(share=share).forward(steps), share)
+
+
+def _replayed(items: tuple[Item, ...], share: Share) -> tuple[Item, ...]:
+    """Return operators with those marked that the host replays."""
+    roles = GRAPHED[share.recompute.graphs]
+    if not roles:
+        return items
+    return tuple(
+        (replace(one, replayed=True), count)
+        if isinstance(one, MatMul | Elementwise) and _role(one) in roles
+        else (one, count)
+        for one, count in items
+    )
 
 
 def backward_layer(config: TransformerConfig, share: Share) -> tuple[Item, ...]:
@@ -295,7 +328,7 @@ def backward_layer(config: TransformerConfig, share: Share) -> tuple[Item, ...]:
     parallelism (the input of each weight gradient) is left out, for Megatron-LM hides it behind the input
     gradient.
     """
-    return backward_steps(Parts(config=config, share=share).block(), share)
+    return _replayed(backward_steps(Parts(config=config, share=share).block(), share), share)
 
 
 def forward_steps(steps: tuple[Step, ...], share: Share) -> tuple[Item, ...]:
@@ -319,6 +352,9 @@ def backward_steps(steps: tuple[Step, ...], share: Share) -> tuple[Item, ...]:
 
 
 def _role(step: Step) -> Role:
+    """Return the role of work, that of the product for the cast of its operand."""
+    if isinstance(step, Elementwise) and step.casts is not Role.OTHER:
+        return step.casts
     return step.role if isinstance(step, MatMul | Elementwise) else Role.OTHER
 
 

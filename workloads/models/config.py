@@ -5,8 +5,9 @@ Each family of models states the keys under which it writes its sizes, and what 
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -82,6 +83,7 @@ class Family:
     activation: tuple[str, ...] = ("hidden_act",)
     retrieval: bool = False
     fixed: tuple[tuple[str, Any], ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
     translated: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
 
 
@@ -312,12 +314,14 @@ _MPT = Family(
     mlp_bias=_NO_BIAS,
     tied=True,
     demands=(("no_bias", True), ("alibi", True), ("qk_ln", False)),
+    names=_MOSAIC,
     translated=_mpt_keys,
 )
 _DBRX = replace(
     gated_family(qkv=_NO_BIAS, output=_NO_BIAS, experts=("moe_num_experts", "moe_top_k")),
     norm=Norm.SCALE,
     ffn=("ffn_hidden_size",),
+    names=_MOSAIC,
     translated=_nested(_MOSAIC, "attn_config", "ffn_config"),
 )
 _GPT_J = replace(
@@ -373,6 +377,7 @@ FAMILIES: Mapping[str, Family] = {
     "gpt2": _GPT2,
     "gpt_neox": _NEOX,
     "bloom": _BLOOM,
+    "deepseek": replace(_ROUTED, fixed=(("moe_layer_freq", 1),)),
     "deepseek_v2": _DEEPSEEK_V3,
     "deepseek_v3": _DEEPSEEK_V3,
     "kimi_k2": _DEEPSEEK_V3,
@@ -471,6 +476,9 @@ HYBRIDS = frozenset(
 RECURRENT = ("mamba_", "ssm_", "linear_attn", "linear_key_head", "linear_num_key", "hybrid_override")
 """Beginnings of keys that only such models have."""
 OTHER_BLOCKS: Mapping[str, str] = {
+    "gpt_neo": "sees a window of keys in every second block and calls its sizes by other names",
+    "qwen": "counts both branches of its feed-forward part as intermediate_size, and qwen2 one",
+    "phi3small": "has attention to blocks of keys",
     **dict.fromkeys(("deepseek_v32", "glm_moe_dsa"), "chooses keys by an indexer of its own"),
     **dict.fromkeys(("nemotron-nas", "decilm", "openelm"), "has blocks of several shapes"),
     **dict.fromkeys(("gemma3n", "gemma3n_text"), "has embeddings in every block and sparse activations"),
@@ -481,6 +489,40 @@ OTHER_BLOCKS: Mapping[str, str] = {
 }
 """``model_type`` values of decoders whose blocks are near to, but not those of, a supported one."""
 
+FORMER: Mapping[str, str] = {
+    **dict.fromkeys(("RefinedWeb", "RefinedWebModel"), "falcon"),
+    **{"phi-msft": "phi", "mixformer-sequential": "phi", "chatglm": "glm"},
+}
+"""``model_type`` values of files that were published before the library had the model, and what it is now."""
+SYNONYMS: Mapping[str, tuple[str, ...]] = {
+    "longest sequence, in tokens": (
+        *("max_position_embeddings", "n_positions", "n_ctx", "seq_length", "max_seq_len", "max_seq_length"),
+        *("max_sequence_length", "model_max_length", "seq_len"),
+    ),
+    "number of blocks": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "width of the model": ("hidden_size", "n_embd", "n_embed", "d_model", "dim", "hidden_dim"),
+    "number of attention heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+    "number of key heads": (
+        *("num_key_value_heads", "num_kv_heads", "n_kv_heads", "kv_n_heads", "n_head_kv"),
+        *("multi_query_group_num", "num_query_groups"),
+    ),
+    "width of a head": ("head_dim", "head_size", "kv_channels"),
+    "inner width of the feed-forward part": (
+        *("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "mlp_hidden_size", "d_ff"),
+    ),
+    "inner width of an expert": ("moe_intermediate_size", "expert_ffn_hidden", "moe_ffn_hidden_size"),
+    "number of experts": ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"),
+    "number of experts that a token visits": (
+        *("num_experts_per_tok", "num_experts_per_token", "top_k", "topk", "moe_top_k", "moe_topk", "moe_k"),
+    ),
+    "number of tokens of the vocabulary": ("vocab_size", "n_vocab", "padded_vocab_size", "vocabulary_size"),
+}
+"""Sizes, and the names that files have for each; the first is the usual one."""
+KEY_HEADS, HEAD_WIDTH, EXPERTS = (
+    SYNONYMS[one] for one in ("number of key heads", "width of a head", "number of experts")
+)
+LATENTS = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+"""Further keys that are read, and hence no misspelling of another."""
 
 __all__ = [
     "FAMILIES",
@@ -510,9 +552,16 @@ class _Reader:
         self.values = values
         self.path = path
         self.where = path.name if path else "config"
+        self.written: Mapping[str, str] = {}
+
+    def translate(self, family: Family) -> None:
+        """Go on with the usual names of a family's keys; messages keep those of the file."""
+        self.written = {ours: theirs for theirs, ours in family.names.items() if ours not in self.values}
+        self.values = family.translated(self.values)
 
     def at(self, key: str) -> str:
         """Return file, line and key."""
+        key = self.written.get(key, key)
         line = json_line(read_text(self.path), key) if self.path else 0
         return f"{self.where}:{line}:{key}" if line else f"{self.where}:{key}"
 
@@ -533,8 +582,8 @@ class _Reader:
                 return default
             if keys[0] in self.values:
                 self.fail(keys[0], "must be a whole number of at least 1")
-            hint = nearest(keys[0], (str(key) for key in self.values), noun="key")
-            msg = f"{self.where} lacks '{keys[0]}'; {hint}"
+            name = self.written.get(keys[0], keys[0])
+            msg = f"{self.where} lacks '{name}'; {self._way_out(keys[0])}"
             raise WorkloadError(msg)
         for key in present:
             value = self.values[key]
@@ -543,6 +592,28 @@ class _Reader:
             if value != self.values[present[0]]:
                 self.fail(key, f"must equal '{present[0]}' ({self.values[present[0]]}); keep one of the two")
         return int(self.values[present[0]])
+
+    def _way_out(self, missing: str) -> str:
+        """Return what to do about a missing key: rename another that means the same, or add it."""
+        meaning, names = next((one for one in SYNONYMS.items() if missing in one[1]), ("", ()))
+        same = next((name for name in names if name in self.values), None)
+        if same:
+            return f"rename '{same}' to it"
+        read = {*LATENTS, *(name for group in SYNONYMS.values() for name in group)}
+        near = difflib.get_close_matches(missing, {str(key) for key in self.values} - read, n=1, cutoff=0.75)
+        if near:
+            return f"did you mean '{near[0]}'?"
+        return f"add the {meaning}" if meaning else "add it"
+
+    def refuse_unread(self, names: tuple[str, ...], read: tuple[str, ...], value: int) -> None:
+        """Refuse a size under a name that is not read here, where it differs from what would be taken."""
+        if self.first(read):
+            return
+        for name in names:
+            found = self.values.get(name)
+            if isinstance(found, int) and not isinstance(found, bool) and found != value:
+                instead = f"rename it '{read[0]}'" if read else f"its blocks have {value}"
+                self.fail(name, f"is not read with model_type '{self.values['model_type']}': {instead}")
 
     def count(self, key: str, default: int = 0) -> int:
         """Return a whole number that may be zero, or absent for the default."""
@@ -580,12 +651,13 @@ def from_hugging_face(source: Path | str | Mapping[str, Any], *, name: str = "")
 
     Notes
     -----
-    Not counted, as below 0.02 % of any published model: biases of the head, the gate of shared experts, norms
-    of queries and keys beyond one head's, Falcon's second norm of a block. Llama 4's chunks of keys are taken
-    as windows of as many. Modules that predict further tokens (`PREDICTED`) are trained along, but are not in
-    `TransformerConfig.parameters`, as in the 671 billion of DeepSeek-V3. Keys that no shape follows from are
-    ignored: published files have dozens of them (tokens, dropout, types of weights, versions), and new ones
-    with every release.
+    A tied head counts once, though files may store it twice (Falcon 7B: 6.92 billion parameters, 7.22 in its
+    files). Not counted, as below 0.02 % of any published model: biases of the head, the gate of shared
+    experts, norms of queries and keys beyond one head's, Falcon's second norm of a block. Llama 4's chunks of
+    keys are taken as windows of as many. Modules that predict further tokens (`PREDICTED`) are trained along,
+    but are not in `TransformerConfig.parameters`, as in the 671 billion of DeepSeek-V3. Keys that no shape
+    follows from are ignored: published files have dozens of them (tokens, dropout, types of weights,
+    versions), and new ones with every release.
 
     Raises
     ------
@@ -604,14 +676,21 @@ def from_hugging_face(source: Path | str | Mapping[str, Any], *, name: str = "")
         name = name or (path.resolve().parent.name if path.stem == "config" else path.stem)
     kind = reader.values.get("model_type")
     if not isinstance(kind, str):
-        msg = f"{reader.at('model_type')} must name a family, e.g. llama or qwen3_moe; got {kind!r:.60}"
+        msg = f"{reader.at('model_type')} must name a family, e.g. {_likely(reader.values)}; got {kind!r:.60}"
         raise WorkloadError(msg)
     if kind not in FAMILIES:
         msg = f"{reader.at('model_type')} '{kind}' {_not_supported(kind, reader.values)}"
         raise WorkloadError(msg)
     family = FAMILIES[kind]
-    reader.values = family.translated(reader.values)
+    reader.translate(family)
     return _build(reader, family, name or kind)
+
+
+def _likely(values: Mapping[str, Any]) -> str:
+    """Return the family that a file without one names as its architecture, or examples."""
+    named = values.get("architectures")
+    text = str(named[0] if isinstance(named, list) and named else "").removesuffix("ForCausalLM").lower()
+    return next((kind for kind in FAMILIES if kind.replace("_", "") == text), "llama or qwen3_moe")
 
 
 def _not_supported(kind: str, values: Mapping[str, Any]) -> str:
@@ -620,6 +699,8 @@ def _not_supported(kind: str, values: Mapping[str, Any]) -> str:
         return f"is not a decoder ({NOT_DECODERS[kind]}); only decoders are modelled, e.g. gpt2 or llama"
     if kind in OTHER_BLOCKS:
         return f"{OTHER_BLOCKS[kind]}, which is not modelled; give its sizes as another model_type without"
+    if kind in FORMER:
+        return f"is called '{FORMER[kind]}' now; give a file with its keys and that model_type"
     if kind in HYBRIDS or any(str(key).startswith(RECURRENT) for key in values):
         return (
             "has blocks of a state space, a convolution or linear attention, which are not modelled; only "
@@ -643,7 +724,8 @@ def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
     heads = reader.whole(family.heads)
     if reader.values.get("head_dim") is None and not family.head_dim_default and hidden % heads:
         key = next(key for key in family.heads if reader.values.get(key) is not None)
-        reader.fail(key, f"must divide {family.hidden[0]} ({hidden}); try {divisors(hidden)}")
+        whole = reader.written.get(family.hidden[0], family.hidden[0])
+        reader.fail(key, f"must divide {whole} ({hidden}); try {divisors(hidden)}")
     if reader.whole(("word_embed_proj_dim",), hidden) != hidden:
         reader.fail(
             "word_embed_proj_dim", f"must equal the hidden size ({hidden}): projections are not modelled"
@@ -651,6 +733,12 @@ def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
     kv_heads = reader.whole(family.kv_heads, family.kv_heads_default or heads)
     if heads % kv_heads:
         reader.fail(family.kv_heads[0], f"must divide the heads ({heads}); try {divisors(heads)}")
+    if not family.kv_heads_default:
+        reader.refuse_unread(KEY_HEADS, family.kv_heads, kv_heads)
+    if not family.experts:
+        reader.refuse_unread(EXPERTS, (), 1)
+    if not family.latent:
+        reader.refuse_unread(HEAD_WIDTH, ("head_dim",), family.head_dim_default or hidden // heads or 1)
     sequence = reader.whole(family.sequence, family.sequence_default)
     experts = reader.whole((family.experts[0],)) if family.experts else 1
     chosen = reader.whole((family.experts[1],)) if family.experts else 1

@@ -45,6 +45,14 @@ class Recompute(StrEnum):
     FULL = "full"
 
 
+class Graphs(StrEnum):
+    """Parts of a block that the host has captured and replays in one call (CUDA graphs of a layer)."""
+
+    NONE = "none"
+    ROUTER = "router"
+    ATTENTION = "attention"
+
+
 class Attention(StrEnum):
     """Attention kernel: its score matrix is written to memory (full) or stays on chip (flash)."""
 
@@ -585,6 +593,9 @@ class Recomputation(_Part):
     arXiv:1904.10509; BigBird, arXiv:2007.14062). 0: all of them."""
     fused: bool = True
     """Whether element-wise operations in a row share a kernel, or each has its own."""
+    graphs: Graphs = Graphs.NONE
+    """What the host replays instead of issuing it: nothing, the router, or attention and the router (scopes
+    ``moe_router`` and ``attn`` of Megatron-LM's CUDA graphs)."""
     recompute_share: float = 1.0
     """With recompute=full, share of a chunk's blocks that are computed again, to the nearest block; the
     others keep all they need (Megatron-LM's block method)."""

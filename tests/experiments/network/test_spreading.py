@@ -27,7 +27,8 @@ def found():
 def test_spraying_is_the_least_and_more_queue_pairs_come_near_it(found):
     sprayed, adaptive, one, few, many = (step.mean_s for step in found.steps)
     assert sprayed <= adaptive <= one
-    assert sprayed <= many < few < one
+    assert sprayed <= many * (1 + 1e-12)  # a mean of three equal steps may be rounded
+    assert many < few < one
 
 
 def test_hashes_differ_and_their_band_holds_the_mean(found):

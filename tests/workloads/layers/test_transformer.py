@@ -227,6 +227,8 @@ def test_roles_that_operators_are_chosen_by_are_roles_of_operators():
         experts = ",ep=2" if config.experts else ""
         plan = parse_plan(f"tp=2,dp=2,global_batch=4,sequence_length=128{experts}")
         known |= operator_roles(config, plan)
+        if config.dropout:
+            known |= operator_roles(config, plan.with_(attention=Attention.FULL))
     chosen = {
         name: names
         for module in (parts_module, tensor_grid, transformer)

@@ -365,7 +365,12 @@ def test_models_that_are_no_decoders_are_told_apart():
 
 def test_functions_between_products_cost_what_their_formulas_hold():
     """A ReLU is one comparison, a SiLU five operations and one more with a gate."""
-    opt = {"model_type": "opt", "ffn_dim": 128, "activation_function": "relu"}
+    opt = {
+        "model_type": "opt",
+        "num_key_value_heads": None,
+        "ffn_dim": 128,
+        "activation_function": "relu",
+    }
     assert from_hugging_face(LLAMA | opt).activation is Activation.RELU
     each = {}
     for name in ("relu", "silu", "gelu_new"):

@@ -47,7 +47,10 @@ from workloads.models.config import FAMILIES, from_hugging_face, load_model
             "do_layer_norm_before must be true",
         ),
         ({"model_type": "opt", "ffn_dim": 8, "word_embed_proj_dim": 32}, "word_embed_proj_dim must equal"),
-        ({"model_type": "opt", "ffn_dim": 8, "dropout": 1.5}, "dropout must be a number from 0 to below 1"),
+        (
+            {"model_type": "opt", "num_key_value_heads": 8, "ffn_dim": 8, "dropout": 1.5},
+            "dropout must be a number from 0 to below 1",
+        ),
     ],
 )
 def test_bad_value_is_named(change, message):
@@ -59,6 +62,71 @@ def test_misspelt_key_is_recognised():
     values = {key: value for key, value in LLAMA.items() if key != "vocab_size"} | {"vocab_sise": 1000}
     with pytest.raises(WorkloadError, match="config lacks 'vocab_size'; did you mean 'vocab_sise'"):
         from_hugging_face(values)
+
+
+def without(*keys):
+    return {key: value for key, value in LLAMA.items() if key not in keys}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            without("max_position_embeddings"),
+            "lacks 'max_position_embeddings'; add the longest sequence, in tok",
+        ),
+        (
+            without("max_position_embeddings") | {"seq_length": 256},
+            "lacks 'max_position_embeddings'; rename 'seq_length' to it",
+        ),
+        (without("num_hidden_layers") | {"max_window_layers": 2}, "lacks .*; add the number of blocks"),
+        (without("num_hidden_layers") | {"n_layers": 2}, "rename 'n_layers' to it"),
+        (
+            without("intermediate_size"),
+            "lacks 'intermediate_size'; add the inner width of the feed-forward part",
+        ),
+        (without("hidden_size"), "lacks 'hidden_size'; add the width of the model"),
+        (
+            without("num_key_value_heads") | {"num_kv_heads": 4},
+            "num_kv_heads is not read with model_type 'llama': rename it 'num_key_value_heads'; got 4",
+        ),
+        (LLAMA | {"head_size": 16}, "head_size is not read with .*: rename it 'head_dim'; got 16"),
+        (LLAMA | {"num_local_experts": 8}, "num_local_experts is not read with .*: its blocks have 1; got 8"),
+        (
+            LLAMA | {"model_type": "gpt_neox"},
+            "num_key_value_heads is not read with .*: its blocks have 8; got 4",
+        ),
+        (
+            LLAMA | {"model_type": "mixtral", "num_local_experts": 4, "top_k": 2},
+            "lacks 'num_experts_per_tok'; rename 'top_k' to it",
+        ),
+        (
+            without("model_type") | {"architectures": ["Qwen3MoeForCausalLM"]},
+            "a family, e.g. qwen3_moe; got None",
+        ),
+        ({"model_type": "RefinedWebModel"}, "is called 'falcon' now"),
+        ({"model_type": "qwen"}, "counts both branches"),
+        (
+            {"model_type": "mpt", "d_model": 64, "n_heads": 7, "n_layers": 2, "vocab_size": 9},
+            "n_heads must divide d_model",
+        ),
+        (
+            {"model_type": "mpt", "d_model": 64, "n_heads": 8, "n_layers": 2, "vocab_size": 9},
+            "lacks 'max_seq_len'; add the longest sequence",
+        ),
+    ],
+)
+def test_a_missing_or_unread_size_says_its_way_out(values, message):
+    """Nothing that a file rightly has is taken for a misspelling, and no size is dropped in silence."""
+    with pytest.raises(WorkloadError, match=message):
+        from_hugging_face(values)
+
+
+@pytest.mark.parametrize("name", ["num_kv_heads", "head_size", "num_experts"])
+def test_a_size_under_another_name_does_no_harm_where_it_says_the_same(name):
+    same = {"num_kv_heads": 8, "head_size": 8, "num_experts": 1}[name]
+    values = without("num_key_value_heads") | {name: same}
+    assert from_hugging_face(values) == from_hugging_face(without("num_key_value_heads"))
 
 
 def test_two_spellings_of_one_size_must_agree():

@@ -6,12 +6,12 @@ import pytest
 
 from simulator.engine.simulation import Simulation
 from simulator.interfaces import Cost
-from simulator.operators import Collective, CollectiveKind, MatMul
+from simulator.operators import Collective, CollectiveKind, Elementwise, MatMul
 from simulator.results import ISSUE, Stream
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, Unit, ideal_s, run, sent, sequences
 from workloads.layers.transformer import forward_layer
 from workloads.models.architecture import Norm, Positions
-from workloads.plan.parts import Attention
+from workloads.plan.parts import Attention, Graphs
 from workloads.step.step import build_step
 
 HOST_S = 2e-6
@@ -70,6 +70,42 @@ def test_the_host_issues_collectives_too():
     count = sum(times for task in sequences(graph) for _, times in task.operator.items)
     assert any(isinstance(one, Collective) for task in sequences(graph) for one, _ in task.operator.items)
     assert trace.makespan_s == pytest.approx(count * slow, rel=1e-2)
+
+
+def test_what_a_host_replays_it_need_not_issue():
+    """Of EVEN's forward block the graph of attention takes all but its norm; a fast host gains nothing."""
+    slow = 1e-3
+    plain, router, attention = (
+        issued(PLAN.with_(graphs=one), slow)[1].makespan_s
+        for one in (Graphs.NONE, Graphs.ROUTER, Graphs.ATTENTION)
+    )
+    assert router == plain > attention
+    captured = sum(
+        count for one, count in forward_layer(EVEN, PLAN.with_(graphs=Graphs.ATTENTION).share) if one.replayed
+    )
+    assert 0 < captured < sum(count for _, count in forward_layer(EVEN, PLAN.share))
+    fast = issued(PLAN.with_(graphs=Graphs.ATTENTION), 1e-12)[1].makespan_s
+    assert fast == pytest.approx(run(EVEN, PLAN).makespan_s, rel=1e-9)
+
+
+def test_kernels_of_one_operator_are_further_launches():
+    """Without fusion a norm is six kernels; the host issues one operator and launches five more."""
+    rms = replace(EVEN, norm=Norm.RMS, positions=Positions.ROTARY)
+    counts = {}
+    for fused in (True, False):
+        items = forward_layer(rms, PLAN.with_(fused=fused).share)
+        work = [one for one, _ in items if isinstance(one, Elementwise)]
+        counts[fused] = sum(one.issued for one in work), sum(one.kernels for one in work)
+    assert counts[True][0] == counts[False][0]
+    assert counts[True][1] == 0 < counts[False][1]
+
+
+def test_the_graph_of_a_router_leaves_a_mixture_less_to_issue():
+    mixture = replace(EVEN, experts=4, experts_per_token=2)
+    plans = [PLAN.with_(graphs=one) for one in (Graphs.NONE, Graphs.ROUTER, Graphs.ATTENTION)]
+    counts = [sum(one.replayed for one, _ in forward_layer(mixture, plan.share)) for plan in plans]
+    assert counts == sorted(counts)
+    assert counts[:2] == [0, 2]
 
 
 @pytest.mark.parametrize("plan", [PLAN, PLAN.with_(tp=4), PLAN.with_(tp=2, dp=2, zero=3)])
