@@ -42,6 +42,7 @@ def _arrays(order: Order, *, stages: int = 4, microbatches: int = 8, chunks: int
         reconfiguration_s=np.zeros(1),
         changes_each=np.zeros(1),
         changes_once=np.zeros(1),
+        sums_last=np.zeros(1, dtype=bool),
     )
 
 
