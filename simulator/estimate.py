@@ -426,6 +426,8 @@ class StepArrays:
     """Changes of circuits of a stage per microbatch, shape [P]."""
     changes_once: np.ndarray
     """Changes of circuits of a stage per step beside those, shape [P]."""
+    sums_last: np.ndarray
+    """Whether a step's sums wait until the ports of a stage have no sends any more, shape [P]."""
 
     @property
     def moved_share(self) -> np.ndarray:
@@ -485,7 +487,11 @@ def estimate(arrays: StepArrays) -> StepEstimate:
     apart = np.where(arrays.order == Order.BOTH_WAYS, 1, arrays.stages)
     room_s = apart * backward_s[:, FIRST] / chunk * (chunk - 1)
     backlog_s = np.maximum(0.0, arrays.sum_s[:, FIRST] * (chunk - 1) / chunk - room_s)
-    backlog_s = np.where(arrays.sums_each, 0.0, backlog_s)
+    backlog_s = np.where(arrays.sums_each | arrays.sums_last, 0.0, backlog_s)
+    # The last gradients arrive before the last pass, beside which ports are free.
+    beside_s = backward_s[:, FIRST] / chunk
+    after_s = np.maximum(summed, arrays.sum_s[:, FIRST] - beside_s)
+    summed = np.where(arrays.sums_last & ~arrays.sums_each, after_s, summed)
     gathered = exposed_s(arrays.gather_s[:, FIRST] / chunk, forward_s[:, FIRST] / chunk, arrays.pieces)
     # Stages end one after the other, the first one last: what later ones sum longer may hide behind that.
     lead_s = np.zeros_like(summed)

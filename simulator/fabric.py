@@ -448,6 +448,10 @@ class NodeFabric(Fabric, Protocol):
         """Endpoints that share a node, consecutive numbers."""
         return min(self.scale_up.size, self.endpoints)
 
+    def turns_for(self, flows: Flows) -> bool:
+        """Return whether circuits may ever turn to some flows: not if all of them stay in their nodes."""
+        return bool(self.scale_up.off_node(flows).any())
+
 
 def lone_cards(fabric: Fabric) -> int:
     """Return the endpoints of a node if each needs circuits of its own, else 1."""

@@ -245,8 +245,9 @@ def candidates(
     plans = plans.taken(bare_s <= bare_s.min() * (1.0 + BARE_SHARE))
     fabrics = [turning_in(lighted.fabric, float(delay_s)) for delay_s in reconfiguration_s]
     moving_s = turning_times_s(lighted, pricer, plans, fabrics, prices)
-    tasks = np.broadcast_to(task_count(config, plans.whole, plans.base.steps_in_run), len(plans))
-    moving_s[:, tasks > max(USUAL.turning_tasks, int(tasks.min()))] = np.inf
+    if lighted.fabric.traits.endpoint_lanes is None:
+        tasks = np.broadcast_to(task_count(config, plans.whole, plans.base.steps_in_run), len(plans))
+        moving_s[:, tasks > max(USUAL.turning_tasks, int(tasks.min()))] = np.inf
     rows = moving_s.argmin(axis=1).tolist()
     for system, ways in ((lighted, (CircuitMode(policy=CircuitPolicy.STATIC),)), (switched, None)):
         found = estimates(system, pricer, plans, prices=prices, ways=ways)

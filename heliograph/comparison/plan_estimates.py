@@ -12,6 +12,7 @@ from heliograph.simulation import CircuitMode, modes
 from heliograph.systems.system import System
 from simulator.estimate import FIRST, FreeLines, LinePrices, StepArrays, estimate
 from simulator.fabric import CircuitPolicy, Fabric, PortTiming
+from simulator.interfaces import Flows
 from simulator.node import Node
 from simulator.results import StepBound
 from workloads.layers.transformer import model_flops
@@ -49,9 +50,10 @@ def under_mode(
     on what has no circuit of its own, and axes meet on links as in `workloads.search.costs`.
     *Per axis*: a change between the gathers, the passes and the sums of a step, around the traffic of every
     microbatch (of every piece of the parameters, where an axis inside the passes leaves the node, too), and
-    twice a block where experts and another axis inside the passes leave the node. The ring of context ranks
-    runs once a piece, before the rest of it.
-    *Per layer*: a further change between any two blocks of a pass whose exchanges differ.
+    twice a block where experts and tensor ranks leave the node. The ring of context ranks runs once a piece,
+    before the rest of it. Ports serve sends before gradients' sums, which have time.
+    *Per layer*: a further change between any two blocks of a pass whose exchanges differ. Those between axes
+    or blocks of a pass make it longer, and thus what fills and empties the pipeline, too.
     *Ahead*: a change around a microbatch's traffic hides behind the work between two of them,
     ``max(0, delta - work)`` (Opus, arXiv:2507.08119), one between blocks behind what is no expert's work;
     those of a step do not.
@@ -59,7 +61,9 @@ def under_mode(
     if mode.policy is CircuitPolicy.STATIC:
         lanes = fabric.traits.endpoint_lanes
         return costs.arrays if lanes is None else _shared(costs, plans, lanes, fabric.traits.card_bytes_per_s)
-    leaves = {axis: moved > 0 for axis, moved in costs.outside_bytes.items()}
+    leaves = {
+        axis: (moved > 0) & _turns_to(fabric, mode, axis) for axis, moved in costs.outside_bytes.items()
+    }
     inside = sum(leaves[axis].astype(int) for axis in INNER)
     zero = plans["zero"]
     # Context ranks alone sum gradients on the ring that brings keys: nothing turns between the two.
@@ -73,23 +77,37 @@ def under_mode(
     each = np.where(leaves["dpcp"] & others, 2 * passes * np.where(inside > same, pieces, arrays.chunks), 0)
     each = each + np.where((inside > 0) & leaves["pp"], 4 * plans["vpp"], 0)
     blocks = np.ceil(layers / plans["pp"])
-    each = each + np.where(inside > 1, 4 * np.where(leaves["ep"], blocks, pieces), 0)
+    by_block = leaves["ep"] & leaves["tp"]
+    inner = np.where(inside > 1, 4 * np.where(by_block, blocks, pieces), 0)
     by_layer = mode.policy is CircuitPolicy.PER_LAYER and plans.base.experts.expert_patterns > 1
     between = np.where(leaves["ep"] & by_layer, 2.0 * (blocks - 1.0), 0.0)
     dark_s = fabric.traits.reconfiguration_s
     if mode.turning is PortTiming.PREFETCHED and dark_s > 0.0:
         passes_s = arrays.forward_s[:, 1] + arrays.inputs_s[:, 1] + arrays.weights_s[:, 1]
         work_s = passes_s - costs.waited_s
-        each, between = (
-            count * np.clip(1.0 - hiding_s / np.maximum(count, 1.0) / dark_s, 0.0, 1.0)
-            for count, hiding_s in ((each, work_s), (between, work_s - costs.experts_s))
-        )
+        shown = 1.0 - work_s / np.maximum(each + inner, 1.0) / dark_s
+        each, inner = (count * np.clip(shown, 0.0, 1.0) for count in (each, inner))
+        shown = 1.0 - (work_s - costs.experts_s) / np.maximum(between, 1.0) / dark_s
+        between = between * np.clip(shown, 0.0, 1.0)
+    pass_s = 0.5 * dark_s * (inner + between)  # of a microbatch, forward and backward
+    through_s = np.stack([pass_s, pass_s, np.zeros(len(plans))], axis=1) * plans["pp"][:, None]
     return replace(
         arrays,
+        forward_s=arrays.forward_s + pass_s[:, None],
+        inputs_s=arrays.inputs_s + pass_s[:, None],
+        whole_s=arrays.whole_s + through_s,
         reconfiguration_s=np.full(len(plans), dark_s),
-        changes_each=each + between,
+        changes_each=each,
         changes_once=once.astype(float),
+        sums_last=leaves["dpcp"] & leaves["pp"],
     )
+
+
+def _turns_to(fabric: Fabric, mode: CircuitMode, axis: str) -> bool:
+    """Return whether circuits ever turn to the traffic of an axis that leaves the nodes."""
+    ends = np.array([0]), np.array([fabric.endpoints - 1])
+    flows = Flows(sources=ends[0], destinations=ends[1], size_bytes=1.0, axis=axis)
+    return fabric.with_policy(mode.policy, mode.turning).turns_for(flows)
 
 
 def _by_lanes(
@@ -239,8 +257,8 @@ def estimates(
     ways : tuple of CircuitMode, optional
         Ways in which circuits may follow a step; all of the fabric by default.
     turning_tasks : int, optional
-        Tasks of a step beyond which circuits stay; any number by default. Of long steps whose circuits turn
-        the closed form is up to 40 % short, and would rank them before what is faster.
+        Tasks of a step beyond which circuits between nodes stay; any number by default. Where they turn the
+        reference engine plays the step, which takes its time; circuits between accelerators turn in any.
     """
     known = prices or Prices()
     tried = modes(system.fabric, system.circuits, plans.base) if ways is None else ways
@@ -291,7 +309,7 @@ def _on_one_form(
     energy_j = np.full((len(tried), len(plans)), np.inf)
     every, costs_of = np.arange(len(plans)), {}
     few = every
-    if turning_tasks is not None:
+    if turning_tasks is not None and system.fabric.traits.endpoint_lanes is None:
         tasks = task_count(pricer.config, plans.whole, plans.base.steps_in_run)
         few = np.flatnonzero(np.broadcast_to(tasks, len(plans)) <= turning_tasks)
     for mode, time_s, joules in zip(tried, mode_time_s, energy_j, strict=True):

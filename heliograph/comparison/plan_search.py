@@ -340,7 +340,7 @@ class Effort:
     long_tasks: int
     """Tasks of a step beyond which a plan is run only if it promises to be the fastest, estimates trusted."""
     turning_tasks: int = 1_024
-    """Tasks of a step up to which circuits may turn in it; beyond, the closed form cannot rank turning."""
+    """Tasks of a step up to which circuits between nodes may turn in it, as the reference engine plays."""
     siblings: int = 2
     """Best plans of other systems that are run on a system, too."""
 

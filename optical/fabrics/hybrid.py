@@ -249,7 +249,8 @@ class HybridFabric(BesidePackets, NodeCircuits):
 
     def turns_for(self, flows: Flows) -> bool:
         """Return whether circuits may ever turn to some flows."""
-        return self.policy is not CircuitPolicy.STATIC and self._served(flows.axis)
+        served = self.policy is not CircuitPolicy.STATIC and self._served(flows.axis)
+        return served and super().turns_for(flows)
 
     def configure(
         self, circuits: RegionCircuits, flows: Flows, demand: tuple[Flows, ...]

@@ -6,13 +6,11 @@ graph of ranks.
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections import abc, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import groupby, pairwise
+from itertools import groupby, takewhile
 from typing import Generic, Protocol, TypeVar
 
 from simulator.collectives.flow_groups import FlowGroup
@@ -68,31 +66,61 @@ def compute_orders(graph: StepGraph) -> dict[int, list[Task]]:
     return orders
 
 
-def followers(graph: StepGraph, orders: dict[int, list[Task]]) -> dict[int, list[int]]:
-    """Return which tasks wait directly for each task."""
-    later_of: dict[int, list[int]] = {task.id: [] for task in graph.tasks}
-    for task in graph.tasks:
+@dataclass(frozen=True, kw_only=True)
+class Turns:
+    """Order in which tasks are needed: the lower number first."""
+
+    here: Mapping[int, int]
+    """Number of each task among what its own class is about."""
+    there: Mapping[int, int]
+    """The same among what the class is about that waits for it."""
+    chained: frozenset[int]
+    """Tasks that another collective of their class follows directly."""
+
+
+def turns(tasks: Iterable[Waits], at_once: Callable[[int], bool]) -> Turns:
+    """Return the order in which tasks are needed.
+
+    Parameters
+    ----------
+    tasks : iterable
+        The tasks; their numbers follow what waits for what.
+    at_once : callable
+        Whether its own class needs the task of a number when it can run: computing, and what goes to others.
+        Another is needed by the first task that waits for it: a gather by the pass behind it, a sum of
+        gradients by the optimizer. What nobody waits for comes last.
+    """
+    by_number = sorted(tasks, key=lambda task: task.id)
+    never = len(by_number)
+    place = {task.id: index for index, task in enumerate(by_number)}
+    need = dict.fromkeys(place, never)
+    here: dict[int, int] = {}
+    there: dict[int, int] = {}
+    chained: set[int] = set()
+    for task in reversed(by_number):
+        there[task.id] = need[task.id] * (never + 1) + place[task.id]
+        if at_once(task.id):
+            need[task.id] = place[task.id]
+        else:
+            chained.update(task.after)
+        here[task.id] = need[task.id] * (never + 1) + place[task.id]
         for other in task.after:
-            later_of[other].append(task.id)
-    for tasks in orders.values():
-        for earlier, later in pairwise(tasks):
-            later_of[earlier.id].append(later.id)
-    return later_of
+            need[other] = min(need[other], need[task.id])
+    return Turns(here=here, there=there, chained=frozenset(chained))
 
 
-def descendants(task_id: int, followers_of: dict[int, list[int]]) -> set[int]:
-    """Return the tasks that wait for a task, directly or through others."""
-    found: set[int] = set()
-    edge = [task_id]
-    while edge:
-        for follower in followers_of[edge.pop()]:
-            if follower not in found:
-                found.add(follower)
-                edge.append(follower)
-    return found
+def step_turns(graph: StepGraph) -> Turns:
+    """Return the order in which the tasks of a step are needed."""
+    at_once = {
+        task.id
+        for task in graph.tasks
+        if not isinstance(task.operator, BESIDE)
+        or (isinstance(task.operator, Collective) and task.operator.shift)
+    }
+    return turns(graph.tasks, at_once.__contains__)
 
 
-class HasId(Protocol):
+class Waits(Protocol):
     """A task, of a step or of a recorded graph."""
 
     @property
@@ -100,72 +128,13 @@ class HasId(Protocol):
         """Its number."""
         ...
 
+    @property
+    def after(self) -> tuple[int, ...]:
+        """Numbers of the tasks that it waits for."""
+        ...
 
-T = TypeVar("T", bound=HasId)
 
-
-class Later:
-    """Communication that cannot start before a task has ended, as bits of one whole number.
-
-    Parameters
-    ----------
-    followers_of : dict
-        Tasks that wait directly for each task, by dependence or by order of compute.
-    asked : iterable of int
-        Tasks that communicate; the first has the highest bit.
-
-    Notes
-    -----
-    All are found at once, from the last task to the first, since the tasks behind one are its followers and
-    what is behind those: an OR of whole numbers for each dependence. A walk from each task would visit most
-    of the graph for each. Tasks in or before a cycle, which orders of compute may close, are walked from.
-    """
-
-    def __init__(self, followers_of: dict[int, list[int]], asked: Iterable[int]) -> None:
-        self._followers_of = followers_of
-        self._tasks = tuple(dict.fromkeys(asked))
-        self._bit_of = {one: 1 << place for place, one in enumerate(reversed(self._tasks))}
-        self._found: dict[int, int] = {}
-
-    def __call__(self, task_id: int) -> int:
-        """Return the bits of the tasks behind one."""
-        if not self._found:
-            self._find()
-        found = self._found.get(task_id)
-        if found is None:
-            behind = descendants(task_id, self._followers_of)
-            found = self._found[task_id] = sum(self._bit_of.get(one, 0) for one in behind)
-        return found
-
-    def bits(self, tasks: Iterable[int]) -> int:
-        """Return the bits of some tasks."""
-        return functools.reduce(operator.or_, (self._bit_of[one] for one in tasks), 0)
-
-    def first(self, bits: int) -> int:
-        """Return the task of the highest of some bits."""
-        return self._tasks[-bits.bit_length()]
-
-    def forget(self, task_id: int) -> None:
-        """Drop what was found for a task that has ended."""
-        self._found.pop(task_id, None)
-
-    def _find(self) -> None:
-        waiting = {one: len(followers) for one, followers in self._followers_of.items()}
-        before: defaultdict[int, list[int]] = defaultdict(list)
-        for one, followers in self._followers_of.items():
-            for follower in followers:
-                before[follower].append(one)
-        ready = [one for one, count in waiting.items() if not count]
-        while ready:
-            task_id = ready.pop()
-            found = 0
-            for follower in self._followers_of[task_id]:
-                found |= self._found[follower] | self._bit_of.get(follower, 0)
-            self._found[task_id] = found
-            for one in before[task_id]:
-                waiting[one] -= 1
-                if not waiting[one]:
-                    ready.append(one)
+T = TypeVar("T", bound=Waits)
 
 
 class Lookahead(Generic[T]):
@@ -178,15 +147,15 @@ class Lookahead(Generic[T]):
     network : Network
         The fabric and its clock.
     tasks_of : mapping
-        Communication tasks that each class begins, in their order.
+        Communication tasks that each class begins.
     arriving : mapping
         Communication tasks that other classes send to a class.
     flow groups : callable
         What a task moves; nothing if circuits do not matter to it.
     is_done : callable
         Whether a task has ended.
-    followers_of : dict
-        Tasks that wait directly for each task.
+    order : Turns
+        Order in which tasks are needed.
     """
 
     def __init__(
@@ -197,63 +166,82 @@ class Lookahead(Generic[T]):
         arriving: Mapping[int, abc.Sequence[T]],
         flow_groups: Callable[[T], tuple[FlowGroup, ...]],
         is_done: Callable[[T], bool],
-        followers_of: dict[int, list[int]],
+        order: Turns,
     ) -> None:
         self._network = network
         self._flow_groups = flow_groups
         self._is_done = is_done
-        both = [*tasks_of.values(), *arriving.values()]
-        self._task = {task.id: task for tasks in both for task in tasks}
-        self.later = Later(followers_of, sorted(self._task))
-        self._begun = {one: self.later.bits(task.id for task in tasks) for one, tasks in tasks_of.items()}
-        self._sent = {one: self.later.bits(task.id for task in tasks) for one, tasks in arriving.items()}
+        self._order = order
+        self._turns: dict[FlowGroup, bool] = {}
+        self._begun = _last_first(tasks_of, order.here)
+        self._sent = _last_first(arriving, order.there)
 
     def others_first(self, task_id: int, *classes: int) -> bool:
         """Return whether classes' ports still have other traffic ahead on their present circuits.
 
-        That is traffic which is connected now and does not itself wait for the task that wants the ports.
+        That is traffic from or to them which is connected now, and which they need before the task that wants
+        the ports; so it waits for nothing of that.
         """
-        skipped = self.later(task_id) | (self.later.bits([task_id]) if task_id in self._task else 0)
+        turn = self._order.here[task_id]
         return any(
-            self._connected(other) for one in classes for other in self._coming(self._begun, one, skipped)
+            self._any_before(table, turn_of, one, turn)
+            for one in classes
+            for table, turn_of in ((self._begun, self._order.here), (self._sent, self._order.there))
         )
 
-    def prefetch(self, rank_class: int) -> None:
-        """Turn a class's idle ports to the traffic that comes next (Opus, arXiv:2507.08119).
+    def _any_before(
+        self, table: dict[int, list[T]], turn_of: Mapping[int, int], rank_class: int, turn: int
+    ) -> bool:
+        """Return whether anything connected is still to come that is needed before a turn."""
+        before = takewhile(lambda task: turn_of[task.id] < turn, self._coming(table, rank_class))
+        return any(map(self._connected, before))
 
-        They stay while anything that is connected now is still to come from the class or to it.
+    def prefetch(self, rank_class: int, ended: int) -> None:
+        """Turn a class's idle ports to the traffic that is needed next (Opus, arXiv:2507.08119).
+
+        They stay while anything that is connected now is still to come from the class or to it, and where a
+        collective follows the one that has ended.
         """
+        if ended in self._order.chained:
+            return
         for task in self._coming(self._begun, rank_class):
-            flow_groups = self._flow_groups(task)
+            flow_groups = self._turning(task)
             lacking = [flow_group for flow_group in flow_groups if not self._network.locate(flow_group)]
             if lacking and not self.others_first(task.id, rank_class) and not self._receives(rank_class):
                 self._network.prefetch(lacking[0])
             if flow_groups:
                 return
 
-    def _coming(self, table: dict[int, int], rank_class: int, skipped: int = 0) -> Iterator[T]:
-        """Go through the tasks of a class that have not ended, but for some; forget those that have."""
-        left = table.get(rank_class, 0) & ~skipped
-        while left:
-            task_id = self.later.first(left)
-            bit = self.later.bits([task_id])
-            left ^= bit
-            task = self._task[task_id]
-            if self._is_done(task):
-                table[rank_class] &= ~bit
-            else:
-                yield task
+    def _coming(self, table: dict[int, list[T]], rank_class: int) -> Iterator[T]:
+        """Go through the tasks of a class that have not ended as they are needed; forget those that have."""
+        waiting = table.get(rank_class, [])
+        while waiting and self._is_done(waiting[-1]):
+            waiting.pop()
+        return (task for task in reversed(waiting) if not self._is_done(task))
+
+    def _turning(self, task: T) -> list[FlowGroup]:
+        """Return what a task moves over circuits."""
+        found = []
+        for flow_group in self._flow_groups(task):
+            if flow_group not in self._turns:
+                self._turns[flow_group] = self._network.fabric.turns_for(flow_group.flows)
+            if self._turns[flow_group]:
+                found.append(flow_group)
+        return found
 
     def _connected(self, task: T) -> bool:
         """Return whether a task takes circuits, and has all of them."""
-        flow_groups = self._flow_groups(task)
-        if not any(self._network.fabric.turns_for(flow_group.flows) for flow_group in flow_groups):
-            return False
-        return all(self._network.locate(flow_group) for flow_group in flow_groups)
+        flow_groups = self._turning(task)
+        return bool(flow_groups) and all(self._network.locate(flow_group) for flow_group in flow_groups)
 
     def _receives(self, rank_class: int) -> bool:
         """Return whether other classes still send to a class over present circuits."""
         return any(map(self._connected, self._coming(self._sent, rank_class)))
+
+
+def _last_first(table: Mapping[int, abc.Sequence[T]], turn_of: Mapping[int, int]) -> dict[int, list[T]]:
+    """Return tasks by class in the reverse of the order in which they are needed."""
+    return {one: sorted(tasks, key=lambda task: -turn_of[task.id]) for one, tasks in table.items()}
 
 
 def step_lookahead(
@@ -291,7 +279,7 @@ def step_lookahead(
         arriving=sent_to,
         flow_groups=flow_groups,
         is_done=lambda task: is_done(task.id),
-        followers_of=followers(graph, compute_orders(graph)),
+        order=step_turns(graph),
     )
 
 
@@ -317,9 +305,10 @@ def rank_lookahead(
     is_done : callable
         Whether the task of a number has ended.
     """
+    together = {task.id for task in graph.tasks if isinstance(task.operation, Together)}
     tasks_of: defaultdict[int, list[RankTask]] = defaultdict(list)
     sent_to: defaultdict[int, list[RankTask]] = defaultdict(list)
-    for task in sorted(graph.tasks, key=lambda task: task.id):
+    for task in graph.tasks:
         if isinstance(task.operation, Work) or not _leaves(task.operation, node_size):
             continue
         for rank in begun_by(task):
@@ -333,7 +322,7 @@ def rank_lookahead(
         arriving=sent_to,
         flow_groups=lambda task: plan_of(task.id),
         is_done=lambda task: is_done(task.id),
-        followers_of=graph.followers,
+        order=turns(graph.tasks, lambda one: one not in together),
     )
 
 

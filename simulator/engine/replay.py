@@ -311,7 +311,6 @@ class Replay:
 
     def _finish(self, task: RankTask) -> None:
         self._ended.add(task.id)
-        self._lookahead.later.forget(task.id)
         ready = []
         for follower in self.graph.followers[task.id]:
             self._waiting[follower] -= 1
@@ -330,7 +329,7 @@ class Replay:
         self.network.serve()
         if self.fabric.traits.prefetches:
             for rank in begun_by(task):
-                self._lookahead.prefetch(rank)
+                self._lookahead.prefetch(rank, task.id)
 
 
 def collective_of(task: RankTask, operation: Together | Message, groups: NamedGroups) -> Collective:

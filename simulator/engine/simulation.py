@@ -436,7 +436,7 @@ class Simulation:
         self._done[task.id].succeed()
         self.network.serve()
         if self.fabric.traits.prefetches and isinstance(task.operator, Collective):
-            self._lookahead.prefetch(task.rank_class)
+            self._lookahead.prefetch(task.rank_class, task.id)
 
     def _run_beside(self, task: Task) -> Generator[simpy.Event, Any, None]:
         operator = task.operator

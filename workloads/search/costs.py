@@ -508,6 +508,7 @@ class _Pricing:
                 reconfiguration_s=np.zeros(len(plans)),
                 changes_each=np.zeros(len(plans)),
                 changes_once=np.zeros(len(plans)),
+                sums_last=np.zeros(len(plans), dtype=bool),
             ),
             energy_j=self._passes_j(passes, pp_j) + update_j + moved["energy_j"],
             outside_bytes=self._outside(passes, moved, pp_bytes),

@@ -127,7 +127,9 @@ def _sharded_bytes(config: TransformerConfig, share: Share) -> float:
     attention += 0 if recompute.recompute_attention else operand * config.context_width
     worked = visits(config, share) + config.shared_experts
     handed_on = 0 if recompute.recompute_activation else operand
-    inner = (width * config.ffn_branches + handed_on) * config.ffn_hidden * worked
+    # A clamp keeps its input, and the activation behind it the clamped branches.
+    copies = 2 if config.clamped and not recompute.recompute_activation else 1
+    inner = (width * config.ffn_branches * copies + handed_on) * config.ffn_hidden * worked
     total = float(share.tokens * (attention + inner))
     scores = recompute.kind is Recompute.NONE and not recompute.recompute_attention
     if recompute.attention is Attention.FULL and scores:

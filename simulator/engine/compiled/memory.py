@@ -52,8 +52,6 @@ KINDS = 8
 """An event is its kind and this many times what it is about."""
 WAITING, TURN, RUNNING = range(3)
 """What an actor does: wait for tasks before its own, for its channel, or run."""
-BITS = 62
-"""Bits of a word of flags, which stays positive."""
 LEVELS = 2
 """Levels of a collective that work at once: inside nodes and between them."""
 
@@ -219,27 +217,17 @@ class At(NamedTuple):
     """Of each change of circuits: the group that it was for."""
     changed_ports: int
     task_class: int
-    """Of each task, as are the next three: its class of ranks."""
+    """Of each task, as are the next five: its class of ranks."""
     work: int
     """Its work."""
-    bit: int
-    """Its place among the communication of its class, or -1."""
-    row_behind: int
-    """Its first place in `behind`, or -1."""
-    behind: int
-    """Flags of the communication of a class that waits for a task, and of the task."""
-    first_word: int
-    """Of each class: its first place in `undone`; [classes + 1]."""
-    undone: int
-    """Flags of a class's communication that has not ended."""
-    masks: int
-    """Of each work: its first place in `mask`."""
-    mask: int
-    """Flags of its tasks."""
-    ahead: int
-    """Of each work: its tasks that communicate and have not ended."""
-    flows: int
-    """Of each work: whether it moves anything."""
+    here: int
+    """Order in which its class needs it."""
+    there: int
+    """Order in which the class that waits for it does."""
+    chained: int
+    """Whether a collective follows it directly."""
+    still: int
+    """Whether it communicates and has not ended."""
     first_part: int
     """Of each work: its first place in `part`; [works + 1]."""
     part: int
@@ -252,12 +240,24 @@ class At(NamedTuple):
     """Of each class: its first place in `sent`; [classes + 1]."""
     sent: int
     """Works by which others send to it."""
+    first_mine: int
+    """Of each work: its first place in `mine`; [works + 1]."""
+    mine: int
+    """Tasks of each work that communicate, as their class needs them."""
+    next_mine: int
+    """Of each work: place in `mine` before which all have ended."""
+    first_theirs: int
+    """Of each work: its first place in `theirs`; [works + 1]."""
+    theirs: int
+    """The same tasks as the class needs them that they send to."""
+    next_theirs: int
+    """Of each work: place in `theirs` before which all have ended."""
     first_asked: int
     """Of each class: its first place in `asked`; [classes + 1]."""
     asked: int
-    """Tasks by which a class communicates, by number."""
+    """Tasks by which a class communicates, as they are needed."""
     next_asked: int
-    """Of each class: place before which all of them have ended."""
+    """Of each class: place in `asked` before which all have ended."""
     version: int
     """How often circuits have changed."""
     stamp: int

@@ -18,7 +18,7 @@ import simpy
 from simulator.collectives.flow_groups import FlowGroup, PricedCollective, step_demand
 from simulator.collectives.traffic import Traffic
 from simulator.engine.compiled.memory import Op
-from simulator.engine.lookahead import compute_orders, computed, pieces
+from simulator.engine.lookahead import Turns, compute_orders, computed, pieces, step_turns
 from simulator.engine.network import Network
 from simulator.fabric import Fabric, LaneClaim, Loads, lone_cards
 from simulator.interfaces import Cost, Flows
@@ -135,6 +135,11 @@ class StepStructure:
         if found is None:
             found = self._demand[node_size] = step_demand(self.graph, node_size)
         return found
+
+    @cached_property
+    def turns(self) -> Turns:
+        """Order in which tasks are needed, by their number in the graph."""
+        return step_turns(self.graph)
 
     @cached_property
     def labels(self) -> Labels:

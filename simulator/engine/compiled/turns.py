@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from simulator.collectives.flow_groups import FlowGroup
 from simulator.engine.compiled.memory import (
-    BITS,
     KINDS,
     MOVED,
     RESUME,
@@ -29,7 +28,6 @@ from simulator.engine.compiled.memory import (
     set_wake,
 )
 from simulator.engine.compiled.programs import NotCoveredError, Programs, StepNetwork, StepStructure
-from simulator.engine.lookahead import Later, compute_orders, followers
 from simulator.fabric import Loads
 from simulator.operators import Collective
 
@@ -114,18 +112,8 @@ def origins(peers: np.ndarray) -> np.ndarray:
     return found
 
 
-def words(bits: int, count: int) -> list[int]:
-    """Return flags cut into words for a number of flags."""
-    low = (1 << BITS) - 1
-    return [bits >> place & low for place in range(0, count, BITS)]
-
-
-MOST_FLAGS = 4_096
-"""Tasks whose followers are found in one pass over the step, which bounds memory; a choice."""
-
-
 class Coming:
-    """Communication of each class of a step, what it moves, and what of it waits for which task.
+    """Communication of each class of a step, what it moves, and the order in which it is needed.
 
     Parameters
     ----------
@@ -138,111 +126,57 @@ class Coming:
     """
 
     TABLES = (
-        "task_class work bit row_behind behind first_word undone masks mask ahead flows first_part part "
-        "first_begun begun first_sent sent first_asked asked next_asked"
+        "task_class work here there chained still first_part part first_begun begun first_sent sent "
+        "first_mine mine next_mine first_theirs theirs next_theirs first_asked asked next_asked"
     )
     """Tables that `lay` adds."""
 
     def __init__(self, structure: StepStructure, programs: Programs, network: StepNetwork) -> None:
         works, self.work_of = structure.works, structure.work_of
-        self.classes = structure.graph.layout.classes
+        classes, order = structure.graph.layout.classes, structure.turns
         self.task_class = [works[number].rank_class for number in self.work_of]
+        ids = [task.id for task in structure.graph.tasks]
+        self.here, self.there = ([table[one] for one in ids] for table in (order.here, order.there))
+        self.chained = [int(one in order.chained) for one in ids]
         plans = [
             network.plan(work.operator, work.rank_class) if isinstance(work.operator, Collective) else None
             for work in works
         ]
-        self.flows = [plan is not None and len(plan.parts) > 0 for plan in plans]
         self.parts = [
             [programs.groups[one] for one, _, _ in (plan.parts if plan else ()) if network.needs_lanes(one)]
             for plan in plans
         ]
-        self.begun: list[list[int]] = [[] for _ in range(self.classes)]
-        self.sent: list[list[int]] = [[] for _ in range(self.classes)]
+        self.begun: list[list[int]] = [[] for _ in range(classes)]
+        self.sent: list[list[int]] = [[] for _ in range(classes)]
         for number, work in enumerate(works):
             if isinstance(work.operator, Collective):
                 self.begun[work.rank_class].append(number)
                 if work.operator.shift:
                     self.sent[work.rank_class + work.operator.shift].append(number)
-        tasks = structure.graph.tasks
-        self.asked: list[list[int]] = [[] for _ in range(self.classes)]
-        for place in sorted(range(len(tasks)), key=lambda place: tasks[place].id):
-            if plans[self.work_of[place]] is not None:
-                self.asked[self.task_class[place]].append(place)
-        self.bit = [-1] * len(tasks)
-        for mine in self.asked:
-            for bit, place in enumerate(mine):
-                self.bit[place] = bit
-        asks = [one.waits or plan is not None for one, plan in zip(programs.of_work, plans, strict=True)]
-        self.row_behind = [-1] * len(tasks)
-        self.behind: list[int] = []
-        self._find(structure, [asks[number] for number in self.work_of])
-
-    def _find(self, structure: StepStructure, asks: list[bool]) -> None:
-        """Find what waits for each task that may ask for circuits."""
-        tasks = structure.graph.tasks
-        followers_of = followers(structure.graph, compute_orders(structure.graph))
-        asking: list[list[int]] = [[] for _ in range(self.classes)]
-        for place, may_ask in enumerate(asks):
-            if may_ask:
-                asking[self.task_class[place]].append(place)
-        for some in self._batches():
-            every = [tasks[place].id for one in some for place in self.asked[one]]
-            later = Later(followers_of, reversed(every))
-            first = 0
-            for one in some:
-                count = len(self.asked[one])
-                for place in asking[one]:
-                    flags = later(tasks[place].id) >> first & (1 << count) - 1
-                    if self.bit[place] >= 0:
-                        flags |= 1 << self.bit[place]
-                    self.row_behind[place] = len(self.behind)
-                    self.behind += words(flags, count)
-                first += count
-
-    def _batches(self) -> Iterable[list[int]]:
-        """Go through the classes, as many at once as have few tasks that communicate."""
-        batch: list[int] = []
-        for one in range(self.classes):
-            if batch and sum(len(self.asked[other]) for other in (*batch, one)) > MOST_FLAGS:
-                yield batch
-                batch = []
-            batch.append(one)
-        yield batch
-
-    def masks(self) -> list[list[int]]:
-        """Return flags of the tasks of each work among the communication of its class, in words."""
-        flags = [0] * len(self.parts)
-        for mine in self.asked:
-            for bit, place in enumerate(mine):
-                flags[self.work_of[place]] |= 1 << bit
-        ahead = [len(self.asked[one]) for one in range(self.classes)]
-        count = [0] * len(flags)
-        for one, mine in enumerate(self.begun):
-            for number in mine:
-                count[number] = ahead[one]
-        return [words(one, many) for one, many in zip(flags, count, strict=True)]
+        self.asked: list[list[int]] = [[] for _ in range(classes)]
+        self.mine: list[list[int]] = [[] for _ in works]
+        self.theirs: list[list[int]] = [[] for _ in works]
+        asking = [place for place, work in enumerate(self.work_of) if plans[work] is not None]
+        for place in sorted(asking, key=self.here.__getitem__):
+            self.asked[self.task_class[place]].append(place)
+            self.mine[self.work_of[place]].append(place)
+        for place in sorted(asking, key=self.there.__getitem__):
+            self.theirs[self.work_of[place]].append(place)
 
     def lay(self, memories: Memories) -> None:
         """Add the tables."""
         memories.whole("task_class", self.task_class)
         memories.whole("work", self.work_of)
-        memories.whole("bit", self.bit)
-        memories.whole("row_behind", self.row_behind)
-        memories.whole("behind", self.behind)
-        undone = [words((1 << len(mine)) - 1, len(mine)) for mine in self.asked]
-        memories.rows("undone", undone, first="first_word")
-        memories.rows("mask", self.masks(), first="masks")
-        ahead = [0] * len(self.parts)
-        for mine in self.asked:
-            for place in mine:
-                ahead[self.work_of[place]] += 1
-        memories.whole("ahead", ahead)
-        memories.whole("flows", (int(one) for one in self.flows))
+        memories.whole("here", self.here)
+        memories.whole("there", self.there)
+        memories.whole("chained", self.chained)
+        memories.whole("still", (int(bool(self.mine[work])) for work in self.work_of))
         memories.rows("part", self.parts)
         memories.rows("begun", self.begun)
         memories.rows("sent", self.sent)
-        memories.rows("asked", self.asked)
-        memories.whole("next_asked", itertools.accumulate((len(one) for one in self.asked[:-1]), initial=0))
+        for name, rows in (("mine", self.mine), ("theirs", self.theirs), ("asked", self.asked)):
+            memories.rows(name, rows)
+            memories.whole(f"next_{name}", itertools.accumulate((len(one) for one in rows[:-1]), initial=0))
 
 
 MOST_CHANGES = 128
@@ -513,27 +447,45 @@ def task_of(ints: Ints, at: At, actor: int) -> int:
 
 
 def is_connected(ints: Ints, reals: Reals, at: At, work: int) -> bool:
-    """Return whether communication of some kind has flows, and circuits for all of them."""
-    for p in range(ints[at.first_part + work], ints[at.first_part + work + 1]):
+    """Return whether communication of some kind takes circuits, and has all of them."""
+    first, last = ints[at.first_part + work], ints[at.first_part + work + 1]
+    for p in range(first, last):
         if not locate(ints, reals, at, ints[at.part + p]):
             return False
-    return ints[at.flows + work] == 1
+    return last > first
+
+
+def next_mine(ints: Ints, at: At, work: int) -> int:
+    """Return the task of some communication that its class needs next; -1 if all of it has ended."""
+    place = ints[at.next_mine + work]
+    while place < ints[at.first_mine + work + 1] and not ints[at.still + ints[at.mine + place]]:
+        place += 1
+    ints[at.next_mine + work] = place
+    return ints[at.mine + place] if place < ints[at.first_mine + work + 1] else -1
+
+
+def next_theirs(ints: Ints, at: At, work: int) -> int:
+    """Return the task of some communication that its receivers need next; -1 if all of it has ended."""
+    place = ints[at.next_theirs + work]
+    while place < ints[at.first_theirs + work + 1] and not ints[at.still + ints[at.theirs + place]]:
+        place += 1
+    ints[at.next_theirs + work] = place
+    return ints[at.theirs + place] if place < ints[at.first_theirs + work + 1] else -1
 
 
 def others_first(ints: Ints, reals: Reals, at: At, task: int) -> bool:
-    """Return whether a class's ports have traffic ahead that is connected and does not wait for a task."""
-    one = ints[at.task_class + task]
-    words = ints[at.first_word + one + 1] - ints[at.first_word + one]
+    """Return whether traffic from or to a class is connected that it needs before a task."""
+    one, turn = ints[at.task_class + task], ints[at.here + task]
     for p in range(ints[at.first_begun + one], ints[at.first_begun + one + 1]):
         work = ints[at.begun + p]
-        if not ints[at.ahead + work] or not is_connected(ints, reals, at, work):
-            continue
-        for w in range(words):
-            still = (
-                ints[at.undone + ints[at.first_word + one] + w] & ints[at.mask + ints[at.masks + work] + w]
-            )
-            if still & ~ints[at.behind + ints[at.row_behind + task] + w]:
-                return True
+        other = next_mine(ints, at, work)
+        if other >= 0 and ints[at.here + other] < turn and is_connected(ints, reals, at, work):
+            return True
+    for p in range(ints[at.first_sent + one], ints[at.first_sent + one + 1]):
+        work = ints[at.sent + p]
+        other = next_theirs(ints, at, work)
+        if other >= 0 and ints[at.there + other] < turn and is_connected(ints, reals, at, work):
+            return True
     return False
 
 
@@ -597,42 +549,38 @@ def prefetch(ints: Ints, reals: Reals, at: At, one: int) -> None:
     """Turn a class's idle ports to the traffic that comes next (Opus, arXiv:2507.08119)."""
     for place in range(ints[at.next_asked + one], ints[at.first_asked + one + 1]):
         task = ints[at.asked + place]
-        bit = place - ints[at.first_asked + one]
-        if not ints[at.undone + ints[at.first_word + one] + bit // BITS] >> (bit % BITS) & 1:
+        if not ints[at.still + task]:
             if place == ints[at.next_asked + one]:
                 ints[at.next_asked + one] = place + 1
             continue
         work = ints[at.work + task]
-        if not ints[at.flows + work]:
-            continue
-        for p in range(ints[at.first_part + work], ints[at.first_part + work + 1]):
+        first, last = ints[at.first_part + work], ints[at.first_part + work + 1]
+        for p in range(first, last):
             group = ints[at.part + p]
             if not locate(ints, reals, at, group):
                 if not others_first(ints, reals, at, task) and not receives(ints, reals, at, one):
                     move(ints, reals, at, group)
                 return
-        return
+        if last > first:
+            return
 
 
 def receives(ints: Ints, reals: Reals, at: At, one: int) -> bool:
     """Return whether other classes still send to a class over present circuits."""
     for p in range(ints[at.first_sent + one], ints[at.first_sent + one + 1]):
         work = ints[at.sent + p]
-        if ints[at.ahead + work] and is_connected(ints, reals, at, work):
+        if next_theirs(ints, at, work) >= 0 and is_connected(ints, reals, at, work):
             return True
     return False
 
 
 def end_communication(ints: Ints, reals: Reals, at: At, task: int) -> None:
     """Serve what waits, after a task that ran beside compute; if it communicates, it is no longer ahead."""
-    bit = ints[at.bit + task]
-    one = ints[at.task_class + task]
-    if bit >= 0:
-        ints[at.undone + ints[at.first_word + one] + bit // BITS] ^= 1 << (bit % BITS)
-        ints[at.ahead + ints[at.work + task]] -= 1
+    communicates = ints[at.still + task]
+    ints[at.still + task] = 0
     serve(ints, reals, at, False)
-    if at.prefetches and bit >= 0:
-        prefetch(ints, reals, at, one)
+    if at.prefetches and communicates and not ints[at.chained + task]:
+        prefetch(ints, reals, at, ints[at.task_class + task])
 
 
 TURNS = (
@@ -651,6 +599,8 @@ TURNS = (
     move,
     task_of,
     is_connected,
+    next_mine,
+    next_theirs,
     others_first,
     serve,
     wait_for_circuits,

@@ -354,6 +354,42 @@ def test_ports_stay_for_what_still_comes_over_them():
     assert trace.makespan_s == pytest.approx(4.25)
 
 
+def test_ports_turn_away_from_what_is_needed_later():
+    """A send is not held up by a gather for a pass that comes after it."""
+    gather = collective(CollectiveKind.ALL_GATHER, "dp", 2, 1e9)
+    send = collective(CollectiveKind.SEND, "pp", 2, 1e9, 1)
+    tasks = (
+        Task(id=0, rank_class=0, operator=gather),
+        Task(id=1, rank_class=0, operator=work(1.0), after=(0,)),
+        Task(id=2, rank_class=0, operator=send, after=(1,)),
+        Task(id=3, rank_class=0, operator=work(5.0), after=(1,)),
+        Task(id=4, rank_class=0, operator=gather, after=(3,)),
+        Task(id=5, rank_class=0, operator=work(1.0), after=(4,)),
+        Task(id=6, rank_class=1, operator=work(9.0), after=(2,)),
+    )
+    graph = StepGraph(tasks=tasks, layout=RankLayout(dp=2, pp=2), tokens=1)
+    _, trace = run(graph, Circuit(endpoints=4, first_axis="dp", reconfiguration_s=0.25))
+    assert trace.makespan_s == pytest.approx(12.25)
+
+
+def test_a_sum_waits_for_sends_that_others_need():
+    """The sum of gradients is asked for first, and only the optimizer at the end waits for it."""
+    sums = collective(CollectiveKind.REDUCE_SCATTER, "dp", 2, 1e9)
+    send = collective(CollectiveKind.SEND, "pp", 2, 1e9, 1)
+    tasks = (
+        Task(id=0, rank_class=0, operator=work(1.0)),
+        Task(id=1, rank_class=0, operator=sums, after=(0,)),
+        Task(id=2, rank_class=0, operator=work(1.0), after=(0,)),
+        Task(id=3, rank_class=0, operator=send, after=(2,)),
+        Task(id=4, rank_class=0, operator=work(1.0), after=(1, 2)),
+        Task(id=5, rank_class=1, operator=work(9.0), after=(3,)),
+    )
+    graph = StepGraph(tasks=tasks, layout=RankLayout(dp=2, pp=2), tokens=1)
+    _, trace = run(graph, Circuit(endpoints=4, first_axis="pp", reconfiguration_s=0.25))
+    assert trace.makespan_s == pytest.approx(12.0)
+    assert trace.of(0, Stream.COMPUTE)[-1].end_s == pytest.approx(3.25 + 0.5 + 1.0)
+
+
 def test_ports_do_not_move_while_they_carry_light():
     slow = collective(CollectiveKind.ALL_GATHER, "dp", 2, 1e9)
     send = collective(CollectiveKind.SEND, "pp", 2, 1e9, 1)

@@ -1,32 +1,49 @@
-"""What is still to come: the tasks behind each, found at once, are those that a walk from it visits."""
+"""The order in which tasks of a step are needed, and circuits that turn for what is needed first."""
+
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from simulator.engine.lookahead import Later, descendants
+from simulator.engine.lookahead import turns
 
 
-def graph_of(seed, *, cycle, tasks=40):
+@dataclass(frozen=True)
+class Named:
+    id: int
+    after: tuple[int, ...] = ()
+
+
+def test_gathers_are_needed_with_their_pass_and_sums_at_the_end():
+    send, late_gather, late_pass, sums, update = 1, 2, 3, 4, 5
+    tasks = [
+        Named(0),
+        Named(send, (0,)),
+        Named(late_gather, (0,)),
+        Named(late_pass, (late_gather,)),
+        Named(sums, (0,)),
+        Named(update, (sums, late_pass)),
+        Named(6, (0,)),
+    ]
+    order = turns(tasks, lambda one: one in {0, send, late_pass, update}).here
+    assert sorted(order, key=order.get) == [0, send, late_gather, late_pass, sums, update, 6]
+
+
+def test_a_class_needs_what_it_receives_with_the_pass_that_waits_for_it():
+    early, late, soon, update = 0, 1, 2, 3
+    tasks = [Named(early), Named(late), Named(soon, (early,)), Named(update, (late, soon))]
+    order = turns(tasks, lambda one: True)
+    assert order.there[early] < order.here[soon] < order.there[late] < order.here[update]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_waits_for_a_task_is_needed_after_it(seed):
     rng = np.random.default_rng(seed)
-    followers = {one: sorted(set(rng.integers(one + 1, tasks + 1, 3).tolist())) for one in range(tasks)}
-    followers[tasks] = [tasks // 2] if cycle else []
-    return followers
-
-
-@pytest.mark.parametrize("cycle", [False, True])
-@pytest.mark.parametrize("seed", range(4))
-def test_what_waits_for_a_task_is_what_a_walk_from_it_visits(seed, cycle):
-    followers = graph_of(seed, cycle=cycle)
-    asked = [one for one in followers if one % 3]
-    later = Later(followers, asked)
-    for one in followers:
-        assert later(one) == later.bits(descendants(one, followers) & set(asked))
-
-
-def test_bits_give_their_tasks_back_in_order():
-    later = Later({one: [] for one in range(9)}, [2, 3, 5, 7])
-    left, found = later.bits([7, 3, 5]), []
-    while left:
-        found.append(later.first(left))
-        left ^= later.bits(found[-1:])
-    assert found == [3, 5, 7]
+    tasks = [
+        Named(one, tuple({int(rng.integers(one)) for _ in range(2)}) if one else ()) for one in range(60)
+    ]
+    at_once = set(rng.permutation(60)[:20].tolist())
+    order = turns(tasks[::-1], at_once.__contains__)
+    assert len(set(order.here.values())) == 60
+    for number in (order.here, order.there):
+        assert all(number[other] < order.here[task.id] for task in tasks for other in task.after)

@@ -42,6 +42,7 @@ def _arrays(order: Order, *, stages: int = 4, microbatches: int = 8, chunks: int
         reconfiguration_s=np.zeros(1),
         changes_each=np.zeros(1),
         changes_once=np.zeros(1),
+        sums_last=np.zeros(1, dtype=bool),
     )
 
 
@@ -120,6 +121,15 @@ def test_waiting_for_launches_makes_up_for_units_that_collectives_hold() -> None
     ]
     # A sum of 1 beside passes of 2 that take 4 beside it all along: half a second later.
     assert took_s == pytest.approx([3.5, 3.3, 3.0])
+
+
+def test_sums_that_wait_for_sends_hide_behind_the_last_pass_alone():
+    four = np.full((1, 3), 4.0)
+    beside = dataclasses.replace(_arrays(Order.ALTERNATING, chunks=2), sum_s=four, pieces=np.array([8]))
+    after = dataclasses.replace(beside, sums_last=np.ones(1, dtype=bool))
+    chunk_s = 1.0  # the last backward pass, through one of two chunks
+    assert estimate(after).gradients_s[0] == pytest.approx(4.0 - chunk_s)
+    assert estimate(beside).gradients_s[0] == pytest.approx(2.0 / 8 + 7 * (2.0 - chunk_s) / 8)
 
 
 def test_dark_time_is_paid_by_every_change() -> None:

@@ -121,6 +121,7 @@ def equal_stages(kind: Schedule, stages: int, microbatches: int, times_s: tuple[
         reconfiguration_s=none,
         changes_each=none,
         changes_once=none,
+        sums_last=none.astype(bool),
     )
 
 

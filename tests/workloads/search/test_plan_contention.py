@@ -40,6 +40,7 @@ def arrays(sum_s: float) -> StepArrays:
         reconfiguration_s=none,
         changes_each=none,
         changes_once=none,
+        sums_last=none.astype(bool),
     )
 
 

@@ -1,5 +1,7 @@
 """What famous runs did to fit: operators computed again, activations in fp8, states in fewer bytes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -53,6 +55,13 @@ def test_latent_attention_keeps_its_latents_only():
     heads = DEEPSEEK.heads
     spared = 2 * heads * (2 * DEEPSEEK.head_dim + DEEPSEEK.value_dim)
     assert kept(DEEPSEEK) - kept(DEEPSEEK, recompute_projections=True) == pytest.approx(spared, rel=1e-12)
+
+
+def test_clamped_branches_are_kept_beside_what_they_were():
+    """torch.clamp keeps its input for the backward pass, the activation behind it the clamped branches."""
+    gated = replace(LLAMA, clamped=True)
+    assert kept(gated) - kept(LLAMA) == 2 * gated.ffn_branches * gated.ffn_hidden
+    assert kept(gated, recompute_activation=True) == kept(LLAMA, recompute_activation=True)
 
 
 def test_operands_kept_in_fp8_halve_and_cost_a_cast():
