@@ -39,6 +39,7 @@ from heliograph.processes import run_all
 from heliograph.records import write_atomically
 from heliograph.report import ReportRow, ReportTable
 from simulator.errors import ParameterError
+from simulator.operators import Phase
 
 if TYPE_CHECKING:
     import torch
@@ -444,7 +445,7 @@ class FormatCheck:
     error: float
     """Standard error of that."""
     snr_db: float
-    """Signal to noise of the format on Gaussian operands, dB."""
+    """Signal to noise of the format on Gaussian operands, all products of a weight, dB."""
     predicted: Mapping[Form, Band]
     """Extra samples by each form, as a share."""
 
@@ -459,18 +460,20 @@ def format_checks(laws: Sequence[Held]) -> list[FormatCheck]:
 
     Notes
     -----
-    A format counts as white noise of its own power on Gaussian operands. The law counts bytes, the measured
-    slope, by which a rise is turned into samples, nats a token: both are of the same text, so that a token's
-    bytes stand between them.
+    A format counts as white noise of its own power on Gaussian operands, mean over the three products of a
+    weight. The law counts bytes, the measured slope, by which a rise is turned into samples, nats a token:
+    both are of the same text, so that a token's bytes stand between them.
     """
     from electronic.formats import format_named  # noqa: PLC0415 - only here
-    from simulator.operands.statistics import OperandKind, operands_of  # noqa: PLC0415 - only here
+    from simulator.operands.statistics import OperandKind, average, operands_of  # noqa: PLC0415 - only here
 
     operands = operands_of(OperandKind.GAUSSIAN)
     found = []
     with MLPERF.open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            precision = format_named(row["format"]).predicted(operands, _FORMAT_LENGTH)
+            form = format_named(row["format"])
+            phases = (Phase.FORWARD, Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)
+            precision = average((1.0, form.predicted(operands, _FORMAT_LENGTH, phase=one)) for one in phases)
             parameters = float(row["parameters"])
             of_token = float(row["bytes_per_token"])
             ratio = float(row["tokens"]) * of_token / parameters
