@@ -756,6 +756,8 @@ _ROOM = 1.8
 
 
 def _draw_needed(axes: Axes, found: LawFound) -> None:
+    from matplotlib.ticker import LogLocator  # noqa: PLC0415 - takes its time
+
     sizes = sorted({run.parameters for run in found.runs})
     grid = np.geomspace(sizes[0], max(CARRIED_TO.values()), 40)
     own = (one for one in found.laws if one.series == SERIES[0])
@@ -771,6 +773,7 @@ def _draw_needed(axes: Axes, found: LawFound) -> None:
         axes.axvline(parameters / MILLION, color=REFERENCE, linewidth=0.6)
         axes.text(parameters / MILLION, 2.0, f"{name} ", ha="right", fontsize="x-small")
     axes.set_ylim(0.0, 80.0)
+    axes.xaxis.set_major_locator(LogLocator(base=100.0))
     plain_ticks(axes.xaxis, "{:,g}".format, minor=False)
     axes.set_title(f"Needed for a rise of {HELD_NATS:g} nats")
     axes.legend(fontsize="x-small", loc="upper center")
