@@ -398,11 +398,13 @@ FORMATS: Mapping[str, NumberFormat] = MappingProxyType(
             _format("int8_tensor", "int8", Shared.TENSOR),
             _in_blocks("mxfp8", "e4m3", ScaleRule.POWER_OF_TWO),
             _in_blocks("nvfp4", "e2m1", ScaleRule.E4M3),
+            _in_blocks("nvfp4_square", "e2m1", ScaleRule.E4M3, square_weights=True),
         )
     }
 )
-"""Number formats by name. fp8 is the more precise of two recipes that are equally fast, E4M3 in all products;
-fp8_hybrid has E5M2 for gradients (Micikevicius et al., section 3)."""
+"""Number formats by name. Of recipes that are equally fast the more precise one has the plain name: fp8 is
+E4M3 in all products, fp8_hybrid has E5M2 for gradients (Micikevicius et al., section 3); nvfp4 scales weights
+in rows (MLPerf's 405B), nvfp4_square in squares, the same numbers forward and backward (arXiv:2509.25149)."""
 
 
 def format_named(name: str) -> NumberFormat:

@@ -155,28 +155,32 @@ class Nvfp4Numerics:
     Notes
     -----
     A float32 scale of the tensor puts the largest scale of a block at 448. Operands round to nearest, but
-    gradients, which `stochastic` names, with a dither. Published recipes also share a scale over squares of
-    weights and rotate operands of the weights' gradient (NVIDIA, arXiv:2509.25149); both are left out. Sums
-    are float32. `electronic.formats` has the same format, executed in numpy and predicted.
+    gradients, which `stochastic` names, with a dither. Weights may share a scale over squares of 16 by 16,
+    so that forward and backward products read the same numbers; that published recipes rotate operands of
+    the weights' gradient (NVIDIA, arXiv:2509.25149) is left out. Sums are float32. `electronic.formats` has
+    the same formats, executed in numpy and predicted.
     """
 
     stochastic: tuple[bool, bool] = (False, False)
     """Whether the first and the second operand are rounded stochastically."""
+    square_weights: bool = False
+    """Whether squares of the second operand share a scale, which then are weights."""
 
     @torch.no_grad()
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
         """Return the product, shape [B, M, N], in the type of A."""
         generator = torch.Generator(a_BMK.device).manual_seed(key % 2**63)
-        a = _nvfp4(a_BMK, generator if self.stochastic[0] else None)
-        b = _nvfp4(b_BKN.mT, generator if self.stochastic[1] else None)
+        a = _nvfp4(a_BMK, generator if self.stochastic[0] else None, 1)
+        lines = _NVFP4_BLOCK if self.square_weights else 1
+        b = _nvfp4(b_BKN.mT, generator if self.stochastic[1] else None, lines)
         return torch.bmm(a, b.mT)
 
 
-def nvfp4_passes() -> tuple[Nvfp4Numerics, Nvfp4Numerics, Nvfp4Numerics]:
+def nvfp4_passes(*, square_weights: bool = False) -> tuple[Nvfp4Numerics, Nvfp4Numerics, Nvfp4Numerics]:
     """Return products forward, by input and by weight as nvfp4 trains: gradients round stochastically."""
     return (
-        Nvfp4Numerics(),
-        Nvfp4Numerics(stochastic=(True, False)),
+        Nvfp4Numerics(square_weights=square_weights),
+        Nvfp4Numerics(stochastic=(True, False), square_weights=square_weights),
         Nvfp4Numerics(stochastic=(False, True)),
     )
 
@@ -184,11 +188,12 @@ def nvfp4_passes() -> tuple[Nvfp4Numerics, Nvfp4Numerics, Nvfp4Numerics]:
 _E2M1_LARGEST, _NVFP4_BLOCK = FORMATS["nvfp4"].element.largest, FORMATS["nvfp4"].block
 
 
-def _nvfp4(x_BRK: torch.Tensor, dither: torch.Generator | None) -> torch.Tensor:
-    """Return an operand as nvfp4 holds it, blocks along the last dimension, [B, R, K]."""
-    length = x_BRK.shape[-1]
-    x = torch.nn.functional.pad(x_BRK, (0, -length % _NVFP4_BLOCK)).unflatten(-1, (-1, _NVFP4_BLOCK))
-    largest = x.abs().amax(-1, keepdim=True)
+def _nvfp4(x_BRK: torch.Tensor, dither: torch.Generator | None, lines: int) -> torch.Tensor:
+    """Return an operand as nvfp4 holds it, blocks of so many rows along the last dimension, [B, R, K]."""
+    rows, length = x_BRK.shape[-2:]
+    padded = torch.nn.functional.pad(x_BRK, (0, -length % _NVFP4_BLOCK, 0, -rows % lines))
+    x = padded.unflatten(-1, (-1, _NVFP4_BLOCK)).unflatten(-3, (-1, lines))
+    largest = x.abs().amax((-3, -1), keepdim=True)
     unit = (largest.amax() / (_E2M1_LARGEST * LARGEST[Float8.E4M3])).clamp_(
         min=torch.finfo(torch.float32).tiny
     )
@@ -201,4 +206,4 @@ def _nvfp4(x_BRK: torch.Tensor, dither: torch.Generator | None) -> torch.Tensor:
     else:
         codes = (codes + torch.rand(codes.shape, generator=dither, device=codes.device)).floor()
     held = (codes * step).clamp_(max=_E2M1_LARGEST).copysign(x) * scale
-    return held.flatten(-2)[..., :length]
+    return held.flatten(-2).flatten(-3, -2)[..., :rows, :length]

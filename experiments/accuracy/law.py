@@ -18,6 +18,7 @@ from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.law import (
     COMPUTE_OPTIMAL,
     DECIBEL,
+    MILLION,
     NOTHING_DB,
     RUNS,
     Band,
@@ -34,11 +35,12 @@ from heliograph.accuracy.law import (
     read_runs,
     rises,
 )
-from heliograph.figures import PALETTE, REFERENCE, new_figure, styled
+from heliograph.figures import PALETTE, REFERENCE, new_figure, plain_ticks, styled
 from heliograph.processes import run_all
 from heliograph.records import write_atomically
 from heliograph.report import ReportRow, ReportTable
 from simulator.errors import ParameterError
+from simulator.operators import Phase
 
 if TYPE_CHECKING:
     import torch
@@ -444,7 +446,7 @@ class FormatCheck:
     error: float
     """Standard error of that."""
     snr_db: float
-    """Signal to noise of the format on Gaussian operands, dB."""
+    """Signal to noise of the format on Gaussian operands, all products of a weight, dB."""
     predicted: Mapping[Form, Band]
     """Extra samples by each form, as a share."""
 
@@ -459,18 +461,20 @@ def format_checks(laws: Sequence[Held]) -> list[FormatCheck]:
 
     Notes
     -----
-    A format counts as white noise of its own power on Gaussian operands. The law counts bytes, the measured
-    slope, by which a rise is turned into samples, nats a token: both are of the same text, so that a token's
-    bytes stand between them.
+    A format counts as white noise of its own power on Gaussian operands, mean over the three products of a
+    weight. The law counts bytes, the measured slope, by which a rise is turned into samples, nats a token:
+    both are of the same text, so that a token's bytes stand between them.
     """
     from electronic.formats import format_named  # noqa: PLC0415 - only here
-    from simulator.operands.statistics import OperandKind, operands_of  # noqa: PLC0415 - only here
+    from simulator.operands.statistics import OperandKind, average, operands_of  # noqa: PLC0415 - only here
 
     operands = operands_of(OperandKind.GAUSSIAN)
     found = []
     with MLPERF.open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            precision = format_named(row["format"]).predicted(operands, _FORMAT_LENGTH)
+            form = format_named(row["format"])
+            phases = (Phase.FORWARD, Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)
+            precision = average((1.0, form.predicted(operands, _FORMAT_LENGTH, phase=one)) for one in phases)
             parameters = float(row["parameters"])
             of_token = float(row["bytes_per_token"])
             ratio = float(row["tokens"]) * of_token / parameters
@@ -699,63 +703,80 @@ def _kind_named(kind: Kind, level: float, passes: Passes) -> str:
     return f"{kind}, {level:g} bits" if level else str(kind)
 
 
-_DRAWN_RATIO = 10.0
-"""Tokens a parameter at which rises are drawn, or fewer where a size has no more; a choice."""
+_DRAWN_RATIO = 5.0
+"""Tokens a parameter at which rises are drawn, those that every size has; a choice."""
 
 
 def draw(found: LawFound) -> Figure:
-    """Draw rises over noise with the additive term, and signal to noise needed over size by both forms."""
+    """Draw rises over size with both forms, and signal to noise needed over size by both."""
     with styled():
         figure = new_figure(3.8)
         left, right = figure.subplots(1, 2)
-        _draw_rises(left, next(one for one in found.laws if one.form is Form.ADDITIVE))
+        _draw_rises(left, [one for one in found.laws if one.series == SERIES[0]])
         _draw_needed(right, found)
         return figure
 
 
-def _draw_rises(axes: Axes, law: Held) -> None:
-    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - takes its time
+def _draw_rises(axes: Axes, laws: Sequence[Held]) -> None:
+    rises_of: dict[float, dict[int, list[float]]] = {}
+    for one in laws[0].rises:
+        run = one.run
+        if (run.schedule, run.tokens_per_parameter) == (Schedule.DECAYED, _DRAWN_RATIO):
+            rises_of.setdefault(run.level, {}).setdefault(run.parameters, []).append(one.nats)
+    sizes = sorted({size for some in rises_of.values() for size in some})
+    levels = sorted(level for level, some in rises_of.items() if sizes[-1] in some)
+    grid = np.geomspace(sizes[0], sizes[-1], 40)
+    axes.set(xscale="log", yscale="log", xlabel="parameters (million)", ylabel="rise of the loss (nats/byte)")
+    for level, colour in zip(levels, PALETTE, strict=False):
+        means = sorted((size, float(np.mean(nats))) for size, nats in rises_of[level].items())
+        told = [one for one in means if one[1] > 0.0]
+        places, nats = zip(*((size / MILLION, one) for size, one in told), strict=True)
+        axes.plot(places, nats, "o-", color=colour, markersize=4.0, label=f"{level:g} dB")
+        for law, style in zip(laws, _STYLES, strict=True):
+            nsr = 10.0 ** (-level / DECIBEL)
+            line = [law.fitted.law.rise(nsr, size, _DRAWN_RATIO) for size in grid]
+            axes.plot(grid / MILLION, line, style, color=colour, linewidth=0.9)
+    for law, style in zip(laws, _STYLES, strict=True):
+        axes.plot([], [], style, color=REFERENCE, linewidth=0.9, label=str(law.form))
+    ends = [sizes[-1] * factor / MILLION for factor in _HELD_MARK]
+    axes.axvspan(*ends, color=REFERENCE, alpha=0.1, linewidth=0.0)
+    for axis in (axes.xaxis, axes.yaxis):
+        plain_ticks(axis, "{:,g}".format, minor=False)
+    axes.set_title(f"{_DRAWN_RATIO:g} tokens a parameter; grey: held out")
+    axes.legend(fontsize="x-small", ncols=2, loc="upper left")
+    axes.set_ylim(top=_ROOM * axes.get_ylim()[1])
 
-    decayed = [one for one in law.rises if one.run.schedule is Schedule.DECAYED]
-    widths = sorted({one.run.width for one in decayed})
-    for width, colour in zip(widths, PALETTE, strict=False):
-        some = [
-            one for one in decayed if one.run.width == width and one.run.tokens_per_parameter <= _DRAWN_RATIO
-        ]
-        most = max(one.run.tokens_per_parameter for one in some)
-        some = [one for one in some if one.run.tokens_per_parameter == most]
-        size = some[0].run.parameters
-        text = f"{size / 1e6:.2g} million{', held out' if width == widths[-1] else ''}"
-        text += "" if most == _DRAWN_RATIO else f", {most:g} tokens"
-        levels, nats = [one.run.level for one in some], [one.nats for one in some]
-        axes.plot(levels, nats, "o", color=colour, markersize=3.5, label=text)
-        grid = np.linspace(5.0, 30.0, 30)
-        line = [law.fitted.law.rise(10.0 ** (-db / DECIBEL), size, most) for db in grid]
-        axes.plot(grid, line, "-", color=colour, linewidth=0.9)
-    axes.axvspan(5.0, 9.0, color=PALETTE[9], alpha=0.25, linewidth=0.0)
-    axes.set(
-        yscale="log", xlabel="signal to noise of all products (dB)", ylabel="rise of the loss (nats/byte)"
-    )
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.set_title(f"{_DRAWN_RATIO:g} tokens a parameter; lines: additive term")
-    axes.legend(fontsize="x-small", handlelength=1.0)
+
+_STYLES = ("--", ":")
+"""Lines of the forms."""
+_HELD_MARK = (0.8, 1.25)
+"""Ends of the mark on the size held out, over that size; a choice."""
+_ROOM = 1.8
+"""Room for the legend above the largest rise, as a factor; a choice."""
 
 
 def _draw_needed(axes: Axes, found: LawFound) -> None:
-    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - takes its time
+    from matplotlib.ticker import LogLocator  # noqa: PLC0415 - takes its time
 
     sizes = sorted({run.parameters for run in found.runs})
     grid = np.geomspace(sizes[0], max(CARRIED_TO.values()), 40)
-    for one, colour in zip((one for one in found.laws if one.series == SERIES[0]), PALETTE, strict=False):
+    own = (one for one in found.laws if one.series == SERIES[0])
+    axes.set(xscale="log", xlabel="parameters (million)", ylabel="signal to noise needed (dB)")
+    for one, style, colour in zip(own, _STYLES, PALETTE[3:], strict=False):
         bands = [one.fitted.needed_db(HELD_NATS, size) for size in grid]
         low, middle, high = zip(*((band.low, band.middle, band.high) for band in bands), strict=True)
-        axes.plot(grid, middle, color=colour, linewidth=0.9, label=str(one.form))
-        axes.fill_between(grid, low, high, color=colour, alpha=0.15, linewidth=0.0)
-    axes.axvspan(sizes[0], sizes[-1], color=REFERENCE, alpha=0.2, linewidth=0.0, label="sizes trained")
-    axes.set(xscale="log", xlabel="parameters", ylabel="signal to noise (dB)", ylim=(0.0, 110.0))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0e}".replace("e+", "e")))
-    axes.set_title(f"Needed for {HELD_NATS:g} nats: the forms part")
-    axes.legend(fontsize="x-small")
+        axes.plot(grid / MILLION, middle, style, color=colour, label=str(one.form))
+        axes.fill_between(grid / MILLION, low, high, color=colour, alpha=0.15, linewidth=0.0)
+    trained = (sizes[0] / MILLION, sizes[-1] / MILLION)
+    axes.axvspan(*trained, color=REFERENCE, alpha=0.1, linewidth=0.0, label="sizes trained")
+    for name, parameters in CARRIED_TO.items():
+        axes.axvline(parameters / MILLION, color=REFERENCE, linewidth=0.6)
+        axes.text(parameters / MILLION, 2.0, f"{name} ", ha="right", fontsize="x-small")
+    axes.set_ylim(0.0, 80.0)
+    axes.xaxis.set_major_locator(LogLocator(base=100.0))
+    plain_ticks(axes.xaxis, "{:,g}".format, minor=False)
+    axes.set_title(f"Needed for a rise of {HELD_NATS:g} nats")
+    axes.legend(fontsize="x-small", loc="upper center")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,8 +48,9 @@ BANDS = ((0.10, "--"), (0.20, ":"))
 MOST_COLOURS = 9
 """Sources with a colour of their own, the largest ones; the others share the last colour."""
 _MARKERS = "osD^vP"
-_MARGIN = 1.4
 _LONGEST_NAME = 56
+_DECADE, _MOST_TICKS = 10.0, 8
+"""Range of ratios below which ticks are even, and how many at most."""
 
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -62,7 +63,7 @@ _LONGEST_ROW = 120
 
 
 def scatter(validation: Validation, path: Path) -> tuple[Path, Path]:
-    """Draw predicted against measured, coloured by source, with lines at 10 and 20 %.
+    """Draw predicted over measured against measured, coloured by source, with lines at 10 and 20 %.
 
     Where rows have several units, those of the most frequent one are drawn, and the title says so.
 
@@ -73,26 +74,27 @@ def scatter(validation: Validation, path: Path) -> tuple[Path, Path]:
     path : pathlib.Path
         Where; written with the suffixes ``.png`` and ``.svg``.
     """
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - takes its time
+
     rows = validation.predicted
     if not rows:
         msg = "no row could be predicted, so there is nothing to draw; see the reasons"
         raise HeliographError(msg)
     unit = max((one.unit for one in rows), key=[one.unit for one in rows].count)
-    rows = tuple(one for one in rows if one.unit == unit)
-    values = [value for one in rows for value in (one.measured, one.predicted) if value]
-    prefix, factor = prefix_of(sorted(values)[len(values) // 2]) if unit != "1" else ("", 1.0)
-    low, high = min(values) / factor / _MARGIN, max(values) / factor * _MARGIN
+    rows = tuple(one for one in rows if one.unit == unit and one.measured and one.predicted)
+    values = sorted(one.measured or 0.0 for one in rows)
+    prefix, factor = prefix_of(values[len(values) // 2]) if unit != "1" else ("", 1.0)
     with styled():
-        figure = new_figure(6.2)
+        figure = new_figure(4.6)
         axes = figure.add_subplot()
-        axes.plot([low, high], [low, high], color="black", linewidth=0.8)
+        axes.axhline(1.0, color="black", linewidth=0.8)
         for band, style in BANDS:
-            for sign in (1.0 + band, 1.0 - band):
-                axes.plot([low, high], [low * sign, high * sign], style, color="grey", linewidth=0.7)
+            for ratio in (1.0 + band, 1.0 - band):
+                axes.axhline(ratio, linestyle=style, color="grey", linewidth=0.7)
         for index, (name, group) in enumerate(_groups(rows)):
             axes.plot(
                 [(one.measured or 0.0) / factor for one in group],
-                [(one.predicted or 0.0) / factor for one in group],
+                [(one.predicted or 0.0) / (one.measured or 1.0) for one in group],
                 _MARKERS[index % len(_MARKERS)],
                 color=PALETTE[index % len(PALETTE)],
                 markersize=3.6,
@@ -100,18 +102,21 @@ def scatter(validation: Validation, path: Path) -> tuple[Path, Path]:
                 markeredgecolor="white",
                 label=f"{_legend_name(name)} ({len(group)})",
             )
-        axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal")
+        axes.set(xscale="log", yscale="log")
+        low, high = axes.get_ylim()
+        if high < _DECADE * low:
+            axes.yaxis.set_major_locator(MaxNLocator(_MOST_TICKS, steps=(1, 2, 5, 10)))
         for axis in (axes.xaxis, axes.yaxis):
             plain_ticks(axis, "{:,g}".format, minor=False)
         axes.set_xlabel(f"measured ({prefix}{unit})" if unit != "1" else "measured")
-        axes.set_ylabel(f"predicted ({prefix}{unit})" if unit != "1" else "predicted")
+        axes.set_ylabel("predicted over measured")
         found = statistics(rows)
         kept = "" if found.n == len(validation.predicted) else f" in {unit} of {len(validation.predicted)}"
         axes.set_title(
             f"{validation.kind}: {found.n} rows{kept}, mean error {found.mean_abs_error or 0.0:.1%}; "
             "dashed 10 %, dotted 20 %"
         )
-        axes.legend(loc="upper left", fontsize=6.5)
+        figure.legend(loc="outside lower center", ncols=2, fontsize=6.5)
         return save(figure, path)
 
 

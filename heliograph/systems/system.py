@@ -232,6 +232,7 @@ class TargetFormat(StrEnum):
     INT8_TENSOR = "int8_tensor"
     MXFP8 = "mxfp8"
     NVFP4 = "nvfp4"
+    NVFP4_SQUARE = "nvfp4_square"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,16 +50,31 @@ def test_products_are_those_that_models_train_in(name, numerics):
     assert signal_to_noise_db(theirs, mine) > 58.0  # a few results are rounded to the neighbour
 
 
-def test_blocks_of_four_bits_are_those_that_models_train_in():
+@pytest.mark.parametrize("name", ["nvfp4", "nvfp4_square"])
+def test_blocks_of_four_bits_are_those_that_models_train_in(name):
     """To the rounding of the result, which `NumberFormat` has in bfloat16 and training does not: 51 dB."""
-    a, b = (x.astype(np.float32) for x in GAUSSIAN.draw(np.random.default_rng(1), 64, 250, 64))
-    mine = format_named("nvfp4").product(a.astype(np.float64), b.astype(np.float64))
+    a, b = (x.astype(np.float32) for x in GAUSSIAN.draw(np.random.default_rng(1), 64, 250, 40))
+    form = format_named(name)
+    mine = form.product(a.astype(np.float64), b.astype(np.float64))
     exact, noisy = (
-        Nvfp4Numerics(stochastic=how).matmul(*(torch.tensor(x.copy())[None] for x in (a, b)), 0)[0].numpy()
+        Nvfp4Numerics(stochastic=how, square_weights=form.square_weights)
+        .matmul(*(torch.tensor(x.copy())[None] for x in (a, b)), 0)[0]
+        .numpy()
         for how in ((False, False), (True, True))
     )
     assert signal_to_noise_db(exact, mine) > 45.0
     assert signal_to_noise_db(a @ b, exact) > signal_to_noise_db(a @ b, noisy) + 1.0
+
+
+def test_weights_in_squares_are_the_same_numbers_forward_and_backward():
+    """Read by products with the identity, which four bits hold exactly; in rows they are not."""
+    weights = torch.randn(1, 48, 80, generator=torch.Generator().manual_seed(0))
+
+    def read(square: bool, matrix: torch.Tensor) -> torch.Tensor:
+        return Nvfp4Numerics(square_weights=square).matmul(torch.eye(matrix.shape[1])[None], matrix, 0)
+
+    for square in (True, False):
+        assert torch.equal(read(square, weights), read(square, weights.mT).mT) is square
 
 
 @pytest.mark.parametrize("kind", [OperandKind.UNIFORM, OperandKind.GAUSSIAN, OperandKind.OUTLIERS])

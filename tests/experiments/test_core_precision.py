@@ -63,7 +63,10 @@ def test_bad_input_is_one_sentence(capsys, arguments, word):
     assert captured.err.count("\n") == 1
 
 
-@pytest.mark.parametrize(("name", "within_db"), [("fp16", HELD_DB), ("nvfp4", HELD_DB), ("int8_tensor", 1.5)])
+@pytest.mark.parametrize(
+    ("name", "within_db"),
+    [("fp16", HELD_DB), ("nvfp4", HELD_DB), ("nvfp4_square", HELD_DB), ("int8_tensor", 1.5)],
+)
 def test_formats_on_captured_operands_deliver_what_was_predicted(name, within_db):
     """One product in sixteen; of all, int8 by tensors differs by 0.05 dB, but single ones scatter by 2 dB."""
     one = held_captured(name, [product for product in load_captured() if product.layer < 2][4::16])
