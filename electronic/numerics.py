@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import torch
 
-from electronic.formats import FORMATS, element_format
+from electronic.formats import FORMATS, ElementFormat, element_format
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,41 @@ class Float8Numerics:
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
         """Return the product, shape [B, M, N], in the type of A; every value is a bfloat16 one."""
         del key
-        rows = self.scale is Float8Scale.ROW
-        a, a_scale = _float8(a_BMK, self.a_format, 2 if rows else None)
-        b, b_scale = _float8(b_BKN, self.b_format, 1 if rows else None)
+        (a, a_scale), (b, b_scale) = self._rounded(a_BMK, b_BKN)
         return torch.bmm(a, b).mul_(a_scale * b_scale).to(torch.bfloat16).to(a_BMK.dtype)
+
+    def set_operands(
+        self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return both operands as they are multiplied."""
+        del key
+        (a, a_scale), (b, b_scale) = self._rounded(a_BMK, b_BKN)
+        return a.mul_(a_scale).to(a_BMK.dtype), b.mul_(b_scale).to(b_BKN.dtype)
+
+    def entering(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return both operands before they are rounded."""
+        return a_BMK, b_BKN
+
+    def full_scales(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the step of the format at each element, which its error goes with."""
+        (_, a_scale), (_, b_scale) = self._rounded(a_BMK, b_BKN)
+        of_a, of_b = (element_format(form.value) for form in (self.a_format, self.b_format))
+        return _steps(a_BMK / a_scale, of_a).mul_(a_scale), _steps(b_BKN / b_scale, of_b).mul_(b_scale)
+
+    def _rounded(
+        self, a_BMK: torch.Tensor, b_BKN: torch.Tensor
+    ) -> tuple[tuple[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]:
+        """Return both operands in their formats, each with its scale."""
+        rows = self.scale is Float8Scale.ROW
+        return _float8(a_BMK, self.a_format, 2 if rows else None), _float8(
+            b_BKN, self.b_format, 1 if rows else None
+        )
+
+
+def _steps(x: torch.Tensor, form: ElementFormat) -> torch.Tensor:
+    """Return the distance of neighbouring numbers of a format at each element."""
+    exponent = (torch.frexp(x).exponent - 1).clamp_(min=int(2.0 - 2.0 ** (form.exponent_bits - 1.0)))
+    return torch.exp2(exponent - form.mantissa_bits).to(x.dtype)
 
 
 def _float8(x: torch.Tensor, form: Float8, summed_dim: int | None) -> tuple[torch.Tensor, torch.Tensor]:

@@ -54,6 +54,7 @@ from workloads.plan.parts import Precision
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from experiments.accuracy.prediction import Bench
     from optical.accelerator import PhotonicUnit
 
 TABLE = Path(workloads.training.__file__).parent / "learnt_sensitivities.csv"
@@ -534,8 +535,8 @@ class Splits(Result):
             ReportRow(
                 str(one["split"]),
                 (
+                    f"{one['counted_nats']:.4f}",
                     f"{one['predicted_nats']:.4f}",
-                    f"{one['by_own_noise_nats']:.4f}",
                     f"{one['by_own_errors_nats']:.4f}",
                     f"{one['executed_nats']:.4f} \u00b1 {one['standard_error_nats']:.4f}",
                 ),
@@ -545,7 +546,7 @@ class Splits(Result):
         return [
             ReportTable(
                 "Forward products executed on the model that ships, nats a byte",
-                ("predicted", "by its own noise", "by its own errors", "executed"),
+                ("counted", "predicted, each alone", "by its own errors", "executed"),
                 rows,
             )
         ]
@@ -706,7 +707,11 @@ class SplitProducts(Study):
             raise ParameterError(msg)
         bright = lit(system, step_graph(config, system.planned(plan)))
         ways, specs = ways_of(bright, config, plan)
-        choices, *_ = (kept := machines(bright, ways)).values()
+        kept = machines(bright, ways)
+        trial = Trial.of(specs, progress) if self.execute else None
+        if trial is not None:
+            kept = trial.settled(kept, self.budget, self.objective)
+        choices = kept[BOTH]
         best = cheapest(choices, self.budget, self.objective)
         result = Splits(
             system=bright,
@@ -718,11 +723,9 @@ class SplitProducts(Study):
             front=tuple(front_of(choices, self.objective)),
             rivals={name: tuple(some) for name, some in kept.items() if name != BOTH},
         )
-        return (
-            replace(result, executed=_executed(best, choices, specs, progress, self.objective))
-            if self.execute
-            else result
-        )
+        if trial is None:
+            return result
+        return replace(result, executed=trial.executed(best, choices, self.objective))
 
 
 def front_of(choices: Sequence[Choice], objective: Objective) -> list[Split]:
@@ -751,48 +754,85 @@ def neighbours(
     return sorted(found, key=lambda some: math.fsum(one.cost(objective) for one in some))
 
 
-def _executed(
-    best: Split,
-    choices: Sequence[Choice],
-    specs: Mapping[str, AnalogSpec],
-    progress: Progress,
-    objective: Objective,
-) -> tuple[Row, ...]:
-    """Return what the best split and its cheapest neighbours cost, their forward products executed.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Trial:
+    """Forward products executed on the model that ships.
 
     Notes
     -----
-    A split counts noise on the operands of the model that is split, and sums products' sensitivities. What is
-    executed is the model that ships: its loss is predicted by its own noise so, too, and by errors of that
-    strength, by class and size of output, in all products at once (`experiments.accuracy.prediction`).
+    A split counts the law's noise on the operands of the model that is split, times what white noise costs.
+    Executed, each product that a split takes is run alone, through the core's own errors and at its own
+    power, and the programme is solved anew with what it costs, until it takes no other: the sum of these is
+    its prediction, and all products at once are its check.
     """
-    from experiments.accuracy.prediction import learnt_bench  # noqa: PLC0415 - torch, only to execute
 
-    bench = learnt_bench(windows=WINDOWS)
-    whole = _forward(best.whole)
-    tried = [("best", whole)]
-    for one in neighbours(whole, _forward(choices), objective)[:NEIGHBOURS]:
-        moved = next(b for a, b in zip(whole, one, strict=True) if a != b)
-        tried.append((f"{moved.group} on {moved.way}", one))
-    rows = []
-    for done, (name, split) in enumerate(tried):
-        progress(f"executing: {name}", done, len(tried))
-        found = bench.executed([_numerics(split, specs)] * DRAWS)
+    bench: Bench
+    """The model."""
+    specs: Mapping[str, AnalogSpec]
+    """What executes each way in light."""
+    progress: Progress
+    """Told what is executed."""
+    alone: dict[tuple[str, str], float] = field(default_factory=dict)
+    """Rise of the loss by group and way, nobody else erring. Grows."""
+    counted: dict[tuple[str, str], float] = field(default_factory=dict)
+    """What it was counted as. Grows."""
+
+    @classmethod
+    def of(cls, specs: Mapping[str, AnalogSpec], progress: Progress) -> Trial:
+        """Return the model that ships, of which nothing is measured yet."""
+        from experiments.accuracy.prediction import learnt_bench  # noqa: PLC0415 - torch, only to execute
+
+        return cls(bench=learnt_bench(windows=WINDOWS), specs=specs, progress=progress)
+
+    def measured(self, one: Choice) -> Choice:
+        """Return a choice of a forward product with what it costs executed alone."""
+        key = one.group, one.way
+        if key not in self.alone:
+            self.progress(f"executing {one.group} on {one.way} alone", len(self.alone), len(self.alone) + 1)
+            rises = self.bench.rises(_numerics([one], self.specs), DRAWS if one.light else 1)
+            self.counted[key] = one.rise_nats
+            self.alone[key] = max(0.0, float(np.mean(rises)))
+        return replace(one, rise_nats=self.alone[key])
+
+    def settled(
+        self, kept: Mapping[str, Sequence[Choice]], budget_nats: float, objective: Objective
+    ) -> dict[str, list[Choice]]:
+        """Return the choices of each machine, all that the cheapest split of both takes measured."""
+        found = {name: list(some) for name, some in kept.items()}
+        while True:
+            best = cheapest(found[BOTH], budget_nats, objective)
+            taken = _forward(one for one, _ in best.taken)
+            if all((one.group, one.way) in self.alone for one in taken):
+                return found
+            for one in taken:
+                self.measured(one)
+            found = {name: [self._known(one) for one in some] for name, some in found.items()}
+
+    def _known(self, one: Choice) -> Choice:
+        return replace(one, rise_nats=self.alone.get((one.group, one.way), one.rise_nats))
+
+    def executed(self, best: Split, choices: Sequence[Choice], objective: Objective) -> tuple[Row, ...]:
+        """Return what the best split and its cheapest neighbours cost, all their forward products at once."""
+        whole = _forward(best.whole)
+        tried = {"best": whole}
+        for some in neighbours(whole, _forward(choices), objective)[:NEIGHBOURS]:
+            moved = next(b for a, b in zip(whole, some, strict=True) if a != b)
+            tried[f"{moved.group} on {moved.way}"] = tuple(self.measured(one) for one in some)
+        return tuple(self._row(name, split) for name, split in tried.items())
+
+    def _row(self, name: str, split: tuple[Choice, ...]) -> Row:
+        self.progress(f"executing: {name}", len(self.alone), len(self.alone) + 1)
+        found = self.bench.executed([_numerics(split, self.specs)] * DRAWS)
         rises = [(one + other) / 2.0 for one, other in zip(found["drawn"], found["mirrored"], strict=True)]
-        rows.append(
-            {
-                "split": name,
-                "predicted_nats": math.fsum(one.rise_nats for one in split),
-                "by_own_noise_nats": math.fsum(
-                    sensitivities()[site] * math.fsum(nsr.values()) for site, nsr in found["nsr"].items()
-                ),
-                "by_own_errors_nats": math.fsum(found["modelled"]) / DRAWS,
-                "executed_nats": math.fsum(rises) / DRAWS,
-                "standard_error_nats": float(np.std(rises, ddof=1)) / math.sqrt(DRAWS),
-            }
-        )
-    progress("executed", len(tried), len(tried))
-    return tuple(rows)
+        return {
+            "split": name,
+            "counted_nats": math.fsum(self.counted[one.group, one.way] for one in split),
+            "predicted_nats": math.fsum(one.rise_nats for one in split),
+            "by_own_errors_nats": math.fsum(found["modelled"]) / DRAWS,
+            "executed_nats": math.fsum(rises) / DRAWS,
+            "standard_error_nats": float(np.std(rises, ddof=1)) / math.sqrt(DRAWS),
+            "executed_one_way_nats": math.fsum(found["drawn"]) / DRAWS,
+        }
 
 
 def _numerics(split: Iterable[Choice], specs: Mapping[str, AnalogSpec]) -> dict[str, Any]:

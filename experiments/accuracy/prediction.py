@@ -17,6 +17,7 @@ but where a core misreads remainders: then a few samples are wrong, each by a sh
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -486,6 +487,11 @@ class Bench:
     corpus: Corpus
     """The text."""
 
+    @functools.cached_property
+    def clean(self) -> float:
+        """Loss with exact products."""
+        return self.loss({}, 0)
+
     def calibrate(self, effort: Effort) -> dict[str, Any]:
         """Return how the loss depends on noise and gain of each product, as plain data."""
         from workloads.training.probes import (  # noqa: PLC0415 - torch, only to execute
@@ -494,7 +500,7 @@ class Bench:
             sites,
         )
 
-        clean = self.loss({}, 0)
+        clean = self.clean
         response = GainResponse(first={}, second={})
         if effort.gains:
             response = gain_response(self.model, self.training, self.corpus)
@@ -567,9 +573,10 @@ class Bench:
         from workloads.training.probes import (  # noqa: PLC0415 - torch, only to execute
             ModelledErrors,
             Transfer,
+            scaling_of,
         )
 
-        clean, pairs = self.loss({}, 0), len(draws)
+        clean, pairs = self.clean, len(draws)
         trials = [self._with_image(one, draw) for draw, one in enumerate(draws)]
         errors: dict[str, Numerics] = {}
         strength, gains = {}, {}
@@ -579,11 +586,11 @@ class Bench:
             gains[name] = math.fsum(each.gain for each in mine) / pairs
             transfer = sum((each.transfer for each in mine), Transfer())
             errors[name] = (
-                ModelledErrors.of(strength[name], gains[name], transfer)
+                ModelledErrors.of(strength[name], gains[name], transfer, scaling_of(draws[0][name]))
                 if misread is None
                 else ModelledErrors(strength[name], misread=misread)
             )
-        modelled = [self._with_image(errors, draw)[:2] for draw in range(pairs)]
+        modelled = [self._with_image(errors, draw, metered=False)[:2] for draw in range(pairs)]
         return {
             "drawn": [loss - clean for loss, *_ in trials],
             "mirrored": [image - clean for _, image, _ in trials],
@@ -593,8 +600,13 @@ class Bench:
             "modelled_drawn": [loss - clean for loss, _ in modelled] if misread is not None else [],
         }
 
+    def rises(self, numerics: Mapping[str, Numerics], pairs: int) -> list[tuple[float, float]]:
+        """Return what numerics by site does to the loss: of so many draws, each with its mirror image."""
+        trials = [self._with_image(numerics, draw, metered=False)[:2] for draw in range(pairs)]
+        return [(loss - self.clean, image - self.clean) for loss, image in trials]
+
     def _with_image(
-        self, numerics: Mapping[str, Numerics], draw: int
+        self, numerics: Mapping[str, Numerics], draw: int, *, metered: bool = True
     ) -> tuple[float, float, dict[str, Meter]]:
         """Return the loss with a draw of errors, that with their mirror image, and the errors by site."""
         from workloads.training.probes import (  # noqa: PLC0415 - torch, only to execute
@@ -602,7 +614,7 @@ class Bench:
             MirroredProducts,
         )
 
-        plain = {name: MeasuredProducts(one) for name, one in numerics.items()}
+        plain = {name: MeasuredProducts(one, metered=metered) for name, one in numerics.items()}
         loss = self.loss(dict(plain), draw)
         images = {name: MirroredProducts(one.errors) for name, one in plain.items()}
         return loss, self.loss(dict(images), draw), {name: one.meter for name, one in plain.items()}
@@ -794,7 +806,7 @@ def _key(job: _Job, cache: TrainingCache) -> str:
         "effort": dataclasses.replace(job.effort, seeds=(job.seed,)),
         "probe_db": PROBE_DB,
         "mirror": "the very errors",
-        "modelled": "as executed, misread samples one way, too",
+        "modelled": "on the core's own full scales, misread samples one way, too",
         "executed": {one.label: one.identity for one in job.arithmetics},
     } | initial_weights(job.effort.model)
     return cache.key(numerics=numerics, model=gpt, training=training, corpus_sha256=python_source().sha256)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import torch
 
 from optical.execution.draws import Draws
-from optical.execution.operands import Operand, Order, Orders, encode, multiply_transformed
+from optical.execution.operands import Operand, Order, Orders, encode, in_core, multiply_transformed
 from optical.execution.readout import Operands, by_sample, clipped_fraction, multiply, read, set_gain
 from optical.execution.spec import AnalogSpec, Residues, Scale, draw_misread, loads_second
 from simulator.errors import WorkloadError, check_positive
@@ -213,6 +213,30 @@ class AnalogNumerics:
         return torch.cat(firsts, 2).to(a_BMK.dtype), torch.cat(seconds, 1).to(b_BKN.dtype)
 
     @executed
+    def entering(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return both operands as they come to the core: without loud channels, rotated.
+
+        Parameters
+        ----------
+        a_BMK, b_BKN : torch.Tensor
+            Operands, shapes [B, M, K] and [B, K, N], of one floating-point type.
+        """
+        _check_shapes(a_BMK, b_BKN)
+        transforms = self.spec.transforms
+        return (a_BMK, b_BKN) if transforms is None else in_core(a_BMK, b_BKN, transforms)[1:]
+
+    @executed
+    def full_scales(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the full scale of each element of operands that come to the core, [.., K or 1].
+
+        Parameters
+        ----------
+        a_BMK, b_BKN : torch.Tensor
+            Operands as `entering` returns them; with slices, those of their first one.
+        """
+        return _element_scales(a_BMK, self.spec), _element_scales(b_BKN.mT, self.spec).mT
+
+    @executed
     def clipped_fraction(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> float:
         """Return the expected fraction of the probe's analog samples that the converter clips.
 
@@ -272,6 +296,17 @@ def _read_residues(residues: Residues, operands: Operands, draws: Draws, matrice
     else:
         c_BMN.view(-1).index_put_((where,), error, accumulate=True)
     return c_BMN
+
+
+def _element_scales(rows: torch.Tensor, spec: AnalogSpec) -> torch.Tensor:
+    """Return the full scale of each element of rows [B, M, K]: of all, of its row, or of its sample."""
+    size = rows.abs()
+    if spec.scale is Scale.TENSOR:
+        return size.amax().view(1, 1, 1)
+    if spec.scale is Scale.ROW:
+        return size.amax(2, keepdim=True)
+    parts = [part.amax(2, keepdim=True).expand_as(part) for part in size.split(spec.analog_length, 2)]
+    return torch.cat(parts, 2)
 
 
 def _check_shapes(a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> None:

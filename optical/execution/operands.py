@@ -42,14 +42,23 @@ def multiply_transformed(
     Outlier channels are those of the largest ``max|a_k| max|b_k|`` over all rows at hand, hence of a shard
     where rows are sharded.
     """
-    electronic, a_BMK, b_BKN = _without_outliers(a_BMK, b_BKN, transforms.electronic_share)
+    electronic, a_BMK, b_BKN = in_core(a_BMK, b_BKN, transforms)
     if a_BMK.shape[2] == 0:
         return electronic
-    width = transforms.rotation_width
-    a_BMK, b_BKN = rotated(a_BMK, width), rotated(b_BKN.mT, width).mT
     pairs = [pair for pair in _slices(a_BMK, b_BKN, transforms) for _ in range(transforms.passes)]
     total = sum(multiply(a, b, number) for number, (a, b) in enumerate(pairs))
     return electronic + total / transforms.passes
+
+
+def in_core(
+    a_BMK: torch.Tensor, b_BKN: torch.Tensor, transforms: OperandTransforms
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the electronic product of the loudest channels, and both operands without them, rotated."""
+    electronic, a_BMK, b_BKN = _without_outliers(a_BMK, b_BKN, transforms.electronic_share)
+    if a_BMK.shape[2] == 0:
+        return electronic, a_BMK, b_BKN
+    width = transforms.rotation_width
+    return electronic, rotated(a_BMK, width), rotated(b_BKN.mT, width).mT
 
 
 def _without_outliers(

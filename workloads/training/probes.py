@@ -7,10 +7,10 @@ are told apart by how many outputs share one draw, which decides how a model fee
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 
@@ -54,9 +54,73 @@ _BINS, _MIDDLE, _AN_OCTAVE = 128, 80, 4.0
 """Bins of `Transfer`, the one that begins where an output is its full scale, and bins of an octave."""
 
 
-def full_scales(a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> torch.Tensor:
-    """Return the product of the largest elements of each row of A and each column of B, shape [B, M, N]."""
-    return a_BMK.abs().amax(2, keepdim=True) * b_BKN.abs().amax(1, keepdim=True)
+class Scaled(NamedTuple):
+    """Operands as a core sets them, and the full scales on which it does."""
+
+    a_BMK: torch.Tensor
+    """First operand: without what is multiplied electronically, rotated; L of its K are left."""
+    b_BKN: torch.Tensor
+    """Second operand."""
+    a_scale: torch.Tensor
+    """Full scale of each element of A, to be expanded to its shape."""
+    b_scale: torch.Tensor
+    """Full scale of each element of B."""
+
+    @classmethod
+    def by_row(cls, a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> Scaled:
+        """Return operands as they stand, each row of A and each column of B on its largest element."""
+        return cls(a_BMK, b_BKN, a_BMK.abs().amax(2, keepdim=True), b_BKN.abs().amax(1, keepdim=True))
+
+    @property
+    def outputs(self) -> torch.Tensor:
+        """Full scales of outputs, over samples with scales of their own their root mean square, [B, M, N]."""
+        if self.a_scale.shape[2] == 1 and self.b_scale.shape[1] == 1:
+            return self.a_scale * self.b_scale
+        squares = (
+            x.expand_as(of).square() for x, of in ((self.a_scale, self.a_BMK), (self.b_scale, self.b_BKN))
+        )
+        return torch.bmm(*squares).div_(self.a_BMK.shape[2]).sqrt_()
+
+    def noise(self, error_class: ErrorClass, generator: torch.Generator) -> torch.Tensor:
+        """Return what Gaussian noise in full scales makes of the product, shape [B, M, N]."""
+        of = {ErrorClass.FIRST: self.a_BMK, ErrorClass.SECOND: self.b_BKN}.get(error_class)
+        if of is None:
+            scale_BMN = self.outputs
+            return torch.empty_like(scale_BMN).normal_(generator=generator).mul_(scale_BMN)
+        noise = torch.empty_like(of).normal_(generator=generator)
+        if error_class is ErrorClass.FIRST:
+            return torch.bmm(noise.mul_(self.a_scale), self.b_BKN)
+        return torch.bmm(self.a_BMK, noise.mul_(self.b_scale))
+
+
+@runtime_checkable
+class ScalesOperands(Protocol):
+    """Numerics that tells what of its operands it sets, and on which full scales."""
+
+    def entering(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return both operands behind all that is done to them electronically."""
+        ...
+
+    def full_scales(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the full scale of each element of such operands, to be expanded to their shapes."""
+        ...
+
+
+def scaling_of(numerics: Numerics) -> Scaling:
+    """Return how numerics scales operands: by row, unless it tells otherwise."""
+    if not isinstance(numerics, ScalesOperands):
+        return Scaled.by_row
+    told: ScalesOperands = numerics
+
+    def scaled(a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> Scaled:
+        pair = told.entering(a_BMK, b_BKN)
+        return Scaled(*pair, *told.full_scales(*pair))
+
+    return scaled
+
+
+Scaling = Callable[[torch.Tensor, torch.Tensor], Scaled]
+"""Operands as a core sets them."""
 
 
 @dataclass(eq=False)
@@ -65,9 +129,9 @@ class Transfer:
 
     Notes
     -----
-    A receiver's range is a fixed share of full scale, so outputs are told apart by their size over that of
-    their row and column, in bins of a quarter of an octave. Errors that are no function of the output average
-    away.
+    A receiver's range is a fixed share of the core's own full scale, behind its rotation, and it reads no
+    product that is made electronically: so outputs are told apart by the size of what is in light over that
+    scale, in bins of a quarter of an octave. Errors that are no function of the output average away.
     """
 
     along: torch.Tensor = field(default_factory=lambda: torch.zeros(_BINS, dtype=torch.float64))
@@ -77,10 +141,11 @@ class Transfer:
     power: float = 0.0
     """Sum of squared exact outputs."""
 
-    def read(self, error_BMN: torch.Tensor, exact_BMN: torch.Tensor, scale_BMN: torch.Tensor) -> None:
+    def read(self, error_BMN: torch.Tensor, exact_BMN: torch.Tensor, scaled: Scaled) -> None:
         """Note the errors of a product."""
-        bins = _bins(exact_BMN, scale_BMN).flatten()
-        along = (error_BMN * exact_BMN.sign() * scale_BMN).double().flatten()
+        light_BMN, scale_BMN = torch.bmm(scaled.a_BMK, scaled.b_BKN), scaled.outputs
+        bins = _bins(light_BMN, scale_BMN).flatten()
+        along = (error_BMN * light_BMN.sign() * scale_BMN).double().flatten()
         self.along += torch.bincount(bins, along, _BINS).cpu()
         self.scale += torch.bincount(bins, scale_BMN.square().double().flatten(), _BINS).cpu()
         self.power += float(exact_BMN.double().square().sum())
@@ -98,10 +163,11 @@ class Transfer:
         """Mean square of the error that it tells, over that of exact outputs."""
         return float((self.mean * self.along).sum()) / self.power if self.power > 0.0 else 0.0
 
-    def of(self, exact_BMN: torch.Tensor, scale_BMN: torch.Tensor) -> torch.Tensor:
+    def of(self, scaled: Scaled) -> torch.Tensor:
         """Return the mean error of outputs, shape [B, M, N]."""
-        mean = self.mean.to(exact_BMN)[_bins(exact_BMN, scale_BMN)]
-        return mean * exact_BMN.sign() * scale_BMN
+        light_BMN, scale_BMN = torch.bmm(scaled.a_BMK, scaled.b_BKN), scaled.outputs
+        mean = self.mean.to(light_BMN)[_bins(light_BMN, scale_BMN)]
+        return mean * light_BMN.sign() * scale_BMN
 
 
 def _bins(exact_BMN: torch.Tensor, scale_BMN: torch.Tensor) -> torch.Tensor:
@@ -173,6 +239,8 @@ class MeasuredProducts:
     """Where the comparison is written."""
     errors: dict[int, Error] = field(default_factory=dict)
     """The error of every product that was run, by its key; for the mirror image. Grows."""
+    metered: bool = True
+    """Whether errors are told apart, or only kept."""
 
     @torch.no_grad()
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
@@ -180,7 +248,7 @@ class MeasuredProducts:
         exact_BMN, c_BMN = torch.bmm(a_BMK, b_BKN), self.numerics.matmul(a_BMK, b_BKN, key)
         error_BMN = c_BMN - exact_BMN
         self.errors[key] = Error.of(error_BMN, exact_BMN)
-        if bool(exact_BMN.any()):
+        if self.metered and bool(exact_BMN.any()):
             self._measure(a_BMK, b_BKN, key, exact_BMN, error_BMN)
         return c_BMN
 
@@ -193,7 +261,7 @@ class MeasuredProducts:
         error_BMN: torch.Tensor,
     ) -> None:
         gain = 1.0
-        self.meter.transfer.read(error_BMN, exact_BMN, full_scales(a_BMK, b_BKN))
+        self.meter.transfer.read(error_BMN, exact_BMN, scaling_of(self.numerics)(a_BMK, b_BKN))
         if isinstance(self.numerics, SetsOperands):
             set_a, set_b = self.numerics.set_operands(a_BMK, b_BKN, key)
             first, second = torch.bmm(set_a - a_BMK, b_BKN), torch.bmm(a_BMK, set_b - b_BKN)
@@ -323,14 +391,11 @@ class GaussianProducts:
         """Return the noisy product, shape [B, M, N]."""
         c_BMN = torch.bmm(a_BMK, b_BKN)
         generator = torch.Generator(c_BMN.device).manual_seed(key % 2**63)
-        noise_BMN = torch.empty_like(c_BMN).normal_(generator=generator)
-        power = c_BMN.square().mean()
         if self.uneven:
-            a_BM1, b_B1N = a_BMK.abs().amax(2, keepdim=True), b_BKN.abs().amax(1, keepdim=True)
-            noise_BMN.mul_(a_BM1).mul_(b_B1N)
-            mean = (a_BM1.square().mean(1) * b_B1N.square().mean(2)).mean()
-            power = power / mean if float(mean) > 0.0 else power
-        return c_BMN.addcmul_(noise_BMN, (self.nsr * power).sqrt(), value=self.sign)
+            error_BMN = Scaled.by_row(a_BMK, b_BKN).noise(ErrorClass.OUTPUT, generator)
+        else:
+            error_BMN = torch.empty_like(c_BMN).normal_(generator=generator)
+        return _with_error(c_BMN, error_BMN, self.nsr, self.sign)
 
 
 @dataclass(frozen=True)
@@ -359,18 +424,17 @@ class OperandProducts:
     @torch.no_grad()
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
         """Return the noisy product, shape [B, M, N]."""
-        c_BMN = torch.bmm(a_BMK, b_BKN)
-        generator = torch.Generator(c_BMN.device).manual_seed(key % 2**63)
-        if self.operand is ErrorClass.FIRST:
-            noise = torch.empty_like(a_BMK).normal_(generator=generator)
-            error_BMN = torch.bmm(noise.mul_(a_BMK.abs().amax(2, keepdim=True)), b_BKN)
-        else:
-            noise = torch.empty_like(b_BKN).normal_(generator=generator)
-            error_BMN = torch.bmm(a_BMK, noise.mul_(b_BKN.abs().amax(1, keepdim=True)))
-        power = error_BMN.square().mean()
-        if float(power) == 0.0:
-            return c_BMN
-        return c_BMN.addcmul_(error_BMN, (self.nsr * c_BMN.square().mean() / power).sqrt(), value=self.sign)
+        generator = torch.Generator(a_BMK.device).manual_seed(key % 2**63)
+        error_BMN = Scaled.by_row(a_BMK, b_BKN).noise(self.operand, generator)
+        return _with_error(torch.bmm(a_BMK, b_BKN), error_BMN, self.nsr, self.sign)
+
+
+def _with_error(c_BMN: torch.Tensor, error_BMN: torch.Tensor, nsr: float, sign: int = 1) -> torch.Tensor:
+    """Return a product, written to, plus errors of a set noise-to-signal ratio."""
+    power = error_BMN.square().mean()
+    if float(power) == 0.0:
+        return c_BMN
+    return c_BMN.addcmul_(error_BMN, (nsr * c_BMN.square().mean() / power).sqrt(), value=sign)
 
 
 def probe(error_class: ErrorClass, nsr: float, sign: int, *, uneven: bool) -> Numerics:
@@ -390,9 +454,17 @@ class ModelledErrors:
     """Mean error by the size of the output; none if empty."""
     misread: MisreadProducts | None = None
     """Samples that are misread, in place of noise of outputs."""
+    scaling: Scaling = Scaled.by_row
+    """Full scales that noise and transfer go with."""
 
     @classmethod
-    def of(cls, nsr: Mapping[ErrorClass, float], gain: float, transfer: Transfer) -> ModelledErrors:
+    def of(
+        cls,
+        nsr: Mapping[ErrorClass, float],
+        gain: float,
+        transfer: Transfer,
+        scaling: Scaling = Scaled.by_row,
+    ) -> ModelledErrors:
         """Return the errors of a core as they were measured.
 
         Parameters
@@ -403,24 +475,27 @@ class ModelledErrors:
             The gain.
         transfer : Transfer
             Mean errors, of which all but the gain are in the noise of outputs.
+        scaling : Scaling
+            The core's.
         """
         told = transfer.explained - (gain - 1.0) ** 2
         rest = max(0.0, nsr[ErrorClass.OUTPUT] - max(0.0, told))
-        return cls({**nsr, ErrorClass.OUTPUT: rest}, transfer)
+        return cls({**nsr, ErrorClass.OUTPUT: rest}, transfer, scaling=scaling)
 
     @torch.no_grad()
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
         """Return the product with its errors, shape [B, M, N]."""
-        exact_BMN = torch.bmm(a_BMK, b_BKN)
-        found = exact_BMN + self.transfer.of(exact_BMN, full_scales(a_BMK, b_BKN))
+        exact_BMN, scaled = torch.bmm(a_BMK, b_BKN), self.scaling(a_BMK, b_BKN)
+        found = exact_BMN + self.transfer.of(scaled)
         total = math.fsum(self.nsr.values())
         for index, (error_class, nsr) in enumerate(self.nsr.items()):
-            noisy = probe(error_class, nsr, 1, uneven=True)
+            own_key = mix_key(key, index)
             if error_class is ErrorClass.OUTPUT and self.misread is not None:
-                noisy = self.misread
-            elif nsr <= _LEAST_SHARE * total:
-                continue
-            found += noisy.matmul(a_BMK, b_BKN, mix_key(key, index)) - exact_BMN
+                found += self.misread.matmul(a_BMK, b_BKN, own_key) - exact_BMN
+            elif nsr > _LEAST_SHARE * total:
+                generator = torch.Generator(exact_BMN.device).manual_seed(own_key % 2**63)
+                error_BMN = scaled.noise(error_class, generator)
+                found += _with_error(exact_BMN.clone(), error_BMN, nsr) - exact_BMN
         return found
 
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from electronic.numerics import Float8Numerics
 from optical.execution import AnalogSpec, Scale
 from optical.execution.numerics import AnalogNumerics
-from optical.execution.spec import Residues, misread_shifts
+from optical.execution.spec import OperandTransforms, Residues, misread_shifts
 from simulator.errors import ParameterError, WorkloadError
 from workloads.training.corpora import Corpus
 from workloads.training.gpt import Gpt, GptConfig, ProductName, Products
@@ -23,12 +24,13 @@ from workloads.training.probes import (
     ModelledErrors,
     OperandProducts,
     RepeatedProducts,
-    full_scales,
+    Scaled,
     gain_response,
     only,
     place,
     probe,
     repeated,
+    scaling_of,
     sites,
 )
 
@@ -83,7 +85,7 @@ def test_uneven_noise_follows_the_full_scales_of_rows():
 
 
 def test_gaussian_errors_have_the_mean_and_the_noise_that_were_measured():
-    scales = full_scales(A, B)
+    scales = Scaled.by_row(A, B).outputs
     limit = 2.0 * float((EXACT / scales).abs().mean()) * scales
 
     class Clipped:
@@ -102,6 +104,56 @@ def test_gaussian_errors_have_the_mean_and_the_noise_that_were_measured():
     means = [float((one * EXACT.sign())[loud].mean()) for one in (found, error)]
     assert means[1] < 0.0
     assert means[0] == pytest.approx(means[1], rel=0.15)  # bins are a quarter of an octave wide
+
+
+@pytest.mark.parametrize("scale", [Scale.ROW, Scale.BLOCK])
+def test_errors_go_with_the_full_scales_that_a_core_rotates_to(scale):
+    """A row with one loud element errs as its norm says once rotated, not as that element does.
+
+    Half of the rows have one element, half are level; each half is held to six standard errors of its mean.
+    """
+    spec = dataclasses.replace(
+        AnalogSpec.ideal(),
+        analog_length=32,
+        scale=scale,
+        thermal_variance=1e-3,
+        transforms=OperandTransforms(rotation_width=64),
+    )
+    peaked = torch.nn.functional.one_hot(torch.arange(48) % 64, 64).float().expand(2, -1, -1)
+    a = torch.cat((peaked, torch.full((2, 48, 64), 1.0 / 64.0)), 1)
+    exact, core = torch.bmm(a, B), MeasuredProducts(AnalogNumerics(spec))
+    error = core.matmul(a, B, 5) - exact
+    found = {}
+    for name, scaling in (("core", scaling_of(core.numerics)), ("rows", Scaled.by_row)):
+        modelled = ModelledErrors(core.meter.nsr, scaling=scaling).matmul(a, B, 7) - exact
+        found[name] = (modelled.square().mean((0, 2)) / error.square().mean((0, 2))).unflatten(0, (2, 48))
+    limit = 6.0 * math.sqrt(4.0 / (2 * 48 * 128))
+    assert found["core"].mean(1).tolist() == pytest.approx([1.0, 1.0], abs=limit + 0.02)
+    assert found["rows"].mean(1)[1] < 0.1  # level rows, of which the largest element tells next to nothing
+
+
+@pytest.mark.parametrize("transforms", [None, OperandTransforms(electronic_share=0.1, rotation_width=64)])
+@pytest.mark.parametrize("scale", list(Scale))
+def test_operands_that_enter_a_core_fill_their_scales(transforms, scale):
+    """The largest element of what shares a scale is that scale; what is left out is few channels' product."""
+    spec = dataclasses.replace(AnalogSpec.ideal(), analog_length=16, scale=scale, transforms=transforms)
+    scaled = scaling_of(AnalogNumerics(spec))(A, B)
+    a_BMK, scale_BMK = torch.broadcast_tensors(scaled.a_BMK, scaled.a_scale)
+    assert bool((a_BMK.abs() <= scale_BMK).all())
+    filled = (a_BMK.abs() == scale_BMK).sum(2)
+    least = {Scale.TENSOR: 0, Scale.ROW: 1, Scale.BLOCK: -(-a_BMK.shape[2] // 16)}[scale]
+    assert int(filled.min()) == least
+    left = EXACT - torch.bmm(scaled.a_BMK, scaled.b_BKN)
+    assert int(torch.linalg.matrix_rank(left[0], atol=1e-3)) == A.shape[2] - a_BMK.shape[2]
+
+
+def test_errors_of_eight_bits_are_at_most_half_a_step():
+    numerics = Float8Numerics()
+    for x, rounded, step in zip(
+        (A, B), numerics.set_operands(A, B, 1), numerics.full_scales(A, B), strict=True
+    ):
+        assert bool(((rounded - x).abs() <= 0.5001 * step).all())
+        assert float((rounded - x).square().sum() / step.square().sum()) == pytest.approx(1 / 12, rel=0.05)
 
 
 def test_misread_samples_are_those_of_a_core():
