@@ -225,12 +225,9 @@ def ranges_told(ranges: Ranges) -> list[Block]:
     failing = list(dict.fromkeys(names[number] for one in ranges.verdicts for number in one.fails))
     if failing:
         lines.append(f"At an end of {', '.join(failing)} one side does not run.")
-    title = (
-        f"Firmness: {len(ranges.swings)} numbers have a range; ratios with each at either end, plans as above"
-    )
+    title = f"Firmness: {len(ranges.swings)} numbers with a range, each at either end; plans as above"
     return [
-        "",
-        ReportTable(title, ["ratio", "one number", "all of them"], rows, dense=True),
+        ReportTable(title, ["ratio", "one number", "all of them"], rows),
         *(fill(line, LINE) for line in lines),
         "",
     ]
