@@ -423,6 +423,8 @@ def compare_request(
     """
     config = model_of(request.model)
     built = build_systems(request)
+    if request.ranges:
+        check_kinds(built.systems)
     plan = choose_plan(request, config, built.systems)
     if _unsearched(request, config):
         request = replace(request, plan=plan_text(plan))
@@ -607,8 +609,6 @@ def _compared(
 ) -> Comparison:
     """Return all steps, and what training comes to where it is asked for."""
     asked = Comparison(request=request, config=config, plan=plan, best={}, results=(), accuracies={})
-    if request.ranges:
-        check_kinds(built.systems)
     stepped(asked)
     tell = _Clock(progress, len(built.systems) * (bool(request.plan) + search))
     results: dict[str, StepResult] = {}

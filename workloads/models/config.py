@@ -713,13 +713,18 @@ def _not_supported(kind: str, values: Mapping[str, Any]) -> str:
     return f"is not supported; {nearest(kind, FAMILIES, noun='model_type')}"
 
 
-def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
+def _check_blocks(reader: _Reader, family: Family) -> None:
+    """Refuse values that make other blocks than those that are modelled."""
     for key, needed in family.demands:
         if reader.flag(key, needed) is not needed:
             reader.fail(key, f"must be {str(needed).lower()}; other blocks are not modelled")
     for key, only in family.fixed:
         if reader.values.get(key, only) != only:
             reader.fail(key, f"must be {only!r}: blocks without experts among the others are not modelled")
+
+
+def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
+    _check_blocks(reader, family)
     hidden = reader.whole(family.hidden)
     heads = reader.whole(family.heads)
     if reader.values.get("head_dim") is None and not family.head_dim_default and hidden % heads:
@@ -744,7 +749,6 @@ def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
     chosen = reader.whole((family.experts[1],)) if family.experts else 1
     if family.experts and chosen > experts:
         reader.fail(family.experts[1], f"must be at most {family.experts[0]} ({experts})")
-    learned = family.positions is Positions.LEARNED
     config = TransformerConfig(
         name=name,
         layers=reader.whole(family.layers),
@@ -762,7 +766,7 @@ def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
         experts_per_token=chosen,
         norm=family.norm,
         positions=family.positions,
-        position_rows=sequence + family.extra_positions if learned else 0,
+        position_rows=sequence + family.extra_positions if family.positions is Positions.LEARNED else 0,
         embedding_norm=family.embedding_norm,
         qkv_bias=reader.flag(*family.qkv_bias),
         output_bias=reader.flag(*family.output_bias),
@@ -776,7 +780,11 @@ def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
         routing_bias=family.router_bias,
         predicted_tokens=reader.count(reader.first(PREDICTED)) if reader.flag("use_mtp", True) else 0,
     )
-    config = _with_windows(reader, _with_experts(reader, config, family), family.windows)
+    return _with_attention(reader, _with_experts(reader, config, family), family)
+
+
+def _with_attention(reader: _Reader, config: TransformerConfig, family: Family) -> TransformerConfig:
+    config = _with_windows(reader, config, family.windows)
     if family.retrieval:
         return _with_retrieval(reader, config)
     return _with_latents(reader, config) if family.latent else config

@@ -445,83 +445,90 @@ class _Pricing:
 
     def costs(self) -> PlanCosts:
         """Return the pieces of all rows' steps."""
-        plans, blocks = self.plans, self.blocks
         passes = {one: self._passes(one) for one in DIRECTIONS}
+        moved = self._gradients()
+        update_s, update_j = self._update()
+        send_s, send_j, send_bytes = self._sends()
+        both = (passes[Pass.FORWARD], passes[Pass.BACKWARD])
+
+        def of_mixtures(column: str) -> np.ndarray:
+            return self.blocks[:, 1] * (both[0][f"block.{column}"] + both[1][f"block.{column}"])
+
+        return PlanCosts(
+            arrays=self._arrays(passes, moved, update_s + self._twins(), send_s),
+            energy_j=self._passes_j(passes, send_j) + update_j + moved["energy_j"],
+            outside_bytes=self._outside(passes, moved, send_bytes),
+            beside=pass_traffic(
+                both,
+                blocks=self.blocks,
+                layers=self.pricer.config.blocks,
+                met=slowdowns(self.prices, self.layouts, self.inside),
+                layout_of=self.layout_of,
+            ),
+            waited_s=of_mixtures("waited_s"),
+            experts_s=of_mixtures("experts_s"),
+        )
+
+    def _arrays(
+        self,
+        passes: Mapping[Pass, dict[str, np.ndarray]],
+        moved: Mapping[str, np.ndarray],
+        update_s: np.ndarray,
+        send_s: np.ndarray,
+    ) -> StepArrays:
+        """Return times of passes, gradients, update and sends as the closed form takes them."""
+        plans, blocks, zero = self.plans, self.blocks, self.plans["zero"]
         timed = {one: self._pass_s(columns) for one, columns in passes.items()}
         times, ends = ({one: each[which] for one, each in timed.items()} for which in (0, 1))
-        weights_s = np.minimum(times[Pass.WEIGHT], times[Pass.BACKWARD])
-        end_weights_s = np.minimum(ends[Pass.WEIGHT], ends[Pass.BACKWARD])
-        layers = self.pricer.config.blocks
         whole = {
             one: np.maximum(self._whole(columns, "time_s"), self._whole(columns, "host_s"))
             for one, columns in passes.items()
         }
-        whole_weights_s = np.minimum(whole[Pass.WEIGHT], whole[Pass.BACKWARD])
-        moved = self._gradients()
-        update_s, update_j = self._update()
-        update_s = update_s + self._twins()
-        pp_s, pp_j, pp_bytes = self._sends()
-        zero = plans["zero"]
-        waited_s = blocks[:, 1] * (
-            passes[Pass.FORWARD]["block.waited_s"] + passes[Pass.BACKWARD]["block.waited_s"]
+        # The weights' part of a backward pass is no longer than the whole of it.
+        weights_s, end_weights_s, whole_weights_s = (
+            np.minimum(one[Pass.WEIGHT], one[Pass.BACKWARD]) for one in (times, ends, whole)
         )
-        busy_s = np.stack([self._held(passes[one], "busy_s") for one in BOTH], axis=2)
-        idle_s = np.stack([self._held(passes[one], "waited_s") for one in BOTH], axis=2)
-        passes_s = np.stack([times[one] for one in BOTH], axis=2)
-        slack_s = np.maximum(0.0, passes_s - busy_s - idle_s)
+        busy_s, idle_s = (
+            np.stack([self._held(passes[one], name) for one in BOTH], axis=2)
+            for name in ("busy_s", "waited_s")
+        )
         lost = self.pricer.node.collective_share
-        held = np.maximum(1.0, sum(self.held))[:, :, None]
-        return PlanCosts(
-            arrays=StepArrays(
-                order=np.array([one.closed_form for one in SCHEDULES])[plans["schedule"]],
-                stages=plans["pp"],
-                microbatches=plans.microbatches,
-                chunks=self.chunks,
-                forward_s=times[Pass.FORWARD],
-                inputs_s=times[Pass.BACKWARD] - weights_s,
-                weights_s=weights_s,
-                whole_s=np.stack(
-                    [whole[Pass.FORWARD], whole[Pass.BACKWARD] - whole_weights_s, whole_weights_s], axis=1
-                ),
-                period_s=periods(
-                    self.pricer.config,
-                    plans,
-                    blocks=blocks,
-                    forward_s=times[Pass.FORWARD],
-                    backward_s=times[Pass.BACKWARD],
-                    send_s=pp_s,
-                ),
-                send_s=np.where(plans["pp"] > 1, pp_s, 0.0),
-                gather_s=moved["gather_s"],
-                sum_s=moved["sum_s"],
-                blocks=np.maximum(blocks, 1.0),
-                ends_s=np.stack(
-                    [ends[Pass.FORWARD], ends[Pass.BACKWARD] - end_weights_s, end_weights_s], axis=3
-                ),
-                ends_share=end_parameters(self.pricer.config, plans) / held,
-                gathers=np.where(zero == 3, np.where(plans.base.sharding.reshard, 2, 1), 0),
-                sums_each=zero >= 2,
-                pieces=self._pieces(),
-                taken_s=busy_s * lost / max(1.0 - lost, 1e-9),
-                slack_s=slack_s,
-                update_s=update_s,
-                reconfiguration_s=np.zeros(len(plans)),
-                changes_each=np.zeros(len(plans)),
-                changes_once=np.zeros(len(plans)),
-                sums_last=np.zeros(len(plans), dtype=bool),
+        return StepArrays(
+            order=np.array([one.closed_form for one in SCHEDULES])[plans["schedule"]],
+            stages=plans["pp"],
+            microbatches=plans.microbatches,
+            chunks=self.chunks,
+            forward_s=times[Pass.FORWARD],
+            inputs_s=times[Pass.BACKWARD] - weights_s,
+            weights_s=weights_s,
+            whole_s=np.stack(
+                [whole[Pass.FORWARD], whole[Pass.BACKWARD] - whole_weights_s, whole_weights_s], axis=1
             ),
-            energy_j=self._passes_j(passes, pp_j) + update_j + moved["energy_j"],
-            outside_bytes=self._outside(passes, moved, pp_bytes),
-            beside=pass_traffic(
-                (passes[Pass.FORWARD], passes[Pass.BACKWARD]),
+            period_s=periods(
+                self.pricer.config,
+                plans,
                 blocks=blocks,
-                layers=layers,
-                met=slowdowns(self.prices, self.layouts, self.inside),
-                layout_of=self.layout_of,
+                forward_s=times[Pass.FORWARD],
+                backward_s=times[Pass.BACKWARD],
+                send_s=send_s,
             ),
-            waited_s=waited_s,
-            experts_s=blocks[:, 1]
-            * (passes[Pass.FORWARD]["block.experts_s"] + passes[Pass.BACKWARD]["block.experts_s"]),
+            send_s=np.where(plans["pp"] > 1, send_s, 0.0),
+            gather_s=moved["gather_s"],
+            sum_s=moved["sum_s"],
+            blocks=np.maximum(blocks, 1.0),
+            ends_s=np.stack([ends[Pass.FORWARD], ends[Pass.BACKWARD] - end_weights_s, end_weights_s], axis=3),
+            ends_share=end_parameters(self.pricer.config, plans)
+            / np.maximum(1.0, sum(self.held))[:, :, None],
+            gathers=np.where(zero == 3, np.where(plans.base.sharding.reshard, 2, 1), 0),
+            sums_each=zero >= 2,
+            pieces=self._pieces(),
+            taken_s=busy_s * lost / max(1.0 - lost, 1e-9),
+            slack_s=np.maximum(0.0, np.stack([times[one] for one in BOTH], axis=2) - busy_s - idle_s),
+            update_s=update_s,
+            reconfiguration_s=np.zeros(len(plans)),
+            changes_each=np.zeros(len(plans)),
+            changes_once=np.zeros(len(plans)),
+            sums_last=np.zeros(len(plans), dtype=bool),
         )
 
     def _passes_j(self, passes: Mapping[Pass, dict[str, np.ndarray]], send_j: np.ndarray) -> np.ndarray:
