@@ -225,7 +225,8 @@ class Ranges(Tabular):
         key = (verdict.contest, verdict.objective)
 
         def strength(one: Swing) -> float:
-            return max((abs(math.log(ratio / verdict.present)) for ratio, _ in one.ends(key)), default=0.0)
+            moved = (_finite(ratio / verdict.present) for ratio, _ in one.ends(key))
+            return max((math.inf if each is None else abs(math.log(each)) for each in moved), default=0.0)
 
         return [one for one in sorted(self.swings, key=strength, reverse=True)[:count] if strength(one) > 0.0]
 

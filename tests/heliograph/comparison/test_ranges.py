@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -93,6 +94,16 @@ def test_a_verdict_is_turned_by_numbers_that_cross_one(firmness):
     }
     assert set(cost.alone) == crossing
     assert not (cost.alone and cost.together)
+
+
+def test_a_number_at_which_the_holder_cannot_run_is_told_first(firmness):
+    _, ranges = firmness
+    verdict, swing = ranges.verdicts[0], ranges.swings[-1]
+    key = (verdict.contest, verdict.objective)
+    failing = replace(swing, at_low={**swing.at_high, key: 0.0})
+    told = replace(ranges, swings=(*ranges.swings[:-1], failing))
+    assert failing in told.strongest(verdict, len(verdict.fails) + 1)
+    assert told.plot().axes
 
 
 def test_ranges_are_rows_a_record_and_a_picture(firmness):
