@@ -146,7 +146,7 @@ class Compared(Result):
         return [
             *blocks,
             *plans_told(comparison),
-            *(ranges_told(comparison.ranges) if comparison.ranges else ()),
+            *(firmness_told(comparison.ranges) if comparison.ranges else ()),
             *(["Firmness: the systems that run are of one kind."] if self.unopposed else ()),
             *(
                 [f"Changed: {'; '.join(comparison.request.assignments)}"]
@@ -197,23 +197,31 @@ def plans_told(comparison: Comparison) -> list[Block]:
     return [*told, "", ReportTable("At its own best plan each would take", ["step"], rows, dense=True)]
 
 
-def ranges_told(ranges: Ranges) -> list[Block]:
-    """Return how firm each verdict is over the ranges of the numbers, and what could turn it."""
-    names = ranges.names()
+def firmness_told(ranges: Ranges) -> list[Block]:
+    """Return how firm the verdicts are and what could turn them, in short lines."""
+    return [ranges_table(ranges), *(fill(line, LINE) for line in turning_told(ranges)), ""]
+
+
+def ranges_table(ranges: Ranges) -> ReportTable:
+    """Return how firm each verdict is over the ranges of the numbers."""
 
     def told(ratio: float) -> str:
         return "none" if math.isnan(ratio) else f"{ratio:.3g}"
 
     rows = []
-    lines = []
     for one in ranges.verdicts:
+        span, bounds = f"{one.least:.3g} to {one.most:.3g}", f"{told(one.favoured)} to {told(one.opposed)}"
+        rows.append(ReportRow(f"{one.contest}, {one.objective}", (f"{one.present:.3g}", span, bounds)))
+    title = f"Firmness: {len(ranges.swings)} numbers with a range, each at either end; plans as above"
+    return ReportTable(title, ["ratio", "one number", "all of them"], rows)
+
+
+def turning_told(ranges: Ranges) -> list[str]:
+    """Return a sentence for each verdict on what turns it, and one on what does not run at an end."""
+    names = ranges.names()
+    lines = []
+    for one in (each for each in ranges.verdicts if not each.even):
         name = f"{one.contest}, {one.objective}"
-        span = f"{one.least:.3g} to {one.most:.3g}"
-        rows.append(
-            ReportRow(name, (f"{one.present:.3g}", span, f"{told(one.favoured)} to {told(one.opposed)}"))
-        )
-        if one.even:
-            continue
         turning = [names[number] for number in one.alone or one.together]
         if one.alone:
             lines.append(f"{name}: turned by one number of {', '.join(turning)}.")
@@ -225,12 +233,7 @@ def ranges_told(ranges: Ranges) -> list[Block]:
     failing = list(dict.fromkeys(names[number] for one in ranges.verdicts for number in one.fails))
     if failing:
         lines.append(f"At an end of {', '.join(failing)} one side does not run.")
-    title = f"Firmness: {len(ranges.swings)} numbers with a range, each at either end; plans as above"
-    return [
-        ReportTable(title, ["ratio", "one number", "all of them"], rows),
-        *(fill(line, LINE) for line in lines),
-        "",
-    ]
+    return lines
 
 
 def passed_limits(comparison: Comparison) -> list[str]:
@@ -504,8 +507,7 @@ def firmness(ranges: Ranges | None) -> list[Section]:
     """Return how firm the verdicts are, where that was asked for: a table, sentences, and what moves them."""
     if ranges is None:
         return []
-    names = ranges.names()
-    table, *sentences = ranges_told(ranges)
+    names, table = ranges.names(), ranges_table(ranges)
     drawn = []
     for verdict in ranges.verdicts:
         shown = [
@@ -522,12 +524,9 @@ def firmness(ranges: Ranges | None) -> list[Section]:
             title = f"{verdict.contest}, {verdict.objective}: each number at the ends of its range"
             legend = [("low end of its range", "var(--low)"), ("high end", "var(--high)")]
             drawn.append(Drawing(title=title, svg=spans(title, shown, unit="%"), legend=legend))
-    sheets = []
-    if isinstance(table, ReportTable):
-        rows = [(row.label, *row.values) for row in table.rows]
-        sheets.append(Sheet(title=table.title, heads=("contest", *table.heads), rows=rows))
-    told = [one.replace("\n", " ") for one in sentences if isinstance(one, str) and one]
-    return [Section(title="How firm the verdicts are", blocks=[*sheets, *told, *drawn])]
+    rows = [(row.label, *row.values) for row in table.rows]
+    sheet = Sheet(title=table.title, heads=("contest", *table.heads), rows=rows)
+    return [Section(title="How firm the verdicts are", blocks=[sheet, *turning_told(ranges), *drawn])]
 
 
 def _change(ratios: Ratios | None, verdict: Verdict) -> float | None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -49,10 +48,11 @@ from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.simulation import StepRuns, run_step, step_graph
 from heliograph.systems import System, build_system
 from heliograph.systems.registry import model_named
+from heliograph.systems.sanity_checks import limits_told
 from heliograph.workload import plan_for, plan_on
 from optical.cores.sizing import LASER
 from optical.devices import Converter
-from simulator.errors import BudgetError, LimitWarning, LinkError, ParameterError
+from simulator.errors import BudgetError, LinkError, ParameterError
 from simulator.parameter_tree import get_at, replace_at
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.parts import Precision
@@ -791,8 +791,7 @@ def points_of(
     found, missing = [], {}
     for factor in LIGHT_FACTORS:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", LimitWarning)  # dim and bright ends are asked for as such
+            with limits_told():  # dim and bright ends are asked for as such
                 turned = system.with_core(replace_at(core, LASER, factor * power_w))
                 step = run_step(turned, config, plan, runs=runs)
             snr_db = delivered(turned, products, turned.operands).snr_db

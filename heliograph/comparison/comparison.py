@@ -23,7 +23,7 @@ from heliograph.comparison.plan_search import (
     best_plan,
     with_siblings,
 )
-from heliograph.comparison.ranges import Ranges, check_kinds, contests, ranges_of
+from heliograph.comparison.ranges import Progress, Ranges, check_kinds, contests, ranges_of
 from heliograph.parameters import status_counts, tables
 from heliograph.processes import run_all
 from heliograph.records import (
@@ -62,9 +62,6 @@ from workloads.plan.plan import Plan, plan_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-Progress = Callable[[str, int, int], None]
-"""Told a label, how much is done, and how much there is."""
 
 
 @dataclass(frozen=True, kw_only=True)

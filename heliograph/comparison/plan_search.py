@@ -84,15 +84,7 @@ class Candidate:
 
     def value(self, objective: Objective) -> float:
         """Return time in s, energy in J or cost in USD, as the engine has it."""
-        if self.result is None:
-            return self.estimate[objective]
-        match objective:
-            case Objective.TIME:
-                return self.result.metrics.step_time_s
-            case Objective.ENERGY:
-                return self.result.metrics.energy_j
-            case _:
-                return sum(self.result.step_usd.values())
+        return self.estimate[objective] if self.result is None else value_of(self.result, objective)
 
     def record(self) -> dict[str, Any]:
         """Return the candidate as plain data, SI throughout."""
@@ -110,6 +102,17 @@ class Candidate:
             "bound_by": self.bound.what,
             "over_bound": self.value(Objective.TIME) / self.bound.step_time_s,
         }
+
+
+def value_of(result: StepResult, objective: Objective) -> float:
+    """Return time in s, energy in J or cost in USD of a step."""
+    match objective:
+        case Objective.TIME:
+            return result.metrics.step_time_s
+        case Objective.ENERGY:
+            return result.metrics.energy_j
+        case _:
+            return sum(result.step_usd.values())
 
 
 Run = Callable[[System, TransformerConfig, Plan, str], StepResult]

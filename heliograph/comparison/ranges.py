@@ -7,12 +7,11 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from heliograph.comparison.plan_estimates import Objective
-from heliograph.comparison.plan_search import at_target
+from heliograph.comparison.plan_search import at_target, value_of
 from heliograph.parameters import parameters_of
 from heliograph.processes import run_all
 from heliograph.report import Tabular, format_quantity
@@ -286,7 +285,7 @@ class _Job:
 def _values(job: _Job) -> Values | None:
     """Return what a step comes to, infinite where it cannot run; None where a number cannot be so."""
     try:
-        with _untold():
+        with warnings.catch_warnings(action="ignore"):  # the system is only tried
             system = job.system.with_(job.changes)
             return _values_of(at_target(system, job.config, job.plan, job.placement))
     except (LinkError, BudgetError, WorkloadError):
@@ -295,20 +294,8 @@ def _values(job: _Job) -> Values | None:
         return None
 
 
-@contextmanager
-def _untold() -> Iterator[None]:
-    """Keep the warnings on systems that are only tried."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
 def _values_of(result: StepResult) -> Values:
-    return {
-        Objective.TIME: result.step_time_s,
-        Objective.ENERGY: result.metrics.energy_j,
-        Objective.COST: sum(result.step_usd.values()),
-    }
+    return {one: value_of(result, one) for one in Objective}
 
 
 def ranges_of(
@@ -425,7 +412,7 @@ class _Runs:
         systems = dict(self._systems)
         for number, end in ends.items():
             try:
-                with _untold():
+                with warnings.catch_warnings(action="ignore"):
                     systems |= {
                         name: systems[name].with_({number.path: end}) for name in self.numbers[number]
                     }
