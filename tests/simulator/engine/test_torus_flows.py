@@ -12,6 +12,8 @@ from benchmarks.flows import (
     dimension_ordered_routes,
     direction_links,
     shortest_steps,
+    star,
+    torus_all_to_all,
 )
 from simulator.engine.flow_simulation import FlowSet, FlowTimes, simulate
 from simulator.errors import WorkloadError
@@ -194,3 +196,17 @@ def test_small_chunks_become_a_fluid():
     late = [store_and_forward(flows, graph, PAIR / n).makespan_s / fluid - 1.0 for n in (1, 4, 16, 64)]
     assert late == sorted(late, reverse=True)
     assert 0.0 < late[-1] < 0.02 < late[0]
+
+
+@pytest.mark.parametrize(
+    ("case", "makespan_s"),
+    [
+        (lambda: star(128, 20, random_sizes=True), 377.95582e-6),
+        (lambda: torus_all_to_all((4, 4, 8)), 3200e-6),
+    ],
+    ids=["random sizes on a switch", "torus"],
+)
+def test_flows_end_when_simgrid_says(case, makespan_s):
+    """SimGrid 4.1.1 on the same flows (``benchmarks/flows_peer.cpp``, model CM02 without corrections)."""
+    flows, graph = case()
+    assert simulate(flows, graph).makespan_s == pytest.approx(makespan_s, rel=1e-12)
