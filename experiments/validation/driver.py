@@ -177,7 +177,13 @@ def _one(outcome: Callable[[Record], Outcome]) -> Callable[[Record], Iterable[Ou
 
 KINDS = MappingProxyType(
     {
-        "training": Kind(needs=training.NEEDS, outcomes=_one(training.outcome), label="rows", every=20),
+        "training": Kind(
+            needs=training.NEEDS,
+            outcomes=_one(training.outcome),
+            label="rows",
+            every=20,
+            beside=lambda found: training.ranking_text(found.outcomes),
+        ),
         "famous": Kind(
             needs=famous.NEEDS,
             outcomes=_one(famous.outcome),

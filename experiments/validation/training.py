@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
+
+import numpy as np
 
 from electronic.gpu import Gpu
 from experiments.validation.machines import (
@@ -51,6 +55,23 @@ NEEDS = (
 """Columns without which a file is no table of training runs; of each group one."""
 CONSTANT_SHARE = 0.5
 """Share of the peak that the trivial constant assumes; dimensionless."""
+TRAINING = (
+    "source",
+    "system",
+    "n_accelerators",
+    "model_name",
+    "layers",
+    "hidden",
+    "heads",
+    "seq_len",
+    "global_batch_sequences",
+    "precision",
+)
+"""Columns in which rows of the same training agree; what else differs is its plan."""
+LEAST_PLANS = 3
+"""Fewest plans of a training that are ranked."""
+APART = 0.05
+"""Relative difference of two measured steps from which their order is judged; equal runs differ by less."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +158,83 @@ def outcome(record: Record) -> Outcome:
         constant=constant_s(system.gpu, config, plan),
         assumed=tuple(record.assumed),
         hint=found.hint,
+        beside={"training": " | ".join(record.text(column) for column in TRAINING)},
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking:
+    """Order of the plans of the same training, predicted against measured."""
+
+    trainings: int
+    """Trainings of at least `LEAST_PLANS` plans."""
+    plans: int
+    """Their plans."""
+    pairs: int
+    """Pairs of plans whose measured steps differ by `APART` at least."""
+    ordered: float
+    """Share of those pairs that come out in the right order."""
+    fastest: int
+    """Trainings whose plan predicted fastest is the fastest measured."""
+    mean_loss: float
+    """Measured step of the plan predicted fastest, over the fastest measured, less 1; mean of trainings."""
+    worst_loss: float
+    """The same at worst."""
+
+
+def ranking(outcomes: Iterable[Outcome], forecast_of: Callable[[Outcome], float | None]) -> Ranking | None:
+    """Return how well plans are ranked; None where no training has enough of them.
+
+    Parameters
+    ----------
+    outcomes : iterable of Outcome
+        Rows of published runs.
+    forecast_of : callable
+        The step time by which plans are ranked, of a row.
+    """
+    trainings: dict[Any, list[tuple[float, float]]] = {}
+    for one in outcomes:
+        step_s = forecast_of(one)
+        if one.measured is not None and step_s is not None and "training" in one.beside:
+            trainings.setdefault(one.beside["training"], []).append((one.measured, step_s))
+    ranked = [np.array(plans).T for plans in trainings.values() if len(plans) >= LEAST_PLANS]
+    if not ranked:
+        return None
+    losses = [  # of plans predicted alike, the mean
+        float(measured[predicted == predicted.min()].mean() / measured.min()) - 1.0
+        for measured, predicted in ranked
+    ]
+    right = []
+    for measured, predicted in ranked:
+        slower = np.argwhere(measured[:, None] >= (1.0 + APART) * measured)
+        right.append(predicted[slower[:, 0]] > predicted[slower[:, 1]])
+    pairs = np.concatenate(right)
+    return Ranking(
+        trainings=len(ranked),
+        plans=sum(measured.size for measured, _ in ranked),
+        pairs=pairs.size,
+        ordered=float(pairs.mean()) if pairs.size else 1.0,
+        fastest=losses.count(0.0),
+        mean_loss=float(np.mean(losses)),
+        worst_loss=float(max(losses)),
+    )
+
+
+def ranking_text(outcomes: Iterable[Outcome]) -> str:
+    """Return in words how well plans of the same training are ranked, and how well by the constant."""
+    rows = tuple(outcomes)
+    found, constant = (ranking(rows, of) for of in (lambda one: one.predicted, lambda one: one.constant))
+    if found is None or constant is None:
+        return ""
+    lines = (
+        f"Plans of one training: {found.plans} of {found.trainings} trainings; the constant in brackets.",
+        f"Of {found.pairs} pairs whose steps differ by {APART:.0%} or more, {found.ordered:.0%} come out in "
+        f"the right order ({constant.ordered:.0%}).",
+        f"The plan predicted fastest is the fastest in {found.fastest} ({constant.fastest}), "
+        f"{found.mean_loss:.1%} slower in the mean ({constant.mean_loss:.1%}) and "
+        f"{found.worst_loss:.1%} at worst ({constant.worst_loss:.1%}).",
+    )
+    return "\n".join((*lines, ""))
 
 
 def measured_s(record: Record) -> float:

@@ -10,8 +10,8 @@ from experiments.validation.machines import (
     system_of,
     with_ends_counted,
 )
-from experiments.validation.rows import Record, SkipError
-from experiments.validation.training import constant_s, forecast, measured_s, run_of
+from experiments.validation.rows import Outcome, Record, SkipError
+from experiments.validation.training import constant_s, forecast, measured_s, ranking, ranking_text, run_of
 from experiments.validation.training import outcome as outcome_of
 from heliograph.simulation import run_step
 from heliograph.systems import build_system
@@ -442,3 +442,52 @@ def test_old_code_waits_for_its_sends_and_gathers():
     )
     assert (old.traffic.overlap_sends, old.traffic.prefetch) == (False, False)
     assert (new.traffic.overlap_sends, new.traffic.prefetch) == (True, True)
+
+
+def planned(training, *steps):
+    """Rows of one training: pairs of measured and predicted step times."""
+    return [
+        Outcome(
+            id="",
+            source="",
+            unit="s",
+            measured=one,
+            predicted=other,
+            constant=1.0,
+            beside={"training": training},
+        )
+        for one, other in steps
+    ]
+
+
+def test_ranking_by_hand():
+    # a: three pairs right; b: 1.0 against all wrong, 2.0 and 2.04 too near each other, and right against 3.0.
+    rows = [
+        *planned("a", (1.0, 5.0), (1.5, 6.0), (3.0, 7.0)),
+        *planned("b", (1.0, 9.0), (2.0, 3.0), (2.04, 3.5), (3.0, 4.0)),
+        *planned("too few", (1.0, 2.0), (2.0, 1.0)),
+    ]
+    found = ranking(rows, lambda one: one.predicted)
+    assert (found.trainings, found.plans, found.pairs, found.fastest) == (2, 7, 8, 1)
+    assert found.ordered == pytest.approx(5 / 8)
+    assert (found.mean_loss, found.worst_loss) == pytest.approx((0.5, 1.0))
+
+
+def test_a_constant_that_tells_no_plans_apart_orders_no_pair():
+    rows = planned("a", (1.0, 1.0), (2.0, 2.0), (4.0, 4.0))
+    assert ranking(rows, lambda one: one.constant).ordered == 0.0
+    assert "3 pairs whose steps differ by 5% or more, 100% come out in the right order (0%)" in ranking_text(
+        rows
+    )
+
+
+def test_single_plans_are_not_ranked():
+    rows = planned("a", (1.0, 1.0)) + planned("b", (1.0, 1.0))
+    assert ranking(rows, lambda one: one.predicted) is None
+    assert ranking_text(rows) == ""
+
+
+def test_rows_alike_but_for_their_plan_are_one_training():
+    first, other = outcome(), outcome(tp="1", dp="4", micro_batch="2")
+    assert first.beside["training"] == other.beside["training"]
+    assert outcome(layers="8").beside["training"] != first.beside["training"]
