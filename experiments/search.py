@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,14 +13,18 @@ from experiments.hardware import DEFAULT_ACCELERATORS, SYSTEM, Hardware, Workloa
 from experiments.page import asked, end, sheet
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.catalogue import show
-from heliograph.comparison.plan_estimates import Objective, Prices, feasible
-from heliograph.comparison.plan_search import (
-    Candidate,
-    lit_for_all,
-    no_plan,
-    ranked,
-    rescheduled,
-    run_candidate,
+from heliograph.comparison.plan_estimates import Objective
+from heliograph.comparison.plan_search import Candidate, lit_for_all
+from heliograph.comparison.search import (
+    DEFAULT_TOP,
+    LEAST_TOLD,
+    Search,
+    binding,
+    pinned,
+    rank_and_run,
+    short,
+    topologies,
+    value_text,
 )
 from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.report_page.drawings import Bar, Line, bars, colour, colours_of, lines
@@ -42,43 +45,16 @@ from heliograph.report_page.page import (
 from heliograph.systems import SYSTEMS, System
 from heliograph.systems.fabrics import CIRCUITS, check_fabric
 from heliograph.systems.registry import model_named
-from heliograph.tables import tokens_price
 from heliograph.workload import shared_plan
 from optical.fabrics.circuits import domain_demands
 from optical.fabrics.node_circuits import DirectConnect
 from optical.fabrics.rails import OcsRails
 from optical.scheduling.topology import JobTopology, job_time, job_topology
 from simulator.collectives.flow_groups import step_demand
-from simulator.engine.simulation import Simulation
-from simulator.errors import HeliographError, ParameterError, WorkloadError, nearest
+from simulator.errors import HeliographError, ParameterError
 from simulator.fabric import CircuitPolicy
-from simulator.results import summarise
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.plan import Plan, plan_text
-from workloads.search.costs import PlanPricer
-from workloads.search.plans import CHOSEN, COLUMNS, grid
-
-Told = Callable[[str, int, int], None]
-
-
-def topologies(system: System) -> dict[str, System]:
-    """Return a system with the variants of its fabric, by name.
-
-    Parameters
-    ----------
-    system : System
-        The system as it was asked for, which comes first.
-
-    Notes
-    -----
-    Lanes and degrees change what a fabric costs and draws, sides and twists do not. Which nodes circuits join
-    is no variant: fabrics lay them out for the traffic of each plan (TotientPerms, matchings).
-    """
-    fabric = system.fabric
-    found = {fabric.name: system}
-    for name, variant in fabric.variants().items():
-        found[f"{fabric.name}, {name}"] = dataclasses.replace(system, fabric=variant)
-    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,145 +73,6 @@ class Prepared:
     """Columns that the plan pins."""
 
 
-def _pinned(text: str, base: Plan) -> dict[str, tuple[int, ...]]:
-    """Return the columns that a plan's text names, each with its only value."""
-    named = {part.partition("=")[0].strip() for part in text.split(",") if part.strip()}
-    pinned: dict[str, tuple[int, ...]] = {}
-    for name in COLUMNS:
-        if name not in named:
-            continue
-        value = base.value(name)
-        known = CHOSEN.get(name)
-        if known is not None and value not in known:
-            msg = f"plan: a search has no {name}={value}; {nearest(str(value), [str(one) for one in known])}"
-            raise ParameterError(msg)
-        pinned[name] = (known.index(value),) if known is not None else (int(value),)
-    return pinned
-
-
-@dataclass(kw_only=True)
-class Search(Result):
-    """Findings of a search so far; they grow as it runs, so that an interruption loses nothing finished."""
-
-    model: str
-    """The model."""
-    objective: Objective
-    """Quantity that is least."""
-    rejected: dict[str, int] = field(default_factory=dict)
-    """Plans that break a rule, by the first rule broken, per topology."""
-    ranked: int = 0
-    """Plans that were estimated, on all topologies."""
-    unplaced: dict[str, str] = field(default_factory=dict)
-    """Topologies that could not be made, and why."""
-    waiting: list[Candidate] = field(default_factory=list)
-    """Best plans that the engine has yet to run."""
-    found: list[Candidate] = field(default_factory=list)
-    """Plans that the engine has run."""
-    checked: float | None = None
-    """The best plan's step on the reference engine over its step; None where that would take too long."""
-
-    @property
-    def winner(self) -> Candidate:
-        """Best plan that was run."""
-        ran = [one for one in self.found if one.result is not None]
-        if not ran:
-            refusals = [one.refusal for one in self.found]
-            refusals += [f"{name}: {why}" for name, why in self.unplaced.items()]
-            raise WorkloadError(no_plan(self.model, self.rejected, refusals))
-        return min(ran, key=lambda one: one.value(self.objective))
-
-    def report(self) -> list[Block]:
-        """Return the winner, the best plans of each topology, and what was left out."""
-        winner = self.winner
-        title = f"Best of {self.ranked:,} plans of {self.model} on {winner.system.accelerators} accelerators"
-        blocks: list[Block] = [ReportTable(title, [winner.topology], winner_rows(self))]
-        if rows := next_rows(self):
-            blocks += ["", ReportTable("Why the next plan is worse", ["next less best"], rows)]
-        for topology, rows in fabric_rows(self).items():
-            blocks += ["", ReportTable(f"Best plans on {topology}", ["engine"], rows)]
-        left_out = "; ".join(f"{many:,} {why}" for why, many in self.rejected.items() if many)
-        blocks.append(f"\nLeft out: {left_out}.")
-        return blocks + [f"Not tried: {name}: {why}" for name, why in self.unplaced.items()]
-
-    def record(self) -> dict[str, Any]:
-        """Return the search as plain data; what was not run yet stands under ``waiting``."""
-        return {
-            "model": self.model,
-            "objective": str(self.objective),
-            "ranked": self.ranked,
-            "rejected": self.rejected,
-            "not_tried": self.unplaced,
-            "next_less_best_s": next_by_part(self),
-            "reference_over_found": self.checked,
-            "found": [one.record() for one in _ranked(self)],
-            "waiting": [one.record() for one in self.waiting],
-        }
-
-    def rows(self) -> list[Row]:
-        """Return a row for each plan that was run, the best first."""
-        return [candidate_row(one) for one in _ranked(self)]
-
-
-def search(
-    systems: Mapping[str, System],
-    config: TransformerConfig,
-    base: Plan,
-    *,
-    found: Search,
-    choices: Mapping[str, tuple[int, ...]] | None = None,
-    top: int = 3,
-    progress: Told = lambda *_: None,
-) -> None:
-    """Rank all plans on all topologies, and run the best of each with the engine.
-
-    Parameters
-    ----------
-    systems : mapping
-        Systems by the name of their topology; all of one accelerator.
-    config, base : TransformerConfig, Plan
-        The model, and what all plans share (batch, sequence length, precision).
-    found : Search
-        Where results are put, one after the other.
-    choices : mapping, optional
-        Values of a plan's columns to try, or one to pin it (`workloads.search.plans.grid`).
-    top : int
-        Plans of each topology that the engine runs, and the best one with stages if none of them has any.
-    progress : callable
-        Told a label, how much is done, and how much there is.
-    """
-    some = next(iter(systems.values()))
-    base = some.planned(base)
-    plans = grid(base, some.accelerators, config.experts, choices)
-    plans, found.rejected = feasible(config, plans, some.node().memory.capacity_bytes)
-    pricer, prices = PlanPricer(config, some.node()), Prices()
-    for number, (name, system) in enumerate(systems.items()):
-        progress(f"estimating {len(plans):,} plans on {name}", number, len(systems))
-        if len(plans):
-            found.waiting += ranked(
-                name, system, pricer, plans, objective=found.objective, top=top, prices=prices
-            )
-            found.ranked += len(plans)
-    many = len(found.waiting)
-    began_s = time.monotonic()
-    free = "schedule" not in (choices or {})
-    while found.waiting:
-        one, done = found.waiting[0], many - len(found.waiting)
-
-        def say(doing: str, name: str = one.topology, done: int = done) -> None:
-            left_s = (time.monotonic() - began_s) / done * (many - done) if done else 0.0
-            about = f", about {left_s:.0f} s left" if done else ""
-            progress(f"engine, {name}, {doing}{about}", done, many)
-
-        best = run_candidate(one, config, found.objective, say)
-        found.found.append(rescheduled(best, config, found.objective, say) if free else best)
-        found.waiting.pop(0)
-    if many:
-        progress("plans run", many, many)
-    ran = [one for one in found.found if one.result is not None]
-    if ran:
-        found.checked = checked(min(ran, key=lambda one: one.value(found.objective)))
-
-
 def repeated(ratio: float | None) -> str:
     """Return in words how the reference engine's step differs from the one that was found."""
     if ratio is None:
@@ -243,54 +80,16 @@ def repeated(ratio: float | None) -> str:
     return "the same step" if ratio == 1.0 else f"{100.0 * (ratio - 1.0):+.2g} %"
 
 
-MOST_CHECKED = 20_000
-"""Tasks of a step up to which the best plan is run again on the reference, in some two seconds; a choice."""
-
-
-def checked(one: Candidate) -> float | None:
-    """Return a plan's step on the reference engine, event by event on simpy, over that which was found."""
-    result = one.result
-    if result is None or len(result.graph.tasks) > MOST_CHECKED:
-        return None
-    again = Simulation(result.graph, result.system.node(), result.system.fabric).run()
-    return summarise(again, result.graph, result.system.node(), result.system.fabric).step_time_s / (
-        result.step_time_s
-    )
-
-
-def best_and_next(found: Search) -> tuple[Candidate, Candidate] | None:
-    """Return the best plan and the next one that is worse by `LEAST_TOLD` at least, if one was run."""
-    ran = [one for one in _ranked(found) if one.result is not None]
-    least = ran[0].value(found.objective) * (1.0 + LEAST_TOLD) if ran else 0.0
-    worse = [one for one in ran if one.value(found.objective) > least]
-    return (ran[0], worse[0]) if worse else None
-
-
-def next_by_part(found: Search) -> dict[str, float]:
-    """Return by how much the next plan's step is longer in each part, in s, the greatest difference first."""
-    pair = best_and_next(found)
-    results = [one.result.time_by_category_s for one in pair or () if one.result is not None]
-    if not results:
-        return {}
-    best, second = results
-    parts = {part: second.get(part, 0.0) - best.get(part, 0.0) for part in (*best, *second)}
-    return dict(sorted(parts.items(), key=lambda one: -abs(one[1])))
-
-
-LEAST_TOLD = 1e-3
-"""Parts whose difference is below this share of the step are not told; a choice."""
-
-
 def next_rows(found: Search) -> list[ReportRow]:
     """Return the lines on why the next plan is worse: parts of the time, and the memory."""
-    pair = best_and_next(found)
+    pair = found.best_and_next()
     if pair is None:
         return []
     time_s = pair[0].value(Objective.TIME)
     rows = [ReportRow("next plan", (short(pair[1]),), pair[1].topology)]
     rows += [
         ReportRow(part, (_signed(change_s, "s"),), f"{change_s / time_s:+.1%}")
-        for part, change_s in next_by_part(found).items()
+        for part, change_s in found.next_by_part().items()
         if abs(change_s) >= LEAST_TOLD * time_s
     ]
     held = [sum(one.result.memory_bytes.values()) for one in pair if one.result is not None]
@@ -299,15 +98,6 @@ def next_rows(found: Search) -> list[ReportRow]:
 
 def _signed(change: float, unit: str) -> str:
     return f"{'-' if change < 0 else '+'}{format_si(abs(change), unit)}"
-
-
-def binding(one: Candidate) -> str:
-    """Return what most of a plan's step goes to, with its share."""
-    if one.result is None:
-        return "not run"
-    parts = one.result.time_by_category_s
-    most = max(parts, key=lambda part: parts[part])
-    return f"{most}, {parts[most] / one.result.step_time_s:.0%} of the step"
 
 
 def topology_text(one: Candidate) -> str:
@@ -345,15 +135,6 @@ def _job_text(fabric: DirectConnect, one: Candidate) -> str:
     return f"{text}, {time.over_bound:.2f} of its bound"
 
 
-UNITS = {Objective.TIME: "s", Objective.ENERGY: "J", Objective.COST: "$"}
-"""Unit of each objective."""
-
-
-def _told(one: Candidate, objective: Objective) -> str:
-    value = one.value(objective)
-    return tokens_price(value) if objective is Objective.COST else format_si(value, UNITS[objective])
-
-
 def winner_rows(found: Search) -> list[ReportRow]:
     """Return the lines on the best plan."""
     winner = found.winner
@@ -366,10 +147,10 @@ def winner_rows(found: Search) -> list[ReportRow]:
         ReportRow("topology", (topology_text(winner),), "laid out for this plan"),
         ReportRow("schedule", (str(winner.plan.schedule.kind),), "of the pipeline"),
         ReportRow("circuits", (str(winner.mode or "do not move"),), "the best"),
-        ReportRow("step time", (_told(winner, Objective.TIME),), "simulated", section=True),
+        ReportRow("step time", (value_text(winner, Objective.TIME),), "simulated", section=True),
         ReportRow("  estimate", (f"{100 * error:+.1f} %",), "of that"),
-        ReportRow("energy of a step", (_told(winner, Objective.ENERGY),), "simulated"),
-        ReportRow("cost of a step", (_told(winner, Objective.COST),), "assumed"),
+        ReportRow("energy of a step", (value_text(winner, Objective.ENERGY),), "simulated"),
+        ReportRow("cost of a step", (value_text(winner, Objective.COST),), "assumed"),
         ReportRow("bound", (format_si(bound.step_time_s, "s"),), bound.what, section=True),
         ReportRow("  compute, any plan", (format_si(bound.compute_s, "s"),), "at the peak"),
         ReportRow("  memory, this plan", (format_si(bound.memory_s, "s"),), "the optimizer"),
@@ -387,40 +168,43 @@ def winner_rows(found: Search) -> list[ReportRow]:
 def fabric_rows(found: Search) -> dict[str, list[ReportRow]]:
     """Return the lines on the best plans of each topology, the best first."""
     tables: dict[str, list[ReportRow]] = {}
-    for one in sorted(found.found, key=lambda each: (each.result is None, each.value(found.objective))):
-        shown = _told(one, found.objective) if one.result else "not run"
+    for one in found.ordered:
+        shown = value_text(one, found.objective) if one.result else "not run"
         note = one.placement if one.result else one.refusal
         label = short(one)
         tables.setdefault(one.topology, []).append(ReportRow(label, (shown,), note))
     return tables
 
 
-def short(one: Candidate) -> str:
-    """Return a plan in a few words."""
-    plan = one.plan
-    degrees = " ".join(
-        f"{name}{plan.value(name)}" for name in ("tp", "cp", "pp", "dp", "ep", "vpp") if plan.value(name) > 1
-    )
-    rest = f"zero{plan.sharding.zero} {plan.schedule.kind} recompute {plan.recompute.kind}"
-    return f"{degrees} mb{plan.batch.micro_batch} {rest}"
+@dataclass(frozen=True, kw_only=True)
+class Findings(Result):
+    """A search as the terminal and files have it."""
 
+    search: Search
+    """The search."""
 
-def _ranked(found: Search) -> list[Candidate]:
-    return sorted(found.found, key=lambda each: (each.result is None, each.value(found.objective)))
+    def report(self) -> list[Block]:
+        """Return the winner, the best plans of each topology, and what was left out."""
+        found, winner = self.search, self.search.winner
+        title = (
+            f"Best of {found.ranked:,} plans of {found.model} on {winner.system.accelerators} accelerators"
+        )
+        blocks: list[Block] = [ReportTable(title, [winner.topology], winner_rows(found))]
+        if rows := next_rows(found):
+            blocks += ["", ReportTable("Why the next plan is worse", ["next less best"], rows)]
+        for topology, rows in fabric_rows(found).items():
+            blocks += ["", ReportTable(f"Best plans on {topology}", ["engine"], rows)]
+        left_out = "; ".join(f"{many:,} {why}" for why, many in found.rejected.items() if many)
+        blocks.append(f"\nLeft out: {left_out}.")
+        return blocks + [f"Not tried: {name}: {why}" for name, why in found.unplaced.items()]
 
+    def record(self) -> dict[str, Any]:
+        """Return the search as plain data."""
+        return self.search.record()
 
-def candidate_row(one: Candidate) -> Row:
-    """Return a plan as a flat row: estimated and simulated time, energy and cost, and its bound."""
-    row = {key: value for key, value in one.record().items() if key not in ("estimate", "engine")}
-    named = {Objective.TIME: "time_s", Objective.ENERGY: "energy_j", Objective.COST: "cost_usd"}
-    row |= {f"estimated_{name}": one.estimate[objective] for objective, name in named.items()}
-    return row | {
-        f"simulated_{name}": one.value(objective) if one.result else None for objective, name in named.items()
-    }
-
-
-DEFAULT_TOP = 3
-"""Plans of each topology that the engine runs where nobody says how many."""
+    def rows(self) -> list[Row]:
+        """Return a row for each plan that was run, the best first."""
+        return self.search.rows()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -440,17 +224,18 @@ class PlanSearch(Study):
     )
     hardware: Hardware = field(default_factory=Hardware)
 
-    def run(self, progress: Progress) -> Search:
+    def run(self, progress: Progress) -> Findings:
         """Return the search; what is ranked and run already is kept if it is stopped."""
         asked = self.prepared()
         found = Search(model=asked.config.name, objective=self.objective, unplaced=dict(asked.unplaced))
+        findings = Findings(search=found)
 
         def say(label: str, done: int, total: int) -> None:
             if found.found or found.waiting:
-                progress.keep(found)
+                progress.keep(findings)
             progress(label, done, total)
 
-        search(
+        rank_and_run(
             asked.systems,
             asked.config,
             asked.base,
@@ -459,9 +244,9 @@ class PlanSearch(Study):
             top=self.top,
             progress=say,
         )
-        progress.keep(found)
+        progress.keep(findings)
         _ = found.winner  # an error where no plan runs
-        return found
+        return findings
 
     def prepared(self) -> Prepared:
         """Return what is searched.
@@ -495,7 +280,7 @@ class PlanSearch(Study):
             unplaced=unplaced,
             config=config,
             base=base,
-            choices=_pinned(self.workload.plan, base),
+            choices=pinned(self.workload.plan, base),
         )
 
     def _built(self, fabric: str) -> System:
@@ -524,8 +309,9 @@ SHOWN = {
 """Name and unit of each objective."""
 
 
-def page(name: str, study: Study, found: Search, document: Mapping[str, Any]) -> Page:
+def page(name: str, study: Study, findings: Findings, document: Mapping[str, Any]) -> Page:
     """Return the page of a search."""
+    found = findings.search
     winner = found.winner
     ran = [one for one in found.found if one.result is not None]
     best = _value(winner.value(found.objective), found.objective)
@@ -579,10 +365,6 @@ def _value(value: float, objective: Objective) -> str:
     return f"{value:.3g} USD" if unit == "USD" else format_si(value, unit)
 
 
-def _ordered(found: Search) -> list[Candidate]:
-    return sorted(found.found, key=lambda one: (one.result is None, one.value(found.objective)))
-
-
 def _formulas(found: Search) -> dict[str, Formula]:
     """Return what estimates, simulated values and bounds of every plan unfold to."""
     formulas = {
@@ -594,7 +376,7 @@ def _formulas(found: Search) -> dict[str, Formula]:
             follows=(f"plan 0/{found.objective}", f"plan 0/estimate {found.objective}", "plan 0/bound"),
         )
     }
-    for at, one in enumerate(_ordered(found)):
+    for at, one in enumerate(found.ordered):
         for objective in Objective:
             formulas[f"plan {at}/estimate {objective}"] = Formula(
                 label=f"estimated {SHOWN[objective][0]}",
@@ -687,7 +469,7 @@ def _pictures(found: Search) -> list[Drawing]:
 def _candidates(found: Search) -> Sheet:
     """Return the table of the plans that were run, the best first."""
     rows: list[Sequence[Cell]] = []
-    for at, one in enumerate(_ordered(found)):
+    for at, one in enumerate(found.ordered):
         cells: list[Cell] = [plan_text(one.plan)]
         for objective in Objective:
             value = one.value(objective)

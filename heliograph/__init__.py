@@ -18,6 +18,7 @@ from heliograph._version import __version__
 if TYPE_CHECKING:
     from heliograph.catalogue import Description, show
     from heliograph.comparison.comparison import Comparison, compare
+    from heliograph.comparison.search import Search, search
     from heliograph.simulation import StepResult, simulate
     from heliograph.sweeps.points import sweep
     from heliograph.sweeps.running import Grid
@@ -32,6 +33,7 @@ _HOMES = {
     "Description": "heliograph.catalogue",
     "Grid": "heliograph.sweeps.running",
     "HeliographError": "simulator.errors",
+    "Search": "heliograph.comparison.search",
     "StepResult": "heliograph.simulation",
     "System": "heliograph.systems.system",
     "compare": "heliograph.comparison.comparison",
@@ -42,6 +44,7 @@ _HOMES = {
     "register_fabric": "heliograph.systems.registry",
     "register_model": "heliograph.systems.registry",
     "register_schedule": "heliograph.systems.registry",
+    "search": "heliograph.comparison.search",
     "show": "heliograph.catalogue",
     "simulate": "heliograph.simulation",
     "sweep": "heliograph.sweeps.points",
@@ -54,6 +57,7 @@ __all__ = [
     "Description",
     "Grid",
     "HeliographError",
+    "Search",
     "StepResult",
     "System",
     "__version__",
@@ -65,6 +69,7 @@ __all__ = [
     "register_fabric",
     "register_model",
     "register_schedule",
+    "search",
     "show",
     "simulate",
     "sweep",

@@ -350,7 +350,12 @@ MILLION = 10**6
 
 
 def simulate(
-    system: System | str, model: ModelLike, plan: PlanLike | None = None, *, placement: str = PLACEMENTS[0]
+    system: System | str,
+    model: ModelLike,
+    plan: PlanLike | None = None,
+    *,
+    placement: str = PLACEMENTS[0],
+    accelerators: int | None = None,
 ) -> StepResult:
     """Return one training step of a model on a system.
 
@@ -364,6 +369,8 @@ def simulate(
         As `heliograph.plan` takes it; without it, one chosen for the system.
     placement : str
         Axes from the nearest ranks to the farthest, such as ``tp cp dp pp``.
+    accelerators : int
+        Of a system that is told by its name, in place of the plan's.
 
     Raises
     ------
@@ -371,17 +378,24 @@ def simulate(
         For names that are not known, a plan that fits neither model nor system, a link that does not close.
     """
     config = model_of(model)
-    hardware = system_of(system, plan)
+    hardware = system_of(system, plan, accelerators)
     spread = plan_of(plan, model=config, system=hardware)
     return run_at_target(hardware, config, spread, placement=placement)
 
 
-def system_of(system: System | str, plan: PlanLike | None) -> System:
-    """Return a system, or the one of a name with as many accelerators as a plan takes."""
+def system_of(system: System | str, plan: PlanLike | None, accelerators: int | None = None) -> System:
+    """Return a system, or the one of a name with so many accelerators, or as many as a plan takes."""
     if isinstance(system, str):
-        return build_system(system, usual_accelerators=ranks_of(plan) or DEFAULT_ACCELERATORS)
+        usual = ranks_of(plan) or DEFAULT_ACCELERATORS
+        return build_system(system, accelerators=accelerators, usual_accelerators=usual)
     if not isinstance(system, System):
         msg = f"a system is a name or what heliograph.system returns; got {system!r}"
+        raise ParameterError(msg)
+    if accelerators not in (None, system.accelerators):
+        msg = (
+            f"accelerators ({accelerators!r:.60}) is not used: '{system.name}' has {system.accelerators:,}; "
+            "leave it out"
+        )
         raise ParameterError(msg)
     return system
 

@@ -319,6 +319,7 @@ def compare(
     model: ModelLike = "llama-3.1-405b",
     plan: PlanLike | None = None,
     *,
+    accelerators: int | None = None,
     search: bool = False,
     accuracy: bool = False,
     quick: bool = False,
@@ -339,6 +340,8 @@ def compare(
     plan : str, mapping or Plan
         As `heliograph.plan` takes it, for all systems; without it, each runs its own best one
         (`heliograph.comparison.plan_search.best_plan`), the batch being the same for all.
+    accelerators : int
+        Of systems that are told by their names, in place of the plan's or of 1,024.
     search : bool
         Whether the best plan of each system is sought beside a plan that is named, too.
     accuracy : bool
@@ -365,7 +368,7 @@ def compare(
         msg = f'systems must be a list, such as ["gpu_packet", "photonic_packet"]; got {systems!r}'
         raise ParameterError(msg)
     config = model_of(model)
-    built = [system_of(one, plan) for one in systems]
+    built = [system_of(one, plan, accelerators) for one in systems]
     _check_names(built)
     light = next((one for one in built if one.photonic), None)
     smallest = min(built, key=lambda one: one.node().memory.capacity_bytes)

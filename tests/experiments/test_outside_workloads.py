@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from experiments.network.schedule import schedule_names, unit_timeline
-from experiments.search import Search, search
 from heliograph.comparison.plan_estimates import Objective
+from heliograph.comparison.search import Search, rank_and_run
 from heliograph.simulation import run_step
 from heliograph.systems import build_system
 from simulator.errors import WorkloadError
@@ -85,7 +85,7 @@ def test_the_search_tries_it(eager):
     base = Plan.of(sequence_length=2048, global_batch=16)
     choices = {"pp": (4,), "tp": (1,), "zero": (0,), "micro_batch": (1,), "vpp": (1,), "placement": (0,)}
     system = build_system("gpu_packet", accelerators=8)
-    search(
+    rank_and_run(
         {"own": system},
         CONFIG,
         base,

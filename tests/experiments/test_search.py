@@ -14,11 +14,12 @@ from experiments import validation
 from experiments.__main__ import main
 from experiments.network.breakeven import Line, best_line
 from experiments.network.links import link_kinds, link_loads, rows_by_kind
-from experiments.search import Search, search, topologies, topology_text
+from experiments.search import Findings, topology_text
 from experiments.validation.rows import read_records
 from experiments.validation.training import NEEDS, run_of
 from heliograph.comparison.plan_estimates import Objective, estimates, feasible
 from heliograph.comparison.plan_search import rescheduled
+from heliograph.comparison.search import Search, rank_and_run, topologies
 from heliograph.report import report_text
 from heliograph.simulation import run_step
 from heliograph.systems import build_system
@@ -104,7 +105,7 @@ def test_winner_is_no_slower_than_a_published_plan(name: str) -> None:
     published_s = run_step(system, config, plan).metrics.step_time_s
     found = Search(model=config.name, objective=Objective.TIME)
     choices = {"placement": (0,), "micro_batch": (1, 2, 4), "zero": (0, 1), "tp": (4, 8), "cp": (1,)}
-    search({"own": system}, config, plan, found=found, choices=choices, top=1)
+    rank_and_run({"own": system}, config, plan, found=found, choices=choices, top=1)
     assert found.winner.value(Objective.TIME) <= published_s * (1 + 1e-9)
     assert found.winner.bound.step_time_s <= found.winner.value(Objective.TIME)
 
@@ -153,7 +154,7 @@ def test_each_objective_finds_what_is_best_by_it() -> None:
     for objective in Objective:
         found = Search(model=CONFIG.name, objective=objective)
         pinned = choices | {"schedule": (0,), "placement": (0,), "tp": (1, 2)}
-        search(systems, CONFIG, BASE, found=found, choices=pinned, top=1)
+        rank_and_run(systems, CONFIG, BASE, found=found, choices=pinned, top=1)
         winners[objective] = found.winner
     assert winners[Objective.COST].topology != winners[Objective.ENERGY].topology
     for objective, winner in winners.items():
@@ -168,7 +169,7 @@ def test_winner_may_be_folded_or_run_both_ways() -> None:
     choices = {"tp": (8,), "pp": (2,), "cp": (1,), "zero": (0,), "micro_batch": (2,), "placement": (0,)}
     free = Search(model=CONFIG.name, objective=Objective.TIME)
     said: list[tuple[str, int, int]] = []
-    search(
+    rank_and_run(
         {"own": system},
         CONFIG,
         BASE,
@@ -183,7 +184,9 @@ def test_winner_may_be_folded_or_run_both_ways() -> None:
     many = len(free.found)  # more than the one asked for, as steps are small
     assert said[-1] == ("plans run", many, many)
     pinned = Search(model=CONFIG.name, objective=Objective.TIME)
-    search({"own": system}, CONFIG, BASE, found=pinned, choices=choices | {"schedule": (0, 1, 2)}, top=1)
+    rank_and_run(
+        {"own": system}, CONFIG, BASE, found=pinned, choices=choices | {"schedule": (0, 1, 2)}, top=1
+    )
     assert free.winner.value(Objective.TIME) < pinned.winner.value(Objective.TIME)
     assert free.winner.plan.schedule.kind in (DUALPIPE, ZB_V)
 
@@ -374,13 +377,15 @@ def test_search_tells_why_the_next_plan_is_worse_and_runs_the_best_again():
     """Parts of the difference add up to it; the reference gives the same step."""
     found = Search(model=CONFIG.name, objective=Objective.TIME)
     pinned = {"cp": (1,), "zero": (0,), "micro_batch": (1,), "recompute": (0,), "vpp": (1,), "schedule": (0,)}
-    search({"own": build_system("gpu_packet", accelerators=16)}, CONFIG, BASE, found=found, choices=pinned)
+    rank_and_run(
+        {"own": build_system("gpu_packet", accelerators=16)}, CONFIG, BASE, found=found, choices=pinned
+    )
     told = found.record()
     times_s = [one["engine"]["time"] for one in told["found"]]
     next_s = next(one for one in times_s if one > times_s[0] * 1.001)
     assert sum(told["next_less_best_s"].values()) == pytest.approx(next_s - times_s[0], rel=1e-6)
     assert told["reference_over_found"] == 1.0
-    text = report_text(found.report())
+    text = report_text(Findings(search=found).report())
     assert "Why the next plan is worse" in text
     assert "of the step" in text
 
@@ -395,7 +400,7 @@ def test_terminating_a_search_leaves_what_was_run(tmp_path, monkeypatch, capsys)
             os.kill(os.getpid(), signal.SIGTERM)
         return rescheduled(one, *rest)
 
-    monkeypatch.setattr("experiments.search.rescheduled", stopped)
+    monkeypatch.setattr("heliograph.comparison.search.rescheduled", stopped)
     asked = [
         "search",
         "--model",
@@ -420,7 +425,7 @@ def test_all_forward_first_may_be_quicker_on_one_stage():
     found = Search(model=CONFIG.name, objective=Objective.TIME)
     pinned = {"tp": (1,), "pp": (1,), "cp": (1,), "zero": (3,), "micro_batch": (1,), "recompute": (0,)}
     base = dataclasses.replace(BASE).with_(global_batch=64)
-    search({"own": system}, CONFIG, base, found=found, choices=pinned, top=1)
+    rank_and_run({"own": system}, CONFIG, base, found=found, choices=pinned, top=1)
     assert str(found.winner.plan.schedule.kind) == "gpipe"
     usual_s = run_step(system, CONFIG, found.winner.plan.with_(schedule=SCHEDULES["1f1b"])).step_time_s
     assert found.winner.value(Objective.TIME) < 0.995 * usual_s

@@ -9,6 +9,7 @@ from torch import nn
 import heliograph as hg
 from heliograph.comparison.comparison import Request, build_systems
 from simulator.errors import HeliographError, ParameterError, RangeWarning
+from workloads.plan.plan import plan_text
 
 ROOT = Path(__file__).parents[2]
 PLAN = "tp=8,dp=2,global_batch=16,sequence_length=2048"
@@ -54,7 +55,7 @@ def test_every_name_is_there_and_no_module_hides_one():
 
 
 def test_a_name_means_the_same_after_all_modules_are_loaded():
-    for name in ("system", "model", "plan", "simulate", "compare", "sweep", "show", "convert"):
+    for name in ("system", "model", "plan", "simulate", "compare", "search", "sweep", "show", "convert"):
         assert callable(getattr(hg, name))
 
 
@@ -174,6 +175,30 @@ def test_comparing_is_simulating_each(result, light):
     assert compared.rows()[1] == result.rows()[0]
 
 
+def test_a_search_finds_the_plan_that_is_faster_than_the_usual_one():
+    found = hg.search("gpu_packet", "gpt2", "global_batch=32", accelerators=8, top=1)
+    usual = hg.simulate("gpu_packet", "gpt2", "dp=8,global_batch=32")
+    best = hg.simulate("gpu_packet", "gpt2", found.winner.plan)
+    assert best.step_time_s == found.winner.value(found.objective) <= usual.step_time_s
+    assert found.rows()[0]["plan"] == plan_text(found.winner.plan)
+    assert f"Best of {found.ranked:,} plans of gpt2" in repr(found)
+    assert 2 <= len(lines(found)) <= 12
+
+
+def test_a_search_keeps_to_what_is_named():
+    found = hg.search("gpu_packet", "gpt2", {"global_batch": 32, "tp": 2}, accelerators=8, objective="energy")
+    energies_j = [one.value(found.objective) for one in found.ordered]
+    assert {one.plan.axes.tp for one in found.found} == {2}
+    assert energies_j == sorted(energies_j)
+    assert len(found.plot().subfigs) == 2
+
+
+def test_systems_by_name_have_the_accelerators_that_are_asked_for():
+    compared = hg.compare(["gpu_packet", "gpu_ocs"], "gpt2", accelerators=8, quick=True)
+    assert {one.system.accelerators for one in compared.results} == {8}
+    assert hg.simulate("gpu_packet", "gpt2", accelerators=8).system.accelerators == 8
+
+
 def test_a_thing_is_shown_by_name_and_by_itself(light, result):
     crossbar = {row["path"]: row for row in hg.show("crossbar").rows()}
     assert crossbar["laser.wall_plug_efficiency"]["low"] == 0.05
@@ -206,6 +231,12 @@ WRONG = [
     (lambda light: hg.compare("gpu_packet", MODEL), "must be a list"),
     (lambda light: hg.compare([], MODEL), "must be a list"),
     (lambda light: hg.compare([light, light], MODEL, PLAN), "may stand once"),
+    (lambda light: hg.compare([light], MODEL, accelerators=8), "accelerators .8. is not used"),
+    (lambda light: hg.simulate(light, MODEL, PLAN, accelerators=8), "accelerators .8. is not used"),
+    (lambda light: hg.search(light, MODEL, objective="speed"), "no objective 'speed'"),
+    (lambda light: hg.search(light, MODEL, top=0), "top must be a whole number"),
+    (lambda light: hg.search(light, MODEL, hg.plan(PLAN, model=MODEL)), "plan must be text or a mapping"),
+    (lambda light: hg.search(light, MODEL, "tp=3"), "no plan"),
     (lambda light: hg.show(3), "show takes"),
     (lambda light: hg.show("nothing_of_that_name"), "nothing is called"),
     (lambda light: hg.sweep(light, model=MODEL), "nothing to sweep"),
@@ -263,6 +294,14 @@ ARGUMENTS = {
     "compare": lambda light, odd: hg.compare(odd, MODEL, PLAN),
     "compare, member": lambda light, odd: hg.compare([light, odd], MODEL, PLAN),
     "compare, plan": lambda light, odd: hg.compare([light], MODEL, odd),
+    "compare, accelerators": lambda light, odd: hg.compare(["gpu_packet"], "gpt2", accelerators=odd),
+    "search": lambda light, odd: hg.search(odd, MODEL),
+    "search, model": hg.search,
+    "search, plan": lambda light, odd: hg.search(light, MODEL, odd),
+    "search, key of plan": lambda light, odd: hg.search(light, MODEL, {"tp": odd}),
+    "search, objective": lambda light, odd: hg.search(light, MODEL, objective=odd),
+    "search, top": lambda light, odd: hg.search(light, MODEL, top=odd),
+    "search, accelerators": lambda light, odd: hg.search("gpu_packet", "gpt2", accelerators=odd),
     "sweep, changes": lambda light, odd: hg.sweep(light, odd, model=MODEL, plan=PLAN),
     "sweep, system": lambda light, odd: fits(odd),
     "sweep, model": lambda light, odd: fits(light, model=odd),

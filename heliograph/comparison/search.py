@@ -1,0 +1,340 @@
+"""The best plan, placement and fabric for a model: all ranked in closed form, the best run by the engine."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from heliograph.comparison.plan_estimates import Objective, Prices, feasible
+from heliograph.comparison.plan_search import (
+    Candidate,
+    lit_for_all,
+    no_plan,
+    ranked,
+    rescheduled,
+    run_candidate,
+)
+from heliograph.report import Tabular, format_si
+from heliograph.simulation import system_of
+from heliograph.systems.system import System
+from heliograph.tables import tokens_price
+from heliograph.workload import ModelLike, shared_plan
+from heliograph.workload import model as model_of
+from simulator.engine.simulation import Simulation
+from simulator.errors import ParameterError, WorkloadError, nearest
+from simulator.results import summarise
+from workloads.models.architecture import TransformerConfig
+from workloads.plan.plan import Plan, plan_text
+from workloads.search.costs import PlanPricer
+from workloads.search.plans import CHOSEN, COLUMNS, grid
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Progress = Callable[[str, int, int], None]
+
+DEFAULT_TOP = 3
+"""Plans of each topology that the engine runs where nobody says how many."""
+MOST_CHECKED = 20_000
+"""Tasks of a step up to which the best plan is run again on the reference, in some two seconds; a choice."""
+LEAST_TOLD = 1e-3
+"""Parts whose difference is below this share of the step are not told; a choice."""
+UNITS = {Objective.TIME: "s", Objective.ENERGY: "J", Objective.COST: "$"}
+"""Unit of each objective."""
+
+
+@dataclass(kw_only=True, repr=False)
+class Search(Tabular):
+    """Findings of a search so far; they grow as it runs, so that an interruption loses nothing finished."""
+
+    model: str
+    """The model."""
+    objective: Objective
+    """Quantity that is least."""
+    rejected: dict[str, int] = field(default_factory=dict)
+    """Plans that break a rule, by the first rule broken, per topology."""
+    ranked: int = 0
+    """Plans that were estimated, on all topologies."""
+    unplaced: dict[str, str] = field(default_factory=dict)
+    """Topologies that could not be made, and why."""
+    waiting: list[Candidate] = field(default_factory=list)
+    """Best plans that the engine has yet to run."""
+    found: list[Candidate] = field(default_factory=list)
+    """Plans that the engine has run."""
+    checked: float | None = None
+    """The best plan's step on the reference engine over its step; None where that would take too long."""
+
+    @property
+    def winner(self) -> Candidate:
+        """Best plan that was run."""
+        ran = [one for one in self.found if one.result is not None]
+        if not ran:
+            refusals = [one.refusal for one in self.found]
+            refusals += [f"{name}: {why}" for name, why in self.unplaced.items()]
+            raise WorkloadError(no_plan(self.model, self.rejected, refusals))
+        return min(ran, key=lambda one: one.value(self.objective))
+
+    @property
+    def ordered(self) -> list[Candidate]:
+        """Plans that were run, the best first, and then those that the engine refused."""
+        return sorted(self.found, key=lambda each: (each.result is None, each.value(self.objective)))
+
+    def record(self) -> dict[str, Any]:
+        """Return the search as plain data; what was not run yet stands under ``waiting``."""
+        return {
+            "model": self.model,
+            "objective": str(self.objective),
+            "ranked": self.ranked,
+            "rejected": self.rejected,
+            "not_tried": self.unplaced,
+            "next_less_best_s": self.next_by_part(),
+            "reference_over_found": self.checked,
+            "found": [one.record() for one in self.ordered],
+            "waiting": [one.record() for one in self.waiting],
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each plan that was run, the best first."""
+        return [candidate_row(one) for one in self.ordered]
+
+    def plot(self) -> Figure:
+        """Return a figure of where time and energy of the plans go that were run, the best first."""
+        from heliograph.figures import step_figure  # noqa: PLC0415 - matplotlib takes its time
+
+        ran = [(short(one), one.result.record()) for one in self.ordered if one.result is not None]
+        return step_figure([record | {"system": name} for name, record in ran])
+
+    def summary_lines(self) -> list[tuple[str, str]]:
+        """Return title and lines of the search as it is shown."""
+        winner = self.winner
+        title = f"Best of {self.ranked:,} plans of {self.model}"
+        lines = [
+            (title, f"{value_text(winner, self.objective)} by {self.objective} on {winner.system.name}"),
+            ("plan", plan_text(winner.plan)),
+            ("placement", f"{winner.placement}, nearest first"),
+            ("most time", binding(winner)),
+            ("bound", f"{format_si(winner.bound.step_time_s, 's')}, {winner.bound.what}"),
+        ]
+        return lines + [
+            (value_text(one, self.objective), short(one)) for one in self.ordered[1:] if one.result
+        ]
+
+    def best_and_next(self) -> tuple[Candidate, Candidate] | None:
+        """Return the best plan and the next one that is worse by `LEAST_TOLD` at least, if one was run."""
+        ran = [one for one in self.ordered if one.result is not None]
+        least = ran[0].value(self.objective) * (1.0 + LEAST_TOLD) if ran else 0.0
+        worse = [one for one in ran if one.value(self.objective) > least]
+        return (ran[0], worse[0]) if worse else None
+
+    def next_by_part(self) -> dict[str, float]:
+        """Return how much longer the next plan's step is in each part, in s, the greatest first."""
+        results = [
+            one.result.time_by_category_s for one in self.best_and_next() or () if one.result is not None
+        ]
+        if not results:
+            return {}
+        best, second = results
+        parts = {part: second.get(part, 0.0) - best.get(part, 0.0) for part in (*best, *second)}
+        return dict(sorted(parts.items(), key=lambda one: -abs(one[1])))
+
+
+def value_text(one: Candidate, objective: Objective) -> str:
+    """Return time, energy or cost of a candidate's step in words."""
+    value = one.value(objective)
+    return tokens_price(value) if objective is Objective.COST else format_si(value, UNITS[objective])
+
+
+def short(one: Candidate) -> str:
+    """Return a plan in a few words."""
+    plan = one.plan
+    degrees = " ".join(
+        f"{name}{plan.value(name)}" for name in ("tp", "cp", "pp", "dp", "ep", "vpp") if plan.value(name) > 1
+    )
+    rest = f"zero{plan.sharding.zero} {plan.schedule.kind} recompute {plan.recompute.kind}"
+    return f"{degrees} mb{plan.batch.micro_batch} {rest}"
+
+
+def binding(one: Candidate) -> str:
+    """Return what most of a plan's step goes to, with its share."""
+    if one.result is None:
+        return "not run"
+    parts = one.result.time_by_category_s
+    most = max(parts, key=lambda part: parts[part])
+    return f"{most}, {parts[most] / one.result.step_time_s:.0%} of the step"
+
+
+def candidate_row(one: Candidate) -> dict[str, Any]:
+    """Return a plan as a flat row: estimated and simulated time, energy and cost, and its bound."""
+    row = {key: value for key, value in one.record().items() if key not in ("estimate", "engine")}
+    named = {Objective.TIME: "time_s", Objective.ENERGY: "energy_j", Objective.COST: "cost_usd"}
+    row |= {f"estimated_{name}": one.estimate[objective] for objective, name in named.items()}
+    return row | {
+        f"simulated_{name}": one.value(objective) if one.result else None for objective, name in named.items()
+    }
+
+
+def topologies(system: System) -> dict[str, System]:
+    """Return a system with the variants of its fabric, by name.
+
+    Parameters
+    ----------
+    system : System
+        The system as it was asked for, which comes first.
+
+    Notes
+    -----
+    Lanes and degrees change what a fabric costs and draws, sides and twists do not. Which nodes circuits join
+    is no variant: fabrics lay them out for the traffic of each plan (TotientPerms, matchings).
+    """
+    fabric = system.fabric
+    found = {fabric.name: system}
+    for name, variant in fabric.variants().items():
+        found[f"{fabric.name}, {name}"] = dataclasses.replace(system, fabric=variant)
+    return found
+
+
+def pinned(text: str, base: Plan) -> dict[str, tuple[int, ...]]:
+    """Return the columns that a plan's text names, each with its only value."""
+    named = {part.partition("=")[0].strip() for part in text.split(",") if part.strip()}
+    pinned: dict[str, tuple[int, ...]] = {}
+    for name in COLUMNS:
+        if name not in named:
+            continue
+        value = base.value(name)
+        known = CHOSEN.get(name)
+        if known is not None and value not in known:
+            msg = f"plan: a search has no {name}={value}; {nearest(str(value), [str(one) for one in known])}"
+            raise ParameterError(msg)
+        pinned[name] = (known.index(value),) if known is not None else (int(value),)
+    return pinned
+
+
+def search(
+    system: System | str,
+    model: ModelLike,
+    plan: str | Mapping[str, Any] = "",
+    *,
+    objective: Objective | str = Objective.TIME,
+    top: int = DEFAULT_TOP,
+    variants: bool = False,
+    accelerators: int | None = None,
+    progress: Progress = lambda *_: None,
+) -> Search:
+    """Return the best plan of a model on a system, of all that fit.
+
+    Parameters
+    ----------
+    system : System or str
+        The hardware, or its name.
+    model : str, pathlib.Path, mapping or TransformerConfig
+        As `heliograph.model` takes it.
+    plan : str or mapping
+        What all plans share: ``"global_batch=1024"``, and what is not to vary: ``"tp=8"``.
+    objective : str
+        ``time`` (default), ``energy`` or ``cost``: what is least.
+    top : int
+        Plans that the engine runs; more where steps are small.
+    variants : bool
+        Whether sides of tori, lanes, circuits of nodes and switches vary, too.
+    accelerators : int
+        Of a system that is told by its name; 1,024 without.
+    progress : callable
+        Told a label, how much is done, and how much there is.
+
+    Raises
+    ------
+    HeliographError
+        For names that are not known, values that a search does not try, and where no plan fits.
+    """
+    if objective not in list(Objective):
+        msg = f"no objective {objective!r:.60}; {nearest(str(objective), list(Objective), noun='objective')}"
+        raise ParameterError(msg)
+    if not isinstance(plan, str | Mapping):
+        msg = f"plan must be text or a mapping of what all plans share, such as 'tp=8'; got {plan!r:.60}"
+        raise ParameterError(msg)
+    if isinstance(top, bool) or not isinstance(top, int) or top < 1:
+        msg = f"top must be a whole number of plans, 1 or more; got {top!r:.60}"
+        raise ParameterError(msg)
+    text = plan if isinstance(plan, str) else ",".join(f"{key}={value}" for key, value in plan.items())
+    config = model_of(model)
+    built = lit_for_all(system_of(system, None, accelerators), config)
+    base = shared_plan(config, built.accelerators, text)
+    found = Search(model=config.name, objective=Objective(objective))
+    systems = topologies(built) if variants else {built.fabric.name: built}
+    rank_and_run(systems, config, base, found=found, choices=pinned(text, base), top=top, progress=progress)
+    _ = found.winner  # an error where no plan runs
+    return found
+
+
+def rank_and_run(
+    systems: Mapping[str, System],
+    config: TransformerConfig,
+    base: Plan,
+    *,
+    found: Search,
+    choices: Mapping[str, tuple[int, ...]] | None = None,
+    top: int = 3,
+    progress: Progress = lambda *_: None,
+) -> None:
+    """Rank all plans on all topologies, and run the best of each with the engine.
+
+    Parameters
+    ----------
+    systems : mapping
+        Systems by the name of their topology; all of one accelerator.
+    config, base : TransformerConfig, Plan
+        The model, and what all plans share (batch, sequence length, precision).
+    found : Search
+        Where results are put, one after the other.
+    choices : mapping, optional
+        Values of a plan's columns to try, or one to pin it (`workloads.search.plans.grid`).
+    top : int
+        Plans of each topology that the engine runs, and the best one with stages if none of them has any.
+    progress : callable
+        Told a label, how much is done, and how much there is.
+    """
+    some = next(iter(systems.values()))
+    base = some.planned(base)
+    plans = grid(base, some.accelerators, config.experts, choices)
+    plans, found.rejected = feasible(config, plans, some.node().memory.capacity_bytes)
+    pricer, prices = PlanPricer(config, some.node()), Prices()
+    for number, (name, system) in enumerate(systems.items()):
+        progress(f"estimating {len(plans):,} plans on {name}", number, len(systems))
+        if len(plans):
+            found.waiting += ranked(
+                name, system, pricer, plans, objective=found.objective, top=top, prices=prices
+            )
+            found.ranked += len(plans)
+    many = len(found.waiting)
+    began_s = time.monotonic()
+    free = "schedule" not in (choices or {})
+    while found.waiting:
+        one, done = found.waiting[0], many - len(found.waiting)
+
+        def say(doing: str, name: str = one.topology, done: int = done) -> None:
+            left_s = (time.monotonic() - began_s) / done * (many - done) if done else 0.0
+            about = f", about {left_s:.0f} s left" if done else ""
+            progress(f"engine, {name}, {doing}{about}", done, many)
+
+        best = run_candidate(one, config, found.objective, say)
+        found.found.append(rescheduled(best, config, found.objective, say) if free else best)
+        found.waiting.pop(0)
+    if many:
+        progress("plans run", many, many)
+    ran = [one for one in found.found if one.result is not None]
+    if ran:
+        found.checked = checked(min(ran, key=lambda one: one.value(found.objective)))
+
+
+def checked(one: Candidate) -> float | None:
+    """Return a plan's step on the reference engine, event by event on simpy, over that which was found."""
+    result = one.result
+    if result is None or len(result.graph.tasks) > MOST_CHECKED:
+        return None
+    again = Simulation(result.graph, result.system.node(), result.system.fabric).run()
+    return summarise(again, result.graph, result.system.node(), result.system.fabric).step_time_s / (
+        result.step_time_s
+    )
