@@ -165,6 +165,14 @@ def test_pictures_and_links_of_a_page_exist(page):
             assert (page.parent / target).exists(), f"{page.name} links to {target}, which does not exist"
 
 
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
+def test_files_that_a_page_names_exist(page):
+    folders = {one.name for one in ROOT.iterdir() if one.is_dir()}
+    for name in re.findall(r"`([\w.-]+/[\w./*-]*)`", page.read_text()):
+        if name.partition("/")[0] in folders - {"results", "build"}:
+            assert list(ROOT.glob(name)), f"{page.name} names {name}, which does not exist"
+
+
 SAMPLE = """Text with `$ heliograph not-a-block`.
 
 ```console
