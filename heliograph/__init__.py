@@ -4,8 +4,13 @@
 >>> system = hg.system("photonic_packet", accelerators=64)
 >>> result = hg.simulate(system.with_(laser_power_w="20 mW"), "llama-3-8b", "tp=8,dp=8,global_batch=64")
 
-Names are loaded when they are first used (PEP 562), so that the import is quick and brings neither torch nor
-matplotlib.
+`systems` are hardware by name (`parameters` every number of it, `catalogue` shows them), `workload` models
+and plans; `simulation` runs one step, `comparison` several systems and the search for their plans, `sweeps`
+many points, `accuracy` says what noise costs. `report`, `tables`, `figures` and `report_page` show results,
+`records` keep them, `processes` run jobs side by side, `plugins` load what users bring.
+
+Names are loaded when they are first used (PEP 562), so that the import is quick and brings neither torch
+nor matplotlib.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Packet fabrics: rails, fat tree, dragonfly, torus and NVLink domains.
+"""Packet fabrics, each as links, routes, energy and a bill of materials.
 
-`packets` has what all with network cards share, `collectives` the times of single collectives on them.
+`packets` is what all with a card for each accelerator share; `fat_tree` has fat-trees, rails and one
+switched domain, `dragonfly` and `torus` the others; `collectives` times single collectives as benchmarks
+print them.
 """

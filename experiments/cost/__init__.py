@@ -1,1 +1,5 @@
-"""Studies of cost: bills of materials, goodput under failures, stranded accelerators, jobs that share."""
+"""Studies of cost, ``heliograph cost``.
+
+`bill` lists materials, `goodput` what failures leave, `stranded` accelerators that failed nodes strand,
+`jobs` runs several jobs on one system.
+"""

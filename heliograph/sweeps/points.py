@@ -89,7 +89,7 @@ class StepWork:
 
     @cached_property
     def base(self) -> System | None:
-        """System of all points before its numbers change, if there is one: see `key_base`."""
+        """System of all points before its numbers change, if there is one."""
         if isinstance(self.system, System):
             return self.system
         if any(name == SYSTEM or name in CHOICES or name.partition(".")[0] == PLAN for name in self.fixed):

@@ -1,4 +1,9 @@
-"""Runs any model of torch on a photonic core: `convert` it, open a `noise_key`, and use it as before."""
+"""Any model of torch on a photonic core: convert it, open a `noise_key`, and use it as before.
+
+`convert` makes the model, `policy` divides it between light and electronics, `interception` sees the
+functions of its layers and `products` makes them products of matrices; `frames` hold layer, call and key,
+`report` what became of each.
+"""
 
 from optical.conversion.convert import (
     KeyedModel,

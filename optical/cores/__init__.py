@@ -1,7 +1,9 @@
 """Photonic matrix-multiply cores, one file each, and the registry of those that can be asked for by name.
 
-`core` is the seam to the accelerator, `analog` the common arithmetic of the cores that read sums of light,
-`array_errors` what outputs of one chip share, `sizing` the laser power for a precision, `registry` the names.
+`core` is the seam to the accelerator, `analog` the common arithmetic of cores that read sums of light,
+`sizing` the laser power for a precision, `registry` the names. The cores are `crossbar`, `homodyne`,
+`ring_bank`, `mzi_mesh`, `pcm_crossbar`, `phase_residue` and, around one of them, `number_formats` and
+`rescues`.
 """
 
 from __future__ import annotations

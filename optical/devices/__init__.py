@@ -1,10 +1,9 @@
 """Parts that photonic cores are built of, each a frozen record of table rows, and the list that counts them.
 
-`devices` light, detectors, converters; `modulators` with their drivers; `electronics` what feeds them;
-`programmable` phase shifters and cells that hold a setting; `rings` weight rings, their crosstalk;
-`receivers` readouts; `amplifiers`; `waveguides` with the loss of bright light; `named_parts` published parts
-by name; `limits` the floors of physics; `parts` the parts list of a core, with power, area and energy by
-component.
+`devices` has light, detectors and converters, `modulators` those with their drivers, `electronics` what
+feeds and reads them, `programmable` phase shifters, rings and cells that hold a setting, `waveguides` the
+loss of bright light; `named_parts` are published parts by name, `limits` the floors of physics, `parts` the
+parts list of a core, with power, area and energy.
 """
 
 from __future__ import annotations

@@ -1,1 +1,5 @@
-"""Circuits in time: decompositions, schedules with delay, topologies, phases, overlap, and their bounds."""
+"""Circuits in time.
+
+`birkhoff` takes demands apart into permutations, `schedule` has policies, the exact schedule and the bound,
+`topology` circuits that stay for a job, `overlap` circuits that change within a collective.
+"""

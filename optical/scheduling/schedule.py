@@ -516,7 +516,7 @@ def exact(demand: np.ndarray, *, delay_bytes: float) -> list[Part]:
 
     Notes
     -----
-    For each number of configurations the least total length, by an integer programme (`_fewest_bytes`), from
+    For each number of configurations the least total length, by an integer programme (`_in_slots`), from
     as many as a port has peers, which always suffice (König 1916), up to where the busiest line with so many
     delays takes as long as the best schedule found. Each number only has to beat the best before it.
     """

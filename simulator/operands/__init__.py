@@ -1,1 +1,5 @@
-"""Operands of products: their statistics, captured ones, and their moments once scaled and rounded."""
+"""Operands of products.
+
+`statistics` has their moments once scaled and rounded, and the signal over noise; `captured` those of
+trained models.
+"""

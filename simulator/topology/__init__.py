@@ -1,1 +1,5 @@
-"""Graphs that fabrics share: Clos networks, tori, scale-up domains, graphs from files."""
+"""Graphs that fabrics share.
+
+`graphs` any fixed graph, stated or read from a file; `clos` fat-trees, `torus` tori; `scale_up` a node's
+domain, cards and cables.
+"""

@@ -1,5 +1,6 @@
 import ast
 import functools
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -93,6 +94,26 @@ def test_modules_form_no_cycle():
     while leaves := {name for name, needed in graph.items() if not needed}:
         graph = {name: needed - leaves for name, needed in graph.items() if name not in leaves}
     assert not graph, f"these modules import each other: {sorted(graph)}"
+
+
+DEFINED = {
+    node.name
+    for path in FILES
+    for node in ast.walk(ast.parse((ROOT / path).read_text()))
+    if isinstance(node, ast.ClassDef | ast.FunctionDef)
+}
+FOLDERS = sorted({path.parent for path in FILES})
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=str)
+def test_a_folder_says_what_lives_there(folder):
+    """Every module and folder in the words of `__init__.py`, and no module there that is gone."""
+    text = (ROOT / folder / "__init__.py").read_text()
+    words = set(re.findall(r"(?<!`)`(\w+)`(?!`)", ast.get_docstring(ast.parse(text))))
+    inside = {path.stem for path in FILES if path.parent == folder}
+    inside |= {one.name for one in FOLDERS if one.parent == folder and one != folder}
+    assert inside - words <= {"__init__", "__main__", "_version"}
+    assert words - inside <= DEFINED
 
 
 def test_the_walk_sees_what_it_must_see():

@@ -1,1 +1,5 @@
-"""Operators of a transformer's layers, sharded over a plan's axes."""
+"""Operators of a transformer's layers, sharded over a plan's axes.
+
+`transformer` has a layer of each kind, `parts` what it is made of, `retrieval` RETRO's, `tensor_grid`
+tensor parallelism in two dimensions and overlapped.
+"""

@@ -1,1 +1,4 @@
-"""Architectures of transformers and their Hugging Face `config.json` files."""
+"""Architectures of transformers.
+
+`architecture` has their shape, `config` the reader of published ``config.json`` files.
+"""

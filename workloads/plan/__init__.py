@@ -1,1 +1,4 @@
-"""Plans of parallel training: what is split over which axis, and the rules that plans keep."""
+"""Plans of parallel training.
+
+`plan` is made of the types in `parts`; `rules` say what cannot be together.
+"""

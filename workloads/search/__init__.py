@@ -1,1 +1,4 @@
-"""Memory and costs of many plans at once, as arrays."""
+"""Many plans at once, as arrays.
+
+`plans` has the grid, its rules and memory, `costs` the pieces of their steps.
+"""

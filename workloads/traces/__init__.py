@@ -1,1 +1,1 @@
-"""Traces of other tools: Chakra execution traces and TopoOpt's task graphs."""
+"""Traces of other tools: `chakra` execution traces, and TopoOpt's task graphs (`task_graph`)."""

@@ -1,4 +1,6 @@
-"""Simulators, chips and transports of others, repeated by their own rules.
+"""Simulators, chips and transports of others, repeated by their own rules; no number of ours comes from here.
 
-Heliograph is held against them; none of its own numbers comes from here.
+`astra_sim` and `astra_sim_traces` its networks and runs, `topoopt` its transport, `lightening_transformer`
+that chip with its baselines, `chips` others from their parts, `published` the constants that they were
+given.
 """

@@ -1,4 +1,8 @@
-"""Chakra execution traces (MLCommons), read and written as Protocol Buffers (extra `chakra`)."""
+"""Chakra execution traces (MLCommons), read and written as Protocol Buffers (extra ``chakra``).
+
+`nodes` has a trace's nodes and files, `exporting` makes them of a step, `importing` a graph of ranks of
+them.
+"""
 
 from workloads.traces.chakra.exporting import export_step
 from workloads.traces.chakra.importing import Compute, import_trace
