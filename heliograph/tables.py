@@ -34,7 +34,7 @@ HOUR_S = 3600.0
 """Seconds in an hour."""
 UNRESOLVED = "not resolved"
 """What a narrow column says of a difference that chance could have made; it counts as none."""
-COMPONENTS_SHOWN = 8
+COMPONENTS_SHOWN = 14
 """Energy components that get a line of their own; the others are added up."""
 
 
