@@ -519,6 +519,9 @@ class Sequence:
     """Which microbatch it works on."""
     chunk: int = 0
     """Which chunk of its stage it runs through."""
+    ring: tuple[Collective, ...] = ()
+    """Traffic of context ranks before each of its identical layers, which other tasks carry before the first:
+    circuits turn to it between layers, too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -318,8 +318,8 @@ def carry_collective(
         ]
         yield network.env.all_of(levels)
         return
-    together = 1 if plan.in_turns else repeat
-    for flow_group, size_bytes, count in plan.parts * (repeat // together):
+    times, together = (repeat, 1) if plan.in_turns else (1, repeat)
+    for flow_group, size_bytes, count in plan.parts * times:
         yield from network.carry(flow_group, size_bytes, count * together, patient)
 
 
@@ -557,6 +557,7 @@ class Traffic:
         self._flow_groups: dict[tuple[object, ...], FlowGroup] = {}
         self._plans: dict[tuple[object, ...], PricedCollective] = {}
         self._private: dict[tuple[str, int], bool] = {}
+        self._by_block: dict[tuple[FlowGroup, ...], bool] = {}
         self._axis_groups: dict[tuple[str, int], tuple[FlowGroup, ...]] = {}
         self._traits = fabric.traits
         self._scale_up = self._traits.scale_up
@@ -615,6 +616,8 @@ class Traffic:
                 self.private(operator, rank_class)
             for one, _ in communications(operator):
                 self.plan(one, rank_class)
+            if isinstance(operator, Sequence):
+                self.by_block(operator, rank_class)
 
     @property
     def plans(self) -> tuple[PricedCollective, ...]:
@@ -627,6 +630,18 @@ class Traffic:
         return not axes or (
             self._network.undisturbed and all(self._axis_private(axis, rank_class) for axis in sorted(axes))
         )
+
+    def by_block(self, sequence: Sequence, rank_class: int) -> bool:
+        """Return whether axes of a sequence's collectives take circuits from each other, block by block."""
+        asked: dict[FlowGroup, None] = {}
+        for one in (*sequence.ring, *(one for one, _ in communications(sequence))):
+            plan = self.plan(one, rank_class)
+            asked |= dict.fromkeys(part for part, _, _ in (plan.parts[:1] if plan.in_turns else plan.parts))
+        groups = tuple(one for one in asked if self._fabric.turns_for(one.flows))
+        if groups not in self._by_block:
+            several = len({one.flows.axis for one in groups}) > 1
+            self._by_block[groups] = several and self._network.clash(groups)
+        return self._by_block[groups]
 
     def _axis_private(self, axis: str, rank_class: int) -> bool:
         key = (axis, rank_class)

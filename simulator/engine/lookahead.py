@@ -42,10 +42,14 @@ def computed(
             return ((one, repeat),)
 
 
+Piece = Sequence | tuple[Collective | Overlapped, int]
+"""Part of a sequence: what is computed between two collectives, or one of these, repeated so often."""
+
+
 @lru_cache(maxsize=4096)
-def pieces(sequence: Sequence) -> tuple[Sequence | tuple[Collective | Overlapped, int], ...]:
+def pieces(sequence: Sequence) -> tuple[Piece, ...]:
     """Return a sequence cut at its collectives; what lies between two of them becomes a sequence."""
-    found: list[Sequence | tuple[Collective | Overlapped, int]] = []
+    found: list[Piece] = []
     travels = Collective | Overlapped
     for communicates, items in groupby(sequence.items, key=lambda item: isinstance(item[0], travels)):
         if communicates:
@@ -53,6 +57,42 @@ def pieces(sequence: Sequence) -> tuple[Sequence | tuple[Collective | Overlapped
         else:
             found.append(replace(sequence, items=tuple(items), microbatch=-1))
     return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def blocks_in_order(sequence: Sequence) -> tuple[Piece, ...]:
+    """Return the same with one block after the other.
+
+    Collectives in a row that are repeated as often are those of so many equal blocks. What is computed before
+    the first of them and after the last stays together, for it changes no time. The ring of context ranks,
+    which has run for all blocks, turns circuits between them: it is repeated 0 times.
+    """
+    cut = pieces(sequence)
+    ring: list[Piece] = [(one, 0) for one in sequence.ring]
+    travels = [place for place, piece in enumerate(cut) if not isinstance(piece, Sequence)]
+    found: list[Piece] = []
+    done = 0
+    for repeat, places in groupby(travels, key=lambda place: _times(cut[place])):
+        first, *others = places
+        end = (others or [first])[-1] + 1
+        run = cut[first:end]
+        inside = [one for piece in run if isinstance(piece, Sequence) for one in piece.items]
+        whole = all(times % repeat == 0 for _, times in inside)
+        block = [_share(piece, repeat) for piece in run] if whole else list(run)
+        found += [*cut[done:first], *block, *([*ring, *block] * (repeat - 1 if whole else 0))]
+        done = end
+    return (*found, *cut[done:])
+
+
+def _times(piece: Piece) -> int:
+    return 0 if isinstance(piece, Sequence) else piece[1]
+
+
+def _share(piece: Piece, blocks: int) -> Piece:
+    """Return what one of several equal blocks has of a piece."""
+    if isinstance(piece, Sequence):
+        return replace(piece, items=tuple((one, times // blocks) for one, times in piece.items))
+    return piece[0], piece[1] // blocks
 
 
 def compute_orders(graph: StepGraph) -> dict[int, list[Task]]:

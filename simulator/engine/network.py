@@ -322,6 +322,15 @@ class Network:
         """Return whether circuits would connect flow groups."""
         return all(self.fabric.connected(circuits, self._outages.placed(one.flows)) for one in flow_groups)
 
+    def clash(self, flow_groups: Sequence[FlowGroup]) -> bool:
+        """Return whether flow groups for which circuits turn one after the other cannot all keep theirs."""
+        circuits = self._circuits
+        for one in flow_groups:
+            flows = self._outages.placed(one.flows)
+            if not self.fabric.connected(circuits, flows):
+                circuits = self.fabric.configure(circuits, flows, self._outages.all_placed(one.demand))[0]
+        return not self.connects(circuits, flow_groups)
+
     def _repaired(self) -> Circuits:
         """Return the present circuits as they were with all ports."""
         if not self._outages.ports.size:

@@ -22,7 +22,14 @@ import simpy
 
 from simulator.collectives.flow_groups import PricedCollective, step_demand
 from simulator.collectives.traffic import Traffic, carry_collective, play
-from simulator.engine.lookahead import compute_orders, computed, pieces, step_lookahead
+from simulator.engine.lookahead import (
+    Piece,
+    blocks_in_order,
+    compute_orders,
+    computed,
+    pieces,
+    step_lookahead,
+)
 from simulator.engine.network import Network, circuit_spans
 from simulator.errors import WorkloadError, check_range
 from simulator.fabric import Fabric, lone_cards
@@ -267,10 +274,7 @@ class Simulation:
                 if self.fuse:
                     yield from self._run_in_pieces(operator, rank_class, parts, task_id)
                 else:
-                    for place, (one, repeat) in enumerate(operator.items):
-                        self._turn_ahead(operator.items[place:], rank_class, task_id)
-                        for _ in range(repeat):
-                            yield from self._execute(one, rank_class, parts, task_id)
+                    yield from self._run_one_by_one(operator, rank_class, parts, task_id)
                 late_s = self.node.issue_s(operator.items) - (self.env.now - start)
                 if late_s > 0.0:
                     parts[ISSUE] += late_s
@@ -320,7 +324,7 @@ class Simulation:
         self, sequence: Sequence, rank_class: int, parts: defaultdict[str, float], task_id: int
     ) -> Generator[simpy.Event, Any, None]:
         """Run a sequence whose collectives share links: one event for what lies between two of them."""
-        every = pieces(sequence)
+        every = self._cut(sequence, rank_class)
         for place, piece in enumerate(every):
             if isinstance(piece, Sequence):
                 self._turn_ahead(
@@ -336,6 +340,24 @@ class Simulation:
             start = self.env.now
             yield from self._transfer(one, rank_class, task_id, repeat)
             parts[COMMUNICATION] += self.env.now - start
+
+    def _run_one_by_one(
+        self, sequence: Sequence, rank_class: int, parts: defaultdict[str, float], task_id: int
+    ) -> Generator[simpy.Event, Any, None]:
+        """Run a sequence with an event for every operator."""
+        items: list[tuple[Operator, int]] = []
+        for piece in self._cut(sequence, rank_class):
+            items += piece.items if isinstance(piece, Sequence) else [piece]
+        for place, (one, repeat) in enumerate(items):
+            self._turn_ahead(items[place:], rank_class, task_id)
+            for _ in range(repeat):
+                yield from self._execute(one, rank_class, parts, task_id)
+            if isinstance(one, Collective) and not repeat:
+                yield from self._transfer(one, rank_class, task_id, repeat)
+
+    def _cut(self, sequence: Sequence, rank_class: int) -> tuple[Piece, ...]:
+        """Return a sequence cut at its collectives, block by block where circuits turn in every block."""
+        return (blocks_in_order if self.traffic.by_block(sequence, rank_class) else pieces)(sequence)
 
     def _turn_ahead(self, coming: Iterable[tuple[Operator, int]], rank_class: int, task_id: int) -> None:
         """Turn circuits to the next block's exchange of what a class runs, while it computes."""

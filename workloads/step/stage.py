@@ -437,17 +437,20 @@ class StageRun:
             )
         if summed is not None:
             items = (*items, *self.sharded.before(summed))
-        self.computed.append(self._sequence(slot, items, after))
+        self.computed.append(self._sequence(slot, items, after, ring))
         self.sharded.advance(self.priority)
         return self.computed[-1]
 
-    def _sequence(self, slot: Slot, items: tuple[Item, ...], after: tuple[int, ...]) -> int:
+    def _sequence(
+        self, slot: Slot, items: tuple[Item, ...], after: tuple[int, ...], ring: tuple[Collective, ...] = ()
+    ) -> int:
         sequence = Sequence(
             name=slot.direction.value,
             phase=PHASES[slot.direction],
             items=items,
             microbatch=slot.microbatch,
             chunk=slot.chunk,
+            ring=ring,
         )
         self.priority += 1
         return self.graph.add(self.stage, sequence, after, self.priority)

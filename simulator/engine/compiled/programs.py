@@ -18,7 +18,14 @@ import simpy
 from simulator.collectives.flow_groups import FlowGroup, PricedCollective, step_demand
 from simulator.collectives.traffic import Traffic
 from simulator.engine.compiled.memory import Op
-from simulator.engine.lookahead import Turns, compute_orders, computed, pieces, step_turns
+from simulator.engine.lookahead import (
+    Turns,
+    blocks_in_order,
+    compute_orders,
+    computed,
+    pieces,
+    step_turns,
+)
 from simulator.engine.network import Network
 from simulator.fabric import Fabric, LaneClaim, Loads, lone_cards
 from simulator.interfaces import Cost, Flows
@@ -459,7 +466,8 @@ class Programs:
     def _in_pieces(self, sequence: Sequence, rank_class: int) -> list[Instruction]:
         """Return a run of operators whose collectives share links: one event for what lies between two."""
         code = [Instruction(Op.BEGIN)]
-        for piece in pieces(sequence):
+        cut = blocks_in_order if self._network.traffic.by_block(sequence, rank_class) else pieces
+        for piece in cut(sequence):
             if isinstance(piece, Sequence):
                 code += self._fused(piece, rank_class, issued=True)
                 continue
@@ -535,8 +543,8 @@ class Programs:
             ]
             code.append(Instruction(Op.FORK, j=len(levels)))
             return code + [Instruction(Op.END, i=entry) for entry in levels]
-        together = 1 if plan.in_turns else repeat
-        for flow_group, size_bytes, count in plan.parts * (repeat // together):
+        times, together = (repeat, 1) if plan.in_turns else (1, repeat)
+        for flow_group, size_bytes, count in plan.parts * times:
             code += self._moved(flow_group, size_bytes * (count * together))
             latency_s = self._network.loads(flow_group).latency_s
             code.append(Instruction(Op.SLEEP, latency_s * (count * together)))

@@ -361,3 +361,50 @@ def test_a_step_is_compiled_once_circuits_have_changed_often(monkeypatch):
     structure = StepStructure(graph)
     found = CompiledStep(structure, StepNetwork(structure, fabric)).run(HOSTED, compiled=None)
     assert found == Simulation(graph, HOSTED, fabric).run()
+
+
+def in_order(graph, blocks):
+    """Return the same step with the operators of one block after the other."""
+    runs = [
+        replace(task.operator, items=tuple((one, 1) for one, _ in task.operator.items) * blocks)
+        for task in graph.tasks
+    ]
+    tasks = tuple(replace(task, operator=run) for task, run in zip(graph.tasks, runs, strict=True))
+    return replace(graph, tasks=tasks)
+
+
+def blocks_of_two_axes(blocks):
+    """Return passes whose blocks ask for tensor ranks of two nodes and for experts, by turns."""
+    tensor = builders.collective(CollectiveKind.ALL_GATHER, 4, 1e9, axis="tp")
+    experts = builders.collective(CollectiveKind.ALL_TO_ALL, 2, 1e9, axis="ep")
+    work = MatMul(name="m", phase=Phase.FORWARD, batch=1, m=125_000, k=1000, n=1000)
+    items = tuple((one, blocks) for one in (tensor, work, experts, work))
+    run = Sequence(name="forward", phase=Phase.FORWARD, items=items)
+    tasks = tuple(
+        Task(id=k, rank_class=0, operator=run, after=(k - 1,) if k else (), priority=k) for k in range(3)
+    )
+    return StepGraph(tasks=tasks, layout=RankLayout(tp=4, dp=2, ep=2), tokens=1)
+
+
+@pytest.mark.parametrize("turning", list(PortTiming))
+def test_circuits_turn_in_every_block_where_axes_take_them_from_each_other(turning):
+    """A block waits for none of its tokens' next layer: two axes turn circuits twice in each of them."""
+    fabric = rails(8, node=2, lanes=1, turning=turning)
+    for blocks in (1, 5):
+        graph = blocks_of_two_axes(blocks)
+        trace = expect_equal(graph, NODE, fabric)
+        written_out = expect_equal(in_order(graph, blocks), NODE, fabric)
+        unfused = Simulation(graph, NODE, fabric, fuse=False).run()
+        assert trace.makespan_s == pytest.approx(written_out.makespan_s, rel=1e-12)
+        assert trace.makespan_s == pytest.approx(unfused.makespan_s, rel=1e-12)
+        assert trace.reconfigurations == written_out.reconfigurations == 2 * 3 * blocks - 1
+
+
+def test_the_ring_of_context_ranks_turns_circuits_in_every_block():
+    plan = PLAN.with_(cp=4, dp=2, ep=2, global_batch=8, sequence_length=64)
+    fabric = rails(8, node=1, lanes=1)
+    every = {}
+    for layers in (2, 4):
+        graph = build_step(replace(EXPERTS, layers=layers), plan)
+        every[layers] = expect_equal(graph, HOSTED, fabric).reconfigurations
+    assert every[4] > 1.8 * every[2]
