@@ -31,7 +31,7 @@ from simulator.errors import RouteError
 from simulator.fabric import Fabric, lone_cards
 from simulator.interfaces import Flows
 from simulator.layout import RankLayout
-from simulator.operators import Collective
+from simulator.operators import Collective, CollectiveKind, Phase, Skew
 
 PROBE_BYTES = 2.0**30
 """Payload at which a line's slope is measured; any other gives the same line."""
@@ -189,12 +189,12 @@ class LinePrices:
     def _crowd(self, operator: Collective, layout: RankLayout, stages: list[int]) -> float:
         demand = {key: each for one in stages for key, each in self._demand(operator, layout, one).items()}
         try:
-            network = Network(simpy.Environment(), self.fabric, tuple(demand.values()))
-            traffic = Traffic(layout, self.fabric, network, demand)
+            traffic = self._traffic(layout, demand)
             probe = replace(operator, payload_bytes=PROBE_BYTES)
             mine, *others = (traffic.plan(probe, one) for one in stages)
         except RouteError:
             return 1.0
+        network = traffic.network
         if not all(network.locate(flow_group) for plan in (mine, *others) for flow_group, _, _ in plan.parts):
             return 1.0
         return crowded(mine, others, network.graph.capacity_bytes_per_s)
@@ -202,13 +202,13 @@ class LinePrices:
     def _met(self, one: Collective, other: Collective, layout: RankLayout, rank_class: int) -> Slowdown:
         demand = self._demand(one, layout, rank_class) | self._demand(other, layout, rank_class)
         try:
-            network = Network(simpy.Environment(), self.fabric, tuple(demand.values()))
-            traffic = Traffic(layout, self.fabric, network, demand)
+            traffic = self._traffic(layout, demand)
             mine, theirs = (
                 traffic.plan(replace(each, payload_bytes=PROBE_BYTES), rank_class) for each in (one, other)
             )
         except RouteError:
             return TAKING_TURNS
+        network = traffic.network
         if not all(network.locate(flow_group) for plan in (mine, theirs) for flow_group, _, _ in plan.parts):
             return TAKING_TURNS
         return collective_slowdown(mine, theirs, network.graph.capacity_bytes_per_s)
@@ -238,10 +238,14 @@ class LinePrices:
 
     def _measured(self, operator: Collective, layout: RankLayout, rank_class: int) -> CollectiveLines | None:
         try:
-            traffic = traffic_alone(layout, self.fabric, self._demand(operator, layout, rank_class))
+            traffic = self._traffic(layout, self._demand(operator, layout, rank_class))
             return collective_lines(operator, traffic, rank_class)
         except RouteError:
             return None
+
+    def _traffic(self, layout: RankLayout, demand: dict[tuple[str, int, int], Flows]) -> Traffic:
+        """Return the prices of collectives for whose traffic circuits are laid."""
+        return traffic_alone(layout, self.fabric, demand)
 
     def _demand(
         self, operator: Collective, layout: RankLayout, rank_class: int
@@ -273,6 +277,82 @@ class LinePrices:
             )
             for key, (sources, destinations) in pairs.items()
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class AxisTraffic:
+    """Traffic of one axis in a step."""
+
+    axis: str
+    """The axis."""
+    kind: CollectiveKind
+    """What moves most of its bytes."""
+    size_bytes: float
+    """Bytes that a rank puts in, those of an uneven exchange and its way back."""
+    shift: int = 0
+    """Stages by which sends go, either way; 0 within stages."""
+    skew: Skew | None = None
+    """How uneven its exchanges are."""
+
+
+class StandingLines(LinePrices):
+    """Prices of collectives over circuits that stay, which are laid for all traffic of a step.
+
+    Parameters
+    ----------
+    fabric : Fabric
+        What carries them, its circuits for the whole step.
+    """
+
+    def __init__(self, fabric: Fabric) -> None:
+        super().__init__(fabric)
+        self._laid: dict[int, tuple[RankLayout, int]] = {}
+        self._steps: dict[tuple[RankLayout, tuple[AxisTraffic, ...]], int] = {}
+        self._standing: list[Traffic | RouteError] = []
+
+    def lay(self, layout: RankLayout, step: tuple[AxisTraffic, ...]) -> None:
+        """Lay circuits for the traffic of steps whose prices a layout is to stand for."""
+        number = self._steps.setdefault((layout, step), len(self._steps))
+        if number == len(self._standing):
+            demand: dict[tuple[str, int, int], Flows] = {}
+            for one in step:
+                for key, flows in self._flows(layout, one).items():
+                    more = demand[key].size_bytes if key in demand else 0.0
+                    demand[key] = replace(flows, size_bytes=flows.size_bytes + more)
+            try:
+                self._standing.append(traffic_alone(layout, self.fabric, demand))
+            except RouteError as error:  # more peers than lanes
+                self._standing.append(error)
+        self._laid[id(layout)] = layout, number  # kept, so that nobody else gets its identity
+
+    def _flows(self, layout: RankLayout, one: AxisTraffic) -> dict[tuple[str, int, int], Flows]:
+        """Return the traffic of an axis in all classes."""
+        operator = Collective(
+            name=one.axis,
+            phase=Phase.FORWARD,
+            kind=one.kind,
+            axis=one.axis,
+            size=2,
+            payload_bytes=one.size_bytes,
+            shift=one.shift,
+            skew=one.skew,
+        )
+        classes = range(1 if one.shift else layout.pp)
+        share = one.size_bytes / STEP_BYTES / (1 if one.skew is None else 2)
+        return {
+            key: replace(flows, size_bytes=flows.size_bytes * share)
+            for rank_class in classes
+            for key, flows in self._demand(operator, layout, rank_class).items()
+        }
+
+    def _key(self, operator: Collective, layout: RankLayout) -> tuple[object, ...]:
+        return (self._laid[id(layout)][1], *super()._key(operator, layout))
+
+    def _traffic(self, layout: RankLayout, demand: dict[tuple[str, int, int], Flows]) -> Traffic:
+        found = self._standing[self._laid[id(layout)][1]]
+        if isinstance(found, RouteError):
+            raise found
+        return found
 
 
 class FreeLines(LinePrices):

@@ -10,7 +10,7 @@ import numpy as np
 
 from heliograph.simulation import CircuitMode, modes
 from heliograph.systems.system import System
-from simulator.estimate import FIRST, FreeLines, LinePrices, StepArrays, estimate
+from simulator.estimate import FreeLines, LinePrices, StandingLines, StepArrays, estimate
 from simulator.fabric import CircuitPolicy, Fabric, PortTiming
 from simulator.interfaces import Flows
 from simulator.node import Node
@@ -59,8 +59,7 @@ def under_mode(
     those of a step do not.
     """
     if mode.policy is CircuitPolicy.STATIC:
-        lanes = fabric.traits.endpoint_lanes
-        return costs.arrays if lanes is None else _shared(costs, plans, lanes, fabric.traits.card_bytes_per_s)
+        return costs.arrays
     leaves = {
         axis: (moved > 0) & _turns_to(fabric, mode, axis) for axis, moved in costs.outside_bytes.items()
     }
@@ -110,76 +109,6 @@ def _turns_to(fabric: Fabric, mode: CircuitMode, axis: str) -> bool:
     return fabric.with_policy(mode.policy, mode.turning).turns_for(flows)
 
 
-def _by_lanes(
-    moved: Mapping[str, np.ndarray], plans: PlanArrays, lanes: int
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Return how much longer each axis' traffic takes on its lanes, and infinity where they are too few.
-
-    Every peer has a lane; the others go one by one to the peer that takes longest, as fabrics give them.
-    """
-    ways = {**{axis: (axis,) for axis in moved if axis != "pp"}, "pp": ("before", "behind")}
-    both = np.minimum(2, np.maximum(plans["pp"] - 1, 0))
-    sent = {axis: column for axis, column in moved.items() if axis != "pp"}
-    sent["before"] = moved["pp"] / np.maximum(both, 1)
-    sent["behind"] = np.where(both > 1, sent["before"], 0.0)
-    peers = list(sent)
-    wanted = np.stack([sent[one] for one in peers])
-    given = (wanted > 0).astype(float)
-    needed = given.sum(axis=0)
-    columns = np.arange(len(plans))
-    for lane in range(lanes):
-        load = np.divide(wanted, given, out=np.zeros_like(wanted), where=given > 0)
-        slowest = load.argmax(axis=0)
-        given[slowest, columns] += (needed + lane < lanes) & (load.max(axis=0) > 0)
-    slower = {}
-    for axis, each in ways.items():
-        mine = np.stack(
-            [np.where(given[peers.index(one)] > 0, given[peers.index(one)], np.inf) for one in each]
-        )
-        full = lanes / np.maximum(both, 1) if axis == "pp" else lanes
-        least = mine.min(axis=0)
-        slower[axis] = np.where(np.isfinite(least), full / least, 1.0)
-    return slower, np.where(needed > lanes, np.inf, 1.0)
-
-
-def _shared(costs: PlanCosts, plans: PlanArrays, lanes: int, card_bytes_per_s: float | None) -> StepArrays:
-    """Return the pieces where all axes share the lanes of each endpoint.
-
-    Of a collective that moves within nodes, too, only what its card sends is slower.
-    """
-    moved = costs.outside_bytes
-    slower, crowded = _by_lanes(moved, plans, lanes)
-    arrays, inside = costs.arrays, costs.beside
-    whole_s = arrays.whole_s.copy()
-    each = plans.microbatches * inside.blocks[:, 1]
-    took_s = {axis: each * inside.waited_s[axis].sum(axis=1) for axis in INNER}
-    took_s["cp"] = took_s["cp"] + each * inside.ring_s.sum(axis=1)
-    took_s["dpcp"] = (
-        np.maximum(1.0, arrays.gathers * plans.microbatches) * arrays.gather_s[:, FIRST]
-        + np.where(arrays.sums_each, plans.microbatches, 1.0) * arrays.sum_s[:, FIRST]
-    )
-    for axis, time_s in took_s.items() if card_bytes_per_s else ():
-        sent_s = moved[axis] / card_bytes_per_s
-        share = np.divide(sent_s, time_s, out=np.ones_like(time_s), where=time_s > sent_s)
-        slower[axis] = 1.0 + share * (slower[axis] - 1.0)
-    slow = {axis: np.where(moved[axis] > 0, slower[axis], 1.0)[:, None] for axis in INNER}
-    # Of a block, forward and backward: what its passes wait longer, and what of the ring its work hides less.
-    later_s = sum(inside.waited_s[axis] * (slow[axis] - 1.0) for axis in INNER)
-    later_s = later_s + np.maximum(0.0, inside.ring_s * slow["cp"] - inside.hiding_s)
-    later_s = later_s - np.maximum(0.0, inside.ring_s - inside.hiding_s)
-    later_s = np.where(np.isfinite(costs.waited_s)[:, None], later_s, 0.0)  # no way is infinite already
-    whole_s[:, :2] += inside.layers * later_s
-    return replace(
-        arrays,
-        forward_s=(arrays.forward_s + inside.blocks * later_s[:, :1]) * crowded[:, None],
-        inputs_s=(arrays.inputs_s + inside.blocks * later_s[:, 1:]) * crowded[:, None],
-        whole_s=whole_s * crowded[:, None],
-        send_s=arrays.send_s * slower["pp"],
-        gather_s=arrays.gather_s * slower["dpcp"][:, None],
-        sum_s=arrays.sum_s * slower["dpcp"][:, None],
-    )
-
-
 class Objective(StrEnum):
     """Quantity that is to be least."""
 
@@ -209,6 +138,16 @@ class Estimates:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Aim:
+    """What a search of plans looks for."""
+
+    objective: Objective
+    """Quantity that is least."""
+    best: float
+    """The least so far, in its unit."""
+
+
 class Prices:
     """Prices that systems have in common: of collectives on one fabric, of work on one accelerator."""
 
@@ -225,11 +164,12 @@ class Prices:
         return self._pricers[-1]
 
     def of(self, fabric: Fabric) -> LinePrices:
-        """Return those on a fabric."""
+        """Return those on a fabric; where its circuits stay, they are laid for all traffic of a step."""
         for one in self._known:
             if one.fabric == fabric:
                 return one
-        self._known.append(LinePrices(fabric))
+        stays = fabric.traits.policy is CircuitPolicy.STATIC
+        self._known.append(StandingLines(fabric) if stays else LinePrices(fabric))
         return self._known[-1]
 
 
@@ -241,6 +181,7 @@ def estimates(
     prices: Prices | None = None,
     ways: tuple[CircuitMode, ...] | None = None,
     turning_tasks: int | None = None,
+    aim: Aim | None = None,
 ) -> Estimates:
     """Return the estimated steps of plans.
 
@@ -259,13 +200,18 @@ def estimates(
     turning_tasks : int, optional
         Tasks of a step beyond which circuits between nodes stay; any number by default. Where they turn the
         reference engine plays the step, which takes its time; circuits between accelerators turn in any.
+    aim : Aim, optional
+        What is looked for: circuits that stay are then laid only for plans that may be the best; all others
+        have no such way (infinite time).
     """
     known = prices or Prices()
     tried = modes(system.fabric, system.circuits, plans.base) if ways is None else ways
     nearest = nearest_ranks(plans)
     forms = {int(block): system.fabric.laid_for((int(block),)) for block in np.unique(nearest)}
     if all(len(each) == 1 for each in forms.values()):
-        return _on_one_form(system, pricer, plans, known=known, tried=tried, turning_tasks=turning_tasks)
+        return _on_one_form(
+            system, pricer, plans, known=known, tried=tried, turning_tasks=turning_tasks, aim=aim
+        )
     values = {one: np.empty(len(plans)) for one in Objective}
     mode_time_s = np.empty((max(1, len(tried)), len(plans)))
     for block, each in forms.items():
@@ -278,6 +224,7 @@ def estimates(
                 known=known,
                 tried=tried,
                 turning_tasks=turning_tasks,
+                aim=aim,
             )
             for form in each
         ]
@@ -297,6 +244,7 @@ def _on_one_form(
     known: Prices,
     tried: tuple[CircuitMode, ...],
     turning_tasks: int | None,
+    aim: Aim | None,
 ) -> Estimates:
     """Return the estimated steps of plans on a fabric as it stands."""
     if not tried:
@@ -307,28 +255,81 @@ def _on_one_form(
         )
     mode_time_s = np.full((len(tried), len(plans)), np.inf)
     energy_j = np.full((len(tried), len(plans)), np.inf)
-    every, costs_of = np.arange(len(plans)), {}
-    few = every
+    few = np.ones(len(plans), dtype=bool)
     if turning_tasks is not None and system.fabric.traits.endpoint_lanes is None:
         tasks = task_count(pricer.config, plans.whole, plans.base.steps_in_run)
-        few = np.flatnonzero(np.broadcast_to(tasks, len(plans)) <= turning_tasks)
-    for mode, time_s, joules in zip(tried, mode_time_s, energy_j, strict=True):
-        rows = every if mode.policy is CircuitPolicy.STATIC else few
-        if not len(rows):
+        few = np.broadcast_to(tasks, len(plans)) <= turning_tasks
+    places = {mode: place for place, mode in enumerate(tried)}
+    costs_of: dict[CircuitPolicy, PlanCosts] = {}
+    for mode, place in places.items():
+        if mode.policy is CircuitPolicy.STATIC or not few.any():
             continue
-        share = plans if rows is every else plans.taken(rows)
         if mode.policy not in costs_of:
-            fixed = system.fabric.with_policy(mode.policy, PortTiming.ON_REQUEST)
-            costs_of[mode.policy] = pricer.costs(share, known.of(fixed))
+            costs_of[mode.policy] = pricer.costs(plans, known.of(_fixed(system.fabric, mode.policy)))
         costs = costs_of[mode.policy]
-        time_s[rows] = _step_s(costs, under_mode(costs, share, system.fabric, mode, pricer.config.blocks))
-        joules[rows] = costs.energy_j
+        time_s = _step_s(costs, under_mode(costs, plans, system.fabric, mode, pricer.config.blocks))
+        mode_time_s[place] = np.where(few, time_s, np.inf)
+        energy_j[place] = costs.energy_j
+    staying = places.get(CircuitMode(policy=CircuitPolicy.STATIC))
+    if staying is not None:
+        found = _staying(system, pricer, plans, known=known, aim=aim, turning=(mode_time_s, energy_j))
+        mode_time_s[staying], energy_j[staying] = found
+    every = np.arange(len(plans))
     best = mode_time_s.argmin(axis=0), every
     return Estimates(
         values=_priced(system, pricer, energy_j[best], mode_time_s[best]),
         modes=tried,
         mode_time_s=mode_time_s,
     )
+
+
+def _fixed(fabric: Fabric, policy: CircuitPolicy) -> Fabric:
+    """Return a fabric under a policy whose circuits move when they are asked for."""
+    return fabric.with_policy(policy, PortTiming.ON_REQUEST)
+
+
+FIRST_LAID = 32
+"""Plans for which standing circuits are laid first; each further share is twice the last one, a choice."""
+
+
+def _staying(
+    system: System,
+    pricer: PlanPricer,
+    plans: PlanArrays,
+    *,
+    known: Prices,
+    aim: Aim | None,
+    turning: tuple[np.ndarray, np.ndarray],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return time in s and dynamic energy in J of plans whose circuits stay, shape [P] each.
+
+    Laying circuits for each plan's own traffic is what takes time: with an aim it is done best first by what
+    the plan would take if all of them served whoever asks, up to where that is longer than the best.
+    """
+    prices = known.of(_fixed(system.fabric, CircuitPolicy.STATIC))
+    if aim is None:
+        costs = pricer.costs(plans, prices)
+        return _step_s(costs, costs.arrays), costs.energy_j
+    time_s, energy_j = np.full((2, len(plans)), np.inf)
+    served = pricer.costs(plans, known.of(_fixed(system.fabric, CircuitPolicy.PER_AXIS)))
+    least = _priced(system, pricer, served.energy_j, _step_s(served, served.arrays))[aim.objective]
+    times_s, joules = turning
+    with np.errstate(invalid="ignore"):
+        turned = _priced(system, pricer, joules, times_s)[aim.objective]
+    best = min(aim.best, float(turned.min()))
+    order = np.argsort(least, kind="stable")
+    done, many = 0, FIRST_LAID
+    while done < len(order):
+        rows = order[done : done + many]
+        rows = rows[least[rows] <= best * (1.0 + ROOM)]
+        if not len(rows):
+            break
+        costs = pricer.costs(plans.taken(rows), prices)
+        time_s[rows], energy_j[rows] = _step_s(costs, costs.arrays), costs.energy_j
+        found = _priced(system, pricer, energy_j[rows], time_s[rows])[aim.objective]
+        best = min(best, float(found.min()))
+        done, many = done + many, 2 * many
+    return time_s, energy_j
 
 
 def turning_times_s(
@@ -413,9 +414,16 @@ def price_best(
         if not len(rows):
             break
         share = plans.taken(rows)
-        shares.append(
-            (share, estimates(system, pricer, share, prices=known, ways=ways, turning_tasks=turning_tasks))
+        found = estimates(
+            system,
+            pricer,
+            share,
+            prices=known,
+            ways=ways,
+            turning_tasks=turning_tasks,
+            aim=Aim(objective=objective, best=best),
         )
+        shares.append((share, found))
         best = min(best, float(shares[-1][1].values[objective].min()))
         done, many = done + many, 2 * many
     return Priced(

@@ -55,15 +55,8 @@ class JobTopology:
     @cached_property
     def hops(self) -> np.ndarray:
         """Circuits on the shortest path of each pair, shape [N, N]; infinite where there is none."""
-        reach = np.where(np.eye(len(self.links), dtype=bool), 0.0, np.inf)
-        front = np.eye(len(self.links), dtype=bool)
-        lit = self.links > 0
-        for distance in range(1, len(self.links)):
-            front = (front.astype(np.float32) @ lit.astype(np.float32) > 0.0) & np.isinf(reach)
-            if not front.any():
-                break
-            reach[front] = distance
-        return reach
+        lit = scipy.sparse.csr_array(self.links > 0)
+        return np.asarray(scipy.sparse.csgraph.shortest_path(lit, unweighted=True))
 
     def link_bytes(self, demand: np.ndarray) -> np.ndarray:
         """Return bytes over each circuit when traffic is split equally over all shortest paths, shape [N, N].

@@ -564,6 +564,11 @@ class Traffic:
         self._adder = self._traits.network_adder
 
     @property
+    def network(self) -> Network:
+        """The fabric during the step."""
+        return self._network
+
+    @property
     def routes_by_size(self) -> bool:
         """Whether small transfers go other ways than large ones."""
         return self._traits.routes_by_size

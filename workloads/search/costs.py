@@ -5,18 +5,22 @@ They include the time lost where gathers and sums share links with the traffic i
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from simulator.estimate import CollectiveLines, LinePrices, StepArrays
+from simulator.collectives.algorithms import vector_bytes
+from simulator.collectives.flow_groups import main_kind
+from simulator.estimate import PIPELINE, AxisTraffic, CollectiveLines, LinePrices, StandingLines, StepArrays
 from simulator.fabric import Fabric
 from simulator.layout import RankLayout, placed
 from simulator.node import Node
-from simulator.operators import Collective, CollectiveKind, Phase
+from simulator.operators import Collective, CollectiveKind, Phase, Skew
 from simulator.results import outside_bytes
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import Chain, Pass
@@ -423,6 +427,33 @@ _SEND = Collective(
 """A send from a stage to the next."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Column:
+    """Traffic of P plans along one axis."""
+
+    axis: str | np.ndarray
+    kind: CollectiveKind | np.ndarray
+    size_bytes: np.ndarray
+    shift: int | np.ndarray = 0
+    skew: np.ndarray | None = None
+
+    def of(self, row: int) -> AxisTraffic:
+        """Return that of one plan."""
+        return AxisTraffic(
+            axis=str(self.axis if isinstance(self.axis, str) else self.axis[row]),
+            kind=self.kind if isinstance(self.kind, CollectiveKind) else CollectiveKind(self.kind[row]),
+            size_bytes=float(self.size_bytes[row]),
+            shift=int(self.shift if isinstance(self.shift, int) else self.shift[row]),
+            skew=None if self.skew is None else self.skew[row],
+        )
+
+
+LEAST_SHARE = 2.0**-10
+"""Share of the largest traffic of an axis below which circuits are laid as for so little; a choice."""
+LEVEL = 2.0
+"""Octaves within which plans' shares count as alike, so that circuits are laid for the first; a choice."""
+
+
 class _Pricing:
     """One pricing of one set of rows on one fabric."""
 
@@ -433,15 +464,16 @@ class _Pricing:
         self.chunks = chunks_of(plans)
         self.copies = np.where(two_copies(plans), 2, 1)
         self.blocks = stage_blocks(pricer.config, plans) / self.copies[:, None]
+        self.held = parameters(pricer.config, plans)
+        rows, self.shape_of = plans.distinct(SHAPE)
+        self.shapes = [pricer.shape(plans, int(row)) for row in rows]
         self.layout_rows, self.layout_of = self._sites()
         self.layouts = [self._layout(int(row)) for row in self.layout_rows]
+        self._lay_circuits()
         self.inside: dict[tuple[int, str], Collective] = {}
         self._known: dict[tuple[object, ...], CollectiveLines] = {}
         self._paid: dict[tuple[object, ...], tuple[float, float]] = {}
         self._near: dict[tuple[str, int], int] = {}
-        self.held = parameters(pricer.config, plans)
-        rows, self.shape_of = plans.distinct(SHAPE)
-        self.shapes = [pricer.shape(plans, int(row)) for row in rows]
 
     def costs(self) -> PlanCosts:
         """Return the pieces of all rows' steps."""
@@ -576,12 +608,97 @@ class _Pricing:
         return np.where(pieced[:, None], np.maximum(whole_s, pieces_s), whole_s), ends_s
 
     def _sites(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the first row of each layout, and the number of each row's layout."""
-        return self.plans.distinct(LAYOUT)
+        """Return the first row of each layout, and the number of each row's layout.
+
+        Where circuits stay, layouts of plans whose axes share the traffic otherwise are others.
+        """
+        if not isinstance(self.prices, StandingLines):
+            return self.plans.distinct(LAYOUT)
+        first, place = self.plans.distinct(LAYOUT)
+        sizes = np.stack([one.size_bytes for one in self._traffic], axis=1)
+        sizes *= np.stack([self._leaves(int(row)) for row in first])[place]
+        most = np.maximum(sizes.max(axis=1, keepdims=True), 1.0)
+        levels = np.round(np.log2(np.maximum(sizes / most, LEAST_SHARE)) / LEVEL)
+        key = np.column_stack([place, levels])
+        _, first, place = np.unique(key, axis=0, return_index=True, return_inverse=True)
+        return first, place.ravel()
+
+    def _leaves(self, row: int) -> list[bool]:
+        """Return whether the traffic of each axis leaves the nodes, on the layout of a row."""
+        layout, size = self._layout(row), self.prices.fabric.node_size
+        axes = [one.of(row).axis for one in self._traffic]
+        groups = {axis: layout.groups(axis, 0) for axis in {*axes} - {PIPELINE}}
+        groups[PIPELINE] = np.stack([layout.members(stage) for stage in range(layout.pp)], axis=1)
+        return [bool(np.ptp(groups[axis] // size, axis=1).any()) for axis in axes]
+
+    def _lay_circuits(self) -> None:
+        """Lay circuits for the first plan of each layout, where they stay."""
+        if isinstance(self.prices, StandingLines):
+            for row, layout in zip(self.layout_rows.tolist(), self.layouts, strict=True):
+                self.prices.lay(layout, tuple(one.of(row) for one in self._traffic if one.size_bytes[row]))
+
+    @cached_property
+    def _traffic(self) -> list[_Column]:
+        """Traffic of a whole step by axis, of the fullest inner stage."""
+        plans = self.plans
+        found = self._inner_traffic()
+        dense, expert = (held[:, 1] for held in self.held)
+        apart = plans["ep"] > 1
+        axes: Any = plans.whole.axes
+        formats = plans.base.precision
+        passed = plans.microbatches / self.copies
+        zero = plans["zero"]
+        gathers = np.where(zero == 3, 2.0 * passed, np.where(zero > 0, 1.0, 0.0))
+        sums = np.where(zero >= 2, passed, 1.0)
+        for axis, sizes, count in (
+            (axes.gradient_axis, axes.gradient_ranks, np.where(apart, dense, dense + expert)),
+            (np.full(len(plans), "edp"), axes.expert_replicas, np.where(apart, expert, 0.0)),
+        ):
+            gathered, summed = count * formats.element_bytes * gathers, count * formats.grad_bytes * sums
+            either = np.where(gathered > summed, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
+            kind = np.where(zero > 0, either, CollectiveKind.ALL_REDUCE)
+            size_bytes = np.where(sizes > 1, gathered / np.maximum(sizes, 1) + summed, 0.0)
+            found.append(_Column(axis=axis, kind=kind, size_bytes=size_bytes))
+        once = self._message_bytes() * plans.microbatches
+        chunks = self.chunks / self.copies
+        both_bytes = formats.grad_bytes + formats.element_bytes
+        twins = np.where(self.copies > 1, (dense + expert) * both_bytes, 0.0)
+        for shift, size_bytes in (
+            (np.ones(len(plans)), once * chunks),
+            (plans["pp"] - 1, once * np.maximum(chunks - 1, 0) * (plans["vpp"] > 1)),
+            (np.maximum(1, plans["pp"] // 2), twins),
+        ):
+            sent = np.where(plans["pp"] > 1, size_bytes, 0.0)
+            found.append(_Column(axis=PIPELINE, kind=CollectiveKind.SEND, size_bytes=sent, shift=shift))
+        return found
+
+    def _inner_traffic(self) -> list[_Column]:
+        """Return the traffic within passes of a whole step."""
+        found = []
+        layers = self.plans.microbatches * self.blocks[:, 1]
+        for axis in AXES:
+            each: list[tuple[float, CollectiveKind, Skew | None]] = []
+            for shape in self.shapes:
+                work = [shape.block[one] for one in BOTH]
+                moved = [(one, times) for each in work for one, times in each.moved if one.axis == axis]
+                vectors: defaultdict[CollectiveKind, float] = defaultdict(float)
+                for one, times in moved:
+                    vectors[one.kind] += vector_bytes(one.kind, one.payload_bytes, one.size) * times
+                skew = next((one.skew for one, _ in moved if one.skew is not None), None)
+                size = math.fsum(one.payload_bytes * times for one, times in moved if one.size > 1)
+                each.append((size, main_kind(vectors), skew))
+            size_bytes, kind, skew = (
+                np.array(one, dtype=object)[self.shape_of] for one in zip(*each, strict=True)
+            )
+            size_bytes = size_bytes.astype(float) * layers
+            found.append(_Column(axis=axis, kind=kind, size_bytes=size_bytes, skew=skew))
+        return found
 
     def _shares(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the first row of each shape on each layout, and which of them each row has."""
-        return self.plans.distinct((*SHAPE, *(name for name in LAYOUT if name not in SHAPE)))
+        key = self.shape_of * len(self.layouts) + self.layout_of
+        _, first, place = np.unique(key, return_index=True, return_inverse=True)
+        return first, place.ravel()
 
     def _layout(self, row: int) -> RankLayout:
         plan = self.plans.plan(row)
@@ -628,10 +745,9 @@ class _Pricing:
             price = partial(self._price, number=layout)
             for which, part in enumerate(PARTS):
                 work: Work = getattr(shape, part)[direction]
-                every = [*work.collectives, *((one, times) for one, _, times in work.overlapped), *work.ring]
                 one_part: Priced = priced(work, price)
                 found[number, which] = [getattr(one_part, name) for name in fields]
-                for one, times in every if part == "block" else ():
+                for one, times in work.moved if part == "block" else ():
                     sent[one.axis][number] += self._sent(one, layout) * times
         columns = {
             f"{part}.{name}": found[place, which, index]
@@ -762,13 +878,16 @@ class _Pricing:
                 found[mine] += lines.time_s(share * each)
         return found
 
-    def _sends(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return time, energy of a class and bytes of a rank of one send between stages, shape [P]."""
-        plans = self.plans
-        share: Any = plans.whole.share
+    def _message_bytes(self) -> np.ndarray:
+        """Return what a rank sends to the next stage, shape [P]."""
+        share: Any = self.plans.whole.share
         # As a float, for 32 bits are too few for long sequences.
         elements = share.tokens * float(self.pricer.config.hidden)
-        payload = elements / plans["tp"] * share.precision.element_bytes
+        return np.asarray(elements / self.plans["tp"] * share.precision.element_bytes)
+
+    def _sends(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return time, energy of a class and bytes of a rank of one send between stages, shape [P]."""
+        plans, payload = self.plans, self._message_bytes()
         ways = self.chunks / self.copies
         time_s, energy_j = np.zeros(len(plans)), np.zeros(len(plans))
         for number, row in enumerate(self.layout_rows):

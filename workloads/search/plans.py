@@ -75,6 +75,11 @@ class Work:
     experts_s: float = 0.0
     """Work between an uneven exchange and its way back, while which circuits stay."""
 
+    @property
+    def moved(self) -> tuple[tuple[Collective, float], ...]:
+        """All collectives, and how often."""
+        return (*self.collectives, *((one, times) for one, _, times in self.overlapped), *self.ring)
+
 
 class ShapeWork:
     """Work of a mean block, the embedding and the head on one rank of a shape.
