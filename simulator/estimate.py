@@ -145,7 +145,7 @@ class LinePrices:
         """Return the lines of a collective on a layout; None where the fabric cannot carry it."""
         if operator.size == 1:
             return NOTHING
-        rank_class = _inner(layout)
+        rank_class = inner_class(layout)
         key = self._key(operator, layout)
         if key not in self._known:
             self._known[key] = self._measured(operator, layout, rank_class)
@@ -165,7 +165,7 @@ class LinePrices:
             return APART
         key = (self._key(one, layout), self._key(other, layout))
         if key not in self._slowdowns:
-            self._slowdowns[key] = self._met(one, other, layout, _inner(layout))
+            self._slowdowns[key] = self._met(one, other, layout, inner_class(layout))
         return self._slowdowns[key]
 
     def crowding(self, operator: Collective, layout: RankLayout) -> float:
@@ -183,7 +183,7 @@ class LinePrices:
             return 1.0
         key = (self._key(operator, layout), site.places_beside)
         if key not in self._crowds:
-            self._crowds[key] = self._crowd(operator, layout, [_inner(layout), *site.beside])
+            self._crowds[key] = self._crowd(operator, layout, [inner_class(layout), *site.beside])
         return self._crowds[key]
 
     def _crowd(self, operator: Collective, layout: RankLayout, stages: list[int]) -> float:
@@ -290,7 +290,7 @@ class AxisTraffic:
     size_bytes: float
     """Bytes that a rank puts in, those of an uneven exchange and its way back."""
     shift: int = 0
-    """Stages by which sends go, either way; 0 within stages."""
+    """Stages by which sends go, either way; 0 within stages, and of sends from stage to twin stage."""
     skew: Skew | None = None
     """How uneven its exchanges are."""
 
@@ -327,6 +327,17 @@ class StandingLines(LinePrices):
 
     def _flows(self, layout: RankLayout, one: AxisTraffic) -> dict[tuple[str, int, int], Flows]:
         """Return the traffic of an axis in all classes."""
+        if one.kind is CollectiveKind.SEND and not one.shift:
+            return {
+                (one.axis, stage, layout.pp - 1 - 2 * stage): Flows(
+                    sources=layout.members(stage),
+                    destinations=layout.members(layout.pp - 1 - stage),
+                    size_bytes=one.size_bytes,
+                    axis=one.axis,
+                    kind=one.kind,
+                )
+                for stage in range(layout.pp)
+            }
         operator = Collective(
             name=one.axis,
             phase=Phase.FORWARD,
@@ -385,7 +396,7 @@ class _Site:
     def __init__(self, layout: RankLayout, node_size: int) -> None:
         self._layout = layout
         self._node_size = node_size
-        self._class = _inner(layout)
+        self._class = inner_class(layout)
         self._members = layout.members(self._class)
         self._start = int(self._members[0]) // node_size * node_size
         self._whole = self._key_of(self._members)
@@ -424,7 +435,7 @@ class _Site:
         return blake2b((endpoints - self._start).tobytes(), digest_size=16).digest()
 
 
-def _inner(layout: RankLayout) -> int:
+def inner_class(layout: RankLayout) -> int:
     """Return a class in the middle of the pipeline, which stands for all."""
     return max(0, min(layout.pp // 2, layout.pp - 2))
 
@@ -570,8 +581,9 @@ def estimate(arrays: StepArrays) -> StepEstimate:
     backlog_s = np.where(arrays.sums_each | arrays.sums_last, 0.0, backlog_s)
     # The last gradients arrive before the last pass, beside which ports are free.
     beside_s = backward_s[:, FIRST] / chunk
-    after_s = np.maximum(summed, arrays.sum_s[:, FIRST] - beside_s)
-    summed = np.where(arrays.sums_last & ~arrays.sums_each, after_s, summed)
+    every = np.where(arrays.sums_each, arrays.microbatches, 1)
+    after_s = np.maximum(summed, every * arrays.sum_s[:, FIRST] - beside_s)
+    summed = np.where(arrays.sums_last, after_s, summed)
     gathered = exposed_s(arrays.gather_s[:, FIRST] / chunk, forward_s[:, FIRST] / chunk, arrays.pieces)
     # Stages end one after the other, the first one last: what later ones sum longer may hide behind that.
     lead_s = np.zeros_like(summed)
@@ -650,11 +662,16 @@ def _busy(arrays: StepArrays) -> _Busy:
     """Return the passes of a microbatch on a stage with the gathers and sums beside it.
 
     Without gathers, sums go on beside the next forward pass. With them both passes are played piece by piece.
+    Sums that wait for their circuits until the last send hold units all that time.
     """
-    forward_s, inputs_s = arrays.forward_s, arrays.inputs_s
-    sums = arrays.sums_each[:, None]
+    inputs_s = arrays.inputs_s
+    held = (arrays.sums_each & arrays.sums_last)[:, None]
+    sums = arrays.sums_each[:, None] & ~held
     summed_s = np.where(sums, arrays.sum_s, 0.0) * arrays.moved_share[:, None]
-    backward_s = inputs_s + arrays.weights_s + _late_s(arrays, 1, summed_s)
+    always_s = np.where(held, np.inf, summed_s)
+    later = np.where(held, 1.0 - 1.0 / arrays.microbatches[:, None], 1.0)  # none before the first sum
+    forward_s = arrays.forward_s + np.where(held, later * _late_s(arrays, 0, always_s), 0.0)
+    backward_s = inputs_s + arrays.weights_s + later * _late_s(arrays, 1, always_s)
     weights_s = np.maximum(backward_s, summed_s - forward_s) - inputs_s
     rows = np.flatnonzero(arrays.gathers > 0)
     if not len(rows):

@@ -45,60 +45,71 @@ def under_mode(
 
     Notes
     -----
-    *Static*: on rails peers share the lanes of an endpoint in proportion to their bytes, at least one each;
-    more peers than lanes is no plan (infinite time). Elsewhere nodes or packets pass
-    on what has no circuit of its own, and axes meet on links as in `workloads.search.costs`.
+    *Static*: as laid for all traffic of a step.
     *Per axis*: a change between the gathers, the passes and the sums of a step, around the traffic of every
     microbatch (of every piece of the parameters, where an axis inside the passes leaves the node, too), and
-    twice a block where experts and tensor ranks leave the node. The ring of context ranks runs once a piece,
-    before the rest of it. Ports serve sends before gradients' sums, which have time.
+    in every block as often as its axes take circuits from each other (`workloads.search.costs.BlockTurns`).
+    What standing circuits carry turns nothing, and is as much slower as they have other peers. Ports serve
+    sends before gradients' sums, which have time.
     *Per layer*: a further change between any two blocks of a pass whose exchanges differ. Those between axes
     or blocks of a pass make it longer, and thus what fills and empties the pipeline, too.
     *Ahead*: a change around a microbatch's traffic hides behind the work between two of them,
-    ``max(0, delta - work)`` (Opus, arXiv:2507.08119), one between blocks behind what is no expert's work;
-    those of a step do not.
+    ``max(0, delta - work)`` (Opus, arXiv:2507.08119), unless passes turn circuits for traffic of their own;
+    one between blocks behind what is no expert's work; those of a step do not.
     """
     if mode.policy is CircuitPolicy.STATIC:
         return costs.arrays
     leaves = {
         axis: (moved > 0) & _turns_to(fabric, mode, axis) for axis, moved in costs.outside_bytes.items()
     }
-    inside = sum(leaves[axis].astype(int) for axis in INNER)
-    zero = plans["zero"]
-    # Context ranks alone sum gradients on the ring that brings keys: nothing turns between the two.
-    same = leaves["cp"] & (plans["dp"] == 1)
-    others = (inside > same) | leaves["pp"]
-    once = np.where(leaves["dpcp"] & others, np.where(zero > 0, 2, 1), 0)
-    once = np.where((inside > 0) & leaves["pp"], once + 1, once)
-    arrays = costs.arrays
+    turns, arrays, zero = costs.turns, costs.arrays, plans["zero"]
+    inside = leaves["tp"] | leaves["cp"] | leaves["ep"]
+    sums_meet = leaves["dpcp"] & np.where(inside, turns.clashes["dpcp"], leaves["pp"])
+    sends_meet = inside & leaves["pp"] & turns.clashes["pp"]
+    once = np.where(sums_meet | (leaves["dpcp"] & sends_meet), np.where(zero > 0, 2, 1), 0)
+    once = once + sends_meet
     pieces = arrays.chunks * np.where(arrays.sums_each, arrays.pieces, 1)
-    passes = np.maximum(arrays.gathers, arrays.sums_each)  # those that gather or sum
-    each = np.where(leaves["dpcp"] & others, 2 * passes * np.where(inside > same, pieces, arrays.chunks), 0)
-    each = each + np.where((inside > 0) & leaves["pp"], 4 * plans["vpp"], 0)
+    # Ports stay for sends and rings, which are needed sooner: sums wait for all of them, unless gathers turn
+    # to their circuits anyway, or passes turn them away from the sends.
+    turned_away = (leaves["tp"] | leaves["ep"]) & turns.clashes["pp"]
+    waits = leaves["dpcp"] & ((leaves["pp"] & ~turned_away) | (leaves["cp"] & ~(leaves["tp"] | leaves["ep"])))
+    waits &= sums_meet | leaves["pp"]
+    passes = np.where(waits, arrays.gathers, np.maximum(arrays.gathers, arrays.sums_each))
+    each = np.where(sums_meet, 2 * passes * np.where(inside, pieces, arrays.chunks), 0)
+    each = each + np.where(sends_meet, 4 * plans["vpp"], 0)
     blocks = np.ceil(layers / plans["pp"])
-    by_block = leaves["ep"] & leaves["tp"]
-    inner = np.where(inside > 1, 4 * np.where(by_block, blocks, pieces), 0)
+    inner = blocks * turns.block
     by_layer = mode.policy is CircuitPolicy.PER_LAYER and plans.base.experts.expert_patterns > 1
     between = np.where(leaves["ep"] & by_layer, 2.0 * (blocks - 1.0), 0.0)
     dark_s = fabric.traits.reconfiguration_s
     if mode.turning is PortTiming.PREFETCHED and dark_s > 0.0:
         passes_s = arrays.forward_s[:, 1] + arrays.inputs_s[:, 1] + arrays.weights_s[:, 1]
         work_s = passes_s - costs.waited_s
-        shown = 1.0 - work_s / np.maximum(each + inner, 1.0) / dark_s
-        each, inner = (count * np.clip(shown, 0.0, 1.0) for count in (each, inner))
+        shown = np.clip(1.0 - work_s / np.maximum(each, 1.0) / dark_s, 0.0, 1.0)
+        each = each * np.where(leaves["tp"] | leaves["ep"], 1.0, shown)
         shown = 1.0 - (work_s - costs.experts_s) / np.maximum(between, 1.0) / dark_s
         between = between * np.clip(shown, 0.0, 1.0)
-    pass_s = 0.5 * dark_s * (inner + between)  # of a microbatch, forward and backward
-    through_s = np.stack([pass_s, pass_s, np.zeros(len(plans))], axis=1) * plans["pp"][:, None]
+    # Of a microbatch, forward and backward: its turns, and what it waits longer over what stands.
+    beside, slower = costs.beside, turns.slower
+    carried = np.isfinite(costs.waited_s)[:, None]
+    later_s = sum(np.where(carried, beside.waited_s[axis], 0.0) * (slower[axis] - 1.0) for axis in INNER)
+    later_s = later_s + np.maximum(0.0, beside.ring_s * slower["cp"] - beside.hiding_s)
+    later_s = later_s - np.maximum(0.0, beside.ring_s - beside.hiding_s)
+    dark = 0.5 * dark_s * (inner + between)[:, None]
+    # A pass that waits for its launches anyway has as much less to wait for them.
+    longer_s = dark[:, :, None] + beside.blocks[:, :, None] * later_s[:, None, :]
+    shown_s = np.maximum(0.0, longer_s - arrays.slack_s)
+    share = (beside.layers / np.maximum(beside.blocks[:, 1], 1.0))[:, None]
     return replace(
         arrays,
-        forward_s=arrays.forward_s + pass_s[:, None],
-        inputs_s=arrays.inputs_s + pass_s[:, None],
-        whole_s=arrays.whole_s + through_s,
+        forward_s=arrays.forward_s + shown_s[:, :, 0],
+        inputs_s=arrays.inputs_s + shown_s[:, :, 1],
+        whole_s=arrays.whole_s + np.column_stack([shown_s[:, 1] * share, np.zeros(len(plans))]),
+        slack_s=np.maximum(0.0, arrays.slack_s - longer_s),
         reconfiguration_s=np.full(len(plans), dark_s),
         changes_each=each,
         changes_once=once.astype(float),
-        sums_last=leaves["dpcp"] & leaves["pp"],
+        sums_last=waits & (arrays.gathers == 0),
     )
 
 

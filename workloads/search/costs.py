@@ -16,8 +16,17 @@ import numpy as np
 
 from simulator.collectives.algorithms import vector_bytes
 from simulator.collectives.flow_groups import main_kind
-from simulator.estimate import PIPELINE, AxisTraffic, CollectiveLines, LinePrices, StandingLines, StepArrays
-from simulator.fabric import Fabric
+from simulator.estimate import (
+    PIPELINE,
+    AxisTraffic,
+    CollectiveLines,
+    LinePrices,
+    StandingLines,
+    StepArrays,
+    inner_class,
+)
+from simulator.fabric import CircuitPolicy, Fabric
+from simulator.interfaces import Flows
 from simulator.layout import RankLayout, placed
 from simulator.node import Node
 from simulator.operators import Collective, CollectiveKind, Phase, Skew
@@ -303,6 +312,97 @@ def beside_sums(arrays: StepArrays, traffic: PassTraffic) -> StepArrays:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class BlockTurns:
+    """Circuits of P plans that turn to the axis which asks, unless those that stand carry it."""
+
+    block: np.ndarray
+    """Turns in a block, forward and backward together, shape [P]; dimensionless."""
+    slower: Mapping[str, np.ndarray]
+    """How many times as long an axis' traffic takes over circuits that stand for another, forward and
+    backward, shape [P, 2] each."""
+    clashes: Mapping[str, np.ndarray]
+    """Whether circuits turn between traffic inside passes and that of an axis outside them, shape [P]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Walk:
+    """Circuits in one of many blocks in a row."""
+
+    turns: int
+    """How often they turn."""
+    standing: str
+    """Axis for which they stand at its end; empty if none leaves the nodes."""
+    slower: Mapping[str, float]
+    """How many times as long each axis takes on average over what stands."""
+
+
+class _Peers:
+    """Who sends to whom outside the nodes, by axis, on one layout.
+
+    Parameters
+    ----------
+    layout : RankLayout
+        Where ranks stand.
+    fabric : Fabric
+        What joins them.
+    """
+
+    def __init__(self, layout: RankLayout, fabric: Fabric) -> None:
+        self._layout, self._fabric = layout, fabric
+        self._known: dict[str, np.ndarray] = {}
+
+    def pairs(self, axis: str) -> np.ndarray:
+        """Return node that sends and endpoint that receives, each pair as one number, shape [n]."""
+        if axis not in self._known:
+            layout, size = self._layout, self._fabric.node_size
+            stage = inner_class(layout)
+            if axis == PIPELINE:
+                stages = [one for one in (stage - 1, stage + 1) if 0 <= one < layout.pp]
+                sources = np.tile(layout.members(stage), len(stages))
+                ends = np.concatenate([np.empty(0, dtype=int), *map(layout.members, stages)])
+            else:
+                groups = layout.groups(axis, stage)
+                n = groups.shape[1]
+                shifts = range(1, n if axis == "ep" else 2)
+                sources = np.tile(groups.ravel(), len(shifts))
+                ends = np.concatenate([np.roll(groups, -shift, axis=1).ravel() for shift in shifts])
+            off_node = sources // size != ends // size
+            flows = Flows(sources=sources, destinations=ends, size_bytes=1.0, axis=axis)
+            off_node &= self._fabric.turns_for(flows)
+            numbers = sources[off_node] // size * self._fabric.endpoints + ends[off_node]
+            self._known[axis] = np.unique(numbers)
+        return self._known[axis]
+
+    def slower(self, axis: str, standing: str) -> float:
+        """Return how many times as long an axis takes over circuits for another; infinite if they turn."""
+        mine, theirs = self.pairs(axis), self.pairs(standing)
+        if not len(mine) or axis == standing:
+            return 1.0
+        lanes = self._fabric.traits.peers or math.inf
+        if max(len(mine), len(theirs)) > lanes * self._layout.ranks_per_class:  # they go in turns
+            return math.inf
+        if len(theirs) < len(mine) or not np.isin(mine, theirs, assume_unique=True).all():
+            return math.inf
+        return len(theirs) / len(mine)
+
+    def walk(self, axes: Sequence[str]) -> _Walk:
+        """Return what circuits do in one block after another whose traffic goes along axes in order."""
+        inside = [axis for axis in axes if len(self.pairs(axis))]
+        standing, turns = "", 0
+        times: dict[str, list[float]] = {}
+        for again in range(2):  # the second block finds what the first has left, as all others do
+            for axis in inside:
+                slower = self.slower(axis, standing) if standing else math.inf
+                if math.isinf(slower):
+                    standing, slower, turns = axis, 1.0, turns + again
+                if again:
+                    times.setdefault(axis, []).append(slower)
+        return _Walk(
+            turns=turns, standing=standing, slower={axis: float(np.mean(one)) for axis, one in times.items()}
+        )
+
+
 LAYOUT = ("tp", "cp", "dp", "pp", "ep", "placement")
 """Columns that say where ranks stand."""
 PARTS = ("block", "embedding", "head")
@@ -327,6 +427,8 @@ class PlanCosts:
     """Work between uneven exchanges and their ways back in the same passes, shape [P]."""
     beside: PassTraffic
     """What of it meets gathers and sums of the same stage on common links."""
+    turns: BlockTurns
+    """What circuits do that turn to the axis which asks."""
 
 
 class PlanPricer:
@@ -358,7 +460,8 @@ class PlanPricer:
             Collectives on what carries their traffic; with circuits, all of them serve the axis that asks.
             Those that were priced before, for other rows or another accelerator, are not priced again.
         """
-        return _Pricing(self, plans, prices).costs()
+        with np.errstate(invalid="ignore"):  # what a fabric cannot carry takes for ever
+            return _Pricing(self, plans, prices).costs()
 
     def without_traffic(self, plans: PlanArrays, fabric: Fabric) -> PlanCosts:
         """Return the pieces of all plans' steps where every transfer takes no time and no energy.
@@ -499,6 +602,34 @@ class _Pricing:
             ),
             waited_s=of_mixtures("waited_s"),
             experts_s=of_mixtures("experts_s"),
+            turns=self._turns(),
+        )
+
+    def _turns(self) -> BlockTurns:
+        """Return what circuits do that turn to the axis which asks."""
+        first, place = self._shares()
+        if self.prices.fabric.traits.policy in {None, CircuitPolicy.STATIC}:
+            first, place = first[:0], place[:0]
+        block = np.zeros(len(first))
+        slower = {axis: np.ones((len(first), len(BOTH))) for axis in AXES}
+        clashes = {axis: np.zeros(len(first), dtype=bool) for axis in ("dpcp", PIPELINE)}
+        peers = [_Peers(layout, self.prices.fabric) for layout in self.layouts]
+        for number, row in enumerate(first):
+            met, shape = peers[self.layout_of[row]], self.shapes[self.shape_of[row]]
+            standing = ""
+            for way, direction in enumerate(BOTH):
+                walk = met.walk(shape.block[direction].axes)
+                standing = walk.standing or standing
+                block[number] += walk.turns
+                for axis, times in walk.slower.items():
+                    slower[axis][number, way] = times
+            outside = {"dpcp": str(self.plans.whole.axes.gradient_axis[row]), PIPELINE: PIPELINE}
+            for name, axis in outside.items() if standing else ():
+                clashes[name][number] = math.isinf(met.slower(axis, standing))
+        return BlockTurns(
+            block=block[place],
+            slower={axis: one[place] for axis, one in slower.items()},
+            clashes={axis: one[place] for axis, one in clashes.items()},
         )
 
     def _arrays(
@@ -662,11 +793,11 @@ class _Pricing:
         once = self._message_bytes() * plans.microbatches
         chunks = self.chunks / self.copies
         both_bytes = formats.grad_bytes + formats.element_bytes
-        twins = np.where(self.copies > 1, (dense + expert) * both_bytes, 0.0)
+        twins = np.where(self.copies > 1, self._twin_share(np.arange(len(plans)))[:, 1] * both_bytes, 0.0)
         for shift, size_bytes in (
             (np.ones(len(plans)), once * chunks),
             (plans["pp"] - 1, once * np.maximum(chunks - 1, 0) * (plans["vpp"] > 1)),
-            (np.maximum(1, plans["pp"] // 2), twins),
+            (np.zeros(len(plans)), twins),
         ):
             sent = np.where(plans["pp"] > 1, size_bytes, 0.0)
             found.append(_Column(axis=PIPELINE, kind=CollectiveKind.SEND, size_bytes=sent, shift=shift))
@@ -864,16 +995,16 @@ class _Pricing:
         """Return the time in which twin stages exchange gradients, then parameters, shape [P, 3]."""
         plans, found = self.plans, np.zeros((len(self.plans), 3))
         formats = plans.base.precision
-        dense, expert = self.held
         for number, row in enumerate(self.layout_rows):
             mine = np.flatnonzero((self.layout_of == number) & (self.copies > 1))
             if not len(mine):
                 continue
             stages = int(plans["pp"][row])  # twins stand half the pipeline apart on average
-            far = replace(_SEND, shift=-(stages // 2)) if stages > 2 else _SEND
+            # Where circuits stay, those in its middle stand for all: each has one to its own.
+            apart = 1 if isinstance(self.prices, StandingLines) else stages // 2
+            far = replace(_SEND, shift=-apart) if stages > 2 else _SEND
             lines = self._lines(far, number)
-            held: Any = RankParameters(dense=dense[mine], expert=expert[mine])  # type: ignore[arg-type]
-            share = optimizer_share(plans.taken(mine).by_stage, held)
+            share = self._twin_share(mine)
             for each in (formats.grad_bytes, formats.element_bytes):
                 found[mine] += lines.time_s(share * each)
         return found
@@ -884,6 +1015,11 @@ class _Pricing:
         # As a float, for 32 bits are too few for long sequences.
         elements = share.tokens * float(self.pricer.config.hidden)
         return np.asarray(elements / self.plans["tp"] * share.precision.element_bytes)
+
+    def _twin_share(self, rows: np.ndarray) -> np.ndarray:
+        """Return the parameters that a rank exchanges with its twin, three stages of some plans, [n, 3]."""
+        held: Any = RankParameters(dense=self.held[0][rows], expert=self.held[1][rows])  # type: ignore[arg-type]
+        return np.asarray(optimizer_share(self.plans.taken(rows).by_stage, held))
 
     def _sends(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return time, energy of a class and bytes of a rank of one send between stages, shape [P]."""

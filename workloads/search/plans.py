@@ -74,6 +74,8 @@ class Work:
     """Collectives that bring them."""
     experts_s: float = 0.0
     """Work between an uneven exchange and its way back, while which circuits stay."""
+    axes: tuple[str, ...] = ()
+    """Axes of all collectives in the order in which they run, the ring of context ranks first."""
 
     @property
     def moved(self) -> tuple[tuple[Collective, float], ...]:
@@ -122,7 +124,10 @@ def _work(
 ) -> Work:
     time_s = host_s = energy_j = beside_s = launched_s = experts_s = 0.0
     collectives, overlapped, away = [], [], False
+    axes = [one.axis for one in ring[1]]
     for one, count in items:
+        if isinstance(one, Collective | Overlapped):
+            axes.append(one.axis if isinstance(one, Collective) else one.collective.axis)
         if isinstance(one, Collective):
             collectives.append((one, count * share))
             host_s += node.collective_issue_s * count
@@ -156,6 +161,7 @@ def _work(
         overlapped=tuple(overlapped),
         beside_s=max(beside_s, launched_s) * share,
         experts_s=experts_s * share,
+        axes=tuple(axes),
         ring=tuple((one, rings * share) for one in ring[1]),
     )
 
