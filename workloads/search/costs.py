@@ -357,16 +357,15 @@ class _Peers:
         if axis not in self._known:
             layout, size = self._layout, self._fabric.node_size
             stage = inner_class(layout)
+            sources, others = layout.members(stage), [np.empty(0, dtype=int)]
             if axis == PIPELINE:
-                stages = [one for one in (stage - 1, stage + 1) if 0 <= one < layout.pp]
-                sources = np.tile(layout.members(stage), len(stages))
-                ends = np.concatenate([np.empty(0, dtype=int), *map(layout.members, stages)])
+                others += [layout.members(one) for one in (stage - 1, stage + 1) if 0 <= one < layout.pp]
             else:
                 groups = layout.groups(axis, stage)
-                n = groups.shape[1]
-                shifts = range(1, n if axis == "ep" else 2)
-                sources = np.tile(groups.ravel(), len(shifts))
-                ends = np.concatenate([np.roll(groups, -shift, axis=1).ravel() for shift in shifts])
+                sources = groups.ravel()
+                last = groups.shape[1] if axis == "ep" else min(groups.shape[1], 2)
+                others += [np.roll(groups, -shift, axis=1).ravel() for shift in range(1, last)]
+            sources, ends = np.tile(sources, len(others) - 1), np.concatenate(others)
             off_node = sources // size != ends // size
             flows = Flows(sources=sources, destinations=ends, size_bytes=1.0, axis=axis)
             off_node &= self._fabric.turns_for(flows)
