@@ -22,6 +22,7 @@ from experiments.network.links import sampled_run
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.comparison.comparison import shared_plan
 from heliograph.comparison.plan_estimates import (
+    Aim,
     Objective,
     Prices,
     estimates,
@@ -250,7 +251,8 @@ def candidates(
         moving_s[:, tasks > max(USUAL.turning_tasks, int(tasks.min()))] = np.inf
     rows = moving_s.argmin(axis=1).tolist()
     for system, ways in ((lighted, (CircuitMode(policy=CircuitPolicy.STATIC),)), (switched, None)):
-        found = estimates(system, pricer, plans, prices=prices, ways=ways)
+        aim = Aim(objective=Objective.TIME, best=math.inf)
+        found = estimates(system, pricer, plans, prices=prices, ways=ways, aim=aim)
         rows += np.argsort(found.values[Objective.TIME], kind="stable")[:BEST_PRICED].tolist()
     return tuple(plans.plan(row) for row in dict.fromkeys(rows))
 

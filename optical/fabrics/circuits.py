@@ -576,6 +576,25 @@ def job_links(demand: DomainDemand, degree: int, *, all_meet: bool = True) -> np
     for the thinnest traffic, sends and steps of rings, and give the rest to the pairs that take longest; or
     give one lane of each vertex to what joins the parts that the busiest pairs leave.
     """
+    pairs = np.ascontiguousarray(demand.pairs, dtype=float)
+    return _laid_links(demand.groups, pairs.tobytes(), degree, all_meet)
+
+
+@lru_cache(maxsize=512)
+def _laid_links(
+    groups: tuple[AllReduceGroup, ...], pair_bytes: bytes, degree: int, all_meet: bool
+) -> np.ndarray:
+    """Return the same, read-only, from the pairs of a demand as text: plans of a search share many."""
+    entries = np.frombuffer(pair_bytes)
+    size = math.isqrt(len(entries))
+    demand = DomainDemand(groups=groups, pairs=entries.reshape(size, size))
+    found = _job_links(demand, degree, all_meet=all_meet)
+    found.flags.writeable = False
+    return found
+
+
+def _job_links(demand: DomainDemand, degree: int, *, all_meet: bool) -> np.ndarray:
+    """Return circuits for the traffic of a domain; see `job_links`."""
     size = len(demand.pairs)
     if size < 2:
         return np.zeros((size, size), dtype=np.int64)
@@ -593,6 +612,7 @@ def job_links(demand: DomainDemand, degree: int, *, all_meet: bool = True) -> np
     published = busiest_first(np.where(found.links > 0, wanted, 0.0), degree, found.links)
     others = [_thinnest_first(demand.matrix, degree, kept) for kept in range(min(degree, _MOST_KEPT) + 1)]
     others.append(_parts_joined(demand.matrix, degree))
+    others = list({links.tobytes(): links for links in others}.values())
     carried = [
         _busiest_bytes(published, wanted, all_meet=all_meet),
         *(_busiest_bytes(links, demand.matrix, all_meet=all_meet) for links in others),
