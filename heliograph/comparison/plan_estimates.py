@@ -71,8 +71,9 @@ def under_mode(
     pieces = arrays.chunks * np.where(arrays.sums_each, arrays.pieces, 1)
     # Ports stay for sends and rings, which are needed sooner: sums wait for all of them, unless gathers turn
     # to their circuits anyway, or passes turn them away from the sends.
-    turned_away = (leaves["tp"] | leaves["ep"]) & turns.clashes["pp"]
-    waits = leaves["dpcp"] & ((leaves["pp"] & ~turned_away) | (leaves["cp"] & ~(leaves["tp"] | leaves["ep"])))
+    in_passes = leaves["tp"] | leaves["ep"]
+    turned_away = in_passes & turns.clashes["pp"]
+    waits = leaves["dpcp"] & ((leaves["pp"] & ~turned_away) | (leaves["cp"] & ~in_passes))
     waits &= sums_meet | leaves["pp"]
     passes = np.where(waits, arrays.gathers, np.maximum(arrays.gathers, arrays.sums_each))
     each = np.where(sums_meet, 2 * passes * np.where(inside, pieces, arrays.chunks), 0)
@@ -82,13 +83,16 @@ def under_mode(
     by_layer = mode.policy is CircuitPolicy.PER_LAYER and plans.base.experts.expert_patterns > 1
     between = np.where(leaves["ep"] & by_layer, 2.0 * (blocks - 1.0), 0.0)
     dark_s = fabric.traits.reconfiguration_s
-    if mode.turning is PortTiming.PREFETCHED and dark_s > 0.0:
+    if dark_s > 0.0:
         passes_s = arrays.forward_s[:, 1] + arrays.inputs_s[:, 1] + arrays.weights_s[:, 1]
         work_s = passes_s - costs.waited_s
         shown = np.clip(1.0 - work_s / np.maximum(each, 1.0) / dark_s, 0.0, 1.0)
-        each = each * np.where(leaves["tp"] | leaves["ep"], 1.0, shown)
-        shown = 1.0 - (work_s - costs.experts_s) / np.maximum(between, 1.0) / dark_s
-        between = between * np.clip(shown, 0.0, 1.0)
+        if mode.turning is PortTiming.PREFETCHED:
+            each = each * np.where(in_passes, 1.0, shown)
+            shown = 1.0 - (work_s - costs.experts_s) / np.maximum(between, 1.0) / dark_s
+            between = between * np.clip(shown, 0.0, 1.0)
+        else:  # a gather asks a piece ahead; what comes back to a ring of context ranks asks in time
+            each = each * np.where(leaves["cp"] & ~in_passes & (arrays.gathers > 0), 0.5 + 0.5 * shown, 1.0)
     # Of a microbatch, forward and backward: its turns, and what it waits longer over what stands.
     beside, slower = costs.beside, turns.slower
     carried = np.isfinite(costs.waited_s)[:, None]

@@ -7,10 +7,12 @@ graph of ranks.
 from __future__ import annotations
 
 from collections import abc, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby, takewhile
+from operator import itemgetter
+from types import MappingProxyType
 from typing import Generic, Protocol, TypeVar
 
 from simulator.collectives.flow_groups import FlowGroup
@@ -118,7 +120,9 @@ class Turns:
     """Tasks that another collective of their class follows directly."""
 
 
-def turns(tasks: Iterable[Waits], at_once: Callable[[int], bool]) -> Turns:
+def turns(
+    tasks: Iterable[Waits], at_once: Callable[[int], bool], queued: Mapping[int, int] = MappingProxyType({})
+) -> Turns:
     """Return the order in which tasks are needed.
 
     Parameters
@@ -129,6 +133,9 @@ def turns(tasks: Iterable[Waits], at_once: Callable[[int], bool]) -> Turns:
         Whether its own class needs the task of a number when it can run: computing, and what goes to others.
         Another is needed by the first task that waits for it: a gather by the pass behind it, a sum of
         gradients by the optimizer. What nobody waits for comes last.
+    queued : mapping, optional
+        The task that stands before one on its channel, which has to make way for it: a sum is needed as soon
+        as the gather behind it.
     """
     by_number = sorted(tasks, key=lambda task: task.id)
     never = len(by_number)
@@ -144,7 +151,7 @@ def turns(tasks: Iterable[Waits], at_once: Callable[[int], bool]) -> Turns:
         else:
             chained.update(task.after)
         here[task.id] = need[task.id] * (never + 1) + place[task.id]
-        for other in task.after:
+        for other in (*task.after, *((queued[task.id],) if task.id in queued else ())):
             need[other] = min(need[other], need[task.id])
     return Turns(here=here, there=there, chained=frozenset(chained))
 
@@ -157,7 +164,23 @@ def step_turns(graph: StepGraph) -> Turns:
         if not isinstance(task.operator, BESIDE)
         or (isinstance(task.operator, Collective) and task.operator.shift)
     }
-    return turns(graph.tasks, at_once.__contains__)
+    channels = (
+        (task.id, (task.rank_class, task.operator.axis))
+        for task in graph.tasks
+        if isinstance(task.operator, Collective) and not task.operator.shift
+    )
+    return turns(graph.tasks, at_once.__contains__, _queued(channels))
+
+
+def _queued(channels: Iterable[tuple[int, Hashable]]) -> dict[int, int]:
+    """Return the task that stands before each on its channel, by number, from tasks with their channels."""
+    found: dict[int, int] = {}
+    last: dict[Hashable, int] = {}
+    for number, channel in sorted(channels, key=itemgetter(0)):
+        if channel in last:
+            found[number] = last[channel]
+        last[channel] = number
+    return found
 
 
 class Waits(Protocol):
@@ -346,6 +369,11 @@ def rank_lookahead(
         Whether the task of a number has ended.
     """
     together = {task.id for task in graph.tasks if isinstance(task.operation, Together)}
+    channels = [
+        (task.id, (task.channel, task.operation.groups))
+        for task in graph.tasks
+        if isinstance(task.operation, Together) and task.channel
+    ]
     tasks_of: defaultdict[int, list[RankTask]] = defaultdict(list)
     sent_to: defaultdict[int, list[RankTask]] = defaultdict(list)
     for task in graph.tasks:
@@ -362,7 +390,7 @@ def rank_lookahead(
         arriving=sent_to,
         flow_groups=lambda task: plan_of(task.id),
         is_done=lambda task: is_done(task.id),
-        order=turns(graph.tasks, lambda one: one not in together),
+        order=turns(graph.tasks, lambda one: one not in together, _queued(channels)),
     )
 
 

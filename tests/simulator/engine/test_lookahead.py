@@ -36,6 +36,25 @@ def test_a_class_needs_what_it_receives_with_the_pass_that_waits_for_it():
     assert order.there[early] < order.here[soon] < order.there[late] < order.here[update]
 
 
+def test_a_sum_makes_way_for_the_gather_behind_it():
+    """Both on one channel: what the next pass waits for cannot move before the sum has gone."""
+    sums, send, gather, late_pass, update = 1, 2, 3, 4, 5
+    tasks = [
+        Named(0),
+        Named(sums, (0,)),
+        Named(send, (0,)),
+        Named(gather, (0,)),
+        Named(late_pass, (gather,)),
+        Named(update, (sums, late_pass)),
+    ]
+    for queued, first in (
+        ({}, [0, send, gather, late_pass, sums]),
+        ({gather: sums}, [0, send, sums, gather]),
+    ):
+        order = turns(tasks, lambda one: one in {0, send, late_pass, update}, queued).here
+        assert sorted(order, key=order.get)[: len(first)] == first
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_what_waits_for_a_task_is_needed_after_it(seed):
     rng = np.random.default_rng(seed)

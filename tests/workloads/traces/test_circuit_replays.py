@@ -47,6 +47,7 @@ class Few(list):
         "tp=2,pp=4,dp=2,global_batch=8,sequence_length=512,zero=1",
         "tp=1,pp=2,dp=4,global_batch=8,sequence_length=512",
         "tp=1,pp=2,dp=8,global_batch=8,sequence_length=512,zero=1",
+        "tp=2,pp=2,dp=4,global_batch=8,sequence_length=512,zero=3",
     ],
 )
 def test_axes_that_share_ports_take_the_time_of_the_step(tmp_path, text):
