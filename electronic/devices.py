@@ -173,6 +173,11 @@ class GpuChip:
     """Share of the peak that the products inside a fused attention kernel reach forward with heads of 128."""
     attention_backward_efficiency: float
     """The same for the gradients' products of such a kernel, 0 to 1."""
+    attention_fill_s: float = 0.0
+    """Time that such a kernel takes to begin and end each block of queries, whatever keys it sees; 0 where
+    the shares are of whole kernels."""
+    attention_backward_fill_s: float = 0.0
+    """What it takes more for a block's gradients."""
     launch_s: float
     """Time to start and drain a kernel on the chip."""
     host_launch_s: float
@@ -220,6 +225,8 @@ class GpuChip:
         check_range(
             self,
             "fill_s",
+            "attention_fill_s",
+            "attention_backward_fill_s",
             "launch_s",
             "host_launch_s",
             "host_operator_s",

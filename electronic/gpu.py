@@ -336,19 +336,23 @@ def attention_share(chip: GpuChip, head: int, *, forward: bool) -> float:
     products' time on an H100 with d = 128). Of the time per score that the share with heads of `USUAL_HEAD`
     tells, the exponential's stays and all else goes with d: heads of 64 over those of 128 have 0.63 on a B200
     and 0.94 on an H20 (measured: 0.66, FlashAttention, pull request 2605; 0.98, its issue 1310). Longer heads
-    gain, as on an H100; on a B200 no kernel shows it yet (its issue 2576).
+    gain nothing, for their tiles are smaller (cuDNN: heads of 192 and 256 stand with those of 128); arrays
+    that pad heads to their own depth do.
     """
     share = chip.attention_efficiency if forward else chip.attention_backward_efficiency
     products_cycles = (4 if forward else 10) * USUAL_HEAD / (chip.flops_per_cycle * share)
     softmax = min(1.0, 1.0 / (chip.exponentials_per_cycle * products_cycles))
-    return share / (1.0 + softmax * (USUAL_HEAD / head - 1.0))
+    longest = min(head, max(USUAL_HEAD, chip.k_step))
+    return share / (1.0 + softmax * (USUAL_HEAD / longest - 1.0))
 
 
 def _fused(chip: GpuChip, memory: Memory, product: MatMul) -> Work:
     """Return what one product inside a fused attention kernel asks; only the first of a kernel is launched.
 
-    Units take blocks of `ATTENTION_ROWS` queries. Under a causal mask the longest block is twice the mean,
-    without one the last wave is seldom full, so that the last unit ends about one mean block late.
+    Units take blocks of `ATTENTION_ROWS` queries, each of which loads its queries, starts its pipeline, masks
+    the tiles at its keys' ends and writes its result, whatever lies between. Under a causal mask the longest
+    block is twice the mean, without one the last wave is seldom full, so that the last unit ends about one
+    mean block late.
     """
     sizes = sorted((product.m, product.k, product.n))
     step = chip.k_step if chip.k_step >= USUAL_HEAD else HEAD_STEP  # arrays as deep as heads take whole ones
@@ -359,6 +363,8 @@ def _fused(chip: GpuChip, memory: Memory, product: MatMul) -> Work:
     block_s = 2 * ATTENTION_ROWS * head * sizes[1] / rate
     moved = float(product.operand_bytes)
     calls = int(library_calls(product))
+    if calls:
+        block_s += chip.attention_fill_s if forward else chip.attention_backward_fill_s
     return Work(
         compute_s=(max(blocks / chip.units, 1.0) + 1.0) * block_s,
         memory_s=memory.time_s(moved),

@@ -259,9 +259,6 @@ def validate(kind: str, *, data: Path | None = None, progress: Told | None = Non
         msg = f"nothing called '{kind}' to validate; {nearest(kind, KINDS, noun='kind')}"
         raise ParameterError(msg)
     path = REFERENCE / f"{KINDS[kind].table or kind}.csv" if data is None else data
-    if data is None and not path.is_file():
-        msg = f"no table of {kind} ships with the project; name one with --data FILE.csv"
-        raise HeliographError(msg)
     records = KINDS[kind].read(path, KINDS[kind].needs)
     asked = KINDS[kind]
     told = progress if asked.label else None

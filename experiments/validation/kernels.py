@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -65,7 +66,7 @@ ELEMENTWISE = MappingProxyType(
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionShape:
-    """A causal attention kernel."""
+    """A fused attention kernel."""
 
     batch: int
     """Sequences."""
@@ -77,10 +78,15 @@ class AttentionShape:
     """Size of a query and key head."""
     value_dim: int
     """Size of a value head."""
+    causal: bool = True
+    """Whether a mask hides later keys."""
+    window: int = 0
+    """Latest keys that a query sees under that mask; 0 for all."""
 
     def products(self, *, backward: bool) -> tuple[MatMul, ...]:
-        """Return the products of the kernel, half of each hidden by the causal mask."""
-        keys = (self.sequence + 1) // 2
+        """Return the products of the kernel over the keys that a query sees on average."""
+        seen = min(self.window or self.sequence, self.sequence)
+        keys = seen - seen * (seen - 1) // (2 * self.sequence) if self.causal else self.sequence
         sizes = (self.query_dim, keys, self.value_dim)
         scores = self._product(Phase.FORWARD, sizes[0], sizes[1], Matrices.C)
         if not backward:
@@ -226,12 +232,15 @@ def kernel_time_s(  # noqa: PLR0917 - the columns of a table of kernel measureme
         Operands: one of `DTYPE_BYTES`. A product that sums into single precision has bf16 operands.
     note : str
         ``key=value`` pairs that say more: ``accumulate``, ``out_dtype``, ``main_grad_dtype``, ``stage``;
-        for attention ``batch, seq_len, head_num, qk_head_dim, v_head_dim``.
+        for attention ``batch, seq_len, head_num, qk_head_dim, v_head_dim``, ``mask=none``, ``window``;
+        ``clock=full`` for runs too short for the power limit to bite.
     host_timed : bool
         Whether the time is that of a clock on the host that waits for the one kernel.
     """
     gpu = replace(load_gpu(gpu_of(gpu_name)), alone=True)
     fields = dict(re.findall(r"(\w+)=(\w+)", note))
+    if fields.get("clock") == "full":
+        gpu = replace(gpu, chip=replace(gpu.chip, tdp_w=math.inf))
     if op in ELEMENTWISE:
         one = gpu.cost(_elementwise(op, m * n * batch, _element_bytes(dtype)))
         return max(one.time_s, gpu.chip.host_launch_s)
@@ -285,6 +294,8 @@ def _attention(fields: Mapping[str, str], m: int, n: int, k: int, batch: int) ->
         heads=int(fields.get("head_num", n)),
         query_dim=int(fields.get("qk_head_dim", k)),
         value_dim=int(fields.get("v_head_dim", k)),
+        causal=fields.get("mask") != "none",
+        window=int(fields.get("window", 0)),
     )
 
 
