@@ -167,18 +167,24 @@ def to_si(name: str, value: float, unit: str) -> float:
     plain = unit.translate(_MICRO)
     if plain not in units:
         dimension = dimension_of(name)
-        what = f"a {dimension[0]} in {dimension[1]}" if dimension else "dimensionless"
+        article = "an" if dimension and dimension[0][0] in "aeiou" else "a"
+        what = f"{article} {dimension[0]} in {dimension[1]}" if dimension else "dimensionless"
         msg = f"unit '{unit}' does not fit '{name}', which is {what}; {_unit_hint(plain, units)}"
         raise ParameterError(msg)
     return value * units[plain]
 
 
 def _unit_hint(unit: str, units: Mapping[str, float]) -> str:
-    """Return the closing clause about an unknown unit: those that differ in case alone, else all that fit.
+    """Return the closing clause about an unknown unit: those that differ in case alone, else what fits.
 
-    Anything bolder may be wrong by a power of ten, and a reader who follows it does not see that.
+    Anything bolder may be wrong by a power of ten, and a reader who follows it does not see that. Of units
+    with prefixes those without are shown.
     """
     alike = [known for known in units if known.lower() == unit.lower()]
     if alike:
         return f"did you mean {' or '.join(repr(known) for known in alike)}?"
-    return f"units that fit: {', '.join(known for known in units if known)}"
+    names = [known for known in units if known]
+    bare = [one for one in names if not any(one.endswith(other) for other in names if other != one)]
+    prefixed = [one for one in names if one.endswith(bare[0]) and one != bare[0]] if bare else []
+    such = f", with prefixes too, such as {prefixed[len(prefixed) // 2]}" if prefixed else ""
+    return f"units that fit: {', '.join(bare)}{such}"

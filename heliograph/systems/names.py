@@ -18,7 +18,7 @@ from electronic.gpu import gpu_names, load_gpu
 from heliograph.systems.fabrics import CIRCUITS, DEFAULT_FABRIC, check_fabric, fabric_in_file
 from heliograph.systems.registry import core_named
 from simulator.errors import ParameterError, nearest
-from simulator.files import Change, flattened, naming, read_toml
+from simulator.files import PART, Change, flattened, naming, read_toml
 from simulator.operands.statistics import OperandKind
 from workloads.plan.parts import Precision
 
@@ -454,9 +454,13 @@ def _from_file(path: Path) -> _Said:
         ("core", core_named),
         ("precision", _precision),
     ):
-        if key in content:
+        value = content.pop(key, None)
+        if isinstance(value, Mapping):  # a table that changes numbers of it, and may name it
+            content[key] = {name: one for name, one in value.items() if name != PART}
+            value = value.get(PART)
+        if value is not None:
             with naming(path, key):
-                found[key] = str(content.pop(key))
+                found[key] = str(value)
                 load(found[key])
     accelerators = content.pop("accelerators", None)
     with naming(path, "accelerators"):

@@ -56,7 +56,9 @@ def test_a_unit_becomes_si(name, value, unit, expected):
         ("symbol_rate_hz", "ghz", "did you mean 'GHz'?"),
         ("time_s", "us ", "units that fit: "),
         ("power_w", "\u00b5Ws", "units that fit: "),
-        ("rate_bytes_per_s", "GBit", "units that fit: "),
+        ("rate_bytes_per_s", "GBit", "units that fit: B/s, b/s, bit/s, bps, with prefixes too, such as MB/s"),
+        ("price_usd", "EUR", "is a price in USD; units that fit: USD"),
+        ("energy_j", "W", "is an energy in J; units that fit: J, with prefixes too, such as kJ"),
     ],
 )
 def test_a_hint_is_never_wrong_by_more_than_case(name, unit, hint):

@@ -299,7 +299,10 @@ def parse_plan(text: str, *, base: Plan | None = None) -> Plan:
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         key, separator, written = (piece.strip() for piece in part.partition("="))
         if not separator or not written:
-            msg = f"plan: '{part}' must read key=value, such as tp=8"
+            msg = f"plan: '{part}' must read key=value, such as tp=8, with commas between"
+            raise WorkloadError(msg)
+        if "=" in written:
+            msg = f"plan: '{part}' must be one key=value; put a comma between two"
             raise WorkloadError(msg)
         key = _ALIASES.get(key, key)
         if key not in KEYS:

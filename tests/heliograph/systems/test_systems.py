@@ -290,6 +290,16 @@ def test_a_toml_file_is_a_system(tmp_path):
     assert one.photonic.core.symbol_rate_hz == 1e10
 
 
+def test_a_file_changes_numbers_of_a_gpu_that_it_may_name(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('base = "gpu_packet"\n[gpu.memory]\ncapacity_bytes = "141 GB"\n')
+    mine = build_system(str(path), accelerators=N)
+    assert (mine.gpu.name, mine.gpu.memory.capacity_bytes) == ("h100", 141e9)
+    path.write_text('base = "gpu_packet"\n[gpu]\npart = "b200"\n[gpu.chip]\ntdp_w = "700 W"\n')
+    mine = build_system(str(path), accelerators=N)
+    assert (mine.gpu.name, mine.gpu.chip.tdp_w) == ("b200", 700.0)
+
+
 @pytest.mark.parametrize(
     ("text", "match"),
     [
@@ -347,6 +357,14 @@ def test_a_broken_toml_file_gets_one_sentence(tmp_path, text, match):
         ),
         ('base = "photonic_ocs"\ngpu = "h100"\ngpu = "h200"\n', "mine.toml:3: key 'gpu' stands twice"),
         ('base = "photonic_ocs"\n[set]\nlaser_power_w = "5 mW"\n', "mine.toml: parameters stand at the top"),
+        (
+            'base = "gpu_packet"\n[gpu]\npart = "h1000"\n',
+            "mine.toml:3: gpu: gpus.csv has no accelerator 'h1000'; did you mean 'h100'",
+        ),
+        (
+            'base = "gpu_packet"\n[gpu.chip]\ntdp = 3\n',
+            "mine.toml:3: no parameter 'gpu.chip.tdp'; did you mean 'gpu.chip.tdp_w'",
+        ),
         ('base = "gpu_packet"\n[fabric]\nlines = [3]\n', "mine.toml:3: key 'fabric.lines' must be a number"),
     ],
 )

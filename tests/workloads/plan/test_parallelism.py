@@ -136,6 +136,7 @@ def test_silence_keeps_the_base():
     [
         ("tp", "'tp' must read key=value"),
         ("tp=", "'tp=' must read key=value"),
+        ("tp=8 dp=8", "'tp=8 dp=8' must be one key=value; put a comma between two"),
         ("tpp=8", "unknown key 'tpp'; did you mean '[td]p'"),
         ("micro_bach=8", "unknown key 'micro_bach'; did you mean 'micro_batch'"),
         ("tp=2,tp=4", "'tp' stands twice"),
