@@ -310,11 +310,13 @@ def _waves(chip: GpuChip, product: MatMul, tiles: int) -> int:
     """Return how often the units take a tile each, of `tiles` a product.
 
     Products of activations are one kernel. Products with weights of several experts are a kernel each, on
-    `EXPERT_STREAMS` streams: the tiles of so many kernels fill the chip together, not those of all.
+    `EXPERT_STREAMS` streams: the tiles of so many kernels fill the chip together, not those of all. Kernels
+    that store beside the next main loop hold every unit to their end, so that one runs after the other.
     """
     if not weighted(product):
         return math.ceil(product.batch * tiles / chip.units)
-    together = min(product.batch, EXPERT_STREAMS)
+    persistent = chip.store_overlap == 1.0
+    together = 1 if persistent else min(product.batch, EXPERT_STREAMS)
     rounds, left = divmod(product.batch, together)
     return rounds * math.ceil(together * tiles / chip.units) + math.ceil(left * tiles / chip.units)
 
