@@ -72,8 +72,8 @@ class AnalogNumerics:
 
     The converter has the step ``D = 2 R / 2**adc_bits``, codes up to ``2**(adc_bits - 1) - 1`` on either
     side, and Gaussian noise before it that makes its total noise that of its effective bits,
-    ``(2 R / 2**enob)**2 / 12``. The gain stage that sets its range R reads a probe: a strided subset of the
-    samples, at most 64 rows, 64 columns, 4 batches and 8 samples of a sum, hence all of a small product.
+    ``(2 R / 2**enob)**2 / 12``. The gain stage that sets its range R reads a probe: samples spread
+    over all, at most 64 rows, 64 columns, 4 batches and 8 samples of a sum, hence all of a small product.
 
     With T = 1, or `exact_tiles`, every sample is executed. Otherwise the T samples collapse into one draw
     per output with the summed variance: rounding counts as ``D**2 / 12`` per sample, clipping with its mean

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterator
@@ -160,13 +161,13 @@ def set_gain(spec: AnalogSpec, a: Operand, b: Operand, blocks: int, product: tor
 
 def _probe(spec: AnalogSpec, x: Operand, blocks: int) -> torch.Tensor:
     """Return the codes of some analog samples, [G, S', T', M', K']; a short last one is left out."""
-    _, rows, length = x.codes.shape
+    length = x.codes.shape[2]
     codes = x.codes.unflatten(0, (min(blocks, x.codes.shape[0]), -1))
     width = min(length, spec.analog_length)
     samples = length // width
-    codes = codes[:, :: _stride(codes.shape[1], _PROBE_BATCHES), :: _stride(rows, _PROBE_ROWS)]
-    codes = codes[..., : samples * width].unflatten(-1, (samples, width))
-    return codes[..., :: _stride(samples, _PROBE_SAMPLES), :].transpose(2, 3).to(x.energy.dtype)
+    codes = _spread(_spread(codes, 1, _PROBE_BATCHES), 2, _PROBE_ROWS)[..., : samples * width]
+    codes = _spread(codes.unflatten(-1, (samples, width)), 3, _PROBE_SAMPLES)
+    return codes.transpose(2, 3).to(x.energy.dtype)
 
 
 def _samples(
@@ -176,14 +177,19 @@ def _samples(
     if product is None or a.codes.shape[2] > spec.analog_length:
         return _probe(spec, a, blocks) @ _probe(spec, b.mT, blocks).mT
     outputs = product.unflatten(0, (blocks, 1, -1)).transpose(1, 2)
-    _, matrices, _, rows, columns = outputs.shape
-    outputs = outputs[:, :: _stride(matrices, _PROBE_BATCHES)]
-    return outputs[..., :: _stride(rows, _PROBE_ROWS), :: _stride(columns, _PROBE_ROWS)]
+    return _spread(_spread(_spread(outputs, 1, _PROBE_BATCHES), 3, _PROBE_ROWS), 4, _PROBE_ROWS)
 
 
-def _stride(count: int, most: int) -> int:
-    """Return how far apart they are if at most so many are taken."""
-    return -(-count // most)
+def _spread(x: torch.Tensor, dim: int, most: int) -> torch.Tensor:
+    """Return so many at most along a dimension, by steps that have no common divisor with their number.
+
+    A step that is a multiple of the heads would meet one head alone, and one of the window one position.
+    """
+    count = x.shape[dim]
+    if count <= most:
+        return x
+    step = next(step for step in itertools.count(-(-count // most)) if math.gcd(step, count) == 1)
+    return x.index_select(dim, torch.arange(most, device=x.device).mul_(step).remainder_(count))
 
 
 def law_of(spec: AnalogSpec, a: Operand, b: Operand, gain: Gain) -> Law:

@@ -40,6 +40,10 @@ class Remainder(StrEnum):
     """After the ADC, which resolves the whole sum."""
 
 
+_FINE_BITS = 20.0
+"""Bits of an output converter whose steps are nothing beside what it cuts off."""
+
+
 def symmetric_residues(modulus: int) -> range:
     """Return the remainders of a modulus, as close to zero as they can be: -2 to 2 for 5, -1 to 2 for 4."""
     return range(-((modulus - 1) // 2), modulus // 2 + 1)
@@ -452,6 +456,19 @@ class AnalogSpec(LightNoise):
             by_row=noise.by_each,
             by_column=noise.by_each,
             by_both=coupling * noise.by_product,
+        )
+
+    @property
+    def clipping_only(self) -> AnalogSpec:
+        """Specification with the range of the output converter, and no other error."""
+        return dataclasses.replace(
+            AnalogSpec.ideal(),
+            adc_bits=_FINE_BITS,
+            adc_enob_bits=_FINE_BITS,
+            adc_range_sigma=self.adc_range_sigma,
+            analog_length=self.analog_length,
+            scale=self.scale,
+            transforms=self.transforms,
         )
 
     @classmethod

@@ -225,6 +225,15 @@ def test_clipped_fraction_is_that_of_gaussian_samples():
     assert measured == pytest.approx(math.erfc(1.5 / math.sqrt(2)), abs=5 * math.sqrt(0.13 * 0.87 / 1024))
 
 
+@pytest.mark.parametrize("windows", [4, 6, 12])
+def test_the_range_is_that_of_all_heads(windows):
+    """Four of them, the first with samples of one product: alone it would set a sixth of the range."""
+    a, b = (x.sign() for x in operands(batch=4 * windows, m=32, n=32))
+    a[::4, :, 1:] = 0.0
+    found = AnalogNumerics(spec(adc_bits=16, adc_enob_bits=16, adc_range_sigma=4.0)).matmul(a, b, 0)
+    assert (found - a @ b).square().mean() < 1e-3 * (a @ b).square().mean()
+
+
 @pytest.mark.parametrize("enob", [5.0, 6.5, 8.0])
 def test_total_converter_noise_is_that_of_the_effective_bits(enob):
     a, b = operands(batch=4, m=32, n=32)
