@@ -4,6 +4,9 @@ Every kind of forward product in every quarter of the depth, and every kind of g
 one of its formats, or on the photonic cores beside it with the laser at one of several powers and with any of
 the core's rescues left out. Each choice has a time, an energy and a rise of the loss; the cheapest mixture
 under a budget is a linear programme, whose dual is the price of a nat.
+
+Errors of forward products are those of each way in the products of the model that ships, whose losses are
+known, times what the law of noise says of the longer sums of the model that is split.
 """
 
 from __future__ import annotations
@@ -14,12 +17,12 @@ import functools
 import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import scipy.optimize
@@ -29,7 +32,14 @@ from electronic.formats import FORMATS
 from experiments.hardware import Hardware, Workload
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.law import Band, Passes, gradient_price
-from heliograph.accuracy.precision import Delivered, executions_of, of_core, of_format, together
+from heliograph.accuracy.precision import (
+    Delivered,
+    ModelProduct,
+    executions_of,
+    of_core,
+    of_format,
+    together,
+)
 from heliograph.figures import PALETTE, REFERENCE, new_figure, styled
 from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.simulation import lit, step_graph
@@ -41,7 +51,7 @@ from optical.cores.core import Core
 from optical.cores.number_formats import BlockFloatCore
 from optical.cores.rescues import JOINT, HybridCore, RotatedCore
 from optical.cores.sizing import LASER
-from optical.execution import AnalogSpec
+from optical.execution import AnalogSpec, Scale
 from simulator.errors import HeliographError, LinkError, ParameterError
 from simulator.interfaces import Cost
 from simulator.node import Node
@@ -56,6 +66,7 @@ if TYPE_CHECKING:
 
     from experiments.accuracy.prediction import Bench
     from optical.accelerator import PhotonicUnit
+    from simulator.interfaces import Numerics
 
 TABLE = Path(workloads.training.__file__).parent / "learnt_sensitivities.csv"
 """Rise of the loss of the model that ships by noise on one product; its head says how it was measured."""
@@ -63,6 +74,8 @@ ACCELERATORS = 1024
 """Accelerators unless a plan says."""
 DIMMER = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125)
 """Laser powers, over the one for which the system is sized; a choice."""
+_ROWS = 512
+"""Rows of each batch of products with weights that are looked at; a choice."""
 SLACK = 1e-9
 """Share of a mixture below which a choice is not taken."""
 BUDGETS = tuple(10.0 ** (place / 4.0) for place in range(-16, 1))
@@ -105,9 +118,16 @@ class Choice:
     time_s: float
     """Time on one accelerator."""
     rise_nats: float
-    """Rise of the loss by its noise, nats a byte."""
+    """Rise of the loss by its noise, nats a byte, with sums as long as those of the model that is split."""
     laser_w: float = 0.0
     """Power of the laser; 0 on the GPU."""
+    longer: float = 1.0
+    """That rise over the one with sums as long as those of the model that ships."""
+
+    @property
+    def shipped_nats(self) -> float:
+        """Rise of the loss of the model that ships, nats a byte."""
+        return self.rise_nats / self.longer
 
     @property
     def kind(self) -> str:
@@ -143,6 +163,11 @@ class Split:
     def rise_nats(self) -> float:
         """Rise of the loss."""
         return math.fsum(one.rise_nats * share for one, share in self.taken)
+
+    @property
+    def shipped_nats(self) -> float:
+        """Rise of the loss with sums as long as those of the model that ships."""
+        return math.fsum(one.shipped_nats * share for one, share in self.taken)
 
     @property
     def gradient_nats(self) -> float:
@@ -197,12 +222,27 @@ def _undominated(choices: Sequence[Choice], objective: Objective) -> list[Choice
     return found
 
 
+class Sensitivity(NamedTuple):
+    """Nats a byte for each unit of error on a product, power over that of its exact result."""
+
+    noise: float
+    """Of Gaussian noise."""
+    clipping: float
+    """Of what a range cuts off, which falls on the outputs that say most."""
+    clipping_rotated: float
+    """The same where operands are rotated, and other outputs are large beside their full scales."""
+
+
 @functools.cache
-def sensitivities(path: Path = TABLE) -> Mapping[str, float]:
-    """Return nats a byte for each unit of noise over signal on a product of the model that ships."""
+def sensitivities(path: Path = TABLE) -> Mapping[str, Sensitivity]:
+    """Return what errors cost on each product of the model that ships."""
+    kinds = Sensitivity._fields
     with path.open(newline="", encoding="utf-8") as stream:
         rows = csv.DictReader(line for line in stream if not line.startswith("#"))
-        return {row["site"]: float(row["nats_per_noise_to_signal"]) for row in rows}
+        return {
+            row["site"]: Sensitivity(*(float(row[f"nats_per_{each}_to_signal"]) for each in kinds))
+            for row in rows
+        }
 
 
 def _site(role: Role) -> str:
@@ -222,6 +262,21 @@ def training_products(system: System, config: Any, plan: Any) -> dict[MatMul, in
     return found
 
 
+class Errors(NamedTuple):
+    """Errors of a product of the model that ships, power over that of its exact result."""
+
+    noise: float
+    """All but what a range cuts off."""
+    clipped: float
+    """What a range cuts off operands as they come."""
+    clipped_rotated: float
+    """What it cuts off rotated ones."""
+
+    def nats(self, cost: Sensitivity) -> float:
+        """Return the rise of the loss, nats a byte, of the model that ships."""
+        return math.fsum(price * power for price, power in zip(cost, self, strict=True))
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Way:
     """A unit in one of its settings, with what its products cost and lose."""
@@ -231,9 +286,25 @@ class _Way:
     products: Mapping[MatMul, float]
     priced: Mapping[MatMul, Cost]
     noise: Mapping[tuple[str, Phase], float]
-    """Noise over signal by measured product and phase."""
+    """Noise over signal by kind of product and phase, of the model that is split."""
+    by_law: Mapping[str, float]
+    """The same with sums as long as those of the model that ships, by its products."""
+    errors: Mapping[str, Errors]
+    """Errors of the products of the model that ships."""
     laser_w: float = 0.0
     """Power of the laser; 0 on the GPU."""
+
+    def longer(self, site: str) -> float:
+        """Return noise over signal with sums as long as in the model that is split, over that with own."""
+        theirs, own = self.noise[site.partition(".")[0], Phase.FORWARD], self.by_law[site]
+        return theirs / own if own > 0.0 else 1.0
+
+    def dimmed(self, by_law: Mapping[str, float]) -> dict[str, Errors]:
+        """Return the errors with other light: noise as by the law, and what a range cuts off as it is."""
+        return {
+            site: one._replace(noise=one.noise * by_law[site] / (self.by_law[site] or 1.0))
+            for site, one in self.errors.items()
+        }
 
 
 def _noise_by_site(delivered: Delivered) -> dict[tuple[str, Phase], float]:
@@ -271,47 +342,116 @@ def without_rescues(core: Core) -> dict[str, Core]:
     return found
 
 
+class Shipped:
+    """Forward products of the model that ships, and what each way errs in them.
+
+    Notes
+    -----
+    They are those of the windows on which a split is executed: few of them have the loudest outputs of
+    attention, which a range cuts off.
+    """
+
+    def __init__(self) -> None:
+        from experiments.accuracy.prediction import learnt_bench  # noqa: PLC0415 - torch
+
+        self._operands = learnt_bench(windows=WINDOWS).operands(rows=_ROWS)
+        self.lengths = {site: batches[0][0].shape[2] for site, batches in self._operands.items()}
+        """Products of a sum, by site."""
+
+    def errors(
+        self, way: str, spec: AnalogSpec | None, sites: Iterable[str] | None = None
+    ) -> dict[str, Errors]:
+        """Return the errors of a way by site: of light by its specification, or of the GPU in a format."""
+        from experiments.accuracy.prediction import error_power  # noqa: PLC0415 - torch
+
+        found = {}
+        for site in sites or self._operands:
+            whole = error_power(_runs(way, spec, site), self._operands[site])
+            clipped = 0.0 if spec is None else min(whole, self._clipping(spec, site))
+            turned = spec is not None and spec.transforms is not None and spec.transforms.rotation_width > 1
+            found[site] = Errors(
+                noise=whole - clipped,
+                clipped=0.0 if turned else clipped,
+                clipped_rotated=clipped if turned else 0.0,
+            )
+        return found
+
+    def _clipping(self, spec: AnalogSpec, site: str) -> float:
+        """Return what the converter's range alone does; samples that collapse into a draw make it noise."""
+        from experiments.accuracy.prediction import error_power  # noqa: PLC0415 - torch
+        from optical.execution.numerics import AnalogNumerics  # noqa: PLC0415 - torch
+
+        collapsed = spec.scale is not Scale.BLOCK and self.lengths[site] > spec.analog_length
+        if collapsed or spec.residues is not None or math.isinf(spec.adc_bits):
+            return 0.0
+        return error_power(AnalogNumerics(spec.clipping_only), self._operands[site])
+
+
+def by_law(
+    judge: Callable[[Sequence[ModelProduct]], Delivered],
+    products: Sequence[ModelProduct],
+    lengths: Mapping[str, int],
+) -> dict[str, float]:
+    """Return noise over signal of a model's forward products with sums of these lengths, by site."""
+    forward = [one for one in products if one.phase is Phase.FORWARD]
+    noise: dict[tuple[str, int], float] = {}
+    for site, length in lengths.items():
+        kind = site.partition(".")[0]
+        if (kind, length) not in noise:
+            ours = tuple(replace(one, length=length) for one in forward if _site(one.role) == kind)
+            noise[kind, length] = _noise_by_site(judge(ours))[kind, Phase.FORWARD] if ours else 0.0
+    return {site: noise[site.partition(".")[0], length] for site, length in lengths.items()}
+
+
 def ways_of(system: System, config: Any, plan: Any) -> tuple[list[_Way], dict[str, AnalogSpec]]:  # noqa: ANN401
     """Return the ways to run a product on a photonic system with its GPU beside it, and the light of each."""
     unit = cast("PhotonicUnit", system.node().units[0])
-    gpu = _gpu_alone(system).units[0]
+    gpu, shipped = _gpu_alone(system).units[0], Shipped()
     ways, specs = [], {}
     for precision in (Precision.BF16, Precision.FP8):
         own = replace(plan, precision=replace(plan.precision, kind=precision))
         products = training_products(
             replace(system, photonic=None, lighting=None, precision=precision), config, own
         )
+        judge, kinds = functools.partial(of_format, FORMATS[str(precision)]), together(products.items())
         ways.append(
             _Way(
                 name=str(precision),
                 light=False,
                 products=products,
                 priced={product: gpu.cost(product) for product in products},
-                noise=_noise_by_site(of_format(FORMATS[str(precision)], together(products.items()))),
+                noise=_noise_by_site(judge(kinds)),
+                by_law=by_law(judge, kinds, shipped.lengths),
+                errors=shipped.errors(str(precision), None),
             )
         )
     products = training_products(system, config, plan)
     kinds = together(products.items())
     power_w = float(get_at(unit.core, LASER))
-    for (left_out, plain), dimmer in itertools.product(without_rescues(unit.core).items(), DIMMER):
-        core = replace_at(plain, LASER, power_w * dimmer)
-        try:
-            noise = _noise_by_site(of_core(core, kinds))
-        except LinkError:
-            continue
-        name = f"{format_si(power_w * dimmer, 'W')} laser{f', no {left_out}' if left_out else ''}"
-        specs[name] = core.analog(Phase.FORWARD)
-        dimmed = replace(unit, core=core)
-        ways.append(
-            _Way(
+    for left_out, plain in without_rescues(unit.core).items():
+        brightest: _Way | None = None
+        for dimmer in DIMMER:
+            core = replace_at(plain, LASER, power_w * dimmer)
+            judge = functools.partial(of_core, core)
+            name = f"{format_si(power_w * dimmer, 'W')} laser{f', no {left_out}' if left_out else ''}"
+            try:
+                specs[name] = core.analog(Phase.FORWARD)
+                noise, law = _noise_by_site(judge(kinds)), by_law(judge, kinds, shipped.lengths)
+            except LinkError:
+                continue
+            dimmed = replace(unit, core=core)
+            way = _Way(
                 name=name,
                 light=True,
                 products=products,
                 priced={product: dimmed.cost(product) for product in products},
                 noise=noise,
+                by_law=law,
+                errors=shipped.errors(name, specs[name]) if brightest is None else brightest.dimmed(law),
                 laser_w=power_w * dimmer,
             )
-        )
+            brightest = brightest or way
+            ways.append(way)
     return ways, specs
 
 
@@ -368,7 +508,7 @@ def choices_of(
                 rises = _forward_rises(way, name, layers)
             else:
                 share = noise[name, phase] / macs[phase]
-                rises = {f"{name}:{phase}": gradient_prices()[phase].high * share}
+                rises = {f"{name}:{phase}": (gradient_prices()[phase].high * share, 1.0)}
             found += [
                 Choice(
                     group=group,
@@ -378,23 +518,28 @@ def choices_of(
                     energy_j=energy_j / len(rises),
                     time_s=time[name, phase] / len(rises) / accelerators,
                     rise_nats=rise_nats,
+                    longer=longer,
                 )
-                for group, rise_nats in rises.items()
+                for group, (rise_nats, longer) in rises.items()
             ]
     return found
 
 
-def _forward_rises(way: _Way, name: str, layers: int) -> dict[str, float]:
-    """Return the rise of the loss by a kind of forward product, by group."""
+def _forward_rises(way: _Way, name: str, layers: int) -> dict[str, tuple[float, float]]:
+    """Return the rise of the loss by a kind of forward product, by group, and what longer sums make of it."""
     kinds = [
         kind for kind, phase in way.noise if phase is Phase.FORWARD and _TOGETHER.get(kind, kind) == name
     ]
-    return {
-        f"{name}{place}": math.fsum(
-            sensitivities()[f"{kind}{place}"] * way.noise[kind, Phase.FORWARD] for kind in kinds
-        )
-        for place in ([""] if name == "head" else [f".{layer}" for layer in range(layers)])
-    }
+    found = {}
+    for place in [""] if name == "head" else [f".{layer}" for layer in range(layers)]:
+        nats = {
+            f"{kind}{place}": way.errors[f"{kind}{place}"].nats(sensitivities()[f"{kind}{place}"])
+            for kind in kinds
+        }
+        shipped = math.fsum(nats.values())
+        rise = math.fsum(way.longer(site) * one for site, one in nats.items())
+        found[f"{name}{place}"] = rise, rise / shipped if shipped > 0.0 else 1.0
+    return found
 
 
 def machines(system: System, ways: Sequence[_Way]) -> dict[str, list[Choice]]:
@@ -503,7 +648,10 @@ class Splits(Result):
             if price > 0.0
             else "The budget does not bind: precision is free here."
         )
-        rise = f"The split costs the GPT that ships {self.best.rise_nats:.2g} nats a byte."
+        rise = (
+            f"The split costs the GPT that ships {self.best.shipped_nats:.2g} nats a byte, and "
+            f"{self.best.rise_nats:.2g} with sums as long as those of {self.model}."
+        )
         gradients = self._gradients_told()
         gpu_w, light_w = self.system.gpu.chip.tdp_w, self.system.accelerator_peak_w()
         both = f"Its accelerators hold both, {gpu_w:.0f} W of GPU and {light_w:.0f} W of light, in turns."
@@ -596,6 +744,7 @@ class Splits(Result):
             "tokens": self.tokens,
             "budget_nats": self.best.budget_nats,
             "rise_nats": self.best.rise_nats,
+            "shipped_nats": self.best.shipped_nats,
             "gradient_nats": self.best.gradient_nats,
             "cost": self.best.total(self.objective),
             "price_per_nat": self.best.price,
@@ -624,6 +773,7 @@ class Splits(Result):
                 "energy_j": one.energy_j,
                 "time_s": one.time_s,
                 "rise_nats": one.rise_nats,
+                "longer": one.longer,
                 "share": shares.get((one.group, one.way), 0.0),
             }
             for one in self.choices
@@ -680,7 +830,7 @@ class SplitProducts(Study):
 
     system: str = option("photonic_packet", "photonic system by name, or a TOML file")
     budget: float = option(
-        0.01, "largest rise of the loss, nats a byte of the model that ships", metavar="NATS"
+        0.01, "largest rise of the loss of the model that ships, nats a byte", metavar="NATS"
     )
     objective: Objective = option(Objective.ENERGY, "what is kept least")
     workload: Workload = field(default_factory=Workload)
@@ -760,10 +910,10 @@ class Trial:
 
     Notes
     -----
-    A split counts the law's noise on the operands of the model that is split, times what white noise costs.
-    Executed, each product that a split takes is run alone, through the core's own errors and at its own
-    power, and the programme is solved anew with what it costs, until it takes no other: the sum of these is
-    its prediction, and all products at once are its check.
+    A split counts the errors of single products times what such errors cost. Executed, each product that a
+    split takes is run alone, through the core's own errors and at its own power, and the programme is solved
+    anew with what it costs, until it takes no other: the sum of these is its prediction, and all products at
+    once are its check.
     """
 
     bench: Bench
@@ -790,9 +940,9 @@ class Trial:
         if key not in self.alone:
             self.progress(f"executing {one.group} on {one.way} alone", len(self.alone), len(self.alone) + 1)
             rises = self.bench.rises(_numerics([one], self.specs), DRAWS if one.light else 1)
-            self.counted[key] = one.rise_nats
+            self.counted[key] = one.shipped_nats
             self.alone[key] = max(0.0, float(np.mean(rises)))
-        return replace(one, rise_nats=self.alone[key])
+        return self._known(one)
 
     def settled(
         self, kept: Mapping[str, Sequence[Choice]], budget_nats: float, objective: Objective
@@ -809,7 +959,8 @@ class Trial:
             found = {name: [self._known(one) for one in some] for name, some in found.items()}
 
     def _known(self, one: Choice) -> Choice:
-        return replace(one, rise_nats=self.alone.get((one.group, one.way), one.rise_nats))
+        alone = self.alone.get((one.group, one.way), one.shipped_nats)
+        return replace(one, rise_nats=alone * one.longer)
 
     def executed(self, best: Split, choices: Sequence[Choice], objective: Objective) -> tuple[Row, ...]:
         """Return what the best split and its cheapest neighbours cost, all their forward products at once."""
@@ -827,7 +978,7 @@ class Trial:
         return {
             "split": name,
             "counted_nats": math.fsum(self.counted[one.group, one.way] for one in split),
-            "predicted_nats": math.fsum(one.rise_nats for one in split),
+            "predicted_nats": math.fsum(one.shipped_nats for one in split),
             "by_own_errors_nats": math.fsum(found["modelled"]) / DRAWS,
             "executed_nats": math.fsum(rises) / DRAWS,
             "standard_error_nats": float(np.std(rises, ddof=1)) / math.sqrt(DRAWS),
@@ -835,15 +986,17 @@ class Trial:
         }
 
 
-def _numerics(split: Iterable[Choice], specs: Mapping[str, AnalogSpec]) -> dict[str, Any]:
+def _numerics(split: Iterable[Choice], specs: Mapping[str, AnalogSpec]) -> dict[str, Numerics]:
     """Return what executes each product of the model that ships."""
+    return {site: _runs(one.way, specs.get(one.way), site) for one in split for site in _patterns(one.group)}
+
+
+def _runs(way: str, spec: AnalogSpec | None, site: str) -> Numerics:
+    """Return what executes a product: light by its specification, or the GPU, attention and head in bf16."""
     from electronic.numerics import BfloatNumerics, Float8Numerics  # noqa: PLC0415 - torch, only to execute
     from optical.execution.numerics import AnalogNumerics  # noqa: PLC0415 - torch, only to execute
 
-    found: dict[str, Any] = {}
-    for one in split:
-        narrow = one.way == Precision.FP8 and one.group.partition(".")[0] not in ("attention", "head")
-        electronic = Float8Numerics() if narrow else BfloatNumerics()
-        numerics = AnalogNumerics(specs[one.way]) if one.light else electronic
-        found |= dict.fromkeys(_patterns(one.group), numerics)
-    return found
+    if spec is not None:
+        return AnalogNumerics(spec)
+    wide = site.partition(".")[0] in (*_TOGETHER, "head")
+    return Float8Numerics() if way == Precision.FP8 and not wide else BfloatNumerics()

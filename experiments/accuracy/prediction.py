@@ -46,13 +46,15 @@ from heliograph.processes import run_all
 from heliograph.records import TrainingCache
 from heliograph.report import ReportRow, ReportTable
 from optical.execution import AnalogSpec
-from optical.execution.spec import largest_mantissa, misread_shifts
+from optical.execution.spec import OperandTransforms, largest_mantissa, misread_shifts
 from simulator.errors import ParameterError, nearest
 from simulator.keys import mix_key
 from simulator.operators import Phase
 from workloads.training.probes import ErrorClass
 
 if TYPE_CHECKING:
+    import torch
+
     from simulator.interfaces import Numerics
     from workloads.training.corpora import Corpus
     from workloads.training.gpt import Gpt, GptConfig
@@ -474,6 +476,10 @@ class Prediction:
 
 
 _PROBE_STREAM = 7
+CLIPPED_AT = 4.0
+"""Range of the output converter at which the cost of clipping is measured, rms: that of all cores."""
+_WHOLE = 2**16
+"""Length of a sample that is longer than any sum."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -599,6 +605,30 @@ class Bench:
             "modelled": [statistics.fmean(both) - clean for both in modelled],
             "modelled_drawn": [loss - clean for loss, _ in modelled] if misread is not None else [],
         }
+
+    def operands(self, rows: int) -> dict[str, list[tuple[torch.Tensor, torch.Tensor]]]:
+        """Return both operands of every forward product by batches; of those with weights so many rows."""
+        from workloads.training.probes import RecordedProducts, sites  # noqa: PLC0415 - torch, only to execute
+
+        recorders = {site: RecordedProducts(rows=rows) for site in sites(self.model.config)}
+        self.loss(dict(recorders), 0)
+        return {site: one.operands for site, one in recorders.items()}
+
+    def clipping(self, *, rotated: bool) -> dict[str, tuple[float, float]]:
+        """Return the power, over the exact, that a range of `CLIPPED_AT` rms cuts off, and the rise."""
+        from optical.execution.numerics import AnalogNumerics  # noqa: PLC0415 - torch, only to execute
+
+        spec = dataclasses.replace(
+            AnalogSpec.ideal(),
+            analog_length=_WHOLE,
+            adc_range_sigma=CLIPPED_AT,
+            transforms=OperandTransforms(rotation_width=_WHOLE) if rotated else None,
+        )
+        numerics, found = AnalogNumerics(spec.clipping_only), {}
+        for site, batches in self.operands(rows=_WHOLE).items():
+            power = error_power(numerics, batches)
+            found[site] = power, statistics.fmean(self.rises({site: numerics}, 1)[0])
+        return found
 
     def rises(self, numerics: Mapping[str, Numerics], pairs: int) -> list[tuple[float, float]]:
         """Return what numerics by site does to the loss: of so many draws, each with its mirror image."""
@@ -787,6 +817,16 @@ def predict_and_execute(
         calibrations=tuple(Calibration.of(one) for one in results),
         executions=tuple(Execution.of(one.label, results) for one in arithmetics),
     )
+
+
+def error_power(numerics: Numerics, batches: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> float:
+    """Return the power of numerics' errors in products over that of the exact products."""
+    error, signal = 0.0, 0.0
+    for a, b in batches:
+        exact = a.bmm(b)
+        error += float((numerics.matmul(a, b, 0) - exact).double().square().sum())
+        signal += float(exact.double().square().sum())
+    return error / signal
 
 
 def learnt_bench(*, windows: int) -> Bench:

@@ -1,5 +1,6 @@
 """`heliograph split`: the linear programme against brute force, its dual, and what the command tells."""
 
+import functools
 import itertools
 import json
 import math
@@ -8,22 +9,30 @@ import numpy as np
 import pytest
 
 from experiments.__main__ import main
+from experiments.accuracy.prediction import learnt_bench
 from experiments.cli import BAD_INPUT
 from experiments.split import (
     BOTH,
     LASER,
+    WINDOWS,
     Choice,
     Objective,
+    Shipped,
     Trial,
+    _patterns,
+    by_law,
     cheapest,
     gradient_prices,
     neighbours,
     sensitivities,
     without_rescues,
 )
+from heliograph.accuracy.precision import ModelProduct, of_core
 from heliograph.systems import build_system
 from heliograph.systems.registry import core_named
+from optical.execution.numerics import AnalogNumerics
 from simulator.errors import ParameterError
+from simulator.operators import VALUES, Phase
 
 SMALL = ("--model", "llama-3-8b", "--plan", "tp=8,dp=2,global_batch=16,sequence_length=2048")
 
@@ -98,7 +107,71 @@ def test_every_product_of_the_model_that_ships_has_a_sensitivity():
     known = sensitivities()
     kinds = ("qkv", "scores", "values", "projection", "up", "down")
     assert set(known) == {f"{kind}.{layer}" for kind in kinds for layer in range(4)} | {"head"}
-    assert all(value > 0.0 for value in known.values())
+    assert all(min(prices) > 0.0 for prices in known.values())
+    dearer = [site for site, prices in known.items() if prices.clipping > 3.0 * prices.noise]
+    assert {"values.0", "values.1", "values.2", "head"} < set(dearer)
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    return Shipped()
+
+
+@pytest.fixture(scope="module")
+def bench():
+    return learnt_bench(windows=WINDOWS)
+
+
+COUNTED = [
+    ("attention.0", ""),
+    ("attention.0", "rotation"),
+    ("attention.1", "hybrid+rotation+block"),
+    ("attention.2", "hybrid+rotation+block"),
+    ("head", ""),
+    ("head", "hybrid+rotation+block"),
+    ("qkv.1", ""),
+    ("projection.0", "hybrid+rotation+block"),
+    ("up.1", ""),
+    ("down.3", ""),
+]
+"""Kinds of products, with what they go without."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("group", "left_out"), COUNTED)
+def test_counts_are_what_products_cost_executed(shipped, bench, group, left_out):
+    """Within half again: prices of errors are those of 32 other windows, one for all strengths.
+
+    250 of 256 channels are rotated in narrow pieces, and what they clip costs more than a whole rotation's.
+    """
+    spec = without_rescues(core_named("homodyne+hybrid+rotation+block"))[left_out].analog(Phase.FORWARD)
+    sites = _patterns(group)
+    errors = shipped.errors("light", spec, sites)
+    counted = math.fsum(errors[site].nats(sensitivities()[site]) for site in sites)
+    executed = np.mean(bench.rises(dict.fromkeys(sites, AnalogNumerics(spec)), 1))
+    within = 1.8 if (group, left_out) == ("attention.0", "") else 1.5
+    assert 1.0 / within < counted / executed < within
+
+
+def test_sums_in_blocks_grow_no_noisier_with_length_and_others_do():
+    product = ModelProduct(
+        name="values",
+        role=next(iter(VALUES)),
+        phase=Phase.FORWARD,
+        rows=128,
+        length=8192,
+        columns=128,
+        element_bytes=2.0,
+        macs=1.0,
+    )
+    core, longer = core_named("homodyne+hybrid+rotation+block"), {}
+    for left_out, one in without_rescues(core).items():
+        judge = functools.partial(of_core, one)
+        short, whole = (by_law(judge, (product,), {"values.0": length})["values.0"] for length in (256, 8192))
+        longer[left_out] = whole / short
+    assert longer[""] == pytest.approx(1.0, abs=0.3)
+    assert longer["block"] > 1.4
+    assert longer["hybrid+rotation+block"] > 10.0
 
 
 class Planted:

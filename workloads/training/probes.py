@@ -302,6 +302,23 @@ class MirroredProducts:
         return torch.bmm(a_BMK, b_BKN).mul_(1.0 - error.gain).sub_(error.rest_BMN)
 
 
+@dataclass(frozen=True, eq=False)
+class RecordedProducts:
+    """Exact products whose operands are kept."""
+
+    rows: int
+    """Rows of a single matrix that are kept at most."""
+    operands: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+    """Both operands of every product that was run. Grows."""
+
+    def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
+        """Return the product, shape [B, M, N]."""
+        del key
+        kept = a_BMK[:, : self.rows] if len(a_BMK) == 1 else a_BMK
+        self.operands.append((kept.clone(), b_BKN.clone()))
+        return torch.bmm(a_BMK, b_BKN)
+
+
 @dataclass(frozen=True)
 class ExactProducts:
     """Products as torch computes them in the operands' own precision."""
