@@ -8,7 +8,6 @@ Shape suffixes: M rows of A, K summed, N columns of B.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from simulator.amounts import Reals
 from simulator.errors import ParameterError, check_positive, check_range, nearest
 from simulator.operands.statistics import (
     Codes,
+    Element,
     OperandLaw,
     Operands,
     Precision,
@@ -38,18 +38,14 @@ from simulator.tables import Table, read_table
 ROUNDING = "rounding of operands"
 RESULT = "rounding of the result"
 """Causes of noise."""
-_OCTAVES = 40
-"""Binary orders of magnitude below the largest number of which the codes are listed."""
-_TOP = 30
-"""Octave of the largest code that is listed of a format without scales; a choice."""
-_MOST_LISTED_BITS = 7
-"""Bits of the mantissa up to which codes are listed."""
-_PLACES = 16
-"""Places in an octave at which results are looked at; a choice."""
-_MANY = 4096
-"""Results of which the rounding is averaged; a choice."""
+_PLACES = 32
+"""Places in an octave at which the error of floats is told; a choice."""
+_DEEPEST, _HIGHEST = -24, 4
+"""Octaves of elements over their scale: what is smaller or larger weighs nothing; choices."""
 _SMALLEST_SCALE = 2.0**-126
 """Least scale, so that rows of zeros stay zero."""
+_E8M0_BIAS = 127
+"""Bias of the exponent that a scale of a power of two is."""
 
 
 @functools.cache
@@ -85,48 +81,50 @@ class ElementFormat:
         found: Reals = np.clip(np.rint(x / step) * step, -self.largest, self.largest)
         return found
 
-    @property
-    def codes_from(self) -> float:
-        """Largest magnitude that is listed: without a scale about 2^31, beyond elements over decades."""
-        return min(self.largest, 2.0**_TOP * (2.0 - 2.0**-self.mantissa_bits))
-
     @functools.cached_property
     def codes(self) -> Codes:
-        """Magnitudes over the largest that is listed; of wide formats those of the upper octaves.
+        """Magnitudes over the largest."""
+        if not self.exponent_bits:
+            return Codes(values=np.arange(self.largest + 1.0) / self.largest)
+        least, parts = 2 - 2 ** (int(self.exponent_bits) - 1), int(2**self.mantissa_bits)
+        fractions = np.arange(parts) / parts
+        octaves = np.exp2(np.arange(least, math.floor(math.log2(self.largest)) + 1))
+        values = np.concatenate((fractions * octaves[0], np.outer(octaves, 1.0 + fractions).ravel()))
+        return Codes(values=values[values <= self.largest] / self.largest)
+
+    def rounding(self, law: OperandLaw, length: int) -> float:
+        """Return noise over signal of rounding elements as they are, in a row of a length.
 
         Notes
         -----
-        Of long mantissas the first bits only; `moments` then scales the error, which falls by 4 with every
-        bit.
+        A float errs in proportion to the element, by its place in an octave. Its range suffices: a law has
+        elements of any size, however rare, a tensor that somebody stores in the format does not.
         """
-        if not self.exponent_bits:
-            return Codes(values=np.arange(self.largest + 1.0) / self.largest)
-        top = math.floor(math.log2(self.codes_from))
-        least = max(2 - 2 ** (int(self.exponent_bits) - 1), top - _OCTAVES)
-        parts = int(2 ** min(self.mantissa_bits, _MOST_LISTED_BITS))
-        fractions = 1.0 + np.arange(parts) / parts
-        values = np.outer(np.exp2(np.arange(least, top + 1)), fractions).ravel()
-        below = np.arange(parts) / parts * 2.0**least
-        values = np.concatenate((below, values[values <= self.codes_from]))
-        return Codes(values=values / self.codes_from)
+        places, power = law.scales(length)
+        error = np.interp(places % 1.0, *_errors_in_octave(law.element)) @ power
+        return float(error) * 4.0**-self.mantissa_bits
 
-    def moments(
-        self,
-        law: OperandLaw,
-        length: int,
-        *,
-        outliers: int | None = None,
-        rows: int = 1,
-        full_scale: FullScale | None = None,
-    ) -> Scaled:
-        """Return the moments of so many elements of an operand that share a scale (`scaled_moments`)."""
-        steps = full_scale is not None and full_scale.rule is not ScaleRule.ANY
-        found = scaled_moments(
-            law, length, self.codes, outliers=outliers, rows=rows, full_scale=full_scale, steps=steps
-        )
-        finer = 4.0 ** -max(0.0, self.mantissa_bits - _MOST_LISTED_BITS) if self.exponent_bits else 1.0
-        error, overlap = finer * found.error_square, finer * found.error_overlap
-        return dataclasses.replace(found, error_square=error, error_overlap=overlap)
+    def rounding_at(self, deviation: float) -> float:
+        """Return noise over signal of rounding Gaussian numbers of a standard deviation."""
+        error = np.interp(math.log2(deviation) % 1.0, *_errors_in_octave(Element.GAUSSIAN))
+        return float(error) * 4.0**-self.mantissa_bits
+
+
+@functools.cache
+def _errors_in_octave(shape: Element) -> tuple[Reals, Reals]:
+    """Return places of a scale in an octave, and the relative square error there of floats of no mantissa.
+
+    Notes
+    -----
+    Within an octave numbers are evenly spaced by d and elements err by d^2/12: what counts is how many are
+    in each octave.
+    """
+    octaves, places = np.arange(_DEEPEST, _HIGHEST), np.arange(_PLACES + 1)
+    edges = np.arange((_DEEPEST - 1) * _PLACES, _HIGHEST * _PLACES + 1)
+    below = np.array([shape.below(2.0 ** (edge / _PLACES)) for edge in edges])
+    starts = (octaves[:, None] - _DEEPEST + 1) * _PLACES - places
+    error = 4.0**octaves / 12.0 @ (below[starts + _PLACES] - below[starts])
+    return places / _PLACES, error / (4.0 ** (places / _PLACES) * shape.mean_square)
 
 
 class Shared(StrEnum):
@@ -213,7 +211,7 @@ class NumberFormat:
         return largest if rule is None else rule(largest)
 
     def full_scale(self, element: ElementFormat, of_tensor: float) -> FullScale | None:
-        """Return how scales follow largest magnitudes; None where they are these."""
+        """Return the rule by which scales follow largest magnitudes; None where they are these."""
         if self.rule is ScaleRule.ANY:
             return None
         return FullScale(rule=self.rule, element=element, of_tensor=of_tensor)
@@ -249,30 +247,29 @@ class NumberFormat:
             msg = f"a product needs at least one row, product and column; got {rows}, {length} and {columns}"
             raise ParameterError(msg)
         first, second = self._elements(phase)
-        weights = self.square_weights and phase is not Phase.GRAD_WEIGHT
-        a = self._moments(operands.a, length, rows, first, 1)
-        b = self._moments(operands.b, length, columns, second, self.block if weights else 1)
-        result = math.sqrt(length * a.square * b.square * operands.coherence)
+        if self.shared is Shared.NOTHING:
+            of_a, of_b = first.rounding(operands.a, length), second.rounding(operands.b, length)
+        else:
+            weights = self.square_weights and phase is not Phase.GRAD_WEIGHT
+            of_a = self._moments(operands.a, length, rows, first, 1).rounding
+            of_b = self._moments(operands.b, length, columns, second, self.block if weights else 1).rounding
+        squares = operands.a.mean_square(length) * operands.b.mean_square(length)
+        result = math.sqrt(length * squares * operands.coherence)
         noise = {
-            ROUNDING: product_rounding(a, b) / operands.coherence,
-            RESULT: _result_rounding(element_format(self.result), result),
+            ROUNDING: product_rounding(of_a, of_b) / operands.coherence,
+            RESULT: element_format(self.result).rounding_at(result),
         }
         return Precision(noise={cause: ratio for cause, ratio in noise.items() if ratio > 0.0})
 
     def _moments(self, law: OperandLaw, length: int, rows: int, element: ElementFormat, lines: int) -> Scaled:
-        """Return the moments of an operand in this format."""
-        if self.shared is Shared.NOTHING:
-            # operands are of a mean square near one, their places within an octave as they are
-            unit = 2.0 ** round(0.5 * math.log2(scaled_moments(law, length, None).square))
-            rule = FullScale(rule=ScaleRule.ANY, element=element, of_tensor=element.codes_from * unit)
-            return element.moments(law, length, full_scale=rule)
+        """Return the moments of an operand in this format, of elements that share scales."""
         if self.shared is Shared.ROW:
-            return element.moments(law, length)
+            return scaled_moments(law, length, element.codes)
         if self.shared is Shared.TENSOR and not element.exponent_bits:
-            return element.moments(law, length, rows=rows)
+            return scaled_moments(law, length, element.codes, rows=rows)
         whole, larger = law.without_rows(), rows * law.outliers(length)
         if self.shared is Shared.TENSOR:  # of floats, steps are as fine at any full scale
-            return element.moments(whole, length * rows, outliers=larger)
+            return scaled_moments(whole, length * rows, element.codes, outliers=larger)
         of_tensor = 0.0
         if self.rule is ScaleRule.E4M3:
             tensor = scaled_moments(whole, length * rows, None, outliers=larger)
@@ -282,7 +279,9 @@ class NumberFormat:
         parts = []
         for weight, width, larger in blocks_of(law, length, self.block):
             kind = whole if height > 1 else law
-            found = element.moments(kind, width * height, outliers=larger * height, full_scale=rule_of_blocks)
+            found = scaled_moments(
+                kind, width * height, element.codes, outliers=larger * height, full_scale=rule_of_blocks
+            )
             parts.append((weight * width, found))
         return mean_of(parts)
 
@@ -306,12 +305,19 @@ class FullScale:
     element: ElementFormat
     """Format of an element."""
     of_tensor: float
-    """Largest magnitude of the tensor; for `ScaleRule.ANY` the constant full scale itself."""
+    """Largest magnitude of the tensor."""
+
+    @property
+    def jumps(self) -> Reals:
+        """Largest magnitudes at which full scale or their own code jumps."""
+        if self.rule is ScaleRule.E4M3:  # the largest element is at the largest code
+            return element_format("e4m3").codes.middles * self.of_tensor
+        upper = self.element.codes.middles
+        places = self.element.largest * np.append(upper[upper > 0.5], 1.0)
+        return np.outer(np.exp2(np.arange(-_E8M0_BIAS, _E8M0_BIAS + 1.0)), places).ravel()
 
     def __call__(self, largest: Reals) -> Reals:
         """Return full scales, shape as `largest`."""
-        if self.rule is ScaleRule.ANY:
-            return np.full_like(largest, self.of_tensor)
         top, safe = self.element.largest, np.maximum(largest, _SMALLEST_SCALE)
         if self.rule is ScaleRule.POWER_OF_TWO:
             found: Reals = np.exp2(np.ceil(np.log2(safe / top))) * top
@@ -338,21 +344,6 @@ class _Block:
 
 def _block(name: str) -> int:
     return format_table().build(_Block, name).block
-
-
-def _result_rounding(element: ElementFormat, deviation: float) -> float:
-    """Return noise over signal of rounding results of a standard deviation."""
-    place = math.log2(deviation) % 1.0  # floats look alike in every octave
-    return _rounding_at(element, round(_PLACES * place) / _PLACES)
-
-
-@functools.cache
-def _rounding_at(element: ElementFormat, place: float) -> float:
-    """Return the same for results at a place within an octave, 0 to 1."""
-    full_scale = element.codes_from * 2.0**-place
-    rule = FullScale(rule=ScaleRule.ANY, element=element, of_tensor=full_scale)
-    found = element.moments(OperandLaw(), _MANY, full_scale=rule)
-    return found.error_square / found.square
 
 
 def _format(

@@ -348,7 +348,7 @@ def _units(product: Product, vectors: _Vectors, analog_length: int) -> tuple[flo
     each = a.unit_fourth - a.unit_square**2 + b.unit_fourth - b.unit_square**2
     spread = max(0.0, length * each) * a.scale_square * b.scale_square
     return (
-        signal * product_rounding(a, b) if signal else math.inf,
+        signal * product_rounding(a.rounding, b.rounding) if signal else math.inf,
         math.ceil(length / analog_length) * a.scale_square * b.scale_square,
         length * (a.coded_square * b.scale_square + a.scale_square * b.coded_square),
         squares,

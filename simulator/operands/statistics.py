@@ -17,11 +17,11 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import NormalDist
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -45,6 +45,8 @@ _CHANNELS, _ROWS, _HALVINGS = 1024, 96, 12
 """Channels and rows that are drawn to see what the loudest hold, and halvings of an interval; choices."""
 _DRAWS_OF_ONE = 16
 """Draws of which the middle one, in order, stands for all; a choice."""
+_DEVIATIONS = np.linspace(-6.0, 6.0, 193)
+"""Logarithms of scales, in standard deviations, at which an error that follows an element's scale is told."""
 
 
 class OperandKind(StrEnum):
@@ -68,6 +70,15 @@ class Element(StrEnum):
 
     UNIFORM = "uniform"
     GAUSSIAN = "gaussian"
+
+    @property
+    def mean_square(self) -> float:
+        """Mean square of z, of even elements between -1 and 1 or of Gaussian ones of variance 1."""
+        return 1.0 if self is Element.GAUSSIAN else 1.0 / 3.0
+
+    def below(self, x: float) -> float:
+        """Return the probability that |z| is no larger."""
+        return math.erf(x / math.sqrt(2.0)) if self is Element.GAUSSIAN else min(x, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +123,26 @@ class OperandLaw:
     def outliers(self, length: int) -> int:
         """Return how many of so many channels are larger."""
         return max(1, round(self.outlier_share * length)) if self.outlier_share > 0.0 else 0
+
+    def sizes(self, length: int, outliers: int | None = None) -> tuple[tuple[float, int], ...]:
+        """Return sizes of channels, and how many have each; by default as many outliers as a row has."""
+        count = self.outliers(length) if outliers is None else outliers
+        return tuple((size, n) for size, n in ((1.0, length - count), (self.outlier_size, count)) if n > 0)
+
+    def mean_square(self, length: int) -> float:
+        """Return the mean square of elements of rows of a length, all scales counted."""
+        of_channels = math.fsum(n * size**2 for size, n in self.sizes(length)) / length
+        return self.element.mean_square * of_channels * math.exp(2.0 * (self.spread**2 + self.row_spread**2))
+
+    def scales(self, length: int) -> tuple[Reals, Reals]:
+        """Return scales of elements, as logarithms to base 2, and the share of the power that is at each."""
+        spread = math.hypot(self.spread, self.row_spread)
+        sizes, counts = np.array(self.sizes(length)).T
+        power = counts * sizes**2
+        logs = spread * _DEVIATIONS + 2.0 * spread**2  # those of power, not of numbers
+        shares = np.exp(-0.5 * _DEVIATIONS**2)
+        found = np.log2(sizes)[:, None] + logs / math.log(2.0)
+        return found.ravel(), np.outer(power / power.sum(), shares / shares.sum()).ravel()
 
     def draw(self, generator: np.random.Generator, rows: int, length: int) -> Reals:
         """Return an operand, shape [rows, length]."""
@@ -379,9 +410,11 @@ _OCTAVES = 40.0
 """Octaves that the grid reaches below the largest magnitude; what is smaller counts as zero."""
 _SCALES = np.linspace(-8.0, 8.0, 65)
 """Logarithms of element scales, in standard deviations, by which a lognormal spread is summed."""
-_LEVELS, _LEVELS_OF_STEPS = 24, 128
-"""Values of the largest magnitude over which is averaged, and where full scale follows it in steps;
+_LEVELS, _LEVELS_OF_STEP = 24, 3
+"""Values of the largest magnitude over which is averaged, and least number between two jumps of full scale;
 choices."""
+_RARE = 1e-2
+"""Fourth root of a chance below which jumps of full scale are not told apart; a choice."""
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(3)
 _MOST_CODES = 700
 """Codes above which a grid is taken to be locally even, its steps known but not each cell's own density."""
@@ -491,6 +524,12 @@ class Codes:
     stochastic: bool = False
     """Whether rounding is to either neighbour, more likely to the nearer, without bias."""
 
+    @property
+    def middles(self) -> Reals:
+        """Where rounding goes from one code to the next, in units of full scale, shape [codes - 1]."""
+        found: Reals = 0.5 * (self.values[1:] + self.values[:-1])
+        return found
+
 
 @functools.lru_cache(maxsize=64)
 def even_codes(largest: int, *, stochastic: bool = False) -> Codes:
@@ -540,8 +579,15 @@ class Scaled:
         return (self.error_square - self.error_overlap**2 / self.square) * self.square / self.overlap**2
 
 
-Round = Callable[[Reals], Reals]
-"""Full scale that a vector with a largest magnitude is given: the next power of two, or a code of a scale."""
+class FullScaleRule(Hashable, Protocol):
+    """Full scale that a vector with a largest magnitude is given: a power of two, or a code of a scale."""
+
+    @property
+    def jumps(self) -> Reals:
+        """Largest magnitudes at which it, or the code of the largest element, jumps."""
+
+    def __call__(self, largest: Reals) -> Reals:
+        """Return full scales, shape as `largest`."""
 
 
 def scaled_moments(
@@ -551,8 +597,7 @@ def scaled_moments(
     *,
     outliers: int | None = None,
     rows: int = 1,
-    full_scale: Round | None = None,
-    steps: bool = False,
+    full_scale: FullScaleRule | None = None,
 ) -> Scaled:
     """Return the moments of vectors of so many elements of an operand, or of as many rows of them together.
 
@@ -568,23 +613,19 @@ def scaled_moments(
         Larger channels among them; by default as many as a whole row of that length has.
     rows : int
         Rows that share one scale, and the scales of channels.
-    full_scale : Round or None
+    full_scale : FullScaleRule or None
         Full scale of largest magnitudes; by default they themselves. What is larger is held at full scale.
-    steps : bool
-        Whether full scale follows the largest magnitude in steps, so that more of its values are looked at.
 
     Notes
     -----
     With n_j elements of distribution F_j, the largest of all is no larger than s with the probability
     prod F_j(s)^n_j. Given that it is s, one element is s, of kind j as likely as n_j f_j(s)/F_j(s) is to
     the sum, and all others are as before but no larger than s. The average over s is a quadrature in its
-    quantiles.
+    quantiles, in pieces between the jumps of full scale.
     """
-    count = law.outliers(length) if outliers is None else outliers
     if rows > 1:
-        return _moments(law.element, law.element_spread, _groups(law, length, rows), codes, full_scale, steps)
-    counts = tuple((size, n) for size, n in ((1.0, length - count), (law.outlier_size, count)) if n > 0)
-    return _moments(law.element, law.spread, counts, codes, full_scale, steps)
+        return _moments(law.element, law.element_spread, _groups(law, length, rows), codes, full_scale)
+    return _moments(law.element, law.spread, law.sizes(length, outliers), codes, full_scale)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -638,11 +679,13 @@ class _Vectors:
 
 
 @functools.lru_cache(maxsize=4096)
-def _vectors(element: Element, spread: float, counts: tuple[tuple[float, int], ...], levels: int) -> _Vectors:
-    """Return vectors by so many levels of their largest magnitude, whatever they are rounded to."""
+def _vectors(
+    element: Element, spread: float, counts: tuple[tuple[float, int], ...], full_scale: FullScaleRule | None
+) -> _Vectors:
+    """Return vectors by their largest magnitude, whatever they are rounded to."""
     base = magnitudes(element, spread)
     kinds = [(base.scaled(size), float(n)) for size, n in counts]
-    s, weights = _largest(kinds, levels)
+    s, weights = _largest(kinds, np.zeros(0) if full_scale is None else full_scale.jumps)
     below = [np.exp(kind.log_cdf(s)) for kind, _ in kinds]
     hazards = np.array([n * np.exp(np.log(kind.density(s) + _TINY) - kind.log_cdf(s)) for kind, n in kinds])
     share = hazards / hazards.sum(0)
@@ -662,15 +705,14 @@ def _vectors(element: Element, spread: float, counts: tuple[tuple[float, int], .
 
 
 @functools.lru_cache(maxsize=4096)
-def _moments(  # noqa: PLR0917 - a cache takes no keywords
+def _moments(
     element: Element,
     spread: float,
     counts: tuple[tuple[float, int], ...],
     codes: Codes | None,
-    full_scale: Round | None,
-    steps: bool,
+    full_scale: FullScaleRule | None,
 ) -> Scaled:
-    found = _vectors(element, spread, counts, _LEVELS_OF_STEPS if steps else _LEVELS)
+    found = _vectors(element, spread, counts, full_scale)
     length, s, square = sum(n for _, n in counts), found.largest, found.square
     scale = s if full_scale is None else full_scale(s)
     error, overlap = np.zeros_like(s), np.zeros_like(s)
@@ -732,13 +774,16 @@ _quadrature = functools.cache(np.polynomial.legendre.leggauss)
 """Nodes and weights of Gauss and Legendre."""
 
 
-def _largest(kinds: list[tuple[Magnitudes, float]], levels: int) -> tuple[Reals, Reals]:
+def _largest(kinds: list[tuple[Magnitudes, float]], jumps: Reals) -> tuple[Reals, Reals]:
     """Return values of the largest magnitude and their probabilities, denser towards its tail."""
     log_s, log_below = _log_below(kinds)
-    nodes, weights = _quadrature(levels)
-    v, w = 0.5 * (nodes + 1.0), 0.5 * weights
-    missing, chance = v**4, 4.0 * v**3 * w  # probability of a larger one, and its share
     log_above = np.log(np.maximum(-np.expm1(np.minimum(log_below, 0.0)), _TINY))
+    ends = np.exp(0.25 * np.interp(np.log(jumps), log_s, log_above))
+    ends = np.unique([0.0, *ends[(ends > _RARE) & (ends < 1.0 - _RARE**2)], 1.0])
+    nodes, weights = _quadrature(max(_LEVELS_OF_STEP, math.ceil(_LEVELS / (len(ends) - 1))))
+    width = 0.5 * np.diff(ends)[:, None]
+    v, w = (ends[:-1, None] + width * (nodes + 1.0)).ravel(), (width * weights).ravel()
+    missing, chance = v**4, 4.0 * v**3 * w  # probability of a larger one, and its share
     places = np.interp(-np.log(missing), -log_above, log_s)
     return np.exp(places), chance / chance.sum()
 
@@ -853,9 +898,8 @@ def mean_of(parts: Iterable[tuple[float, Scaled]]) -> Scaled:
     )
 
 
-def product_rounding(a: Scaled, b: Scaled) -> float:
-    """Return noise over signal of products of rounded, independent operands, best gain removed."""
-    of_a, of_b = a.rounding, b.rounding
+def product_rounding(of_a: float, of_b: float) -> float:
+    """Return noise over signal of products of independent operands, each rounded, best gain removed."""
     return of_a + of_b + of_a * of_b
 
 
