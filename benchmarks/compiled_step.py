@@ -125,8 +125,7 @@ def turned(model: str, text: str) -> tuple[str, ...]:
 
 def main() -> None:
     """Print the table."""
-    for turning in (False, True):
-        compiled_play(turning)
+    compiled_play()
     rows = [ReportRow(f"{model}, {text}", measured(model, text), "this machine") for model, text in PLANS]
     heads = ["tasks", "events", "whole step", "another laser", "another bandwidth", "difference"]
     title = f"Steps in arrays on {SYSTEM}, and how many times as long the reference takes"

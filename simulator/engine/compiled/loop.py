@@ -55,7 +55,14 @@ from simulator.engine.compiled.memory import (
     solve,
     start_process,
 )
-from simulator.engine.compiled.turns import TURNS, end_communication, light_up, serve, wait_for_circuits
+from simulator.engine.compiled.turns import (
+    TURNS,
+    end_communication,
+    light_up,
+    serve,
+    task_of,
+    wait_for_circuits,
+)
 from simulator.engine.simulation import SETTLED
 
 
@@ -130,7 +137,7 @@ def end_transfers(ints: Ints, reals: Reals, at: At) -> None:
         solve(ints, reals, at)
     set_wake(ints, reals, at)
     if at.turns:
-        serve(ints, reals, at, False)
+        serve(ints, reals, at)
 
 
 def grant(ints: Ints, at: At, channel: int) -> None:
@@ -202,8 +209,8 @@ def begin_work(reals: Reals, at: At, one: int, work_s: float, busy_s: float) -> 
     reals[at.busy_share + one] = busy_s / work_s if work_s > 0.0 else 0.0
 
 
-def settle(ints: Ints, reals: Reals, at: At, one: int, change: int) -> None:
-    """Count what collectives have taken of a class until now, before so many more run."""
+def settle(ints: Ints, reals: Reals, at: At, one: int) -> None:
+    """Count what collectives have taken of a class until now."""
     until_s = min(reals[at.now], reals[at.work_end_s + one])
     busy_s = reals[at.busy_share + one] * (until_s - reals[at.work_begin_s + one])
     worked_s = reals[at.worked_s + one] + busy_s
@@ -211,10 +218,9 @@ def settle(ints: Ints, reals: Reals, at: At, one: int, change: int) -> None:
         taken_s = worked_s - reals[at.settled_s + one]
         reals[at.owed_s + one] += reals[at.collective_share] * taken_s
     reals[at.settled_s + one] = worked_s
-    ints[at.collectives + one] += change
 
 
-def is_worked(ints: Ints, reals: Reals, at: At, actor: int, task: int) -> bool:
+def is_worked(ints: Ints, reals: Reals, at: At, actor: int) -> bool:
     """Return whether the work of an actor's instruction is done; if not, let it go on."""
     counter = ints[at.counter + actor] - 1
     one, work_s = ints[at.i + counter], reals[at.x + counter]
@@ -225,7 +231,7 @@ def is_worked(ints: Ints, reals: Reals, at: At, actor: int, task: int) -> bool:
         push_later(ints, reals, at, work_s, RESUME + KINDS * actor)
         ints[at.counter + actor] = counter
         return False
-    settle(ints, reals, at, one, 0)
+    settle(ints, reals, at, one)
     caught_up_s = min(reals[at.owed_s + one], reals[at.slack_left_s + one])
     reals[at.slack_left_s + one] -= caught_up_s
     late_s = reals[at.owed_s + one] - caught_up_s
@@ -234,14 +240,14 @@ def is_worked(ints: Ints, reals: Reals, at: At, actor: int, task: int) -> bool:
         ints[at.working + one] = 0
         return True
     reals[at.owed_s + one] = 0.0
-    reals[at.waited_s + task] += late_s
+    reals[at.waited_s + task_of(ints, at, actor)] += late_s
     begin_work(reals, at, one, late_s, late_s)
     push_later(ints, reals, at, late_s, RESUME + KINDS * actor)
     ints[at.counter + actor] = counter
     return False
 
 
-def step_program(ints: Ints, reals: Reals, at: At, actor: int, task: int) -> bool:
+def step_program(ints: Ints, reals: Reals, at: At, actor: int) -> bool:
     """Run an actor's program up to where it waits; return False there, and True at its end."""
     counter = ints[at.counter + actor]
     while True:
@@ -251,20 +257,21 @@ def step_program(ints: Ints, reals: Reals, at: At, actor: int, task: int) -> boo
         if op == SLEEP:
             push_later(ints, reals, at, x, RESUME + KINDS * actor)
         carried = op != MOVE or is_carried(ints, reals, at, actor, counter - 1)
-        if op == SLEEP or not carried or (op == WORK and not is_worked(ints, reals, at, actor, task)):
+        if op == SLEEP or not carried or (op == WORK and not is_worked(ints, reals, at, actor)):
             return False
         if op == CHARGE:
             charge(ints, at, ints[at.i + counter - 1])
         elif op == MARK:
             reals[at.mark_s + actor] = reals[at.now]
         elif op == WAITED:
-            reals[at.waited_s + task] += reals[at.now] - reals[at.mark_s + actor] - x
+            waited_s = reals[at.now] - reals[at.mark_s + actor] - x
+            reals[at.waited_s + task_of(ints, at, actor)] += waited_s
         elif op == BEGIN:
             reals[at.begin_s + actor] = reals[at.now]
         elif op == LATE:
             late_s = x - (reals[at.now] - reals[at.begin_s + actor])
             if late_s > 0.0:
-                reals[at.issued_s + task] += late_s
+                reals[at.issued_s + task_of(ints, at, actor)] += late_s
                 push_later(ints, reals, at, late_s, RESUME + KINDS * actor)
                 return False
         elif op == FORK:
@@ -287,7 +294,8 @@ def end_task(ints: Ints, reals: Reals, at: At, actor: int, task: int) -> None:
     """Note the end of a task, free its channel, and go on to the actor's next one."""
     reals[at.end_s + task] = reals[at.now]
     if ints[at.takes + task] >= 0:
-        settle(ints, reals, at, ints[at.takes + task], -1)
+        settle(ints, reals, at, ints[at.takes + task])
+        ints[at.collectives + ints[at.takes + task]] -= 1
     ints[at.finished + ints[at.ended]] = task
     ints[at.ended] += 1
     channel = ints[at.channel + task]
@@ -307,7 +315,7 @@ def end_task(ints: Ints, reals: Reals, at: At, actor: int, task: int) -> None:
 def resume(ints: Ints, reals: Reals, at: At, actor: int) -> None:
     """Let an actor go on until it waits again."""
     if actor >= at.actors:
-        if step_program(ints, reals, at, actor, -1):
+        if step_program(ints, reals, at, actor):
             push(ints, at, ENDED + KINDS * ints[at.place + actor])
         return
     while ints[at.place + actor] < ints[at.first_order + actor + 1]:
@@ -323,11 +331,12 @@ def resume(ints: Ints, reals: Reals, at: At, actor: int) -> None:
             ints[at.phase + actor] = RUNNING
             reals[at.start_s + task] = reals[at.now]
             if ints[at.takes + task] >= 0:
-                settle(ints, reals, at, ints[at.takes + task], 1)
+                settle(ints, reals, at, ints[at.takes + task])
+                ints[at.collectives + ints[at.takes + task]] += 1
             ints[at.again + actor] = ints[at.times + task]
             ints[at.counter + actor] = ints[at.program + task]
         while ints[at.again + actor] > 0:
-            if not step_program(ints, reals, at, actor, task):
+            if not step_program(ints, reals, at, actor):
                 return
             ints[at.again + actor] -= 1
             ints[at.counter + actor] = ints[at.program + task]
@@ -390,10 +399,11 @@ def play(ints: Ints, reals: Reals, at: At) -> None:
     while True:
         event = next_event(ints, reals, at)
         if event < 0:
-            if at.turns and serve(ints, reals, at, True):  # patience that waited for itself
-                continue
             ints[at.over] = 1
-            return
+            if not at.turns or not serve(ints, reals, at):
+                return
+            ints[at.over] = 0
+            continue
         take(ints, reals, at, event)
         if ints[at.changes] >= at.most_changes:
             return
@@ -422,19 +432,9 @@ _FUNCTIONS = (
 """What `play` calls, each behind those that it calls itself."""
 
 
-def _stands(ints: Ints, reals: Reals, at: At, *what: int) -> bool:
-    """Stand for functions of circuits that turn, in steps where none does."""
-    return False
-
-
 @cache
-def compiled_play(turning: bool) -> Callable[[np.ndarray, np.ndarray, At], None] | None:
+def compiled_play() -> Callable[[np.ndarray, np.ndarray, At], None] | None:
     """Return `play` compiled, for arrays in place of lists; None where numba is missing or switched off.
-
-    Parameters
-    ----------
-    turning : bool
-        Whether circuits turn in the step; without that there is less than half as much to compile.
 
     Notes
     -----
@@ -447,15 +447,13 @@ def compiled_play(turning: bool) -> Callable[[np.ndarray, np.ndarray, At], None]
         import numba  # noqa: PLC0415 - its import takes longer than most steps
     except ImportError:  # it is an extra
         return None
-    _COMPILED.add(turning)
     names = {**vars(memory), **vars(turns), **globals()}
     inner: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # half the time to compile
     for function in _FUNCTIONS:
-        stands = function in TURNS and not turning
-        copied = FunctionType((_stands if stands else function).__code__, names, function.__name__)
+        copied = FunctionType(function.__code__, names, function.__name__)
         names[function.__name__] = numba.njit(error_model="numpy", **inner)(copied)
     copied = FunctionType(play.__code__, names, play.__name__)
-    copied.__qualname__ = f"{play.__name__}_{turning:d}_{_digest()}"  # by which numba finds it again
+    copied.__qualname__ = f"{play.__name__}_{_digest()}"  # by which numba finds it again
     try:
         found: Any = numba.njit(nogil=True, cache=True, error_model="numpy")(copied)
     except RuntimeError:  # no folder for what is compiled
@@ -464,16 +462,12 @@ def compiled_play(turning: bool) -> Callable[[np.ndarray, np.ndarray, At], None]
     return fast
 
 
-_COMPILED: set[bool] = set()
-"""Kinds of steps, with and without circuits that turn, for which this process has compiled the loop."""
-
-
 def _digest() -> str:
     """Return a digest of the sources that are compiled together, of which numba looks at one."""
     sources = (Path(one).read_bytes() for one in (__file__, memory.__file__, turns.__file__))
     return hashlib.blake2b(b"".join(sources), digest_size=6).hexdigest()
 
 
-def is_compiled(turning: bool) -> bool:
+def is_compiled() -> bool:
     """Return whether this process has compiled the loop already."""
-    return turning in _COMPILED
+    return compiled_play.cache_info().currsize > 0

@@ -203,8 +203,8 @@ def merged(one: SpanTable, other: SpanTable) -> SpanTable:
 COMPILED_FROM = 20_000
 """Tasks of a step, or of all of a process, from which on the loop is compiled: plain Python runs them while
 numba is loaded; a choice."""
-_IN_PYTHON: Counter[bool] = Counter()
-"""Tasks that this process has run in plain Python, by whether circuits turn."""
+_IN_PYTHON: Counter[str] = Counter()
+"""Tasks that this process has run in plain Python."""
 
 
 class StepRuns:
@@ -283,16 +283,15 @@ def _in_python(whole: np.ndarray, real: np.ndarray, at: At) -> None:
 
 def played(whole: np.ndarray, real: np.ndarray, at: At, *, compiled: bool | None) -> Played:
     """Return what both memories become; see `CompiledStep.run`."""
-    turning = bool(at.turns)
-    known = compiled is None and (is_compiled(turning) or _IN_PYTHON[turning] >= COMPILED_FROM)
-    fast = compiled_play(turning) if compiled or known else None
+    known = compiled is None and (is_compiled() or _IN_PYTHON["tasks"] >= COMPILED_FROM)
+    fast = compiled_play() if compiled or known else None
     places = np.array([tuple(at)], dtype=[(name, np.int64) for name in At._fields])[0]
     groups, ports, start_s, end_s = ([np.empty(0)] for _ in range(4))
     while not whole[at.over]:
         if fast is None:
             before = whole[at.ended]
             _in_python(whole, real, at)
-            _IN_PYTHON[turning] += int(whole[at.ended] - before)
+            _IN_PYTHON["tasks"] += int(whole[at.ended] - before)
         else:
             fast(whole, real, places)
         count = whole[at.changes]
@@ -302,7 +301,7 @@ def played(whole: np.ndarray, real: np.ndarray, at: At, *, compiled: bool | None
         end_s.append(real[at.lit_s : at.lit_s + count].copy())
         whole[at.changes] = 0
         if compiled is None and not whole[at.over]:
-            fast = compiled_play(turning)
+            fast = compiled_play()
     return Played(
         whole=whole,
         real=real,

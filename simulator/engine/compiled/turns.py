@@ -316,20 +316,18 @@ def take_back(ints: Ints, at: At) -> None:
 
 
 def lacks(ints: Ints, at: At, group: int, mark: int) -> bool:
-    """Return whether a group has flows without a circuit; mark their endpoints if asked."""
+    """Return whether a group has flows without a circuit, and mark the endpoints that send them."""
     found = False
     for p in range(ints[at.first_need + group], ints[at.first_need + group + 1]):
         row = ints[at.need + p]
         if lane_to(ints, at, row, ints[at.landing + p]) < 0:
             found = True
-            if not mark:
-                return True
             ints[at.lacking + row] = mark
     return found
 
 
 def turn_lanes(ints: Ints, at: At, group: int, mark: int) -> None:
-    """Turn the lanes of a group's marked endpoints, or of all its senders, to their targets.
+    """Turn the lanes of a group's marked endpoints to their targets.
 
     What ends where they now end goes dark.
     """
@@ -338,12 +336,12 @@ def turn_lanes(ints: Ints, at: At, group: int, mark: int) -> None:
     first, last = ints[at.first_sender + group], ints[at.first_sender + group + 1]
     for q in range(first, last):
         row = ints[at.sender + q]
-        if not mark or ints[at.lacking + row] == mark:
+        if ints[at.lacking + row] == mark:
             touch(ints, at, row)
             clear(ints, at, row)
     for q in range(first, last):
         row = ints[at.sender + q]
-        if mark and ints[at.lacking + row] != mark:
+        if ints[at.lacking + row] != mark:
             continue
         for lane in range(at.lanes):
             peer = ints[at.target + q * at.lanes + lane]
@@ -405,9 +403,11 @@ def move(ints: Ints, reals: Reals, at: At, group: int) -> bool:
     mark = ints[at.stamp] + 1
     lacks(ints, at, group, mark)
     turn_lanes(ints, at, group, mark)
-    if lacks(ints, at, group, 0):
+    if lacks(ints, at, group, mark):
         take_back(ints, at)
-        turn_lanes(ints, at, group, 0)
+        for q in range(ints[at.first_sender + group], ints[at.first_sender + group + 1]):
+            ints[at.lacking + ints[at.sender + q]] = mark
+        turn_lanes(ints, at, group, mark)
     if not find_moved(ints, at):
         take_back(ints, at)
         return False
@@ -489,8 +489,11 @@ def others_first(ints: Ints, reals: Reals, at: At, task: int) -> bool:
     return False
 
 
-def serve(ints: Ints, reals: Reals, at: At, impatient: bool) -> bool:
-    """Go through what waits in order: start groups with a lit path, move ports for others."""
+def serve(ints: Ints, reals: Reals, at: At) -> bool:
+    """Go through what waits in order: start groups with a lit path, move ports for others.
+
+    With no event left, patience would wait for itself: the first that waits has its ports at once.
+    """
     progress = False
     kept = 0
     for k in range(ints[at.waiting]):
@@ -509,7 +512,7 @@ def serve(ints: Ints, reals: Reals, at: At, impatient: bool) -> bool:
         group = ints[at.i + ints[at.counter + actor]]
         if locate(ints, reals, at, group):
             continue
-        hurry = impatient and not progress
+        hurry = ints[at.over] and not progress
         if hurry or not others_first(ints, reals, at, task_of(ints, at, actor)):
             if move(ints, reals, at, group):
                 promise(ints, at, group)
@@ -526,7 +529,7 @@ def wait_for_circuits(ints: Ints, reals: Reals, at: At, actor: int, counter: int
     ints[at.counter + actor] = counter
     ints[at.waiter + ints[at.waiting]] = actor
     ints[at.waiting] += 1
-    serve(ints, reals, at, False)
+    serve(ints, reals, at)
     return False
 
 
@@ -542,7 +545,7 @@ def light_up(ints: Ints, reals: Reals, at: At, head: int) -> None:
     reals[at.turned_s + place] = reals[at.change_s + head]
     reals[at.lit_s + place] = reals[at.now]
     ints[at.changes] = place + 1
-    serve(ints, reals, at, False)
+    serve(ints, reals, at)
 
 
 def prefetch(ints: Ints, reals: Reals, at: At, one: int) -> None:
@@ -578,7 +581,7 @@ def end_communication(ints: Ints, reals: Reals, at: At, task: int) -> None:
     """Serve what waits, after a task that ran beside compute; if it communicates, it is no longer ahead."""
     communicates = ints[at.still + task]
     ints[at.still + task] = 0
-    serve(ints, reals, at, False)
+    serve(ints, reals, at)
     if at.prefetches and communicates and not ints[at.chained + task]:
         prefetch(ints, reals, at, ints[at.task_class + task])
 

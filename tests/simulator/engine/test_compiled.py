@@ -169,7 +169,7 @@ def test_random_graphs_end_alike_on_crowded_ports_of_odd_speed(seed):
 @pytest.mark.slow
 def test_compiled_loop_gives_the_same_bits():
     pytest.importorskip("numba")
-    if compiled_play(turning=True) is None:
+    if compiled_play() is None:
         pytest.skip("compilation is switched off")
     for seed in range(40):
         expect_equal(Drawn(seed).graph(), TAKEN, Star(endpoints=12), compiled=True)
@@ -293,7 +293,7 @@ def test_random_graphs_end_alike_while_circuits_turn(seed, turning):
 
 def test_the_compiled_loop_turns_circuits_to_the_same_bits():
     pytest.importorskip("numba")
-    if compiled_play(turning=True) is None:
+    if compiled_play() is None:
         pytest.skip("compilation is switched off")
     for seed in range(12):
         expect_equal(Turning(seed).graph(), HOSTED, rails(12, lanes=2 + seed % 3), compiled=True)
