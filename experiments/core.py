@@ -14,7 +14,18 @@ import numpy as np
 from experiments.hardware import Replaced, changes
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.precision import ROWS, PrecisionRow, model_products, precision_table
-from heliograph.figures import PALETTE, REFERENCE, label, linear_width, new_figure, signed_ticks, styled
+from heliograph.figures import (
+    ENDS,
+    PALETTE,
+    REFERENCE,
+    Ends,
+    draw_ends,
+    label,
+    linear_width,
+    new_figure,
+    signed_ticks,
+    styled,
+)
 from heliograph.parameters import Parameter, parameters_of
 from heliograph.report import ReportRow, ReportTable, format_quantity, format_si, prefix_of, table_of
 from heliograph.systems import System, build_system
@@ -385,7 +396,6 @@ LEAST_CHANGE = 3e-3
 
 _SHOWN_DB = (-10.0, 70.0)
 _LIMIT_STYLES = ("-", "--")
-_LOW, _HIGH = PALETTE[4], PALETTE[5]
 _HEADROOM = 1.25
 _MARGIN = 0.04
 _TEXT = 0.24
@@ -502,7 +512,7 @@ def tornado_bars(swings: Sequence[Swing], present: Answers, title: str) -> Figur
             axes.set_title(name, loc="left")
             axes.set_xlabel(f"Change ({unit}), logarithmic far from zero")
         figure.suptitle(title + (f"\nNo number moves {' or '.join(unmoved)}" if unmoved else ""))
-        low, high = (Patch(color=colour) for colour in (_LOW, _HIGH))
+        low, high = (Patch(color=colour) for colour in ENDS)
         cross = Line2D([], [], linestyle="", marker="x", color=REFERENCE)
         names = ["low end of its range", "high end", "core does not work at that end"]
         figure.legend([low, high, cross], names, loc="outside lower center", ncols=3)
@@ -534,7 +544,7 @@ CHANGES = (
 
 def strongest(
     swings: Sequence[Swing], present: Answers, change: Callable[[Answers, Answers], float]
-) -> list[tuple[str, float | None, float | None]]:
+) -> list[Ends]:
     """Return name and changes at both ends of the parameters that move an answer, the strongest first."""
     bars = []
     for swing in swings:
@@ -549,13 +559,8 @@ def strongest(
     return shown[:TORNADO_BARS]
 
 
-def _draw_swings(axes: Axes, bars: Sequence[tuple[str, float | None, float | None]]) -> None:
-    for row, (_, low, high) in enumerate(bars):
-        for end, colour in ((low, _LOW), (high, _HIGH)):
-            if end is None:
-                axes.plot(0.0, row, "x", color=colour, markersize=6.0, markeredgewidth=1.8, zorder=3.0)
-            else:
-                axes.barh(row, end, 0.7, color=colour)
+def _draw_swings(axes: Axes, bars: Sequence[Ends]) -> None:
+    draw_ends(axes, bars, 0.0)
     if not bars:
         axes.annotate("no parameter moves it", (0.5, 0.3), xycoords="axes fraction", ha="center")
         axes.set_xticks([])
@@ -570,10 +575,6 @@ def _draw_swings(axes: Axes, bars: Sequence[tuple[str, float | None, float | Non
         ticks = signed_ticks(min(ends), max(ends), linear)
         axes.set_xticks(ticks, [f"{tick:+g}" if tick else "0" for tick in ticks])
         axes.set_xticks([], minor=True)
-    axes.set_yticks(range(len(bars)), [name for name, _, _ in bars])
-    axes.tick_params(axis="y", length=0, labelsize=7.0)
-    axes.invert_yaxis()
-    axes.grid(visible=True, axis="x")
 
 
 def _beside(end: float, line: float, longest: float) -> float:

@@ -172,6 +172,25 @@ def name_rows(axes: Axes, names: Sequence[str]) -> None:
     axes.invert_yaxis()
 
 
+Ends = tuple[str, float | None, float | None]
+"""Name of a number, and what follows from it at the low and the high end of its range; None: nothing does."""
+ENDS = (PALETTE[4], PALETTE[5])
+"""Colours of low and high ends."""
+
+
+def draw_ends(axes: Axes, numbers: Sequence[Ends], present: float) -> None:
+    """Draw a row for each number, the first at the top: bars from the present to both ends, or a cross."""
+    for row, (_, *ends) in enumerate(numbers):
+        for end, colour in zip(ends, ENDS, strict=True):
+            if end is None:
+                axes.plot(present, row, "x", color=colour, markeredgewidth=1.8, zorder=3.0)
+            else:
+                axes.barh(row, end - present, 0.7, left=present, color=colour)
+    name_rows(axes, [name for name, _, _ in numbers])
+    axes.tick_params(axis="y", labelsize=7.0)
+    axes.grid(visible=True, axis="x")
+
+
 def swatches(colours: Mapping[str, Any]) -> list[Patch]:
     """Return what a legend shows of colours, by what they mean."""
     from matplotlib.patches import Patch  # noqa: PLC0415 - takes its time
@@ -316,7 +335,7 @@ def step_figure(records: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 def range_bars(
-    panels: Mapping[str, tuple[float, Sequence[tuple[str, float | None, float | None]]]],
+    panels: Mapping[str, tuple[float, Sequence[Ends]]],
 ) -> Figure:
     """Return a figure of what numbers do to a ratio at both ends of their range.
 
@@ -330,29 +349,20 @@ def range_bars(
     from matplotlib.patches import Patch  # noqa: PLC0415 - takes its time
 
     rows = [max(1, len(bars)) for _, bars in panels.values()]
-    colours = (PALETTE[4], PALETTE[5])
     with styled():
         figure = new_figure(1.0 + 0.17 * sum(rows) + 0.5 * len(panels))
         drawn = np.atleast_1d(figure.subplots(len(panels), 1, height_ratios=rows, sharex=True))
         for axes, (title, (present, bars)) in zip(drawn, panels.items(), strict=True):
-            for row, (_, *ends) in enumerate(bars):
-                for end, colour in zip(ends, colours, strict=True):
-                    if end is None:
-                        axes.plot(present, row, "x", color=colour, markeredgewidth=1.8, zorder=3.0)
-                    else:
-                        axes.barh(row, end - present, 0.7, left=present, color=colour)
+            draw_ends(axes, bars, present)
             axes.set_title(f"{title}: {present:.3g}", loc="left")
             axes.set_xscale("log")
             axes.axvline(1.0, color=REFERENCE, linewidth=0.8)
             axes.axvline(present, color=REFERENCE, linewidth=0.8, linestyle=":")
-            name_rows(axes, [name for name, _, _ in bars])
-            axes.tick_params(axis="y", labelsize=7.0)
-            axes.grid(visible=True, axis="x")
         plain_ticks(drawn[-1].xaxis)
         drawn[-1].xaxis.set_minor_formatter(drawn[-1].xaxis.get_major_formatter())
         drawn[-1].set_xlabel("Ratio with one number at an end of its range (below 1 the first is better)")
         marks = [
-            *(Patch(color=one) for one in colours),
+            *(Patch(color=one) for one in ENDS),
             Line2D([], [], linestyle="", marker="x", color=REFERENCE),
         ]
         names = ["low end of its range", "high end", "does not work at that end"]

@@ -32,9 +32,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from simulator.errors import HeliographError, ParameterError, SuspectWarning
 from simulator.files import ctrl_c_later
 
+OnProgress = Callable[[str, int, int], None]
+"""Told a label, how much is done, and how much there is."""
+
 
 @contextmanager
-def reporting() -> Iterator[Callable[[str, int, int], None]]:
+def reporting() -> Iterator[OnProgress]:
     """Yield a function that is told what is done: label, number done, number in all."""
     if not sys.stderr.isatty():
         yield _Lines()

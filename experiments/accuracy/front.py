@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -43,6 +43,7 @@ from heliograph.accuracy.small_gpt import (
     train_all,
 )
 from heliograph.figures import PALETTE, REFERENCE, new_figure, plain_ticks, styled
+from heliograph.processes import OnProgress
 from heliograph.records import TrainingCache, plain
 from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.simulation import StepRuns, run_step, step_graph
@@ -335,7 +336,7 @@ def accuracy_front(
     effort: Effort,
     cache: TrainingCache,
     trained_steps: int = 0,
-    progress: Callable[[str, int, int], None] = lambda label, done, total: None,
+    progress: OnProgress = lambda label, done, total: None,
 ) -> Front:
     """Price a step at every setting, execute a clean model through it, and train at the outermost ones.
 

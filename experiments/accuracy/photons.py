@@ -25,6 +25,7 @@ import numpy as np
 
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.figures import PALETTE, REFERENCE, new_figure, plain_ticks, styled
+from heliograph.processes import OnProgress
 from heliograph.report import ReportRow, ReportTable, format_si
 from simulator.errors import LinkError
 from simulator.keys import mix_key
@@ -488,9 +489,7 @@ Found = dict[tuple[int, int], dict[tuple[str, float], float]]
 """By side of the images and seed: accuracy by curve and photons per multiplication."""
 
 
-def run_photons(
-    request: Request, progress: Callable[[str, int, int], None] = lambda label, done, total: None
-) -> PhotonResult:
+def run_photons(request: Request, progress: OnProgress = lambda label, done, total: None) -> PhotonResult:
     """Train the networks and run them through every scheme; the same request gives the same result.
 
     Parameters

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from experiments.accuracy.prediction import DECIBEL, Effort, Prediction, predict
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.small_gpt import MODELS
 from heliograph.figures import PALETTE, REFERENCE, new_figure, plain_ticks, styled
+from heliograph.processes import OnProgress
 from heliograph.records import TrainingCache
 from workloads.models.config import load_model
 from workloads.training.probes import ErrorClass
@@ -240,7 +241,7 @@ def study_widths(
     *,
     effort: Effort,
     cache: TrainingCache,
-    progress: Callable[[str, int, int], None] = lambda label, done, total: None,
+    progress: OnProgress = lambda label, done, total: None,
 ) -> NoiseByWidth:
     """Calibrate models of several widths with the same training."""
     found = []

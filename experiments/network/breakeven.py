@@ -43,6 +43,7 @@ from heliograph.figures import (
     styled,
     swatches,
 )
+from heliograph.processes import OnProgress
 from heliograph.report import ReportRow, ReportTable, format_si, prefix_of, table_of
 from heliograph.simulation import CircuitMode, StepResult, run_at_target
 from heliograph.systems import System
@@ -72,9 +73,6 @@ POINTS = 17
 """Reconfiguration times of a line where nobody says how many: two a decade."""
 MOST_POINTS = 1000
 """Most reconfiguration times of a line, each of which takes a step."""
-
-Told = Callable[[str, int, int], None]
-"""Told a label, how much is done, and how much there is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,7 +276,7 @@ def sweep(
     work: Sequence[tuple[TransformerConfig, Plan | None]],
     *,
     points: int = POINTS,
-    progress: Told = lambda *_: None,
+    progress: OnProgress = lambda *_: None,
 ) -> Lines:
     """Run every plan with circuits that move in each of some times, and on packets.
 

@@ -32,13 +32,13 @@ from experiments.validation.rows import (
     Outcome,
     Record,
     Statistics,
-    Told,
     Validation,
     outcomes_of,
     read_records,
     statistics,
 )
 from heliograph.figures import PALETTE, new_figure, plain_ticks, save, styled
+from heliograph.processes import OnProgress
 from heliograph.records import canonical_json, whole, write_atomically
 from heliograph.report import ReportRow, plain_text, prefix_of, table_text
 from simulator.errors import HeliographError, ParameterError, nearest
@@ -243,7 +243,7 @@ KINDS = MappingProxyType(
 """What can be validated."""
 
 
-def validate(kind: str, *, data: Path | None = None, progress: Told | None = None) -> Validation:
+def validate(kind: str, *, data: Path | None = None, progress: OnProgress | None = None) -> Validation:
     """Return how predictions compare with published measurements.
 
     Parameters

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from heliograph.processes import OnProgress
 from simulator.errors import HeliographError, ParameterError
 from simulator.files import read_text
 
@@ -271,14 +272,10 @@ def skipped(outcome: Outcome, record: Record, error: Exception) -> Outcome:
     return replace(outcome, assumed=tuple(record.assumed), skipped=str(error))
 
 
-Told = Callable[[str, int, int], None]
-"""Progress: told a label, how many rows are done, and how many there are."""
-
-
 def outcomes_of(
     records: Sequence[Record],
     outcomes: Callable[[Record], Iterable[Outcome]],
-    told: Told | None,
+    told: OnProgress | None,
     *,
     label: str = "rows",
     every: int = 1,

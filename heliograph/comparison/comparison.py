@@ -23,9 +23,9 @@ from heliograph.comparison.plan_search import (
     best_plan,
     with_siblings,
 )
-from heliograph.comparison.ranges import Progress, Ranges, check_kinds, contests, ranges_of
+from heliograph.comparison.ranges import Ranges, check_kinds, contests, ranges_of
 from heliograph.parameters import status_counts, tables
-from heliograph.processes import run_all
+from heliograph.processes import OnProgress, run_all
 from heliograph.records import (
     MAX_EVENTS,
     RunWriter,
@@ -164,7 +164,7 @@ class Comparison(Tabular):
 
         return step_figure(self.records())
 
-    def over_ranges(self, progress: Progress = lambda label, done, total: None) -> Comparison:
+    def over_ranges(self, progress: OnProgress = lambda label, done, total: None) -> Comparison:
         """Return the comparison with how firm its verdicts are (`heliograph.comparison.ranges.ranges_of`)."""
         return replace(self, ranges=ranges_of(self.results, progress=progress))
 
@@ -326,7 +326,7 @@ def compare(
     thorough: bool = False,
     seed: int = 0,
     cache: TrainingCache | None = None,
-    progress: Progress = lambda label, done, total: None,
+    progress: OnProgress = lambda label, done, total: None,
 ) -> Comparison:
     """Return the same model on several systems, each at its own best plan or all at one.
 
@@ -399,7 +399,7 @@ def compare_request(
     request: Request,
     *,
     cache: TrainingCache,
-    progress: Progress = lambda label, done, total: None,
+    progress: OnProgress = lambda label, done, total: None,
     stepped: Callable[[Comparison], object] = lambda comparison: None,
 ) -> Comparison:
     """Return the comparison that a command line asks for.
@@ -444,7 +444,7 @@ class _Clock:
         Steps and searches that there are.
     """
 
-    def __init__(self, progress: Progress, total: int) -> None:
+    def __init__(self, progress: OnProgress, total: int) -> None:
         self.done = 0
         self.beside = 0.0
         """What other processes have done by now of what they are at, in steps: half of it, on average."""
@@ -603,7 +603,7 @@ def _compared(
     *,
     search: bool,
     cache: TrainingCache,
-    progress: Progress,
+    progress: OnProgress,
     stepped: Callable[[Comparison], object] = lambda comparison: None,
     share: bool = False,
 ) -> Comparison:

@@ -6,14 +6,14 @@ import dataclasses
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from heliograph.comparison.plan_estimates import Objective
 from heliograph.comparison.plan_search import at_target, value_of
 from heliograph.parameters import parameters_of
-from heliograph.processes import run_all
+from heliograph.processes import OnProgress, run_all
 from heliograph.report import Tabular, format_quantity
 from heliograph.simulation import StepResult
 from heliograph.systems.system import System
@@ -34,8 +34,6 @@ Key = tuple[str, Objective]
 """Contest and objective."""
 Ratios = Mapping[Key, float]
 """Challenger over holder, by contest and objective."""
-Progress = Callable[[str, int, int], None]
-"""Told a label, how much is done, and how much there is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,7 +300,7 @@ def ranges_of(
     results: Sequence[StepResult],
     *,
     share: bool = False,
-    progress: Progress = lambda label, done, total: None,
+    progress: OnProgress = lambda label, done, total: None,
 ) -> Ranges:
     """Return how firm the verdicts of a comparison are over the published ranges of its numbers.
 
@@ -370,7 +368,7 @@ class _Runs:
     """Steps of the best systems of each kind, with numbers changed."""
 
     def __init__(
-        self, found: Sequence[Contest], results: Sequence[StepResult], *, share: bool, progress: Progress
+        self, found: Sequence[Contest], results: Sequence[StepResult], *, share: bool, progress: OnProgress
     ) -> None:
         values = {one.system.name: _values_of(one) for one in results}
         best = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from heliograph.comparison.plan_search import (
     rescheduled,
     run_candidate,
 )
+from heliograph.processes import OnProgress
 from heliograph.report import Tabular, format_si
 from heliograph.simulation import system_of
 from heliograph.systems.system import System
@@ -33,8 +34,6 @@ from workloads.search.plans import CHOSEN, COLUMNS, grid
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-Progress = Callable[[str, int, int], None]
 
 DEFAULT_TOP = 3
 """Plans of each topology that the engine runs where nobody says how many."""
@@ -221,7 +220,7 @@ def search(
     top: int = DEFAULT_TOP,
     variants: bool = False,
     accelerators: int | None = None,
-    progress: Progress = lambda *_: None,
+    progress: OnProgress = lambda *_: None,
 ) -> Search:
     """Return the best plan of a model on a system, of all that fit.
 
@@ -277,7 +276,7 @@ def rank_and_run(
     found: Search,
     choices: Mapping[str, tuple[int, ...]] | None = None,
     top: int = 3,
-    progress: Progress = lambda *_: None,
+    progress: OnProgress = lambda *_: None,
 ) -> None:
     """Rank all plans on all topologies, and run the best of each with the engine.
 

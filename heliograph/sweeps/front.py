@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from heliograph.processes import OnProgress
 from heliograph.records import COLUMNS, plain
-from heliograph.sweeps.running import Grid, Means, Progress
+from heliograph.sweeps.running import Grid, Means
 from heliograph.sweeps.space import Axis, Range, Value, condition
 from heliograph.sweeps.store import Outcome, Status, Store
 from heliograph.sweeps.study_file import Optimise
@@ -162,7 +163,7 @@ def hypervolume(costs: np.ndarray, reference: np.ndarray) -> float:
     )
 
 
-def search_front(asked: Searched, progress: Progress = lambda label, done, total: None) -> Front:
+def search_front(asked: Searched, progress: OnProgress = lambda label, done, total: None) -> Front:
     """Return the front that an evolutionary search finds (NSGA-II of Optuna; Deb et al. 2002).
 
     Parameters
@@ -218,7 +219,7 @@ class _Search:
     store: Store
     sweep: str
 
-    def run(self, progress: Progress) -> list[dict[str, Value]]:
+    def run(self, progress: OnProgress) -> list[dict[str, Value]]:
         """Ask for points until there are enough; return them."""
         most, places = self.asked.optimise.trials, {}
         found: list[dict[str, Value]] = []

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from heliograph._version import __version__
+from heliograph.processes import OnProgress
 from heliograph.records import SCHEMA, plain, row_of
 from heliograph.simulation import StepResult, run_at_target, step_graph
-from heliograph.sweeps.running import Asked, Engine, Grid, Means, Progress, Values, axis, run_sweep
+from heliograph.sweeps.running import Asked, Engine, Grid, Means, Values, axis, run_sweep
 from heliograph.sweeps.space import Space, Value, values_in, zipped
 from heliograph.sweeps.work import (
     CHOICES,
@@ -428,7 +429,7 @@ def sweep(
     scheduler: str | None = None,
     retry_failed: bool = False,
     name: str = "sweep",
-    progress: Progress = lambda label, done, total: None,
+    progress: OnProgress = lambda label, done, total: None,
     **numbers: Values,
 ) -> Grid:
     """Return one step at every point of a grid.

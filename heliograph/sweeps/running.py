@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from heliograph.processes import OnProgress
 from heliograph.records import COLUMNS, plain, write_atomically
 from heliograph.report import Tabular, format_quantity
 from heliograph.sweeps.space import Axis, Range, Space, Value, swept_value
@@ -208,8 +209,6 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-Progress = Callable[[str, int, int], None]
-"""Told a label, how much is done, and how much there is."""
 Values = Sequence[Value] | Value | Range
 """Values of one name."""
 
@@ -330,7 +329,7 @@ def axis(name: str, values: Values) -> Axis:
     return Axis(names=(name,), values=tuple((value,) for value in swept))
 
 
-def run_sweep(asked: Asked, progress: Progress = lambda label, done, total: None) -> Grid:
+def run_sweep(asked: Asked, progress: OnProgress = lambda label, done, total: None) -> Grid:
     """Return the results at all points of a sweep, those that are in its store without running them.
 
     Parameters
@@ -394,7 +393,7 @@ def _common(work: Work) -> str:
 class _Clock:
     """Progress with the time that is left, told at most a few times a second."""
 
-    def __init__(self, progress: Progress, *, total: int, left: int) -> None:
+    def __init__(self, progress: OnProgress, *, total: int, left: int) -> None:
         self._progress, self._total, self._left = progress, total, left
         self._began = self._last = time.monotonic()
         self._run = self._failed = 0

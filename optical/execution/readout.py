@@ -477,22 +477,18 @@ def _common_encoding(
     rows, length, columns = *first.codes.shape[1:], other.codes.shape[2]
     errs = a.energy.new_zeros((matrices, rows, columns)) if shares.any() else None
     deviation = math.sqrt(variance) / spec.product_gain
-    for at, each in _blocks(columns, shared.columns):
-        rank, count = min(length, each), (at.stop - at.start) // each
-        of_block = torch.Size((matrices, rows, count, rank))
-        if errs is None:
-            draws.skip(of_block)
-            continue
-        factor = _factor(other.floating.mT[:, at], each)
-        _add_scaled(errs[..., at], draws.gaussian(of_block, errs.dtype), factor, deviation / first.step)
-    for at, each in _blocks(rows, shared.rows):
-        rank, count = min(length, each), (at.stop - at.start) // each
-        of_block = torch.Size((matrices, count, rank, columns))
-        if errs is None:
-            draws.skip(of_block)
-            continue
-        z_BJVN, factor = draws.gaussian(of_block, errs.dtype), _factor(first.floating[:, at], each)
-        _add_scaled(errs[:, at].mT, z_BJVN.movedim(3, 1), factor, deviation / other.step)
+    sides = ((other.mT, shared.columns, first.step, False), (first, shared.rows, other.step, True))
+    for lines, width, step, of_rows in sides:
+        for at, each in _blocks(lines.codes.shape[1], width):
+            rank, count = min(length, each), (at.stop - at.start) // each
+            of_block = (matrices, count, rank, columns) if of_rows else (matrices, rows, count, rank)
+            if errs is None:
+                draws.skip(torch.Size(of_block))
+                continue
+            z, out = draws.gaussian(torch.Size(of_block), errs.dtype), errs
+            if of_rows:
+                z, out = z.movedim(3, 1), errs.mT
+            _add_scaled(out[..., at], z, _factor(lines.floating[:, at], each), deviation / step)
     if errs is None:
         return None
     errs = errs if shares.all() else errs * of_matrices(shares, errs)
