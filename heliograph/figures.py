@@ -8,6 +8,7 @@ float, "energy_by_component_j_per_token": {str: float}}``; a curve is ``{"label"
 from __future__ import annotations
 
 import math
+import os
 import tempfile
 import warnings
 import zlib
@@ -200,9 +201,19 @@ def swatches(colours: Mapping[str, Any]) -> list[Patch]:
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Draw with the common settings, and without a display; a glyph that the font lacks is drawn as a box."""
-    import matplotlib as mpl  # noqa: PLC0415 - takes its time
+    """Draw with the common settings, and without a display; a glyph that the font lacks is drawn as a box.
 
+    Raises
+    ------
+    HeliographError
+        If the environment names a backend that matplotlib does not know.
+    """
+    try:
+        import matplotlib as mpl  # noqa: PLC0415 - takes its time
+    except ValueError as error:
+        backend = os.environ.get("MPLBACKEND", "")
+        msg = f"MPLBACKEND is '{backend}', which matplotlib does not know; unset it, or set it to agg"
+        raise HeliographError(msg) from error
     with mpl.rc_context(_SETTINGS), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*Glyph .* missing from.*")
         yield
@@ -345,11 +356,11 @@ def range_bars(
         By title: the present ratio, and name and ratios at the low and the high end of each number, the
         strongest first; None where there is none, which is a cross.
     """
-    from matplotlib.lines import Line2D  # noqa: PLC0415 - takes its time
-    from matplotlib.patches import Patch  # noqa: PLC0415 - takes its time
-
     rows = [max(1, len(bars)) for _, bars in panels.values()]
     with styled():
+        from matplotlib.lines import Line2D  # noqa: PLC0415 - takes its time
+        from matplotlib.patches import Patch  # noqa: PLC0415 - takes its time
+
         figure = new_figure(1.0 + 0.17 * sum(rows) + 0.5 * len(panels))
         drawn = np.atleast_1d(figure.subplots(len(panels), 1, height_ratios=rows, sharex=True))
         for axes, (title, (present, bars)) in zip(drawn, panels.items(), strict=True):

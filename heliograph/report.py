@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from heliograph.records import csv_text, write_atomically
-from simulator.errors import HeliographError
+from simulator.errors import HeliographError, ParameterError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -526,8 +526,11 @@ class Tabular(Summary):
         Raises
         ------
         HeliographError
-            If the file cannot be written.
+            If the file cannot be written, or what is given is no path.
         """
+        if not isinstance(path, str | Path):
+            msg = f"to_csv takes the path of a file, a text such as 'table.csv'; got {path!r:.60}"
+            raise ParameterError(msg)
         target = Path(path)
         write_atomically(target, csv_text(self.rows()))
         return target

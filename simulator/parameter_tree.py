@@ -335,13 +335,15 @@ def quantity(name: str, text: str, *, path: str = "") -> float:
         msg = f"{path or name} must be a number, with or without a unit; got '{text}'"
         raise ParameterError(msg)
     number = float(match["number"])
-    if not match["unit"]:
-        return number
     try:
-        return to_si(name, number, match["unit"])
+        found = to_si(name, number, match["unit"]) if match["unit"] else number
     except ParameterError as error:
         msg = f"{path or name}: {error}"
         raise ParameterError(msg) from error
+    if math.isinf(found) and "inf" not in match["number"].lower():
+        msg = f"{path or name}: {text} is beyond the largest number, 1.8e308; write inf for no limit"
+        raise ParameterError(msg)
+    return found
 
 
 def _settable_kinds(leaf: _Leaf) -> tuple[type, ...]:

@@ -1,4 +1,5 @@
 import dataclasses
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -168,6 +169,22 @@ def test_pictures_are_figures_of_matplotlib(result, light):
         grid.plot(3, 4)
 
 
+@pytest.mark.parametrize(
+    "draw",
+    [
+        "heliograph.figures.range_bars({'time': (1.0, [('a', 0.5, None)])})",
+        "heliograph.figures.lines_figure({'a': [(1.0, 2.0)]}, x='x', y='y')",
+    ],
+)
+def test_a_backend_that_is_unknown_is_named_in_one_sentence(draw):
+    """In a process of its own: matplotlib reads the environment once."""
+    caught = "except heliograph.HeliographError as error:\n    print(error)"
+    program = f"import heliograph.figures\ntry:\n    {draw}\n{caught}"
+    command, environment = [sys.executable, "-c", program], os.environ | {"MPLBACKEND": "nonsense"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
+    assert done.stdout.startswith("MPLBACKEND is 'nonsense', which matplotlib does not know; unset it")
+
+
 def test_comparing_is_simulating_each(result, light):
     compared = hg.compare(["gpu_packet", light], MODEL, PLAN)
     assert [one.system.name for one in compared.results] == ["gpu_packet", "photonic_packet"]
@@ -246,6 +263,8 @@ WRONG = [
     (lambda light: hg.simulate(light, MODEL, PLAN, placement="tp dp"), "each of tp cp dp pp once"),
     (lambda light: hg.simulate(light, MODEL, "dp=2147483648"), "at most 2,147,483,647"),
     (lambda light: light.with_(laser_power_w=10**400), "must be a number"),
+    (lambda light: light.with_(laser_power_w="1e400"), "1e400 is beyond the largest number"),
+    (lambda light: light.with_(laser_power_w="1e308 GW"), "1e308 GW is beyond the largest number"),
     (lambda light: light.with_(accelerators=4), "chosen when one is made"),
     (lambda light: light.with_(core="mzi_mesh"), "chosen when one is made"),
     (lambda light: hg.plan(model=MODEL, system=light, accelerators=4), "the system has 16"),
@@ -289,6 +308,7 @@ ARGUMENTS = {
     "simulate, placement": lambda light, odd: hg.simulate(light, MODEL, PLAN, placement=odd),
     "model": lambda light, odd: hg.model(odd),
     "model, key": lambda light, odd: hg.model({"model_type": "llama", "hidden_size": odd}),
+    "to_csv": lambda light, odd: hg.show(light).to_csv(odd),
     "plan": lambda light, odd: hg.plan(odd, model="gpt2"),
     "plan, system": lambda light, odd: hg.plan("tp=2", model="gpt2", system=odd),
     "compare": lambda light, odd: hg.compare(odd, MODEL, PLAN),
