@@ -300,6 +300,12 @@ def channel_blocks(length: int) -> tuple[int, int]:
     return math.ceil(_CHANNELS / width), width
 
 
+@functools.lru_cache(maxsize=64)
+def _gaussian_levels(count: int) -> Reals:
+    """Return so many Gaussian numbers at even places of their distribution, ascending."""
+    return np.array([NormalDist().inv_cdf((place + 0.5) / count) for place in range(count)])
+
+
 def channel_scales(operands: Operands, length: int, gaussians: Reals) -> tuple[Reals, Reals]:
     """Return scales of channels of A and of B that meet as in the operands, each [blocks, width].
 
@@ -312,10 +318,8 @@ def channel_scales(operands: Operands, length: int, gaussians: Reals) -> tuple[R
     gaussians : numpy.ndarray
         Gaussian numbers by which channels are ordered, shape [2, blocks x width].
     """
-    from scipy.special import ndtri  # noqa: PLC0415 - takes its time
-
     blocks, width = channel_blocks(length)
-    levels = ndtri((np.arange(blocks * width) + 0.5) / (blocks * width))
+    levels = _gaussian_levels(blocks * width)
     sorted_a, sorted_b = (np.exp(law.channel_spread * levels) for law in (operands.a, operands.b))
     for law, scale in ((operands.a, sorted_a), (operands.b, sorted_b)):
         if law.outliers(length):
@@ -404,12 +408,10 @@ def signal_to_noise_db(exact: Any, delivered: Any) -> float:  # noqa: ANN401 - n
 
 _POINTS = 1024
 """Points of a distribution on its logarithmic grid; a choice."""
-_PIECES = 8
-"""Pieces in which the grid is worked out, so that one with all its scales stays in a processor's cache."""
 _OCTAVES = 40.0
 """Octaves that the grid reaches below the largest magnitude; what is smaller counts as zero."""
-_SCALES = np.linspace(-8.0, 8.0, 65)
-"""Logarithms of element scales, in standard deviations, by which a lognormal spread is summed."""
+_WIDEST = 8.0
+"""Standard deviations of the logarithm of scales up to which a lognormal spread is summed; a choice."""
 _LEVELS, _LEVELS_OF_STEP = 24, 3
 """Values of the largest magnitude over which is averaged, and least number between two jumps of full scale;
 choices."""
@@ -476,14 +478,27 @@ class Magnitudes:
 
 @functools.lru_cache(maxsize=1024)
 def magnitudes(element: Element, spread: float) -> Magnitudes:
-    """Return the distribution of the magnitude of elements with a lognormal spread of scales."""
-    logs = spread * _SCALES if spread else np.zeros(1)
-    weights = np.exp(-0.5 * _SCALES**2) if spread else np.ones(1)
+    """Return the distribution of the magnitude of elements with a lognormal spread of scales.
+
+    Notes
+    -----
+    Logarithms of scales are whole steps of the grid, so that every point sees the same values of the shape,
+    the ends of an even one half way between two.
+    """
+    span, width, half = _OCTAVES * math.log(2.0), _WIDEST * spread, 0.5 if spread else 0.0
+    reach = math.ceil(width * _POINTS / (span + 2.0 * width))
+    step = span / (_POINTS - 1 - 2.0 * (reach + half))
+    logs = step * np.arange(-reach, reach + 1)
+    weights = np.exp(-0.5 * (logs / (spread or 1.0)) ** 2)
     weights /= weights.sum()
-    top = math.log(9.0 if element is Element.GAUSSIAN else 1.0) + float(logs[-1])
-    log_x = np.linspace(top - _OCTAVES * math.log(2.0) - float(logs[-1] - logs[0]), top, _POINTS)
-    parts = [_summed(element, part, logs, weights) for part in np.split(log_x, _PIECES)]
-    below, density, square = (np.concatenate(one) for one in zip(*parts, strict=True))
+    top = math.log(9.0 if element is Element.GAUSSIAN else 1.0)
+    log_u = top + step * (np.arange(1.0 - _POINTS, 1.0 + 2.0 * reach) + half)
+    log_x = log_u[reach : reach + _POINTS]
+    of_shape = _of_shape(element, np.exp(log_u))
+    of_scales = (weights, weights * np.exp(-logs), weights * np.exp(2.0 * logs))
+    below, density, square = (
+        np.convolve(values, of_scale, "valid") for values, of_scale in zip(of_shape, of_scales, strict=True)
+    )
     return Magnitudes(
         log_x=log_x,
         log_density=np.log(np.maximum(density, _TINY)),
@@ -492,22 +507,14 @@ def magnitudes(element: Element, spread: float) -> Magnitudes:
     )
 
 
-def _summed(element: Element, log_x: Reals, logs: Reals, weights: Reals) -> tuple[Reals, Reals, Reals]:
-    """Return chance of being no larger, density and mean square below, summed over scales."""
-    u = np.exp(log_x[:, None] - logs)
-    if element is Element.GAUSSIAN:
-        from scipy.special import erf  # noqa: PLC0415 - takes its time
-
-        below = erf(u / math.sqrt(2.0))
-        density = math.sqrt(2.0 / math.pi) * np.exp(-0.5 * u**2)
-        square = below - u * density
-        small = u < 0.05
-        if small.any():
-            series = u**3 * math.sqrt(2.0 / math.pi) * (1.0 / 3.0 - 0.1 * u**2)
-            square = np.where(small, series, square)
-    else:
-        below, density, square = np.minimum(u, 1.0), (u <= 1.0).astype(float), np.minimum(u, 1.0) ** 3 / 3.0
-    return below @ weights, (density * np.exp(-logs)) @ weights, (square * np.exp(2.0 * logs)) @ weights
+def _of_shape(element: Element, u: Reals) -> tuple[Reals, Reals, Reals]:
+    """Return chance of being no larger, density and mean square below, of elements of scale 1."""
+    below = np.array([element.below(one) for one in u.tolist()])
+    if element is Element.UNIFORM:
+        return below, (u <= 1.0).astype(float), below**3 / 3.0
+    density = math.sqrt(2.0 / math.pi) * np.exp(-0.5 * u**2)
+    series = u**3 * math.sqrt(2.0 / math.pi) * (1.0 / 3.0 - 0.1 * u**2)
+    return below, density, np.where(u < 0.05, series, below - u * density)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
