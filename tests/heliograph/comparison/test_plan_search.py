@@ -108,7 +108,7 @@ ONE = {
     ],
 )
 def test_circuits_are_estimated_as_the_engine_lays_and_turns_them(name, columns, tolerances):
-    """Static, per axis, and ahead; as counted before, all these were 9 to 83 % off in one of them."""
+    """Static, per axis, and ahead; counted as before, most of these were 9 to 83 % off in one."""
     system = build_system(name, accelerators=32)
     choices = ONE | {column: (value,) for column, value in columns.items()}
     plans, _ = feasible(
