@@ -171,8 +171,6 @@ SPLITS = (1, 2, 4, 8, 16)
 """Ways to split the inner dimension over units, so that a product with few tiles still fills the chip."""
 PARTIAL_SUM_BYTES = 4
 """Partial sums of a split product are kept in single precision."""
-ACCUMULATED_BYTES = 8
-"""Bytes per element of a weight gradient added to a single-precision sum: read and written (Megatron-LM)."""
 NIBBLE_BYTES = 0.5
 """Bytes of an element of 4 bits."""
 ALIGNED_BYTES = 16
@@ -224,10 +222,9 @@ def product_work(chip: GpuChip, memory: Memory, product: MatMul) -> Work:
     """
     if product.on_chip:
         return _fused(chip, memory, product)
-    operands = _traffic_bytes(chip, product)
     outputs = product.batch * product.m * product.n
-    stored = outputs * output_bytes(product)
-    traffic = operands + stored - outputs * product.element_bytes
+    stored = outputs * product.moved_per_result
+    traffic = _traffic_bytes(chip, product)
     share = alignment_share(chip, product)
     best = Work(compute_s=math.inf, memory_s=math.inf, moved_bytes=traffic)
     for split in SPLITS:
@@ -242,11 +239,6 @@ def product_work(chip: GpuChip, memory: Memory, product: MatMul) -> Work:
         if candidate.time_s < best.time_s:
             best = candidate
     return best
-
-
-def output_bytes(product: MatMul) -> float:
-    """Return the bytes that an element of C moves: weight gradients are summed in single precision."""
-    return ACCUMULATED_BYTES if product.phase is Phase.GRAD_WEIGHT else product.element_bytes
 
 
 def alignment_share(chip: GpuChip, product: MatMul) -> float:
@@ -324,7 +316,9 @@ def _waves(chip: GpuChip, product: MatMul, tiles: int) -> int:
 def _traffic_bytes(chip: GpuChip, product: MatMul) -> float:
     """Return the bytes a product moves to and from memory, given the cache (Hong and Kung's bound)."""
     cached = math.sqrt(chip.l2_bytes / product.element_bytes)
-    return max(float(product.operand_bytes), product.flops / cached * product.element_bytes)
+    wider = product.moved_per_result - product.element_bytes
+    least = product.flops / cached * product.element_bytes + product.batch * product.m * product.n * wider
+    return max(float(product.operand_bytes), least)
 
 
 def attention_share(chip: GpuChip, head: int, *, forward: bool) -> float:

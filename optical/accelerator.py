@@ -82,7 +82,7 @@ def memory_traffic_bytes(operator: Products, buffer_bytes: float) -> Amount:
     some = larger(lines, 1)
     whole_lines = smaller(a + b * ceiling(m / some), b + a * ceiling(n / some))
     reads = choose(lines >= 1, smaller(blocks, whole_lines), blocks)
-    return operator.batch * (reads + c) * operator.element_bytes
+    return operator.batch * (reads * operator.element_bytes + c * operator.moved_per_result)
 
 
 def proportionate_buffer_bytes(core: Core, cores: int) -> float:

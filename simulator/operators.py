@@ -348,6 +348,9 @@ class MatMul:
     """Operand that is a weight, hence may stay in the core; none for attention and weight gradients."""
     element_bytes: float = 2
     """Bytes of one stored element of A, B and C, with its share of a block's scale where it has one."""
+    result_bytes: float = 0.0
+    """Bytes that an element of C moves, where they are others (0: as many): sums in single precision are read
+    and written, and narrow operands make wide results."""
     on_chip: Matrices = Matrices.NONE
     """What never leaves the chip: the score matrix of a fused attention kernel."""
     sparse: bool = False
@@ -382,7 +385,13 @@ class MatMul:
     @property
     def operand_bytes(self) -> float:
         """Bytes read (A and B) and written (C) when each that leaves the chip is touched once."""
-        return self.batch * sum(self.elements_off_chip) * self.element_bytes
+        a, b, c = self.elements_off_chip
+        return self.batch * ((a + b) * self.element_bytes + c * self.moved_per_result)
+
+    @property
+    def moved_per_result(self) -> float:
+        """Bytes that an element of C moves."""
+        return self.result_bytes or self.element_bytes
 
     @property
     def elements_off_chip(self) -> tuple[int, int, int]:
@@ -737,6 +746,9 @@ class MatMuls:
     """Operand that is a weight."""
     element_bytes: float = 2
     """Bytes of one stored element of A, B and C, with its share of a block's scale where it has one."""
+    result_bytes: float = 0.0
+    """Bytes that an element of C moves, where they are others (0: as many): sums in single precision are read
+    and written, and narrow operands make wide results."""
     on_chip: Matrices = Matrices.NONE
     """What never leaves the chip."""
     sparse: bool = False
@@ -758,6 +770,11 @@ class MatMuls:
             whole.flags.writeable = False
             object.__setattr__(self, name, whole)
         self.one(0)  # what all share is checked where it is defined
+
+    @property
+    def moved_per_result(self) -> float:
+        """Bytes that an element of C moves."""
+        return self.result_bytes or self.element_bytes
 
     @property
     def elements_off_chip(self) -> tuple[Reals, Reals, Reals]:
@@ -785,6 +802,7 @@ class MatMuls:
             n=n,
             held=self.held,
             element_bytes=self.element_bytes,
+            result_bytes=self.result_bytes,
             on_chip=self.on_chip,
             sparse=self.sparse,
         )

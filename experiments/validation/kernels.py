@@ -284,6 +284,7 @@ def _product(fields: Mapping[str, str], m: int, n: int, k: int, *, batch: int, d
         n=n,
         held=Held.NONE if sums else Held.B,
         element_bytes=2 if sums else _element_bytes(dtype),
+        result_bytes=2.0 * _element_bytes("fp32") if sums else 0.0,
     )
 
 

@@ -609,6 +609,7 @@ def plan_of(record: Record, ranks: int) -> Plan:
         values["grad_buckets"] = 1
         values["overlap_sends"] = False
         values["prefetch"] = False
+        values["fused_sums"] = False
         record.assume("gradients summed after the last backward pass, as the code of that time did")
     return with_recipe(record, Plan.of(**values))
 

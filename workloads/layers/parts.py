@@ -554,6 +554,7 @@ class Parts:
             n=n,
             held=Held.B,
             element_bytes=self.share.precision.linear_bytes if low else self.width,
+            result_bytes=self.width if low and self.share.precision.kind.is_cast else 0.0,
             sparse=low and self.share.precision.pruned,
         )
 

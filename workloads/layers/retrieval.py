@@ -213,6 +213,7 @@ class RetrievalParts:
             n=n,
             held=Held.B,
             element_bytes=self.share.precision.linear_bytes,
+            result_bytes=self.width if self.share.precision.kind.is_cast else 0.0,
         )
 
     def product(self, role: Role, *, batch: int, m: int, k: int, n: int, on_chip: Matrices) -> MatMul:

@@ -26,7 +26,7 @@ from simulator.operators import (
 from workloads.layers.parts import Boundary, Exchange, Gather, Parts, Step
 from workloads.layers.retrieval import RetrievalParts
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.parts import Attention, ContextExchange, Graphs, Kept, Precision, Recompute
+from workloads.plan.parts import Attention, ContextExchange, Formats, Graphs, Kept, Precision, Recompute
 from workloads.plan.plan import Plan, Share
 
 Item = tuple[MatMul | Elementwise | Collective | Overlapped, int]
@@ -165,7 +165,9 @@ class _Walker:
                 case MatMul():
                     items.extend(self._gradient_cast(step))
                     constant = step.role in CONSTANT_INPUT
-                    items.extend((product, 1) for product in gradients(step)[constant:])
+                    products = gradients(step, self.share.precision)[constant:]
+                    items.extend((product, 1) for product in products)
+                    items.extend(self._sum(products[-1]))
                 case Gather():
                     items.extend(self._gather_backward(step))
                 case Elementwise():
@@ -195,6 +197,23 @@ class _Walker:
         if self.share.recompute.kind is Recompute.FULL:
             return ((summed, 1),)
         return ((self._gathered(step, Phase.GRAD_INPUT), 1), (summed, 1))
+
+    def _sum(self, product: MatMul) -> tuple[Item, ...]:
+        """Return the addition of a weight's gradient to the sum of microbatches, where it is a kernel."""
+        formats = self.share.precision
+        if product.phase is not Phase.GRAD_WEIGHT or formats.fused_sums:
+            return ()
+        elements = product.batch * product.m * product.n
+        added = Elementwise(
+            name=f"{product.name}.sum",
+            phase=Phase.GRAD_WEIGHT,
+            flops=float(elements),
+            read_bytes=float((formats.element_bytes + formats.grad_bytes) * elements),
+            written_bytes=float(formats.grad_bytes * elements),
+            issued=0,
+            kernels=product.batch,
+        )
+        return ((added, 1),)
 
     def _kept_cast(self, step: Elementwise) -> tuple[Item, ...]:
         """Return what it takes to keep what an activation reads in one byte, written as it is read."""
@@ -249,8 +268,16 @@ class _Walker:
         return self.share.precision.kind is Precision.NVFP4
 
 
-def gradients(product: MatMul) -> tuple[MatMul, MatMul]:
+def gradients(product: MatMul, formats: Formats) -> tuple[MatMul, MatMul]:
     """Return the two backward products of C = A B.
+
+    Parameters
+    ----------
+    product : MatMul
+        The forward product.
+    formats : Formats
+        Stored forms. A weight's gradient is added to the sum of the step's microbatches, by the product that
+        makes it or after it (`Formats.fused_sums`).
 
     Returns
     -------
@@ -263,10 +290,18 @@ def gradients(product: MatMul) -> tuple[MatMul, MatMul]:
     first_kept = product.on_chip.renamed(Matrices.C, Matrices.B, Matrices.A)
     second_kept = product.on_chip.renamed(Matrices.A, Matrices.C, Matrices.B)
     first = replace(product, phase=Phase.GRAD_INPUT, k=product.n, n=product.k, on_chip=first_kept)
-    phase = Phase.GRAD_WEIGHT if product.held is Held.B else Phase.GRAD_INPUT
     second = replace(
-        product, phase=phase, m=product.k, k=product.m, held=Held.NONE, on_chip=second_kept, sparse=False
+        product,
+        phase=Phase.GRAD_INPUT,
+        m=product.k,
+        k=product.m,
+        held=Held.NONE,
+        on_chip=second_kept,
+        sparse=False,
     )
+    if product.held is Held.B:
+        moved = 2 * formats.grad_bytes if formats.fused_sums else formats.element_bytes
+        second = replace(second, phase=Phase.GRAD_WEIGHT, result_bytes=float(moved))
     return first, second
 
 

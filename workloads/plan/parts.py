@@ -778,6 +778,9 @@ class Formats(_Part):
     """Stored form of weights and activations; fp8 stores bf16 and multiplies with weights in fp8."""
     grad_bytes: int = 4
     """Bytes of an accumulated gradient: 4 (fp32, the usual choice) or 2."""
+    fused_sums: bool = True
+    """Whether the product that makes a weight's gradient adds it to the sum of the step's microbatches
+    (Megatron-LM since 2022), or a kernel of its own does after it."""
     master_bytes: int = 4
     """Bytes of the optimizer's copy of a parameter: 4 (fp32), or 2, where the stored weights themselves are
     updated and no copy is kept."""
