@@ -24,7 +24,7 @@ from simulator.topology.torus import cube_sides, even_sides
 from simulator.units import to_si
 from workloads.models.architecture import Norm, Positions, TransformerConfig
 from workloads.models.config import load_model, shipped_models
-from workloads.plan.parts import Attention, ExpertExchange, Precision, Recompute
+from workloads.plan.parts import Attention, ExpertExchange, GradientSum, Precision, Recompute
 from workloads.plan.plan import Plan, parse_plan
 from workloads.step.memory import fullest_stage, memory_by_kind
 
@@ -609,7 +609,7 @@ def plan_of(record: Record, ranks: int) -> Plan:
         values["grad_buckets"] = 1
         values["overlap_sends"] = False
         values["prefetch"] = False
-        values["fused_sums"] = False
+        values["gradient_sum"] = GradientSum.ADDED
         record.assume("gradients summed after the last backward pass, as the code of that time did")
     return with_recipe(record, Plan.of(**values))
 

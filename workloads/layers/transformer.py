@@ -26,7 +26,16 @@ from simulator.operators import (
 from workloads.layers.parts import Boundary, Exchange, Gather, Parts, Step
 from workloads.layers.retrieval import RetrievalParts
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.parts import Attention, ContextExchange, Formats, Graphs, Kept, Precision, Recompute
+from workloads.plan.parts import (
+    Attention,
+    ContextExchange,
+    Formats,
+    GradientSum,
+    Graphs,
+    Kept,
+    Precision,
+    Recompute,
+)
 from workloads.plan.plan import Plan, Share
 
 Item = tuple[MatMul | Elementwise | Collective | Overlapped, int]
@@ -199,19 +208,20 @@ class _Walker:
         return ((self._gathered(step, Phase.GRAD_INPUT), 1), (summed, 1))
 
     def _sum(self, product: MatMul) -> tuple[Item, ...]:
-        """Return the addition of a weight's gradient to the sum of microbatches, where it is a kernel."""
+        """Return the addition of a weight's gradient to the sum of microbatches, where it is not fused."""
         formats = self.share.precision
-        if product.phase is not Phase.GRAD_WEIGHT or formats.fused_sums:
+        if product.phase is not Phase.GRAD_WEIGHT or formats.gradient_sum is GradientSum.FUSED:
             return ()
         elements = product.batch * product.m * product.n
+        casts = formats.gradient_sum is GradientSum.CAST and formats.grad_bytes > formats.element_bytes
         added = Elementwise(
             name=f"{product.name}.sum",
             phase=Phase.GRAD_WEIGHT,
             flops=float(elements),
-            read_bytes=float((formats.element_bytes + formats.grad_bytes) * elements),
-            written_bytes=float(formats.grad_bytes * elements),
+            read_bytes=float((formats.element_bytes + (1 + casts) * formats.grad_bytes) * elements),
+            written_bytes=float((1 + casts) * formats.grad_bytes * elements),
             issued=0,
-            kernels=product.batch,
+            kernels=(1 + casts) * product.batch,
         )
         return ((added, 1),)
 
@@ -277,7 +287,7 @@ def gradients(product: MatMul, formats: Formats) -> tuple[MatMul, MatMul]:
         The forward product.
     formats : Formats
         Stored forms. A weight's gradient is added to the sum of the step's microbatches, by the product that
-        makes it or after it (`Formats.fused_sums`).
+        makes it or after it.
 
     Returns
     -------
@@ -300,7 +310,8 @@ def gradients(product: MatMul, formats: Formats) -> tuple[MatMul, MatMul]:
         sparse=False,
     )
     if product.held is Held.B:
-        moved = 2 * formats.grad_bytes if formats.fused_sums else formats.element_bytes
+        fused = formats.gradient_sum is GradientSum.FUSED
+        moved = 2 * formats.grad_bytes if fused else formats.element_bytes
         second = replace(second, phase=Phase.GRAD_WEIGHT, result_bytes=float(moved))
     return first, second
 

@@ -91,6 +91,19 @@ class Precision(StrEnum):
         return self.linear_bytes < self.element_bytes
 
 
+class GradientSum(StrEnum):
+    """Addition of a weight's gradient to the sum of microbatches: by its product, or after it.
+
+    fused is Megatron-LM's since February 2022 (``gradient_accumulation_fusion``; with sums in two bytes since
+    September); added is a kernel after the product, as before; cast is a kernel that writes the gradient in the
+    sum's form and one that adds it (DeepSpeed, runtime/bf16_optimizer.py, update_hp_grads).
+    """
+
+    FUSED = "fused"
+    ADDED = "added"
+    CAST = "cast"
+
+
 class Kept(StrEnum):
     """Form of activations between the passes: as stored, operands cast to fp8, or on the host."""
 
@@ -778,9 +791,8 @@ class Formats(_Part):
     """Stored form of weights and activations; fp8 stores bf16 and multiplies with weights in fp8."""
     grad_bytes: int = 4
     """Bytes of an accumulated gradient: 4 (fp32, the usual choice) or 2."""
-    fused_sums: bool = True
-    """Whether the product that makes a weight's gradient adds it to the sum of the step's microbatches
-    (Megatron-LM since 2022), or a kernel of its own does after it."""
+    gradient_sum: GradientSum = GradientSum.FUSED
+    """What adds a weight's gradient to the sum of the step's microbatches."""
     master_bytes: int = 4
     """Bytes of the optimizer's copy of a parameter: 4 (fp32), or 2, where the stored weights themselves are
     updated and no copy is kept."""

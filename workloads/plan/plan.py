@@ -239,7 +239,7 @@ _ORDER = """
     precision.weight_density recompute.attention_keys precision.master_bytes precision.moment_bytes
     precision.kept_activations recompute.recompute_norms recompute.recompute_activation
     recompute.recompute_projections recompute.recompute_attention recompute.recompute_share
-    recompute.graphs precision.fused_sums
+    recompute.graphs precision.gradient_sum
 """
 KEYS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
