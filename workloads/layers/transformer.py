@@ -74,21 +74,6 @@ GRAPHED = {Graphs.NONE: frozenset[Role](), Graphs.ROUTER: ROUTED, Graphs.ATTENTI
 """Roles of what a host replays."""
 CONSTANT_INPUT = frozenset({Role.ATTENTION_POSITIONS, Role.RETRIEVAL_POSITIONS})
 """Products with a weight of something that no gradient reaches: encodings of positions."""
-CAST_WITH_INPUT = frozenset(
-    {
-        Role.ATTENTION_QKV,
-        Role.ATTENTION_LATENTS,
-        Role.ATTENTION_QUERIES,
-        Role.ATTENTION_KEYS_VALUES,
-        Role.MLP_GATE_UP,
-        Role.MLP_UP,
-        Role.MLP_DOWN,
-    }
-)
-"""Products whose input is written in fp8, as is and transposed, by the norm or activation before them: no
-more bytes than in 16 bits (Transformer Engine's LayerNormLinear and LayerNormMLP)."""
-CAST_WITH_GRADIENT = frozenset({Role.MLP_GATE_UP, Role.MLP_UP})
-"""Products whose output's gradient is written in fp8 by the activation's backward pass."""
 FP8_BYTES = 1
 """Bytes of an element in fp8."""
 CAST_FLOPS = 2
@@ -150,6 +135,7 @@ class _Walker:
     def forward(self, steps: tuple[Step, ...]) -> tuple[Item, ...]:
         """Return the operators of steps run forward."""
         items: list[Item] = []
+        before = Role.OTHER
         for step in steps:
             match step:
                 case Boundary():
@@ -159,9 +145,10 @@ class _Walker:
                 case Gather():
                     items.append((self._gathered(step, Phase.FORWARD), 1))
                 case MatMul():
-                    items.extend((*self._input_cast(step), (step, 1)))
+                    items.extend((*self._input_cast(step, before), (step, 1)))
                 case Elementwise():
                     items.extend(((step, 1), *self._kept_cast(step)))
+                    before = step.role
                 case _:
                     items.append((step, 1))
         return tuple(items)
@@ -214,16 +201,17 @@ class _Walker:
             return ()
         elements = product.batch * product.m * product.n
         casts = formats.gradient_sum is GradientSum.CAST and formats.grad_bytes > formats.element_bytes
-        added = Elementwise(
+        added = formats.gradient_sum is not GradientSum.COPIED
+        kernel = Elementwise(
             name=f"{product.name}.sum",
             phase=Phase.GRAD_WEIGHT,
             flops=float(elements),
-            read_bytes=float((formats.element_bytes + (1 + casts) * formats.grad_bytes) * elements),
+            read_bytes=float((formats.element_bytes + (added + casts) * formats.grad_bytes) * elements),
             written_bytes=float((1 + casts) * formats.grad_bytes * elements),
             issued=0,
             kernels=(1 + casts) * product.batch,
         )
-        return ((added, 1),)
+        return ((kernel, 1),)
 
     def _kept_cast(self, step: Elementwise) -> tuple[Item, ...]:
         """Return what it takes to keep what an activation reads in one byte, written as it is read."""
@@ -240,14 +228,18 @@ class _Walker:
         )
         return ((cast, 1),)
 
-    def _input_cast(self, product: MatMul) -> tuple[Item, ...]:
-        if product.role in CAST_WITH_INPUT and not self._searches:
+    def _input_cast(self, product: MatMul, before: Role) -> tuple[Item, ...]:
+        """Return the cast of a product's input, which a norm before it makes as it writes.
+
+        As is and transposed that is no more bytes than in 16 bits (Transformer Engine's LayerNormLinear). What
+        activations, attention and the dispatch of tokens write is cast by the product's own call
+        (Megatron-LM: TERowParallelLinear, TEGroupedLinear), and so are gradients of outputs.
+        """
+        if before in NORMED and not self._searches:
             return ()
         return self._cast(product, product.batch * product.m * product.k, Phase.FORWARD)
 
     def _gradient_cast(self, product: MatMul) -> tuple[Item, ...]:
-        if product.role in CAST_WITH_GRADIENT and not self._searches:
-            return ()
         return self._cast(product, product.batch * product.m * product.n, Phase.GRAD_INPUT)
 
     def _cast(self, product: MatMul, elements: int, phase: Phase) -> tuple[Item, ...]:

@@ -96,12 +96,14 @@ class GradientSum(StrEnum):
 
     fused is Megatron-LM's since February 2022 (``gradient_accumulation_fusion``; with sums in two bytes since
     September); added is a kernel after the product, as before; cast is a kernel that writes the gradient in the
-    sum's form and one that adds it (DeepSpeed, runtime/bf16_optimizer.py, update_hp_grads).
+    sum's form and one that adds it (DeepSpeed, runtime/bf16_optimizer.py, update_hp_grads); copied is a kernel
+    that writes it where it is sent from, for ranks that sum every microbatch (FSDP).
     """
 
     FUSED = "fused"
     ADDED = "added"
     CAST = "cast"
+    COPIED = "copied"
 
 
 class Kept(StrEnum):
