@@ -155,6 +155,9 @@ class GpuChip:
     """Share of the peak that a unit sustains inside a large tile at the full clock, 0 to 1."""
     byte_efficiency: float
     """Share of that which is left with operands of 8 bits or fewer, 0 to 1."""
+    block_efficiency: float = 0.0
+    """Share of the rate of 8-bit operands with one scale a tensor that is left where 32 elements share one,
+    0 to 1; 0 where units know no such scales."""
     energy_j_per_flop: float
     """Energy of one bf16 operation of a product at the full clock."""
     halved_tile_efficiency: float
@@ -220,7 +223,7 @@ class GpuChip:
         check_range(self, "attention_efficiency", "attention_backward_efficiency", high=1.0, open_low=True)
         check_range(self, "in_situ_efficiency", "byte_efficiency", high=1.0, open_low=True)
         check_range(self, "nibble_flops_per_cycle")
-        check_range(self, "store_overlap", "collective_share", high=1.0)
+        check_range(self, "store_overlap", "collective_share", "block_efficiency", high=1.0)
         check_range(self, "sparse_ratio", low=1.0)
         check_range(
             self,

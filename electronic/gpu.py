@@ -271,7 +271,7 @@ def unit_flop_per_s(chip: GpuChip, product: MatMul) -> float:
 
 def packed_bytes(element_bytes: float) -> float:
     """Return the bytes of an element without its share of a block's scale."""
-    return NIBBLE_BYTES if element_bytes < 1 else element_bytes
+    return NIBBLE_BYTES if element_bytes < 1 else math.floor(element_bytes)
 
 
 def _flops_per_cycle(chip: GpuChip, element_bytes: float) -> float:
@@ -279,16 +279,21 @@ def _flops_per_cycle(chip: GpuChip, element_bytes: float) -> float:
     if element_bytes < 1 and not chip.nibble_flops_per_cycle:
         msg = f"{chip.name} has no units for operands of 4 bits (nvfp4); try precision=fp8, or b200 or b300"
         raise ParameterError(msg)
+    if 1 < element_bytes < 2 and not chip.block_efficiency:  # noqa: PLR2004 - bytes
+        msg = f"{chip.name} has no units for scales of 32 elements (mxfp8); try precision=fp8, or b200 or b300"
+        raise ParameterError(msg)
     rates = {NIBBLE_BYTES: chip.nibble_flops_per_cycle, 1: chip.byte_flops_per_cycle, 2: chip.flops_per_cycle}
     return rates.get(packed_bytes(element_bytes), chip.single_flops_per_cycle)
 
 
 def _mainloop_s(chip: GpuChip, product: MatMul, split: int) -> float:
     """Return the time of the multiply-accumulates alone, with the best tile."""
-    step = max(1, int(chip.k_step * 2 // packed_bytes(product.element_bytes)))
+    packed = packed_bytes(product.element_bytes)
+    step = max(1, int(chip.k_step * 2 // packed))
     depth = math.ceil(math.ceil(product.k / split) / step) * step
     rate = unit_flop_per_s(chip, product) * chip.matmul_efficiency
-    rate *= chip.byte_efficiency if product.element_bytes <= 1 else 1.0
+    rate *= chip.byte_efficiency if packed <= 1 else 1.0
+    rate *= chip.block_efficiency if 1 == packed < product.element_bytes else 1.0
     best_s = math.inf
     for rows, columns, halvings in TILES:
         tiles = split * math.ceil(product.m / rows) * math.ceil(product.n / columns)

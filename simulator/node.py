@@ -131,7 +131,7 @@ def library_calls(product: Products) -> Amount:
         return int(product.on_chip is Matrices.C)
     if not weighted(product):
         return 1
-    beside = product.element_bytes <= 1 or product.phase is Phase.GRAD_WEIGHT
+    beside = product.element_bytes < 2 or product.phase is Phase.GRAD_WEIGHT
     return choose(product.batch > 1, product.batch * (1 + beside), product.batch)
 
 

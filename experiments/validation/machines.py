@@ -285,7 +285,7 @@ HOST_MEMORY_BYTES = MappingProxyType(
 GB200 NVL72 datasheet: 17 TB of LPDDR5X for 72)."""
 UNKNOWN_PRECISIONS = ("mxfp4", "int4", "tf32")
 """Precisions that published runs have and plans do not."""
-NARROW_FIRST = (Precision.NVFP4, Precision.INT8, Precision.FP8)
+NARROW_FIRST = (Precision.NVFP4, Precision.INT8, Precision.MXFP8, Precision.FP8)
 """Formats of operands, which a row may name beside that of all else."""
 _ARXIV = re.compile(r"\b(\d{2})(0[1-9]|1[0-2])\.\d{4,5}\b")
 _YEAR = re.compile(r"\b(20[12]\d)\b")
@@ -771,7 +771,7 @@ def _grad_bytes(record: Record) -> int:
 
 
 def _precision(record: Record) -> Precision:
-    text = record.text("precision").lower()
+    text = re.sub(r"^fp8-mx\b", str(Precision.MXFP8), record.text("precision").lower())
     if not text:
         record.assume("bf16")
         return Precision.BF16

@@ -383,7 +383,7 @@ def of_format(
     parts = []
     for product in products:
         narrow = number_format.element.exponent_bits + number_format.element.mantissa_bits < 8
-        kept = narrow and product.element_bytes > 1 and not everywhere
+        kept = narrow and product.element_bytes >= 2 and not everywhere
         form = FORMATS["bf16"] if kept else number_format
         found = average(
             (

@@ -31,6 +31,8 @@ from workloads.pipeline.schedules import ONE_FORWARD_ONE_BACKWARD
 
 WEIGHT_BLOCK = 128
 """Rows and columns of a block of weights that is kept or left out whole: a kernel's tile."""
+MXFP8_BLOCK = 32
+"""Elements that share a scale of one byte (OCP Microscaling Formats specification, version 1.0)."""
 NVFP4_BLOCK = 16
 """Elements that share a scale of one byte (Transformer Engine's NVFP4 recipe)."""
 ATTENTION_BLOCK = 64
@@ -61,11 +63,15 @@ class Attention(StrEnum):
 
 
 class Precision(StrEnum):
-    """Stored form of weights and activations; of fp8, int8 and nvfp4 that of linear products' operands."""
+    """Stored form of weights and activations; of 8 bits and fewer that of linear products' operands.
+
+    fp8 has one scale for a tensor, mxfp8 one for 32 elements.
+    """
 
     BF16 = "bf16"
     FP16 = "fp16"
     FP8 = "fp8"
+    MXFP8 = "mxfp8"
     INT8 = "int8"
     NVFP4 = "nvfp4"
     FP32 = "fp32"
@@ -81,6 +87,8 @@ class Precision(StrEnum):
         match self:
             case Precision.FP8 | Precision.INT8:
                 return 1
+            case Precision.MXFP8:
+                return 1 + 1 / MXFP8_BLOCK
             case Precision.NVFP4:
                 return 0.5 + 1 / NVFP4_BLOCK
         return self.element_bytes
