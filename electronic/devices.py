@@ -164,6 +164,9 @@ class GpuChip:
     """Share of its rate that a unit keeps when the tile is halved (less reuse of what is fed), 0 to 1."""
     store_overlap: float
     """Share of writing C that hides behind the next tile's arithmetic, 0 to 1."""
+    experts_together: int
+    """Kernels of experts' products that run beside each other: the streams that they are dealt to, or 1 where
+    a kernel holds every unit to its end (persistent kernels)."""
     k_step: int
     """Inner dimension is padded to multiples of this (of elements of two bytes)."""
     fill_s: float
@@ -207,7 +210,7 @@ class GpuChip:
     """Price of the accelerator with its memory."""
 
     def __post_init__(self) -> None:
-        check_range(self, "units", "k_step", low=1)
+        check_range(self, "units", "k_step", "experts_together", low=1)
         check_positive(
             self,
             "flops_per_cycle",

@@ -175,9 +175,6 @@ NIBBLE_BYTES = 0.5
 """Bytes of an element of 4 bits."""
 ALIGNED_BYTES = 16
 """Widest load of a thread; rows that do not start on such a boundary are loaded in narrower pieces."""
-EXPERT_STREAMS = 4
-"""Streams on which the products of several experts run beside each other (Transformer Engine, GroupedLinear:
-a library call for each expert, dealt to four streams in turn)."""
 ATTENTION_ROWS = 128
 """Queries that one unit takes at a time in a fused attention kernel (FlashAttention-2)."""
 HEAD_STEP = 32
@@ -279,8 +276,10 @@ def _flops_per_cycle(chip: GpuChip, element_bytes: float) -> float:
     if element_bytes < 1 and not chip.nibble_flops_per_cycle:
         msg = f"{chip.name} has no units for operands of 4 bits (nvfp4); try precision=fp8, or b200 or b300"
         raise ParameterError(msg)
-    if 1 < element_bytes < 2 and not chip.block_efficiency:  # noqa: PLR2004 - bytes
-        msg = f"{chip.name} has no units for scales of 32 elements (mxfp8); try precision=fp8, or b200 or b300"
+    if 1 < element_bytes < 2 and not chip.block_efficiency:
+        msg = (
+            f"{chip.name} has no units for scales of 32 elements (mxfp8); try precision=fp8, or b200 or b300"
+        )
         raise ParameterError(msg)
     rates = {NIBBLE_BYTES: chip.nibble_flops_per_cycle, 1: chip.byte_flops_per_cycle, 2: chip.flops_per_cycle}
     return rates.get(packed_bytes(element_bytes), chip.single_flops_per_cycle)
@@ -306,14 +305,12 @@ def _mainloop_s(chip: GpuChip, product: MatMul, split: int) -> float:
 def _waves(chip: GpuChip, product: MatMul, tiles: int) -> int:
     """Return how often the units take a tile each, of `tiles` a product.
 
-    Products of activations are one kernel. Products with weights of several experts are a kernel each, on
-    `EXPERT_STREAMS` streams: the tiles of so many kernels fill the chip together, not those of all. Kernels
-    that store beside the next main loop hold every unit to their end, so that one runs after the other.
+    Products of activations are one kernel. Products with weights of several experts are a kernel each, and
+    the tiles of `GpuChip.experts_together` of them fill the chip together, not those of all.
     """
     if not weighted(product):
         return math.ceil(product.batch * tiles / chip.units)
-    persistent = chip.store_overlap == 1.0
-    together = 1 if persistent else min(product.batch, EXPERT_STREAMS)
+    together = min(product.batch, chip.experts_together)
     rounds, left = divmod(product.batch, together)
     return rounds * math.ceil(together * tiles / chip.units) + math.ceil(left * tiles / chip.units)
 

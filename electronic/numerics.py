@@ -179,6 +179,38 @@ def _int8(x: torch.Tensor, summed_dim: int) -> tuple[torch.Tensor, torch.Tensor]
     return (x / scale).round_(), scale
 
 
+@dataclass(frozen=True)
+class Mxfp8Numerics:
+    """Products of an 8-bit engine: E4M3 elements in blocks of 32 along the sum, each with a power of two.
+
+    Notes
+    -----
+    Scales are rounded up, so that no element passes the largest number; sums are float32.
+    `electronic.formats` has the same format, executed in numpy and predicted.
+
+    References
+    ----------
+    OCP Microscaling Formats (MX) Specification v1.0 (2023); E4M3 in all products as in Transformer Engine's
+    MXFP8 recipe.
+    """
+
+    def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
+        """Return the product, shape [B, M, N], in the type of A; every value is a bfloat16 one."""
+        del key
+        a, b = _mxfp8(a_BMK), _mxfp8(b_BKN.mT)
+        return torch.bmm(a, b.mT).to(torch.bfloat16).to(a_BMK.dtype)
+
+
+def _mxfp8(x_BRK: torch.Tensor) -> torch.Tensor:
+    """Return an operand as mxfp8 holds it, blocks along the last dimension, shape [B, R, K]."""
+    length, block = x_BRK.shape[-1], FORMATS["mxfp8"].block
+    x = torch.nn.functional.pad(x_BRK, (0, -length % block)).unflatten(-1, (-1, block))
+    largest = x.abs().amax(-1, keepdim=True).clamp_(min=torch.finfo(torch.float32).tiny)
+    scale = torch.exp2(torch.ceil(torch.log2(largest / LARGEST[Float8.E4M3])))
+    held = (x / scale).to(torch.float8_e4m3fn).to(torch.float32) * scale
+    return held.flatten(-2)[..., :length]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Nvfp4Numerics:
     """Products of a 4-bit engine: E2M1 elements in blocks of 16 along the sum, each with a scale in E4M3.

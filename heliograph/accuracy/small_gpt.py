@@ -47,6 +47,8 @@ CONFIDENCE = 0.95
 """Confidence at which a difference counts as resolved."""
 INT8 = "int8, scale per row"
 """Label of a GPU's 8-bit integers, in the same products."""
+MXFP8 = "mxfp8"
+"""Label of its 8-bit numerics with a scale for 32 elements, in the same products."""
 NVFP4 = "nvfp4"
 """Label of its 4-bit numbers, in the same products; gradients are rounded stochastically."""
 _KEPT_WIDE = ("scores", "values", "head")
@@ -231,7 +233,12 @@ def system_arithmetic(system: System) -> Arithmetic:
     """
     analog = system.analog()
     if analog is None or system.photonic is None:
-        narrow = {Precision.FP8: FLOAT8, Precision.INT8: INT8, Precision.NVFP4: NVFP4}
+        narrow = {
+            Precision.FP8: FLOAT8,
+            Precision.MXFP8: MXFP8,
+            Precision.INT8: INT8,
+            Precision.NVFP4: NVFP4,
+        }
         return Arithmetic(label=narrow.get(system.precision or Precision.BF16, BFLOAT16))
     others = "" if system.name.partition("@")[0].partition(":")[0] in SYSTEMS else f" of {system.name}"
     return Arithmetic(label=f"{system.photonic.core.name}{others}", analog=analog)
@@ -263,6 +270,7 @@ def _electronic(arithmetic: Arithmetic) -> Products:
         ExactNumerics,
         Float8Scale,
         Int8Numerics,
+        Mxfp8Numerics,
         float8_passes,
         nvfp4_passes,
     )
@@ -276,8 +284,9 @@ def _electronic(arithmetic: Arithmetic) -> Products:
             return Products.same(ExactNumerics())
         case str(label) if label in {FLOAT8, FLOAT8_ROWS}:
             return _narrow(*float8_passes(Float8Scale.TENSOR if label == FLOAT8 else Float8Scale.ROW))
-        case str(label) if label == INT8:
-            return _narrow(Int8Numerics(), Int8Numerics(), Int8Numerics())
+        case str(label) if label in {INT8, MXFP8}:
+            every: Numerics = Int8Numerics() if label == INT8 else Mxfp8Numerics()
+            return _narrow(every, every, every)
         case str(label) if label == NVFP4:
             return _narrow(*nvfp4_passes())
     return Products.same(BfloatNumerics())

@@ -585,6 +585,7 @@ SIGNIFICAND_BITS: Mapping[Precision, int] = MappingProxyType(
         Precision.BF16: 8,
         Precision.FP16: 11,
         Precision.FP8: 4,
+        Precision.MXFP8: 4,
         Precision.INT8: 8,
         Precision.NVFP4: 2,
         Precision.FP32: 24,

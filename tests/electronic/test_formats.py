@@ -5,7 +5,14 @@ import pytest
 import torch
 
 from electronic.formats import FORMATS, element_format, format_named
-from electronic.numerics import BfloatNumerics, Float8Numerics, Float8Scale, Int8Numerics, Nvfp4Numerics
+from electronic.numerics import (
+    BfloatNumerics,
+    Float8Numerics,
+    Float8Scale,
+    Int8Numerics,
+    Mxfp8Numerics,
+    Nvfp4Numerics,
+)
 from simulator.errors import ParameterError
 from simulator.operands.statistics import (
     Element,
@@ -17,7 +24,7 @@ from simulator.operands.statistics import (
     scaled_moments,
     signal_to_noise_db,
 )
-from workloads.plan.parts import NVFP4_BLOCK
+from workloads.plan.parts import MXFP8_BLOCK, NVFP4_BLOCK
 
 GAUSSIAN = operands_of(OperandKind.GAUSSIAN)
 
@@ -41,7 +48,7 @@ def test_smallest_floats_are_all_numbers_of_their_bits():
 
 
 def test_plans_count_the_scales_of_the_format():
-    assert FORMATS["nvfp4"].block == NVFP4_BLOCK
+    assert (FORMATS["nvfp4"].block, FORMATS["mxfp8"].block) == (NVFP4_BLOCK, MXFP8_BLOCK)
 
 
 @pytest.mark.parametrize(
@@ -50,6 +57,7 @@ def test_plans_count_the_scales_of_the_format():
         ("bf16", BfloatNumerics()),
         ("fp8", Float8Numerics(scale=Float8Scale.TENSOR)),
         ("int8", Int8Numerics()),
+        ("mxfp8", Mxfp8Numerics()),
     ],
 )
 def test_products_are_those_that_models_train_in(name, numerics):

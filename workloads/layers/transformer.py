@@ -231,8 +231,8 @@ class _Walker:
     def _input_cast(self, product: MatMul, before: Role) -> tuple[Item, ...]:
         """Return the cast of a product's input, which a norm before it makes as it writes.
 
-        As is and transposed that is no more bytes than in 16 bits (Transformer Engine's LayerNormLinear). What
-        activations, attention and the dispatch of tokens write is cast by the product's own call
+        As is and transposed that is no more bytes than in 16 bits (Transformer Engine's LayerNormLinear).
+        What activations, attention and the dispatch of tokens write is cast by the product's own call
         (Megatron-LM: TERowParallelLinear, TEGroupedLinear), and so are gradients of outputs.
         """
         if before in NORMED and not self._searches:

@@ -102,10 +102,10 @@ class Precision(StrEnum):
 class GradientSum(StrEnum):
     """Addition of a weight's gradient to the sum of microbatches: by its product, or after it.
 
-    fused is Megatron-LM's since February 2022 (``gradient_accumulation_fusion``; with sums in two bytes since
-    September); added is a kernel after the product, as before; cast is a kernel that writes the gradient in the
-    sum's form and one that adds it (DeepSpeed, runtime/bf16_optimizer.py, update_hp_grads); copied is a kernel
-    that writes it where it is sent from, for ranks that sum every microbatch (FSDP).
+    fused is Megatron-LM's since February 2022 (``gradient_accumulation_fusion``; sums in two bytes since
+    September); added is a kernel after the product, as before; cast is a kernel that writes the gradient in
+    the sum's form and one that adds it (DeepSpeed, runtime/bf16_optimizer.py, update_hp_grads); copied is a
+    kernel that writes it where it is sent from, for ranks that sum every microbatch (FSDP).
     """
 
     FUSED = "fused"

@@ -22,6 +22,7 @@ from workloads.plan.parts import (
     WEIGHT_BLOCK,
     ContextExchange,
     ExpertExchange,
+    GradientSum,
     Kept,
     Rule,
     TensorGrid,
@@ -562,6 +563,10 @@ SHARDING_RULES = (
     _one_copy(
         lambda p: p.sharding.updates_on_host,
         lambda p: f"optimizer_place={p.sharding.optimizer_place}",
+    ),
+    Rule(
+        lambda _, p: (p.precision.gradient_sum is GradientSum.COPIED) & (p.sharding.zero < 2),
+        "gradient_sum=copied is for ranks that sum every microbatch; try zero=2 or 3, or gradient_sum=added",
     ),
     Rule(
         lambda _, p: p.sharding.updates_on_host & p.precision.kind.is_cast,

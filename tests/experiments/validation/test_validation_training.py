@@ -143,7 +143,10 @@ def test_sharding_is_read_from_words(text, stage, reshards):
 
 @pytest.mark.parametrize(
     ("text", "precision"),
-    [("fp8-cs (fp8-mx)", "fp8"), ("mxfp8", "fp8"), ("amp_bf16", "bf16"), ("fp16", "fp16"), ("", "bf16")],
+    [
+        *(("fp8-cs (fp8-mx)", "fp8"), ("fp8-mx", "mxfp8"), ("mxfp8", "mxfp8")),
+        *(("amp_bf16", "bf16"), ("fp16", "fp16"), ("", "bf16")),
+    ],
 )
 def test_precision_is_read_from_words(text, precision):
     assert plan_of(record(precision=text), 1024).precision.kind == precision

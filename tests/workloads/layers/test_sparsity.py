@@ -12,7 +12,7 @@ from tests.builders import in_a_block
 from tests.workloads.ideal import EVEN, NODE, PLAN, product_flops, run, sequences
 from workloads.layers.transformer import gradients
 from workloads.models.config import load_model
-from workloads.plan.parts import Attention, ContextExchange, Precision, WeightSparsity
+from workloads.plan.parts import Attention, ContextExchange, Formats, Precision, WeightSparsity
 from workloads.plan.plan import parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind
@@ -65,7 +65,7 @@ def test_a_pruned_weight_is_read_as_half_of_its_elements_and_two_bits_for_each()
     assert b / whole == 36 / 64
     bytes_each = replace(LARGE, element_bytes=1).elements_off_chip[1] / whole
     assert bytes_each == 20 / 32
-    forward, backward = gradients(LARGE)
+    forward, backward = gradients(LARGE, Formats())
     assert (forward.sparse, backward.sparse) == (True, False)
 
 

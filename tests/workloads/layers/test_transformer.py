@@ -29,7 +29,7 @@ from workloads.layers.transformer import (
 )
 from workloads.models.architecture import Positions
 from workloads.models.config import known_models, load_model
-from workloads.plan.parts import Attention, Recompute
+from workloads.plan.parts import Attention, Formats, Recompute
 from workloads.plan.plan import parse_plan
 
 
@@ -64,7 +64,7 @@ def test_gpt_block_takes_24bsh2_plus_4bs2h():
 
 def test_gradient_products_have_the_shapes_of_the_chain_rule():
     forward = MatMul(name="x", phase=Phase.FORWARD, batch=3, m=5, k=7, n=11, held=Held.B)
-    first, second = gradients(forward)
+    first, second = gradients(forward, Formats())
     assert (first.m, first.k, first.n, first.held, first.phase) == (5, 11, 7, Held.B, Phase.GRAD_INPUT)
     assert (second.m, second.k, second.n, second.held, second.phase) == (
         7,

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from simulator.errors import WorkloadError
-from simulator.operators import Collective, Elementwise, MatMul
+from simulator.operators import Collective, Elementwise, MatMul, Phase
 from tests.workloads.ideal import EVEN, PLAN, RATE, ideal_s, product_flops, run, sent, sequences
 from workloads.layers.transformer import backward_layer, forward_layer
 from workloads.models.config import load_model
-from workloads.plan.parts import Attention, ContextExchange, Optimizer, Precision, Recompute
+from workloads.plan.parts import Attention, ContextExchange, GradientSum, Optimizer, Precision, Recompute
 from workloads.plan.plan import Plan, parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind
@@ -156,13 +156,48 @@ def test_fp8_multiplies_with_weights_in_one_byte_and_the_rest_in_two():
         assert {name for name, width in found if width == 2} == {name for name, _ in found} - low
 
 
-def test_fp8_casts_what_no_neighbour_writes_in_fp8():
-    plan = PLAN.with_(precision=Precision.FP8)
+@pytest.mark.parametrize(("precision", "written"), [(Precision.FP8, 1.0), (Precision.MXFP8, 1 + 1 / 32)])
+def test_8_bits_are_cast_but_for_what_norms_write(precision, written):
+    """Megatron-LM: TELayerNormColumnParallelLinear, TERowParallelLinear; an activation writes 16 bits."""
+    plan = PLAN.with_(precision=precision)
     forward = [one for one, _ in forward_layer(EVEN, plan.share) if one.name.endswith(".cast")]
-    assert [one.name for one in forward] == ["attention.output.cast"]
-    assert forward[0].read_bytes == forward[0].written_bytes == 2 * plan.share.tokens * EVEN.hidden
+    assert [one.name for one in forward] == ["attention.output.cast", "mlp.down.cast"]
+    elements = plan.share.tokens * EVEN.hidden
+    assert (forward[0].read_bytes, forward[0].written_bytes) == (2 * elements, 2 * written * elements)
     backward = [one.name for one, _ in backward_layer(EVEN, plan.share) if one.name.endswith(".cast")]
-    assert backward == ["mlp.down.cast", "attention.output.cast", "attention.qkv.cast"]
+    assert backward == ["mlp.down.cast", "mlp.up.cast", "attention.output.cast", "attention.qkv.cast"]
+    experts = replace(EVEN, experts=8, experts_per_token=2)
+    routed = [one.name for one, _ in forward_layer(experts, plan.share) if one.name.endswith(".cast")]
+    assert routed == ["attention.output.cast", "mlp.up.cast", "mlp.down.cast"]
+
+
+@pytest.mark.parametrize(
+    ("way", "grad_bytes", "product", "kernel"),
+    [
+        (GradientSum.FUSED, 4, 8, 0),
+        (GradientSum.FUSED, 2, 4, 0),
+        (GradientSum.ADDED, 4, 2, 2 + 4 + 4),
+        (GradientSum.CAST, 4, 2, 2 + 4 + 4 + 4 + 4),
+        (GradientSum.CAST, 2, 2, 2 + 2 + 2),
+        (GradientSum.COPIED, 4, 2, 2 + 4),
+    ],
+)
+def test_a_gradient_joins_its_sum_in_its_product_or_after_it(way, grad_bytes, product, kernel):
+    """Bytes an element that the product writes, and that kernels behind it read and write."""
+    plan = PLAN.with_(gradient_sum=way, grad_bytes=grad_bytes)
+    items = [one for one, _ in backward_layer(EVEN, plan.share) if one.phase is Phase.GRAD_WEIGHT]
+    made = [one for one in items if isinstance(one, MatMul)]
+    assert {one.moved_per_result for one in made} == {product}
+    elements = sum(one.m * one.n for one in made)
+    moved = sum(one.read_bytes + one.written_bytes for one in items if isinstance(one, Elementwise))
+    assert moved == kernel * elements
+
+
+def test_what_is_copied_is_summed_every_microbatch():
+    copied = PLAN.with_(gradient_sum=GradientSum.COPIED, dp=2, global_batch=2 * PLAN.batch.global_batch)
+    check(EVEN, copied.with_(zero=3))
+    with pytest.raises(WorkloadError, match="gradient_sum=copied is for ranks that sum every microbatch"):
+        check(EVEN, copied.with_(zero=1))
 
 
 def test_fp8_keeps_inputs_of_products_in_one_byte_and_copies_of_weights():
