@@ -13,6 +13,7 @@ from types import MappingProxyType
 import torch
 
 from electronic.formats import FORMATS, ElementFormat, element_format
+from simulator.errors import check_choices
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,9 @@ class Float8Numerics:
     """Of the second operand."""
     scale: Float8Scale = Float8Scale.TENSOR
     """How far a scale reaches."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
 
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
         """Return the product, shape [B, M, N], in the type of A; every value is a bfloat16 one."""

@@ -26,7 +26,7 @@ import scipy
 from optical.noise.chip import ChipErrors, CommonEncoding, CommonNoise
 from optical.noise.link_budget import FLUCTUATION, SHOT, LightNoise, SampleNoise, check_light
 from simulator.amounts import Amount, Flag, Reals
-from simulator.errors import ParameterError, check_positive, check_range
+from simulator.errors import ParameterError, check_choices, check_positive, check_range
 from simulator.files import record_from_json, record_to_json
 from simulator.operators import Phase
 
@@ -366,6 +366,7 @@ class AnalogSpec(LightNoise):
     """What is done to operands before they come here."""
 
     def __post_init__(self) -> None:
+        check_choices(self)
         check_positive(self, "dac_bits", "adc_bits", "adc_enob_bits", "adc_range_sigma")
         check_range(self, "analog_length", low=1)
         super().__post_init__()

@@ -18,7 +18,7 @@ from enum import StrEnum
 import numpy as np
 import scipy
 
-from simulator.errors import ParameterError
+from simulator.errors import ParameterError, check_member
 
 BALANCE_TOLERANCE = 1e-9
 """Row and column sums may differ by this share."""
@@ -390,8 +390,9 @@ def birkhoff_von_neumann(demand: np.ndarray, matching: Matching = Matching.BOTTL
     Raises
     ------
     ParameterError
-        If the matrix is not square and non-negative with equal sums.
+        If the matrix is not square and non-negative with equal sums, or a text stands for the matching.
     """
+    check_member("matching", matching, Matching)
     left = checked(demand)
     total = common_sum(left)
     if total <= 0.0:

@@ -37,7 +37,7 @@ from optical.scheduling.birkhoff import (
     solstice,
     stuffed,
 )
-from simulator.errors import ParameterError, check_positive, check_range, check_whole
+from simulator.errors import ParameterError, check_member, check_positive, check_range, check_whole
 
 DARK = -1
 """Destination of a source that has no circuit in a configuration."""
@@ -814,8 +814,10 @@ def schedule(demand: np.ndarray, policy: SchedulePolicy, bank: OcsBank) -> Circu
     Raises
     ------
     ParameterError
-        If the demand is not square, not finite or negative, or too large for the policy (`applies`).
+        If the demand is not square, not finite or negative, or too large for the policy (`applies`), or where
+        a text stands for the policy.
     """
+    check_member("policy", policy, SchedulePolicy)
     left = checked(demand)
     if not applies(policy, len(left), bank):
         msg = (

@@ -9,6 +9,7 @@ from electronic.numerics import (
     Float8Numerics,
     Float8Scale,
 )
+from simulator.errors import ParameterError
 from simulator.interfaces import Numerics
 
 
@@ -88,3 +89,9 @@ def test_e5m2_reaches_what_e4m3_flushes():
     eye = torch.eye(2)[None]
     assert Float8Numerics().matmul(a, eye, 0)[0, 0, 1] == 0.0
     assert Float8Numerics(a_format=Float8.E5M2).matmul(a, eye, 0)[0, 0, 1] == 2.0**-24
+
+
+def test_a_scale_by_its_text_is_refused():
+    """It was one of the whole tensor without a word."""
+    with pytest.raises(ParameterError, match=r"scale must be a Float8Scale \(tensor, row\)"):
+        Float8Numerics(scale="row")

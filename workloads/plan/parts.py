@@ -298,7 +298,9 @@ def _check_kind(key: str, value: object, kind: type, *, least: int) -> None:
         raise WorkloadError(msg)
     number = kind is float and isinstance(value, int | float) and not isinstance(value, bool)
     if kind is not int and not isinstance(value, kind) and not number:
-        msg = f"plan: {key} must be {kind_phrase(kind)}; got {value!r}"
+        texts = isinstance(value, str) and (kind is Schedule or issubclass(kind, Enum))
+        wanted = f"of type {kind.__name__}, no text (parse_plan reads text)" if texts else kind_phrase(kind)
+        msg = f"plan: {key} must be {wanted}; got {value!r}"
         raise WorkloadError(msg)
 
 

@@ -78,3 +78,9 @@ def test_choices_stay_choices():
     again = ProductSpecs.from_json(ProductSpecs.same(spec).to_json()).forward
     assert (again.scale, again.rounding) == (Scale.TENSOR, Rounding.STOCHASTIC)
     assert isinstance(again.scale, Scale)
+
+
+def test_a_choice_by_its_text_is_refused():
+    """Comparisons by identity would take it for none of the members."""
+    with pytest.raises(ParameterError, match=r"AnalogSpec: scale must be a Scale"):
+        dataclasses.replace(AnalogSpec.ideal(), scale="block")

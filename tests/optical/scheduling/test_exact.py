@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 
+from optical.scheduling.birkhoff import birkhoff_von_neumann
 from optical.scheduling.schedule import LIMITS, OcsBank, SchedulePolicy, _least_over, applies, schedule
 from simulator.errors import ParameterError
 
@@ -129,3 +130,11 @@ def test_what_is_too_large_is_refused_and_left_out():
     with pytest.raises(ParameterError, match="at most 6 ports on one switch"):
         schedule(demand_of(7, 0), SchedulePolicy.EXACT, BANK)
     assert not applies(SchedulePolicy.POOLED, 7, BANK)
+
+
+def test_a_policy_or_matching_by_its_text_is_refused():
+    """A text was another policy without a word: 'exact' was pooled, any matching the bottleneck one."""
+    with pytest.raises(ParameterError, match="policy must be a SchedulePolicy"):
+        schedule(demand_of(4, 0), "exact", BANK)
+    with pytest.raises(ParameterError, match="matching must be a Matching"):
+        birkhoff_von_neumann(np.full((4, 4), 1.0), "hungarian")
