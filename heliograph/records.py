@@ -67,6 +67,7 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
         "photonic_cores": "photonic cores of an accelerator",
         "fabric": "fabric",
         "circuit_policy": "when circuits move; none without circuits",
+        "placement": "axes from the nearest ranks to the farthest",
         "step_time_s": "time of a step",
         "tokens_per_s": "tokens trained per second",
         "model_flop_utilisation": "model operations over peak operations in the step",

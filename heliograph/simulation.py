@@ -289,6 +289,7 @@ class StepResult(Tabular):
             "step_usd": self.step_usd,
             "usd_per_million_tokens": self.usd_per_million_tokens,
             "circuit_policy": self.circuits,
+            "placement": self.placement,
             "reconfigurations": self.metrics.reconfigurations,
             "network_bytes": self.metrics.network_bytes,
             "host_bytes": self.metrics.host_bytes,

@@ -26,6 +26,7 @@ from heliograph.workload import ModelLike, shared_plan
 from heliograph.workload import model as model_of
 from simulator.engine.simulation import Simulation
 from simulator.errors import ParameterError, WorkloadError, nearest
+from simulator.fabric import CircuitPolicy
 from simulator.results import summarise
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.plan import Plan, plan_text
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
 
 DEFAULT_TOP = 3
 """Plans of each topology that the engine runs where nobody says how many."""
-MOST_CHECKED = 20_000
-"""Tasks of a step up to which the best plan is run again on the reference, in some two seconds; a choice."""
+MOST_CHECKED, MOST_TURNED = 200_000, 20_000
+"""Tasks of a step up to which the best plan is run again on the reference, in half a minute: where nothing
+turns, and where circuits may; a choice."""
 LEAST_TOLD = 1e-3
 """Parts whose difference is below this share of the step are not told; a choice."""
 UNITS = {Objective.TIME: "s", Objective.ENERGY: "J", Objective.COST: "$"}
@@ -321,17 +323,21 @@ def rank_and_run(
         best = run_candidate(one, config, found.objective, say)
         found.found.append(rescheduled(best, config, found.objective, say) if free else best)
         found.waiting.pop(0)
-    if many:
-        progress("plans run", many, many)
     ran = [one for one in found.found if one.result is not None]
     if ran:
+        progress("the best one again, on the reference engine", many, many)
         found.checked = checked(min(ran, key=lambda one: one.value(found.objective)))
+    if many:
+        progress("plans run", many, many)
 
 
 def checked(one: Candidate) -> float | None:
     """Return a plan's step on the reference engine, event by event on simpy, over that which was found."""
     result = one.result
-    if result is None or len(result.graph.tasks) > MOST_CHECKED:
+    if result is None:
+        return None
+    stands = result.circuits in ("none", CircuitPolicy.STATIC)
+    if len(result.graph.tasks) > (MOST_CHECKED if stands else MOST_TURNED):
         return None
     again = Simulation(result.graph, result.system.node(), result.system.fabric).run()
     return summarise(again, result.graph, result.system.node(), result.system.fabric).step_time_s / (

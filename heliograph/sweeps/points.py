@@ -18,6 +18,7 @@ from heliograph.simulation import StepResult, run_at_target, step_graph
 from heliograph.sweeps.running import Asked, Engine, Grid, Means, Values, axis, run_sweep
 from heliograph.sweeps.space import Space, Value, values_in, zipped
 from heliograph.sweeps.work import (
+    BEST,
     CHOICES,
     MODEL,
     PLACEMENT,
@@ -44,8 +45,6 @@ from workloads.models.architecture import TransformerConfig
 from workloads.plan.plan import Plan, plan_text
 from workloads.search.plans import COLUMNS, PLACEMENTS
 
-BEST = "best"
-"""Plan that stands for the fastest one of each point; keys behind it hold for all that are tried."""
 MOST_KEPT = 8
 """Systems, and steps, that a process keeps; a choice, some tens of MB each for the largest."""
 
@@ -295,6 +294,16 @@ class _Fragments:
         )
 
 
+def _orders(placement: str) -> tuple[int, ...]:
+    """Return the numbers of the placements that a search tries: all, or the one that is told."""
+    if placement == BEST:
+        return tuple(range(len(PLACEMENTS)))
+    if placement not in PLACEMENTS:
+        msg = f"no placement '{placement}' is searched; {nearest(placement, [*PLACEMENTS, BEST])}"
+        raise ParameterError(msg)
+    return (PLACEMENTS.index(placement),)
+
+
 def _own_code(system: System) -> list[str]:
     """Return hashes of the files of a system's parts that are none of the program's."""
     root = Path(__file__).resolve().parents[2]
@@ -342,10 +351,8 @@ class _StepRunner:
         built = self._system(every, asked)
         shared = _shared(asked)
         if shared is not None:
-            if PLACEMENT in every:
-                msg = f"placement cannot be told where the plan is '{BEST}'; name the plan"
-                raise ParameterError(msg)
-            return row_of(self._best(built, config, shared).record())
+            orders = _orders(str(every.get(PLACEMENT, PLACEMENTS[0])))
+            return row_of(self._best(built, config, shared, orders).record())
         spread = built.planned(plan_of(asked, model=config, system=built))
         placement = str(every.get(PLACEMENT, PLACEMENTS[0]))
         runs = _kept(
@@ -355,15 +362,25 @@ class _StepRunner:
         )
         return row_of(run_at_target(built, config, spread, placement=placement, runs=runs).record())
 
-    def _best(self, system: System, config: TransformerConfig, shared: Mapping[str, Any]) -> StepResult:
-        """Return the step of the plan with which a system is fastest, as `heliograph compare` finds it."""
-        from heliograph.comparison.plan_estimates import Prices  # noqa: PLC0415 - a search alone needs them
-        from heliograph.comparison.plan_search import best_plan  # noqa: PLC0415
+    def _best(
+        self,
+        system: System,
+        config: TransformerConfig,
+        shared: Mapping[str, Any],
+        orders: tuple[int, ...],
+    ) -> StepResult:
+        """Return the step of the plan with which a system is fastest, as `heliograph compare` finds it.
 
+        Tried are the placements of those numbers.
+        """
+        from heliograph.comparison.plan_estimates import Prices  # noqa: PLC0415 - a search alone needs them
+        from heliograph.comparison.plan_search import USUAL, best_plan  # noqa: PLC0415
+
+        effort = dataclasses.replace(USUAL, choices={**USUAL.choices, PLACEMENT: orders})
         text = ",".join(f"{key}={value}" for key, value in shared.items())
         base = shared_plan(config, system.accelerators, text)
         prices = _kept(self._prices, system.fabric, Prices)
-        return best_plan(system, config, base, prices=prices).result
+        return best_plan(system, config, base, effort=effort, prices=prices).result
 
     def _model(self, every: Mapping[str, Value]) -> TransformerConfig:
         source = every.get(MODEL, self.work.model)
@@ -449,7 +466,8 @@ def sweep(
     plan : str, mapping or Plan
         As `heliograph.plan` takes it; without it, the one chosen for the system, for each number of
         accelerators anew. ``"best"`` runs the fastest plan of each point, searched as `heliograph.compare`
-        does; keys behind it, such as ``"best,global_batch=64"``, hold for all that are tried.
+        does; keys behind it, such as ``"best,global_batch=64"``, hold for all that are tried. With
+        ``placement="best"`` it tries every order of the axes, too.
     zips : sequence of mapping
         Names that vary together, each mapping an axis of its own.
     where : str or sequence of str

@@ -19,7 +19,7 @@ from heliograph.records import COLUMNS, plain, write_atomically
 from heliograph.report import Tabular, format_quantity
 from heliograph.sweeps.space import Axis, Range, Space, Value, swept_value
 from heliograph.sweeps.store import Outcome, Status, Store
-from heliograph.sweeps.work import STEP, Work, code_digest, in_si
+from heliograph.sweeps.work import BEST, STEP, Work, code_digest, in_si
 from heliograph.sweeps.workers import Job, in_processes, in_this_process, usual_workers
 from simulator.errors import HeliographError, ParameterError, nearest, repeated
 from simulator.units import dimension_of, plain_name
@@ -86,7 +86,8 @@ class Grid(Tabular):
         for point in self.points:
             inputs = dict(point.inputs)
             for row in point.rows or (point.row,):
-                found.append(inputs | {name: value for name, value in row.items() if name not in inputs})
+                told = {name for name in inputs if inputs[name] != BEST or not row.get(name)}
+                found.append(inputs | {name: value for name, value in row.items() if name not in told})
         return found
 
     def check(self) -> None:

@@ -25,6 +25,8 @@ CHOICES = ("accelerators", "gpu", "basis", "core", "fabric", "precision")
 """Choices of `heliograph.system`, which are swept where the system is told by its name."""
 SYSTEM, MODEL, PLAN, PLACEMENT = "system", "model", "plan", "placement"
 """Names of whole descriptions that are swept; with a dot behind it, the first key of a model or a plan."""
+BEST = "best"
+"""Plan, or placement, that stands for the fastest of each point; keys behind a plan hold for all tried."""
 STEP = "step"
 """Study of one training step."""
 Reader = tuple[str, Callable[[Value], Any]]

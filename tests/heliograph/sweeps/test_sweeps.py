@@ -154,11 +154,23 @@ def test_the_best_plan_of_each_point_is_as_fast_as_any_that_is_told(tmp_path):
         assert again.step_time_s == pytest.approx(row["step_time_s"], rel=1e-9)
 
 
+@pytest.mark.slow
+def test_the_best_placement_is_the_best_of_those_that_are_told():
+    """On a torus of two axes it matters whose ranks are neighbours."""
+    orders = ["cp tp dp pp", "dp tp cp pp", "best"]
+    chips = {"accelerators": [16], "placement": orders}
+    *told, best = hg.sweep("gpu_packet@torus", chips, model="gpt2", plan="best,global_batch=16").rows()
+    assert [row["placement"] for row in told] == orders[:2]
+    assert best["step_time_s"] < min(row["step_time_s"] for row in told)
+    again = hg.simulate("gpu_packet@torus", "gpt2", best["plan"], placement=best["placement"])
+    assert again.step_time_s == pytest.approx(best["step_time_s"], rel=1e-9)
+
+
 @pytest.mark.parametrize(
     ("plan", "names", "says"),
     [
         ("best,tp=2", {}, "tp is searched where the plan is 'best'"),
-        ("best", {"placement": ["dp tp cp pp"]}, "placement cannot be told where the plan is 'best'"),
+        ("best", {"placement": ["pp tp cp dp"]}, "no placement 'pp tp cp dp' is searched"),
     ],
 )
 def test_what_is_searched_cannot_be_told(plan, names, says):

@@ -166,7 +166,7 @@ def test_plan_takes_whole_numbers_only(value):
 
 
 def test_plan_takes_known_choices_only():
-    with pytest.raises(WorkloadError, match=r"must be of type Attention, no text \(parse_plan reads text\); got"):
+    with pytest.raises(WorkloadError, match=r"must be of type Attention, no text \(parse_plan reads text\)"):
         Plan.of(attention="flash")
     with pytest.raises(WorkloadError, match="attention must be one of full, flash; got 3"):
         Plan.of(attention=3)
