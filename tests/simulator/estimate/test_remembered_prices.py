@@ -67,3 +67,27 @@ def test_lines_start_at_the_time_of_an_empty_payload():
             assert lines.priced(0.0)[0] == lines.start_s.min()
             assert (lines.start_s > 0.0).all()
             assert (lines.s_per_byte > 0.0).all()
+
+
+@pytest.mark.parametrize("name", ["gpu_packet@direct_connect", "gpu_packet@hybrid"])
+def test_stages_on_the_same_nodes_crowd_by_where_their_ranks_stand(name):
+    # A key without the ranks of other stages would give the second layout the first one's crowding.
+    fabric, stages = build_system(name, accelerators=ENDPOINTS).fabric, RankLayout(dp=8, pp=2)
+    even = range(0, ENDPOINTS, 2)
+    beside = ((1, 3, 5, 7, 9, 11, 13, 15), (15, 3, 11, 5, 1, 7, 13, 9), (5, 9, 7, 13, 11, 1, 3, 15))
+    layouts = [placed(stages, [*even, *odd]) for odd in beside]
+    sums, shared = collective("dpcp", 8), LinePrices(fabric)
+    alone = [LinePrices(fabric).crowding(sums, one) for one in layouts]
+    assert len(set(alone)) > 1
+    assert [shared.crowding(sums, one) for one in layouts] == alone
+
+
+def test_a_collective_meets_each_other_one_in_its_own_way():
+    fabric = build_system("gpu_packet", accelerators=ENDPOINTS).fabric
+    layout = RankLayout(tp=2, dp=8)
+    inside, sums = collective("tp", 2), collective("dpcp", 8, CollectiveKind.REDUCE_SCATTER)
+    pairs = [(sums, inside), (sums, sums)]
+    shared = LinePrices(fabric)
+    alone = [LinePrices(fabric).slowdown(*pair, layout) for pair in pairs]
+    assert alone[0] != alone[1]
+    assert [shared.slowdown(*pair, layout) for pair in pairs] == alone
