@@ -117,6 +117,8 @@ def test_every_schedule_serves_the_demand_above_the_bound(policy, matrix, delay,
         assert largest_line(left) <= packet_rate * found.makespan_s + tolerance * size
     loads = [(found.durations_s[found.switch_of == one] + delay).sum() for one in range(switches)]
     assert found.circuit_makespan_s == pytest.approx(max(loads))
+    least = largest_line(demand - found.residue) / (2.0 * switches) + delay * (found.configurations > 0)
+    assert least * (1.0 - 1e-9) <= found.ports_alone_s <= found.circuit_makespan_s * (1.0 + 1e-9)
 
 
 @pytest.mark.parametrize("packet_rate", [0.0, 0.3])
@@ -315,3 +317,16 @@ def test_a_schedule_by_hand():
     assert found.duty == pytest.approx(3.0 / 3.2)
     assert found.bound_s == pytest.approx(3.1)
     np.testing.assert_allclose(found.starts_s, [0.1, 2.2])
+
+
+def test_ports_that_move_alone_go_on_where_others_still_send():
+    """By hand: 0 to 1 stands for both configurations, 1 and 2 turn as soon as they are done."""
+    demand = [[0.0, 6.0, 0.0], [0.0, 0.0, 1.0], [2.0, 0.0, 0.0]]
+    whole = made([[1, 2, 0]], [6.0], demand).validated()
+    assert whole.ports_alone_s == whole.makespan_s == pytest.approx(6.1)
+    parts = made([[1, DARK, 0], [1, 2, DARK], [DARK, DARK, 0]], [3.0, 3.0, 1.0], demand).validated()
+    assert parts.makespan_s == pytest.approx(7.3)
+    assert parts.ports_alone_s == pytest.approx(6.1)
+    turned = made([[1, 2, DARK], [2, DARK, 1]], [1.0, 2.0], [[0, 1, 2], [0, 0, 0.5], [0, 2, 0]]).validated()
+    assert turned.makespan_s == pytest.approx(3.2)
+    assert turned.ports_alone_s == pytest.approx(0.1 + 1.0 + 0.1 + 2.0)
