@@ -14,7 +14,7 @@ from experiments.page import asked, end, sheet
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.catalogue import show
 from heliograph.comparison.plan_estimates import Objective
-from heliograph.comparison.plan_search import Candidate, lit_for_all
+from heliograph.comparison.plan_search import NO_SAVING, SAVINGS, Candidate, lit_for_all
 from heliograph.comparison.search import (
     DEFAULT_TOP,
     LEAST_TOLD,
@@ -219,6 +219,7 @@ class PlanSearch(Study):
         (), "fabrics to choose from, separated by commas", metavar="NAMES", commas=True
     )
     variants: bool = option(False, "try sides of tori, lanes, circuits of nodes and switches")
+    operators: bool = option(False, "try norms and activations that are computed again alone")
     top: int = option(
         DEFAULT_TOP, "plans that the engine runs of each fabric; more where steps are small", metavar="K"
     )
@@ -241,6 +242,7 @@ class PlanSearch(Study):
             asked.base,
             found=found,
             choices=asked.choices,
+            savings=SAVINGS if self.operators else (NO_SAVING,),
             top=self.top,
             progress=say,
         )

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -29,10 +30,11 @@ from simulator.results import StepBound
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import SCHEDULES
 from workloads.pipeline.schedules import GPIPE
+from workloads.plan.parts import Recompute
 from workloads.plan.plan import Plan, default_sequence_length, plan_text
 from workloads.plan.rules import check
 from workloads.search.costs import PlanPricer
-from workloads.search.plans import CHOSEN, COLUMNS, PlanArrays, grid
+from workloads.search.plans import CHOSEN, COLUMNS, RECOMPUTES, PlanArrays, grid
 from workloads.step.memory import check_fits
 from workloads.step.step import task_count
 
@@ -330,6 +332,24 @@ def lit_for_all(system: System, config: TransformerConfig) -> System:
     return lit(system, step_graph(config, alone)) if system.photonic is not None else system
 
 
+NO_SAVING: Mapping[str, bool] = MappingProxyType({})
+"""Recomputation as the plan has it."""
+SAVINGS: tuple[Mapping[str, bool], ...] = (
+    NO_SAVING,
+    MappingProxyType({"recompute_activation": True}),
+    MappingProxyType({"recompute_activation": True, "recompute_norms": True}),
+)
+"""Operators that are computed again alone, as Llama 3 and DeepSeek-V3 did; numbers stay exact."""
+
+
+def saving(
+    base: Plan, choices: Mapping[str, tuple[int, ...]], savings: Sequence[Mapping[str, bool]]
+) -> dict[Plan, Mapping[str, tuple[int, ...]]]:
+    """Return what plans share under each saving, with the columns that are tried: none recomputes whole."""
+    alone = {"recompute": (RECOMPUTES.index(Recompute.NONE),)}
+    return {base.with_(**one): {**choices, **(alone if one else {})} for one in savings}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Effort:
     """Size of the search that every system of a comparison gets."""
@@ -346,6 +366,8 @@ class Effort:
     """Tasks of a step up to which circuits between nodes may turn in it, as the reference engine plays."""
     siblings: int = 2
     """Best plans of other systems that are run on a system, too."""
+    savings: tuple[Mapping[str, bool], ...] = field(default=(NO_SAVING,), hash=False)
+    """Operators that are computed again alone, each tried."""
 
 
 USUAL = Effort(
@@ -363,6 +385,7 @@ THOROUGH = Effort(
     long_tasks=262_144,
     turning_tasks=4_096,
     siblings=8,
+    savings=SAVINGS,
 )
 """Search that may take ten minutes; whatever the usual one finds is run in it, too."""
 QUICK = Effort(
@@ -603,15 +626,18 @@ def best_plan(
     prices = prices or Prices()
     if effort == THOROUGH:
         trials.run_best(_ranking(system, config, base, USUAL, prices).candidates, USUAL.runs)
-    ranking = _ranking(system, config, base, effort, prices)
+    rankings = [
+        _ranking(system, config, shared, dataclasses.replace(effort, choices=choices), prices)
+        for shared, choices in saving(base, effort.choices, effort.savings).items()
+    ]
     done = {(one.plan, one.placement) for one in trials.found}
-    new = [one for one in ranking.candidates if (one.plan, one.placement) not in done]
-    trials.run_best(new, effort.runs)
+    every = (one for ranking in rankings for one in ranking.candidates)
+    trials.run_best([one for one in every if (one.plan, one.placement) not in done], effort.runs)
     if not trials.found or math.isinf(trials.best_s):
         what = f"{config.name} on {system.accelerators:,} accelerators"
         refusals = [one.refusal for one in trials.found]
-        raise WorkloadError(no_plan(what, ranking.rejected, refusals))
-    return _best_of(trials.found, ranking.ranked)
+        raise WorkloadError(no_plan(what, rankings[0].rejected, refusals))
+    return _best_of(trials.found, sum(one.ranked for one in rankings))
 
 
 def _best_of(found: Sequence[Candidate], ranked: int) -> BestPlan:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from heliograph.comparison.plan_estimates import Objective, Prices, feasible
 from heliograph.comparison.plan_search import (
+    NO_SAVING,
+    SAVINGS,
     Candidate,
     lit_for_all,
     no_plan,
     ranked,
     rescheduled,
     run_candidate,
+    saving,
 )
 from heliograph.processes import OnProgress
 from heliograph.report import Tabular, format_si
@@ -154,7 +158,8 @@ def short(one: Candidate) -> str:
     degrees = " ".join(
         f"{name}{plan.value(name)}" for name in ("tp", "cp", "pp", "dp", "ep", "vpp") if plan.value(name) > 1
     )
-    rest = f"zero{plan.sharding.zero} {plan.schedule.kind} recompute {plan.recompute.kind}"
+    alone = "+".join(one for one in ("activation", "norms") if plan.value(f"recompute_{one}"))
+    rest = f"zero{plan.sharding.zero} {plan.schedule.kind} recompute {alone or plan.recompute.kind}"
     return f"{degrees} mb{plan.batch.micro_batch} {rest}"
 
 
@@ -221,6 +226,7 @@ def search(
     objective: Objective | str = Objective.TIME,
     top: int = DEFAULT_TOP,
     variants: bool = False,
+    operators: bool = False,
     accelerators: int | None = None,
     progress: OnProgress = lambda *_: None,
 ) -> Search:
@@ -240,6 +246,8 @@ def search(
         Plans that the engine runs; more where steps are small.
     variants : bool
         Whether sides of tori, lanes, circuits of nodes and switches vary, too.
+    operators : bool
+        Whether norms and activations that are computed again alone are tried, too.
     accelerators : int
         Of a system that is told by its name; 1,024 without.
     progress : callable
@@ -265,7 +273,16 @@ def search(
     base = shared_plan(config, built.accelerators, text)
     found = Search(model=config.name, objective=Objective(objective))
     systems = topologies(built) if variants else {built.fabric.name: built}
-    rank_and_run(systems, config, base, found=found, choices=pinned(text, base), top=top, progress=progress)
+    rank_and_run(
+        systems,
+        config,
+        base,
+        found=found,
+        choices=pinned(text, base),
+        savings=SAVINGS if operators else (NO_SAVING,),
+        top=top,
+        progress=progress,
+    )
     _ = found.winner  # an error where no plan runs
     return found
 
@@ -277,6 +294,7 @@ def rank_and_run(
     *,
     found: Search,
     choices: Mapping[str, tuple[int, ...]] | None = None,
+    savings: Sequence[Mapping[str, bool]] = (NO_SAVING,),
     top: int = 3,
     progress: OnProgress = lambda *_: None,
 ) -> None:
@@ -292,23 +310,30 @@ def rank_and_run(
         Where results are put, one after the other.
     choices : mapping, optional
         Values of a plan's columns to try, or one to pin it (`workloads.search.plans.grid`).
+    savings : sequence of mapping
+        Operators that are computed again alone, each tried (`heliograph.comparison.plan_search.SAVINGS`).
     top : int
         Plans of each topology that the engine runs, and the best one with stages if none of them has any.
     progress : callable
         Told a label, how much is done, and how much there is.
     """
     some = next(iter(systems.values()))
-    base = some.planned(base)
-    plans = grid(base, some.accelerators, config.experts, choices)
-    plans, found.rejected = feasible(config, plans, some.node().memory.capacity_bytes)
+    kinds = []
+    for shared, tried in saving(some.planned(base), choices or {}, savings).items():
+        plans = grid(shared, some.accelerators, config.experts, tried)
+        plans, rejected = feasible(config, plans, some.node().memory.capacity_bytes)
+        found.rejected = rejected if not kinds else found.rejected
+        kinds.append(plans)
     pricer, prices = PlanPricer(config, some.node()), Prices()
+    many = sum(map(len, kinds))
     for number, (name, system) in enumerate(systems.items()):
-        progress(f"estimating {len(plans):,} plans on {name}", number, len(systems))
-        if len(plans):
-            found.waiting += ranked(
-                name, system, pricer, plans, objective=found.objective, top=top, prices=prices
-            )
-            found.ranked += len(plans)
+        progress(f"estimating {many:,} plans on {name}", number, len(systems))
+        best = [
+            ranked(name, system, pricer, plans, objective=found.objective, top=top, prices=prices)
+            for plans in kinds
+        ]
+        found.waiting += best[0] if len(best) == 1 else _merged(best, found.objective)
+        found.ranked += many
     many = len(found.waiting)
     began_s = time.monotonic()
     free = "schedule" not in (choices or {})
@@ -329,6 +354,12 @@ def rank_and_run(
         found.checked = checked(min(ran, key=lambda one: one.value(found.objective)))
     if many:
         progress("plans run", many, many)
+
+
+def _merged(best: Sequence[Sequence[Candidate]], objective: Objective) -> list[Candidate]:
+    """Return the first of several rankings together, as many as the longest of them has."""
+    every = sorted(itertools.chain(*best), key=lambda one: one.estimate[objective])
+    return every[: max(map(len, best))]
 
 
 def checked(one: Candidate) -> float | None:

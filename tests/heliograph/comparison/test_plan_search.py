@@ -8,6 +8,7 @@ import pytest
 
 import heliograph as hg
 from experiments.compare import Compare, Compared
+from experiments.search import Findings
 from heliograph.comparison.plan_estimates import (
     Objective,
     Prices,
@@ -16,7 +17,8 @@ from heliograph.comparison.plan_estimates import (
     least_values,
     price_best,
 )
-from heliograph.comparison.plan_search import THOROUGH, USUAL, best_plan, no_plan, with_siblings
+from heliograph.comparison.plan_search import SAVINGS, THOROUGH, USUAL, best_plan, no_plan, with_siblings
+from heliograph.comparison.search import Search, rank_and_run
 from heliograph.report import report_text
 from heliograph.simulation import run_at_target
 from heliograph.systems import build_system
@@ -248,6 +250,25 @@ def test_a_thorough_comparison_tries_more_plans():
     assert usual.ranked < more.ranked
     assert more.step_time_s <= usual.step_time_s
     assert Compare(thorough=True).request().thorough
+
+
+@pytest.mark.slow
+def test_operators_that_are_computed_again_alone_are_tried_where_asked():
+    """Where memory binds, computing norms and activations again leaves room for a quicker pipeline."""
+    config, system = load_model("llama-3-70b"), build_system("gpu_packet", accelerators=32)
+    base = shared_plan(config, 32)
+    whole, alone = (
+        best_plan(system, config, base, effort=dataclasses.replace(USUAL, savings=one))
+        for one in (USUAL.savings, SAVINGS)
+    )
+    assert alone.ranked > whole.ranked
+    assert alone.step_time_s < 0.995 * whole.step_time_s
+    assert alone.winner.plan.recompute.recompute_activation
+    choices = {"tp": (4,), "pp": (4,), "placement": (0,), "micro_batch": (1,), "zero": (1,)}
+    found = Search(model=config.name, objective=Objective.TIME)
+    rank_and_run({"own": system}, config, base, found=found, choices=choices, savings=SAVINGS)
+    assert found.winner.value(Objective.TIME) < 1.005 * alone.step_time_s
+    assert "recompute activation" in report_text(Findings(search=found).report())
 
 
 @pytest.mark.slow
