@@ -35,7 +35,7 @@ from simulator.results import summarise
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.plan import Plan, plan_text
 from workloads.search.costs import PlanPricer
-from workloads.search.plans import CHOSEN, COLUMNS, grid
+from workloads.search.plans import CHOSEN, COLUMNS, PlanArrays, grid
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -318,7 +318,7 @@ def rank_and_run(
         Told a label, how much is done, and how much there is.
     """
     some = next(iter(systems.values()))
-    kinds = []
+    kinds: list[PlanArrays] = []
     for shared, tried in saving(some.planned(base), choices or {}, savings).items():
         plans = grid(shared, some.accelerators, config.experts, tried)
         plans, rejected = feasible(config, plans, some.node().memory.capacity_bytes)
@@ -328,11 +328,11 @@ def rank_and_run(
     many = sum(map(len, kinds))
     for number, (name, system) in enumerate(systems.items()):
         progress(f"estimating {many:,} plans on {name}", number, len(systems))
-        best = [
+        rankings = [
             ranked(name, system, pricer, plans, objective=found.objective, top=top, prices=prices)
             for plans in kinds
         ]
-        found.waiting += best[0] if len(best) == 1 else _merged(best, found.objective)
+        found.waiting += rankings[0] if len(rankings) == 1 else _merged(rankings, found.objective)
         found.ranked += many
     many = len(found.waiting)
     began_s = time.monotonic()
@@ -356,10 +356,10 @@ def rank_and_run(
         progress("plans run", many, many)
 
 
-def _merged(best: Sequence[Sequence[Candidate]], objective: Objective) -> list[Candidate]:
+def _merged(rankings: Sequence[Sequence[Candidate]], objective: Objective) -> list[Candidate]:
     """Return the first of several rankings together, as many as the longest of them has."""
-    every = sorted(itertools.chain(*best), key=lambda one: one.estimate[objective])
-    return every[: max(map(len, best))]
+    every = sorted(itertools.chain(*rankings), key=lambda one: one.estimate[objective])
+    return every[: max(map(len, rankings))]
 
 
 def checked(one: Candidate) -> float | None:
