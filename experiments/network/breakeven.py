@@ -215,8 +215,9 @@ def turning_in(fabric: Fabric, reconfiguration_s: float) -> Fabric:
 
 BARE_SHARE = 0.5
 """Share by which a plan's step without traffic may be longer than the least one and still be priced."""
-BEST_PRICED = 2
-"""Plans, the best by estimate, that the engine runs for circuits that stay and for packets; a choice."""
+LAYOUTS = 4
+"""Layouts of axes whose best plan by estimate the engine runs at each time, at rest and on packets: estimates
+of one layout err alike, and where turns are slow those of others by up to a sixth; a choice."""
 
 
 def candidates(
@@ -247,12 +248,22 @@ def candidates(
     if lighted.fabric.traits.endpoint_lanes is None:
         tasks = np.broadcast_to(task_count(config, plans.whole, plans.base.steps_in_run), len(plans))
         moving_s[:, tasks > max(USUAL.turning_tasks, int(tasks.min()))] = np.inf
-    rows = moving_s.argmin(axis=1).tolist()
+    _, layout = plans.distinct(("tp", "cp", "pp", "dp", "ep"))
+    rows = [row for times_s in moving_s for row in first_of_each(times_s, layout)]
     for system, ways in ((lighted, (CircuitMode(policy=CircuitPolicy.STATIC),)), (switched, None)):
         aim = Aim(objective=Objective.TIME, best=math.inf)
         found = estimates(system, pricer, plans, prices=prices, ways=ways, aim=aim)
-        rows += np.argsort(found.values[Objective.TIME], kind="stable")[:BEST_PRICED].tolist()
+        rows += first_of_each(found.values[Objective.TIME], layout)
     return tuple(plans.plan(row) for row in dict.fromkeys(rows))
+
+
+def first_of_each(times_s: np.ndarray, layout: np.ndarray) -> list[int]:
+    """Return the quickest plan of each of the quickest layouts, `LAYOUTS` at most."""
+    order = np.argsort(times_s, kind="stable")
+    order = order[np.isfinite(times_s[order])]
+    _, first = np.unique(layout[order], return_index=True)
+    rows: list[int] = order[np.sort(first)[:LAYOUTS]].tolist()
+    return rows
 
 
 def best_line(name: str, plans: Sequence[Plan], lines: Sequence[Line]) -> Line:
