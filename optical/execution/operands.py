@@ -4,8 +4,6 @@ Channels that are far louder than the others may be multiplied electronically; w
 that no element stands out; operands may be cut into slices of fewer bits; and a product may be executed
 several times and averaged.
 
-Shape suffixes: B matrices, M rows of A and C, K summed, N columns of B and C.
-
 Shape suffixes: B matrices, M rows of A and C, K summed, N columns of B and C; G blocks of B / G
 matrices, each with draws of its own.
 """
@@ -53,27 +51,26 @@ def multiply_transformed(
 def in_core(
     a_BMK: torch.Tensor, b_BKN: torch.Tensor, transforms: OperandTransforms
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the electronic product of the loudest channels, and both operands without them, rotated."""
-    electronic, a_BMK, b_BKN = _without_outliers(a_BMK, b_BKN, transforms.electronic_share)
-    if a_BMK.shape[2] == 0:
-        return electronic, a_BMK, b_BKN
-    width = transforms.rotation_width
+    """Return the electronic product of the loudest channels, and both operands without them, rotated.
+
+    Notes
+    -----
+    Where operands are rotated, loud channels are zero in light and not left out: Hadamard matrices then are as
+    wide as the sum allows, where 250 of 256 channels would fall into pieces of 128, 64, 32 and less.
+    """
+    length, width = a_BMK.shape[2], transforms.rotation_width
+    count = min(length, math.ceil(transforms.electronic_share * length))
+    electronic = a_BMK.new_zeros(())
+    if count:
+        loudness = a_BMK.abs().amax((0, 1)) * b_BKN.abs().amax((0, 2))
+        order = loudness.argsort(descending=True, stable=True)
+        loud, quiet = order[:count].sort().values, order[count:].sort().values
+        electronic = torch.matmul(a_BMK[..., loud], b_BKN[:, loud])
+        if width > 1 and count < length:
+            a_BMK, b_BKN = a_BMK.index_fill(2, loud, 0.0), b_BKN.index_fill(1, loud, 0.0)
+        else:
+            a_BMK, b_BKN = a_BMK[..., quiet].contiguous(), b_BKN[:, quiet].contiguous()
     return electronic, rotated(a_BMK, width), rotated(b_BKN.mT, width).mT
-
-
-def _without_outliers(
-    a_BMK: torch.Tensor, b_BKN: torch.Tensor, share: float
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the product of the loudest channels, [B, M, N], and both operands without them."""
-    length = a_BMK.shape[2]
-    count = min(length, math.ceil(share * length))
-    if count == 0:
-        return a_BMK.new_zeros(()), a_BMK, b_BKN
-    loudness = a_BMK.abs().amax((0, 1)) * b_BKN.abs().amax((0, 2))
-    order = loudness.argsort(descending=True, stable=True)
-    loud, quiet = order[:count].sort().values, order[count:].sort().values
-    product = torch.matmul(a_BMK[..., loud], b_BKN[:, loud])
-    return product, a_BMK[..., quiet].contiguous(), b_BKN[:, quiet].contiguous()
 
 
 def rotated(x: torch.Tensor, width: int) -> torch.Tensor:
@@ -86,9 +83,9 @@ def rotated(x: torch.Tensor, width: int) -> torch.Tensor:
     width : int
         Largest Hadamard matrix, a power of two; 1 for none. What K leaves over takes smaller ones.
     """
-    if width == 1:
-        return x
     length = x.shape[-1]
+    if width == 1 or length == 0:
+        return x
     x = x * _signs(length).to(x)
     parts, start = [], 0
     while start < length:

@@ -212,10 +212,13 @@ def _transformed(product: Product, transforms: OperandTransforms | None) -> tupl
     a, b = operands.a, operands.b
     if count:
         a, b = (replace(x, outlier_share=0.0) if x.outliers(length) <= count else x for x in (a, b))
+    coherence = operands.coherence * left.meeting
     if transforms.rotation_width > 1:
         a, b = (OperandLaw(row_spread=x.row_spread) for x in (a, b))
-    coherence = operands.coherence / operands.meeting * left.meeting
-    operands = replace(operands, a=a, b=b, coherence=coherence, meeting=left.meeting)
+        coherence *= length / (length - count)  # of all channels, the loudest ones zero
+        operands = replace(operands, a=a, b=b, coherence=coherence, meeting=1.0)
+        return replace(product, operands=operands), left.kept
+    operands = replace(operands, a=a, b=b, coherence=coherence, meeting=operands.meeting * left.meeting)
     return replace(product, operands=operands, length=length - count), left.kept
 
 

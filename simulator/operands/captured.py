@@ -632,7 +632,7 @@ def _law(row: Mapping[str, str]) -> CapturedLaw:
         model=row["model"],
         product=row["product"],
         phase=Phase(row["phase"]),
-        operands=Operands(a=a, b=b, coherence=float(row["coherence"])),
+        operands=Operands(a=a, b=b, **{name: float(row[name]) for name in _OF_BOTH}),
         **{name: int(row[name]) for name in ("layer", "k", "m", "n")},
     )
 

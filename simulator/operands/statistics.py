@@ -243,7 +243,7 @@ class Loudest:
     kept: float
     """Power of the product without them over that of all, 0 to 1."""
     meeting: float
-    """`Operands.meeting` of the channels that are left."""
+    """Factor by which `Operands.meeting` of the channels that are left differs from that of all."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -261,12 +261,14 @@ def without_loudest(operands: Operands, length: int, count: int) -> Loudest:
     -----
     Channels are drawn with the scales of their laws, ordered so that loud ones meet as often as is known, and
     rows of elements in them, among whose largest magnitudes the loudest channels are found: of elements over
-    decades of magnitude the channel of the largest one also holds much of the power.
+    decades of magnitude the channel of the largest one also holds much of the power. What of a meeting their
+    scales cannot make, those of even channels of B say, stays with the channels that are left, as it does in
+    attention's values.
     """
     blocks, width = channel_blocks(length)
     taken = max(1, round(count * width / length))
     if count == 0 or taken >= width:
-        return Loudest(kept=1.0, meeting=operands.meeting) if count == 0 else Loudest(kept=0.0, meeting=1.0)
+        return Loudest(kept=1.0 if count == 0 else 0.0, meeting=1.0)
     laws = (operands.a, operands.b)
     common, shapes = _shapes(blocks * width, *((law.element, law.element_spread > 0.0) for law in laws))
     loudness, squares = np.ones((blocks, width)), []
@@ -275,11 +277,13 @@ def without_loudest(operands: Operands, length: int, count: int) -> Loudest:
         loudness *= scale * np.abs(elements).max(0)
         squares.append(scale**2 * np.mean(elements**2, 0))
     order = np.argsort(loudness, axis=1)[:, : width - taken]
-    power, (a, b) = squares[0] * squares[1], (np.take_along_axis(one, order, 1) for one in squares)
-    left = float(np.mean(a * b))
+    all_of_them, left = (
+        (float(np.mean(a * b)), float(np.mean(a) * np.mean(b)))
+        for a, b in (squares, [np.take_along_axis(one, order, 1) for one in squares])
+    )
     return Loudest(
-        kept=left * (width - taken) / width / float(np.mean(power)),
-        meeting=left / float(np.mean(a) * np.mean(b)),
+        kept=left[0] * (width - taken) / width / all_of_them[0],
+        meeting=left[0] / left[1] * all_of_them[1] / all_of_them[0],
     )
 
 

@@ -11,7 +11,7 @@ from optical.cores import load_core
 from optical.execution import AnalogSpec, OperandTransforms, ProductSpecs
 from optical.execution.matmul import noisy_matmul
 from optical.execution.numerics import AnalogNumerics
-from optical.execution.operands import multiply_transformed, rotated
+from optical.execution.operands import in_core, multiply_transformed, rotated
 from optical.execution.precision import predicted
 from optical.execution.spec import spec_from_json, spec_to_json
 from simulator.errors import ParameterError
@@ -61,6 +61,22 @@ def test_rotation_is_orthogonal_and_spreads_a_loud_channel(length):
     torch.testing.assert_close(turned @ turned.mT, torch.eye(length, dtype=torch.float64))
     if length >= 64:
         assert float(turned[0].abs().max()) == pytest.approx(1 / 8)
+
+
+def test_loud_channels_leave_the_others_a_rotation_as_wide_as_the_sum():
+    """Left out, 6 of 256 would leave pieces down to 2, in which a loud channel stays loud."""
+    a, b = _operands(256)
+    a[..., :6] *= 50.0
+    a[..., 255] *= 20.0
+    transforms = OperandTransforms(electronic_share=0.02, rotation_width=256)
+    electronic, x, y = in_core(a, b, transforms)
+    torch.testing.assert_close(electronic + x @ y, a @ b)
+    assert x.shape[2] == 256
+    left = a.clone()
+    left[..., :6] = 0.0
+    torch.testing.assert_close(x, rotated(left, 256))
+    crest = x.abs().amax(2) / x.square().mean(2).sqrt()
+    assert float(crest.max()) < 4.5  # of Gaussian elements; 16 where one channel holds all
 
 
 def test_all_channels_electronic_is_exact_arithmetic():

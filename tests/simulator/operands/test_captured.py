@@ -1,5 +1,6 @@
 """Captured operands: the table that ships, its errors, and operands drawn to have its statistics."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -66,6 +67,7 @@ def test_table_of_laws_is_that_of_the_captured_operands(index):
     assert (one.model, one.layer, one.product, one.phase) == (law.model, law.layer, law.product, law.phase)
     found = captured_statistics(one)
     assert law.operands.coherence == pytest.approx(found.coherence, rel=1e-5)
+    assert law.operands.meeting == pytest.approx(found.meeting, rel=1e-5)
     for mine, theirs in ((found.a, law.operands.a), (found.b, law.operands.b)):
         assert mine.element is theirs.element
         for name in ("element_spread", "outlier_share", "outlier_size"):
@@ -160,11 +162,21 @@ def test_what_the_loudest_channels_hold_is_that_of_operands_drawn(a, b, meeting)
 
 
 def test_channels_that_meet_hold_more_and_those_that_avoid_each_other_less():
-    law = OperandLaw(channel_spread=0.6)
-    kept = [
+    law, meetings = OperandLaw(channel_spread=0.6), (0.6, 1.0, 2.0)
+    found = [
         without_loudest(Operands(a=law, b=law, coherence=meeting, meeting=meeting), 1024, 21)
-        for meeting in (0.6, 1.0, 2.0)
+        for meeting in meetings
     ]
-    assert kept[0].kept > kept[1].kept > kept[2].kept
-    assert kept[0].meeting < kept[1].meeting < kept[2].meeting < 2.0  # loud ones that meet are gone
+    assert found[0].kept > found[1].kept > found[2].kept
+    left = [one.meeting * meeting for one, meeting in zip(found, meetings, strict=True)]
+    assert left[0] < left[1] < left[2] < 2.0  # loud ones that meet are gone
     assert without_loudest(Operands(a=law, b=law), 64, 0).kept == 1.0
+
+
+def test_channels_without_scales_keep_what_they_meet():
+    """Attention's values: channels of B are even, so that their scales say nothing of a meeting of 0.1."""
+    operands = Operands(a=OperandLaw(channel_spread=0.8), b=OperandLaw(), coherence=0.25, meeting=0.1)
+    even = without_loudest(dataclasses.replace(operands, meeting=1.0), 48, 1)
+    found = without_loudest(operands, 48, 1)
+    assert found.meeting == pytest.approx(even.meeting, rel=0.05)
+    assert found.kept == pytest.approx(even.kept, rel=0.05)
