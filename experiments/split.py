@@ -5,8 +5,8 @@ one of its formats, or on the photonic cores beside it with the laser at one of 
 the core's rescues left out. Each choice has a time, an energy and a rise of the loss; the cheapest mixture
 under a budget is a linear programme, whose dual is the price of a nat.
 
-Errors of forward products are those of each way in the products of the model that ships, whose losses are
-known, times what the law of noise says of the longer sums of the model that is split.
+Errors of products are those of each way in the products of the model that ships, gradients included, times
+what the law of noise says of the longer sums of the model that is split.
 """
 
 from __future__ import annotations
@@ -296,8 +296,13 @@ class _Way:
 
     def longer(self, site: str) -> float:
         """Return noise over signal with sums as long as in the model that is split, over that with own."""
-        theirs, own = self.noise[site.partition(".")[0], Phase.FORWARD], self.by_law[site]
+        theirs, own = self.noise[_kind_and_phase(site)], self.by_law[site]
         return theirs / own if own > 0.0 else 1.0
+
+    def gradient_noise(self, kind: str, phase: Phase) -> float:
+        """Return noise over signal of gradients: the mean over the layers of the model that ships."""
+        sites = [site for site in self.errors if _kind_and_phase(site) == (kind, phase)]
+        return math.fsum(math.fsum(self.errors[site]) * self.longer(site) for site in sites) / len(sites)
 
     def dimmed(self, by_law: Mapping[str, float]) -> dict[str, Errors]:
         """Return the errors with other light: noise as by the law, and what a range cuts off as it is."""
@@ -305,6 +310,15 @@ class _Way:
             site: one._replace(noise=one.noise * by_law[site] / (self.by_law[site] or 1.0))
             for site, one in self.errors.items()
         }
+
+
+def _kind_and_phase(site: str) -> tuple[str, Phase]:
+    """Return kind and phase of a product of the model that ships; attention's gradients are all an input's."""
+    name, _, phase = site.partition(":")
+    kind = name.partition(".")[0]
+    if not phase:
+        return kind, Phase.FORWARD
+    return kind, Phase.GRAD_INPUT if kind in _TOGETHER else Phase(phase)
 
 
 def _noise_by_site(delivered: Delivered) -> dict[tuple[str, Phase], float]:
@@ -343,29 +357,36 @@ def without_rescues(core: Core) -> dict[str, Core]:
 
 
 class Shipped:
-    """Forward products of the model that ships, and what each way errs in them.
+    """Products of the model that ships, and what each way errs in them.
 
     Notes
     -----
-    They are those of the windows on which a split is executed: few of them have the loudest outputs of
-    attention, which a range cuts off.
+    Forward ones are those of the windows on which a split is executed: few of them have the loudest outputs
+    of attention, which a range cuts off. Gradients are those of one training batch; their sites have the
+    phase after a colon.
     """
 
     def __init__(self) -> None:
+        from experiments.accuracy.capture import capture_gpt  # noqa: PLC0415 - torch
         from experiments.accuracy.prediction import learnt_bench  # noqa: PLC0415 - torch
 
         self._operands = learnt_bench(windows=WINDOWS).operands(rows=_ROWS)
+        for one in capture_gpt(learnt=True):
+            if one.phase is not Phase.FORWARD:
+                site = one.product if one.product == "head" else f"{one.product}.{one.layer}"
+                self._operands[f"{site}:{one.phase}"] = [(one.a_BMK[:, :_ROWS], one.b_BKN)]
         self.lengths = {site: batches[0][0].shape[2] for site, batches in self._operands.items()}
         """Products of a sum, by site."""
 
     def errors(
-        self, way: str, spec: AnalogSpec | None, sites: Iterable[str] | None = None
+        self, way: str, analog: Callable[[Phase], AnalogSpec] | None, sites: Iterable[str] | None = None
     ) -> dict[str, Errors]:
         """Return the errors of a way by site: of light by its specification, or of the GPU in a format."""
         from experiments.accuracy.prediction import error_power  # noqa: PLC0415 - torch
 
         found = {}
         for site in sites or self._operands:
+            spec = None if analog is None else analog(_kind_and_phase(site)[1])
             whole = error_power(_runs(way, spec, site), self._operands[site])
             clipped = 0.0 if spec is None else min(whole, self._clipping(spec, site))
             turned = spec is not None and spec.transforms is not None and spec.transforms.rotation_width > 1
@@ -392,15 +413,18 @@ def by_law(
     products: Sequence[ModelProduct],
     lengths: Mapping[str, int],
 ) -> dict[str, float]:
-    """Return noise over signal of a model's forward products with sums of these lengths, by site."""
-    forward = [one for one in products if one.phase is Phase.FORWARD]
-    noise: dict[tuple[str, int], float] = {}
+    """Return noise over signal of a model's products with sums of these lengths, by site."""
+    noise: dict[tuple[str, Phase, int], float] = {}
     for site, length in lengths.items():
-        kind = site.partition(".")[0]
-        if (kind, length) not in noise:
-            ours = tuple(replace(one, length=length) for one in forward if _site(one.role) == kind)
-            noise[kind, length] = _noise_by_site(judge(ours))[kind, Phase.FORWARD] if ours else 0.0
-    return {site: noise[site.partition(".")[0], length] for site, length in lengths.items()}
+        kind, phase = _kind_and_phase(site)
+        if (kind, phase, length) not in noise:
+            ours = tuple(
+                replace(one, length=length)
+                for one in products
+                if one.phase is phase and _site(one.role) == kind
+            )
+            noise[kind, phase, length] = _noise_by_site(judge(ours))[kind, phase] if ours else 0.0
+    return {site: noise[*_kind_and_phase(site), length] for site, length in lengths.items()}
 
 
 def ways_of(system: System, config: Any, plan: Any) -> tuple[list[_Way], dict[str, AnalogSpec]]:  # noqa: ANN401
@@ -447,7 +471,7 @@ def ways_of(system: System, config: Any, plan: Any) -> tuple[list[_Way], dict[st
                 priced={product: dimmed.cost(product) for product in products},
                 noise=noise,
                 by_law=law,
-                errors=shipped.errors(name, specs[name]) if brightest is None else brightest.dimmed(law),
+                errors=shipped.errors(name, core.analog) if brightest is None else brightest.dimmed(law),
                 laser_w=power_w * dimmer,
             )
             brightest = brightest or way
@@ -501,7 +525,8 @@ def choices_of(
             time[group] += count * cost.time_s
             each_j = math.fsum(cost.energy_j.values()) + cost.time_s * static_w
             energy[group] += count * each_j * at_mains
-            noise[group] += count * product.macs * way.noise[kind, phase]
+            if phase is not Phase.FORWARD:
+                noise[group] += count * product.macs * way.gradient_noise(kind, phase)
             macs[phase] += count * product.macs
         for (name, phase), energy_j in energy.items():
             if phase is Phase.FORWARD:
@@ -993,10 +1018,13 @@ def _numerics(split: Iterable[Choice], specs: Mapping[str, AnalogSpec]) -> dict[
 
 def _runs(way: str, spec: AnalogSpec | None, site: str) -> Numerics:
     """Return what executes a product: light by its specification, or the GPU, attention and head in bf16."""
-    from electronic.numerics import BfloatNumerics, Float8Numerics  # noqa: PLC0415 - torch, only to execute
+    from electronic.numerics import BfloatNumerics, float8_passes  # noqa: PLC0415 - torch, only to execute
     from optical.execution.numerics import AnalogNumerics  # noqa: PLC0415 - torch, only to execute
 
     if spec is not None:
         return AnalogNumerics(spec)
-    wide = site.partition(".")[0] in (*_TOGETHER, "head")
-    return Float8Numerics() if way == Precision.FP8 and not wide else BfloatNumerics()
+    kind, phase = _kind_and_phase(site)
+    if way != Precision.FP8 or kind in (*_TOGETHER, "head"):
+        return BfloatNumerics()
+    forward, grad_input, grad_weight = float8_passes()
+    return {Phase.GRAD_INPUT: grad_input, Phase.GRAD_WEIGHT: grad_weight}.get(phase, forward)

@@ -55,8 +55,8 @@ def in_core(
 
     Notes
     -----
-    Where operands are rotated, loud channels are zero in light and not left out: Hadamard matrices then are as
-    wide as the sum allows, where 250 of 256 channels would fall into pieces of 128, 64, 32 and less.
+    Where operands are rotated, loud channels are zero in light and not left out: Hadamard matrices are then
+    as wide as the sum allows, where 250 of 256 channels would fall into pieces of 128, 64, 32 and less.
     """
     length, width = a_BMK.shape[2], transforms.rotation_width
     count = min(length, math.ceil(transforms.electronic_share * length))
