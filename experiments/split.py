@@ -313,7 +313,7 @@ class _Way:
 
 
 def _kind_and_phase(site: str) -> tuple[str, Phase]:
-    """Return kind and phase of a product of the model that ships; attention's gradients are all an input's."""
+    """Return kind and phase of a product of the model that ships; all gradients of attention are inputs'."""
     name, _, phase = site.partition(":")
     kind = name.partition(".")[0]
     if not phase:

@@ -146,7 +146,7 @@ COUNTED = [
 def test_counts_are_what_products_cost_executed(shipped, bench, group, left_out):
     """Within half again: prices of errors are those of 32 other windows, one for all strengths.
 
-    250 of 256 channels are rotated in narrow pieces, and what they clip costs more than a whole rotation's.
+    What the first layer's attention clips with all rescues falls on fewer outputs than in those windows.
     """
     core = without_rescues(core_named("homodyne+hybrid+rotation+block"))[left_out]
     sites = _patterns(group)

@@ -21,7 +21,7 @@ from workloads.training.gpt import Gpt, GptConfig, Products
 from workloads.training.loop import GRADIENT_NORM, adamw, check_corpus, text_windows
 
 _POOL = 2**22
-"""Numbers that draws are cut from."""
+"""Numbers that draws are cut from, at least; twice as many as the largest draw has."""
 _REFERENCE_WIDTH = 64
 """Width at which `LawTraining.learning_rate` holds; others have it over the root of their width."""
 _TRAINING_STREAM, _VALIDATION_STREAM = 0, 1
@@ -77,9 +77,9 @@ def parameters_in_products(shape: GptConfig) -> int:
 
 
 @functools.cache
-def _pool(seed: int) -> torch.Tensor:
-    """Return Gaussian numbers, [P]."""
-    return torch.randn(_POOL, generator=torch.Generator("cpu").manual_seed(mix_key(seed)))
+def _pool(seed: int, size: int) -> torch.Tensor:
+    """Return so many Gaussian numbers, [P]."""
+    return torch.randn(size, generator=torch.Generator("cpu").manual_seed(mix_key(seed)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,9 +102,10 @@ class PooledNoise:
         """Return the noisy product, shape [B, M, N]."""
         c_BMN = exact_product(a_BMK, b_BKN)
         count = c_BMN.numel()
-        begin = key % (_POOL - count)
+        size = max(_POOL, 1 << (2 * count).bit_length())
+        begin = key % (size - count)
         scale = torch.linalg.vector_norm(c_BMN) * (self.nsr / count) ** 0.5
-        return torch.addcmul(c_BMN, _pool(self.seed)[begin : begin + count].view_as(c_BMN), scale)
+        return torch.addcmul(c_BMN, _pool(self.seed, size)[begin : begin + count].view_as(c_BMN), scale)
 
 
 def exact_product(a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> torch.Tensor:

@@ -81,6 +81,13 @@ def test_pooled_noise_has_the_power_that_it_says():
     assert abs(float(torch.corrcoef(torch.stack([one.flatten() for one in errors]))[0, 1])) < 0.04
 
 
+def test_pooled_noise_reaches_gradients_of_weights_of_thirty_million_parameters():
+    a, b = torch.randn(1, 4480, 2), torch.randn(1, 2, 1120)
+    exact = a @ b
+    error = PooledNoise(nsr=0.01).matmul(a, b, 123456789) - exact
+    assert float(error.square().sum() / exact.square().sum()) == pytest.approx(0.01, rel=0.01)
+
+
 def test_rounding_is_unbiased_only_if_stochastic():
     a, b = torch.full((1, 1, 64), 0.3), torch.eye(64)[None]
     a[0, 0, 0] = 1.0
