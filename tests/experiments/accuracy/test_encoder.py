@@ -84,4 +84,5 @@ def test_the_pretrained_encoder_keeps_on_each_core_what_the_page_says():
     )
     assert kept["block_float"] == (pytest.approx(0.43, abs=0.08), pytest.approx(0.3, abs=0.2))
     for core in ("crossbar", "ring_bank", "mzi_mesh", "pcm_crossbar"):
-        assert kept[core] == (pytest.approx(0.05, abs=0.07), pytest.approx(0.0, abs=0.13))
+        # of eight texts chance finds one in the mean, three or fewer in 98 of 100
+        assert kept[core] == (pytest.approx(0.05, abs=0.07), pytest.approx(0.125, abs=0.26))
