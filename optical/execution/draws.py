@@ -126,16 +126,11 @@ class Draws:
     """
 
     def __init__(self, keys: Sequence[int], device: torch.device) -> None:
-        self.keys = np.array([key & _KEY_MASK for key in keys], np.uint64)
+        self.keys, self.blocks = np.array([key & _KEY_MASK for key in keys], np.uint64), len(keys)
         self._device, self._next = device, 0
         self._generators = [
             torch.Generator(device).manual_seed(int(key)) for key in self.keys if device.type != "cpu"
         ]
-
-    @property
-    def blocks(self) -> int:
-        """How many there are."""
-        return len(self.keys)
 
     def take(self, count: int) -> Words:
         """Return the next so many words of every block, which the caller makes."""

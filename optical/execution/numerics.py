@@ -2,8 +2,6 @@
 
 Shape suffixes: B matrices, M rows of A and C, K summed, N columns of B and C; T samples of a sum, of W
 products each.
-
-Shape suffixes: B batch, M rows of A and C, K summed, N columns of B and C.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ import torch
 
 from optical.execution.draws import Draws
 from optical.execution.operands import Operand, Order, Orders, encode, in_core, multiply_transformed
-from optical.execution.readout import Operands, by_sample, clipped_fraction, multiply, read, set_gain
+from optical.execution.readout import Coded, by_sample, clipped_fraction, multiply, read, set_gain
 from optical.execution.spec import AnalogSpec, Residues, Scale, draw_misread, loads_second
 from simulator.errors import WorkloadError, check_positive
 from simulator.keys import mix_key
@@ -179,15 +177,15 @@ class AnalogNumerics:
     def _readings(self, a: Operand, b: Operand, draws: Draws, matrices: int) -> Iterator[torch.Tensor]:
         """Yield what adds up to the product of so many coded matrices: all at once, or sample by sample."""
         if self.spec.residues is not None:
-            yield _read_residues(self.spec.residues, (a, b), draws, matrices)
+            yield _read_residues(self.spec.residues, a, b, draws, matrices)
             return
-        tiles, gain = [(a, b)], None
-        if self.exact_tiles and a.codes.shape[2] > self.spec.analog_length:
-            tiles = by_sample(a, b, self.spec.analog_length)
-            gain = set_gain(self.spec, a, b, draws.blocks, None)
-        for one, other in tiles:
-            product = multiply(one.codes, other.codes)
-            yield read(self.spec, (one, other), product, gain, draws, exact=self.exact_tiles)
+        whole = Coded(spec=self.spec, a=a, b=b, blocks=draws.blocks)
+        tiles, gain = [whole], None
+        if self.exact_tiles and whole.samples > 1:
+            tiles, gain = by_sample(whole), set_gain(whole, None)
+        for each in tiles:
+            product = multiply(each.a.codes, each.b.codes)
+            yield read(each, product, gain, draws, exact=self.exact_tiles)
 
     @executed
     def set_operands(
@@ -248,7 +246,8 @@ class AnalogNumerics:
         _check_shapes(a_BMK, b_BKN)
         if math.isinf(self.spec.adc_bits):
             return 0.0
-        return clipped_fraction(self.spec, *_set(a_BMK, b_BKN, self.spec, Draws([0], a_BMK.device)))
+        a, b = _set(a_BMK, b_BKN, self.spec, Draws([0], a_BMK.device))
+        return clipped_fraction(Coded(spec=self.spec, a=a, b=b, blocks=1))
 
 
 def _set(a_BMK: torch.Tensor, b_BKN: torch.Tensor, spec: AnalogSpec, draws: Draws) -> tuple[Operand, Operand]:
@@ -270,14 +269,13 @@ def _columns_of_samples(b_BKN: torch.Tensor, width: int) -> torch.Tensor:
     return b_BKN.unflatten(1, (-1, width)).flatten(0, 1).contiguous()
 
 
-def _read_residues(residues: Residues, operands: Operands, draws: Draws, matrices: int) -> torch.Tensor:
+def _read_residues(residues: Residues, a: Operand, b: Operand, draws: Draws, matrices: int) -> torch.Tensor:
     """Return the product of the samples of so many matrices, [B T, M, W] and [B T, W, N], through remainders.
 
     A sample's sum is exact where no remainder is misread, hence so is one product of all samples together, as
     `AnalogSpec` lets no sum leave the dynamic range. Only for misread ones is the integer formed, shifted by
     what its wrong remainders weigh (`Residues.weights`) and folded into the range.
     """
-    a, b = operands
     samples, rows, columns = a.codes.shape[0] // matrices, a.codes.shape[1], b.codes.shape[2]
     a_BMK = a.values.to(a.energy.dtype).unflatten(0, (-1, samples)).transpose(1, 2).flatten(2)
     b_BKN = b.values.to(b.energy.dtype).unflatten(0, (-1, samples)).flatten(1, 2)

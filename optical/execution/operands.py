@@ -187,11 +187,6 @@ class Operand:
         """The transposed operand, [B, K, M] of [B, M, K]."""
         return replace(self, codes=self.codes.mT, scale=self.scale.mT, energy=self.energy.mT)
 
-    @functools.cached_property
-    def mean_energy(self) -> torch.Tensor:
-        """Mean energy of the rows or columns of each matrix, float64 [B]."""
-        return self.energy.mean((1, 2), dtype=torch.float64)
-
     @property
     def floating(self) -> torch.Tensor:
         """The codes in floating point."""

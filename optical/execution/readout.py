@@ -51,8 +51,8 @@ _WIDER = 1.5
 
 Amounts = Any
 """One number of each block, [G]: an array on a CPU, a tensor on an accelerator, with the same arithmetic."""
-Operands = tuple[Operand, Operand]
-"""A, [B, M, K], and B, [B, K, N] or [1, K, N] for all; as a chip sets them."""
+Probes = tuple[torch.Tensor, torch.Tensor]
+"""Some analog samples of rows of A and of columns of B, [G, S', T', M', K'] and [G, S', T', N', K']."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,31 +67,6 @@ class Gain:
     """Mean square of what clipping takes off a sample."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Units:
-    """Constants of a specification in the units of codes."""
-
-    product: float
-    """Full-scale products in a product of codes, phase errors included."""
-    row: float
-    """Squared code of A, as a share of full scale, over that of a product."""
-    column: float
-    """The same of B."""
-    parts: float
-    """Analog samples of a sum, a short last one counted in proportion."""
-
-    @classmethod
-    def of(cls, spec: AnalogSpec, a: Operand, b: Operand) -> Units:
-        """Return the constants for two operands."""
-        unit = a.step * b.step * spec.product_gain
-        return cls(
-            product=unit,
-            row=(a.step / unit) ** 2,
-            column=(b.step / unit) ** 2,
-            parts=max(1.0, a.codes.shape[2] / spec.analog_length),
-        )
-
-
 class Energies(NamedTuple):
     """Means over the outputs of each block, float64 [G]."""
 
@@ -102,11 +77,60 @@ class Energies(NamedTuple):
     both: Amounts
     """Of the products of both."""
 
-    @classmethod
-    def of(cls, a: Operand, b: Operand, blocks: int) -> Energies:
-        """Return the means for two operands."""
-        row, column = (_amounts(x.mean_energy) for x in (a, b))
-        return cls(*(_of_blocks(x, min(blocks, len(x))) for x in (row, column, row * column)))
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Coded:
+    """A product of two coded operands, with what is worked out of them once."""
+
+    spec: AnalogSpec
+    """What reaches it."""
+    a: Operand
+    """[B, M, K], as a chip sets it."""
+    b: Operand
+    """[B, K, N], or [1, K, N] for all; as a chip sets it."""
+    blocks: int
+    """Into which the matrices are divided."""
+
+    @functools.cached_property
+    def unit(self) -> float:
+        """Full-scale products in a product of codes, phase errors included."""
+        return self.a.step * self.b.step * self.spec.product_gain
+
+    @functools.cached_property
+    def row_unit(self) -> float:
+        """Squared code of A, as a share of full scale, over that of a product."""
+        return (self.a.step / self.unit) ** 2
+
+    @functools.cached_property
+    def column_unit(self) -> float:
+        """The same of B."""
+        return (self.b.step / self.unit) ** 2
+
+    @property
+    def length(self) -> int:
+        """Products of a sum."""
+        return self.a.codes.shape[2]
+
+    @property
+    def samples(self) -> int:
+        """Analog samples of a sum."""
+        return -(-self.length // self.spec.analog_length)
+
+    @functools.cached_property
+    def energies(self) -> Energies:
+        """Mean energies of the outputs of each block."""
+        row, column = (_amounts(x.energy.mean((1, 2), dtype=torch.float64)) for x in (self.a, self.b))
+        return Energies(*(_of_blocks(x, min(self.blocks, len(x))) for x in (row, column, row * column)))
+
+    @functools.cached_property
+    def probes(self) -> Probes:
+        """Codes of some analog samples of rows of A and of columns of B."""
+        return _probe(self, self.a), _probe(self, self.b.mT)
+
+    def mean_variance(self, law: Law) -> Amounts:
+        """Return the mean variance of the outputs of each block, [G]."""
+        row, column, both = self.energies
+        return law.constant + law.by_row * row + law.by_column * column + law.by_both * both
 
 
 def _of_blocks(x: Amounts, blocks: int) -> Amounts:
@@ -119,64 +143,57 @@ def _amounts(x: torch.Tensor) -> Amounts:
     return x.numpy() if x.device.type == "cpu" else x
 
 
-def set_gain(spec: AnalogSpec, a: Operand, b: Operand, blocks: int, product: torch.Tensor | None) -> Gain:
+def set_gain(coded: Coded, product: torch.Tensor | None) -> Gain:
     """Return the converter's range and the spread of laser noise, from a probe of the samples.
 
     Parameters
     ----------
-    spec, a, b
+    coded : Coded
         What is executed.
-    blocks : int
-        Into which the matrices are divided.
     product : torch.Tensor or None
         The exact product of codes, if it is there already; each output of it is a sample where a sum is one.
     """
-    units, none = Units.of(spec, a, b), _amounts(a.energy.new_zeros(blocks, dtype=torch.float64))
-    most, energies = spec.analog_length / units.product, Energies(none, none, none)
-    noise = spec.sample_noise
-    if max(noise.by_each, noise.by_product) > 0.0:
-        energies = Energies.of(a, b, blocks)
+    spec, unit = coded.spec, coded.unit
+    noise, none = spec.sample_noise, _amounts(coded.a.energy.new_zeros(coded.blocks, dtype=torch.float64))
+    most, parts = spec.analog_length / unit, max(1.0, coded.length / spec.analog_length)
     sets_range = math.isfinite(spec.adc_enob_bits) and math.isfinite(spec.adc_range_sigma)
-    if not sets_range and noise.by_product == 0.0:
-        return Gain(range_=none + most, coupling=none, clipping=none)
     cross = coupling = none
     if noise.by_product > 0.0:
-        squares = (x.square().mean(-2) for x in (_probe(spec, a, blocks), _probe(spec, b.mT, blocks)))
+        squares = (x.square().mean(-2) for x in coded.probes)
         cross = _amounts(torch.mul(*squares).sum(-1).double().mean((1, 2)))
-        coupling = cross * units.parts / energies.both.clip(SMALLEST_SCALE, None)
+        coupling = cross * parts / coded.energies.both.clip(SMALLEST_SCALE, None)
     if not sets_range:
         return Gain(range_=none + most, coupling=coupling, clipping=none)
-    samples = _samples(spec, a, b, blocks, product)
-    power = _amounts(samples.double().square().mean((1, 2, 3, 4))) + noise.constant / units.product**2
-    both = units.row * energies.row + units.column * energies.column
-    power = power + noise.by_each / units.parts * both
+    samples = _samples(coded, product)
+    power = _amounts(samples.double().square().mean((1, 2, 3, 4))) + noise.constant / unit**2
+    if noise.by_each > 0.0:
+        both = coded.row_unit * coded.energies.row + coded.column_unit * coded.energies.column
+        power = power + noise.by_each / parts * both
     power = power + cross * (noise.by_product / spec.product_gain**2)
     range_, clipping = (spec.adc_range_sigma * power**0.5).clip(SMALLEST_SCALE, most), none
-    if units.parts > 1.0 and math.isfinite(spec.adc_bits):
-        edge = torch.as_tensor(range_, dtype=a.energy.dtype).view(-1, 1, 1, 1, 1)
+    if parts > 1.0 and math.isfinite(spec.adc_bits):
+        edge = torch.as_tensor(range_, dtype=samples.dtype).view(-1, 1, 1, 1, 1)
         beyond = (samples.abs() - edge).relu_()
         clipping = _amounts(beyond.square_().double().mean((1, 2, 3, 4)))
     return Gain(range_=range_, coupling=coupling, clipping=clipping)
 
 
-def _probe(spec: AnalogSpec, x: Operand, blocks: int) -> torch.Tensor:
+def _probe(coded: Coded, x: Operand) -> torch.Tensor:
     """Return the codes of some analog samples, [G, S', T', M', K']; a short last one is left out."""
-    length = x.codes.shape[2]
-    codes = x.codes.unflatten(0, (min(blocks, x.codes.shape[0]), -1))
-    width = min(length, spec.analog_length)
-    samples = length // width
+    codes = x.codes.unflatten(0, (min(coded.blocks, x.codes.shape[0]), -1))
+    width = min(coded.length, coded.spec.analog_length)
+    samples = coded.length // width
     codes = _spread(_spread(codes, 1, _PROBE_BATCHES), 2, _PROBE_ROWS)[..., : samples * width]
     codes = _spread(codes.unflatten(-1, (samples, width)), 3, _PROBE_SAMPLES)
     return codes.transpose(2, 3).to(x.energy.dtype)
 
 
-def _samples(
-    spec: AnalogSpec, a: Operand, b: Operand, blocks: int, product: torch.Tensor | None
-) -> torch.Tensor:
+def _samples(coded: Coded, product: torch.Tensor | None) -> torch.Tensor:
     """Return what the gain stage reads, [G, S', T', M', N'], in code products."""
-    if product is None or a.codes.shape[2] > spec.analog_length:
-        return _probe(spec, a, blocks) @ _probe(spec, b.mT, blocks).mT
-    outputs = product.unflatten(0, (blocks, 1, -1)).transpose(1, 2)
+    if product is None or coded.samples > 1:
+        rows, columns = coded.probes
+        return rows @ columns.mT
+    outputs = product.unflatten(0, (coded.blocks, 1, -1)).transpose(1, 2)
     return _spread(_spread(_spread(outputs, 1, _PROBE_BATCHES), 3, _PROBE_ROWS), 4, _PROBE_ROWS)
 
 
@@ -192,63 +209,47 @@ def _spread(x: torch.Tensor, dim: int, most: int) -> torch.Tensor:
     return x.index_select(dim, torch.arange(most, device=x.device).mul_(step).remainder_(count))
 
 
-def law_of(spec: AnalogSpec, a: Operand, b: Operand, gain: Gain) -> Law:
+def law_of(coded: Coded, gain: Gain) -> Law:
     """Return the readout of outputs: the law of noise in units of codes, and the converter's grid."""
-    units, samples = Units.of(spec, a, b), _samples_of(spec, a)
-    square, zero = units.product**2, gain.range_ * 0.0
+    spec, unit, samples = coded.spec, coded.unit, coded.samples
     law = spec.noise_law(
         samples,
-        range_=gain.range_ * units.product,
+        range_=gain.range_ * unit,
         coupling=gain.coupling,
-        clipping=gain.clipping * square,
+        clipping=gain.clipping * unit**2,
     )
-    law = _encoding_apart(spec, a, law)
+    codes = largest_code(spec.adc_bits) if samples == 1 and math.isfinite(spec.adc_bits) else 0
+    law, zero = _encoding_apart(coded, law), gain.range_ * 0.0
     return Law(
-        constant=law.constant / square + zero,
-        by_row=law.by_row * units.row + zero,
-        by_column=law.by_column * units.column + zero,
+        constant=law.constant / unit**2 + zero,
+        by_row=law.by_row * coded.row_unit + zero,
+        by_column=law.by_column * coded.column_unit + zero,
         by_both=law.by_both / spec.product_gain**2 + zero,
         step=gain.range_ * 2.0 ** (1.0 - spec.adc_bits),
-        largest_code=largest_code(spec.adc_bits) if samples == 1 and math.isfinite(spec.adc_bits) else 0,
-        unit=units.product,
+        largest_code=codes,
+        unit=unit,
     )
 
 
-def _samples_of(spec: AnalogSpec, a: Operand) -> int:
-    """Return how many analog samples a sum takes."""
-    return -(-a.codes.shape[2] // spec.analog_length)
-
-
-def _mean_variance(law: Law, energies: Energies) -> Amounts:
-    """Return the mean variance of the outputs of each block, [G]."""
-    row, column, both = energies
-    return law.constant + law.by_row * row + law.by_column * column + law.by_both * both
-
-
-def _with_laser(
-    spec: AnalogSpec, a: Operand, b: Operand, law: Law, *, exact: bool
-) -> tuple[Law, torch.Tensor | None]:
+def _with_laser(coded: Coded, law: Law, *, exact: bool) -> tuple[Law, torch.Tensor | None]:
     """Return the law without laser noise where that follows every output, and its variance there.
 
     It follows the outputs of a single sample, as ``sum((a b)^2)``, where it makes more than a little of the
     variance, or everywhere if that is asked for. An accelerator is not waited for: there it always does.
     """
-    if spec.own_noise.by_product == 0.0 or _samples_of(spec, a) > 1:
+    laser, like = coded.spec.own_noise.by_product / coded.spec.product_gain**2, coded.a.energy
+    if laser == 0.0 or coded.samples > 1:
         return law, None
     follows = law.constant == law.constant
-    if not exact and a.energy.device.type == "cpu":
-        energies = Energies.of(a, b, len(follows))
-        others = _mean_variance(law._replace(by_both=law.by_both * 0.0), energies)
-        follows = law.by_both * energies.both > _NEGLIGIBLE * others
+    if not exact and like.device.type == "cpu":
+        others = coded.mean_variance(law._replace(by_both=law.by_both * 0.0))
+        follows = law.by_both * coded.energies.both > _NEGLIGIBLE * others
         if not follows.any():
             return law, None
-    quick = a.energy.device.type != "cpu" or torch.backends.cpu.get_cpu_capability() == "AVX512"
-    dtype, laser = (
-        torch.bfloat16 if quick else a.energy.dtype,
-        spec.own_noise.by_product / spec.product_gain**2,
-    )
-    a2, b2 = (x.floating.square().mul_(factor).to(dtype) for x, factor in ((a, laser), (b, 1.0)))
-    each = torch.matmul(a2, b2).to(a.energy.dtype) * of_matrices(follows, a.energy)
+    quick = like.device.type != "cpu" or torch.backends.cpu.get_cpu_capability() == "AVX512"
+    dtype = torch.bfloat16 if quick else like.dtype
+    a2, b2 = (x.floating.square().mul_(factor).to(dtype) for x, factor in ((coded.a, laser), (coded.b, 1.0)))
+    each = torch.matmul(a2, b2).to(like.dtype) * of_matrices(follows, like)
     return law._replace(by_both=law.by_both * ~follows), each
 
 
@@ -267,21 +268,20 @@ def watch(spec: AnalogSpec) -> _Watch:
     return _Watch()
 
 
-def _warn_of_clipping(spec: AnalogSpec, a: Operand, b: Operand, gain: Gain, law: Law) -> None:
+def _warn_of_clipping(coded: Coded, gain: Gain, law: Law) -> None:
     """Warn, once for a specification, where clipping has a large share in the variance of a collapsed sum.
 
     Only the 1st, 2nd, 4th, 8th ... product of a specification is looked at, since the look waits for an
     accelerator to finish.
     """
-    samples = _samples_of(spec, a)
+    spec, samples = coded.spec, coded.samples
     if samples == 1:
         return
     seen = watch(spec)
     seen.calls += 1
     if seen.doubted or seen.calls & (seen.calls - 1):
         return
-    mean = _mean_variance(law, Energies.of(a, b, len(law.constant)))
-    share = float((samples * gain.clipping / mean.clip(1e-300, None)).mean())
+    share = float((samples * gain.clipping / coded.mean_variance(law).clip(1e-300, None)).mean())
     if share > _TOLERATED_CLIPPING:
         seen.doubted = True
         sentence = (
@@ -293,26 +293,24 @@ def _warn_of_clipping(spec: AnalogSpec, a: Operand, b: Operand, gain: Gain, law:
         warnings.warn(ClippingWarning(sentence, share), stacklevel=2)
 
 
-def by_sample(a: Operand, b: Operand, width: int) -> list[Operands]:
-    """Return the operands of each analog sample, on the scales of all."""
+def by_sample(coded: Coded) -> list[Coded]:
+    """Return the product of each analog sample, on the scales of all."""
+    a, b, width = coded.a, coded.b, coded.spec.analog_length
     pairs = zip(a.codes.split(width, 2), b.codes.split(width, 1), strict=True)
-    return [(a.recoded(a_part, -1), b.recoded(b_part, -2)) for a_part, b_part in pairs]
+    return [
+        dataclasses.replace(coded, a=a.recoded(a_part, -1), b=b.recoded(b_part, -2))
+        for a_part, b_part in pairs
+    ]
 
 
 def read(
-    spec: AnalogSpec,
-    operands: Operands,
-    product: torch.Tensor,
-    gain: Gain | None,
-    draws: Draws,
-    *,
-    exact: bool,
+    coded: Coded, product: torch.Tensor, gain: Gain | None, draws: Draws, *, exact: bool
 ) -> torch.Tensor:
     """Return the product of coded operands: one executed sample, or several collapsed into one draw.
 
     Parameters
     ----------
-    spec, operands
+    coded : Coded
         What is executed.
     product : torch.Tensor
         Exact product of codes, [B, M, N], whose memory may be written to.
@@ -323,36 +321,36 @@ def read(
     exact : bool
         Whether laser noise follows every output, however small it is.
     """
-    a, b = operands
-    gain = set_gain(spec, a, b, draws.blocks, product) if gain is None else gain
-    law = law_of(spec, a, b, gain)
-    _warn_of_clipping(spec, a, b, gain, law)
-    law, laser = _with_laser(spec, a, b, law, exact=exact)
-    apart = None if exact else _lines_apart(spec, a, b, law, gain)
+    spec, a, b = coded.spec, coded.a, coded.b
+    gain = set_gain(coded, product) if gain is None else gain
+    law = law_of(coded, gain)
+    _warn_of_clipping(coded, gain, law)
+    law, laser = _with_laser(coded, law, exact=exact)
+    apart = None if exact else _lines_apart(coded, law, gain)
     terms = _SHARED_TERMS if apart is None else _SHARED_TERMS[1:]
-    law, shares = _with_encoding(spec, a, b, law if apart is None else apart, exact=exact)
+    law, shares = _with_encoding(coded, law if apart is None else apart, exact=exact)
     terms = (*terms, functools.partial(_common_encoding, shares=shares))
-    added = tuple(each for term in terms if (each := term(spec, a, b, draws)) is not None)
-    gains, value = _output_gains(spec, a, b), product.to(a.energy.dtype)
+    added = tuple(each for term in terms if (each := term(coded, draws)) is not None)
+    gains, value = _output_gains(coded), product.to(a.energy.dtype)
     if spec.shot is Shot.COUNTED and spec.shot_variance > 0.0:
-        value = _counted(spec, a, b, value, draws)
+        value = _counted(coded, value, draws)
     nothing = laser is None and gains is None and not added
     shared = NOTHING_SHARED if nothing else Shared(variance=laser, added=added, gain=gains)
-    noise = draws if spec.is_noisy(_samples_of(spec, a)) else None
+    noise = draws if spec.is_noisy(coded.samples) else None
     return read_codes(value, (Lines(a.energy, a.scale), Lines(b.energy, b.scale)), law, shared, noise)
 
 
-def _counted(spec: AnalogSpec, a: Operand, b: Operand, value: torch.Tensor, draws: Draws) -> torch.Tensor:
+def _counted(coded: Coded, value: torch.Tensor, draws: Draws) -> torch.Tensor:
     """Return outputs, in code products, as the difference of photons counted in two detectors."""
-    unit, variance = a.step * b.step * spec.product_gain, spec.shot_variance
+    a, b, unit, variance = coded.a, coded.b, coded.unit, coded.spec.shot_variance
     energy, swing = a.energy * a.step**2 + b.energy * b.step**2, value * (2.0 * unit)
     counts = [draws.poisson((energy + side * swing) / (8.0 * variance)) for side in (1.0, -1.0)]
     return (counts[0] - counts[1]).mul_(2.0 * variance / unit).to(value.dtype)
 
 
-def _output_gains(spec: AnalogSpec, a: Operand, b: Operand) -> torch.Tensor | None:
+def _output_gains(coded: Coded) -> torch.Tensor | None:
     """Return what the receivers multiply the outputs by, [M, N], or None where that is one."""
-    chip = spec.chip
+    chip, a, b = coded.spec.chip, coded.a, coded.b
     if chip is None or chip.output_gain == 0.0:
         return None
     turned, (rows, columns) = chip.holds_weights and a.loaded, (a.codes.shape[1], b.codes.shape[2])
@@ -361,13 +359,13 @@ def _output_gains(spec: AnalogSpec, a: Operand, b: Operand) -> torch.Tensor | No
     return gains.mT if turned else gains
 
 
-def _imbalance(spec: AnalogSpec, a: Operand, b: Operand, draws: Draws) -> torch.Tensor | None:
+def _imbalance(coded: Coded, draws: Draws) -> torch.Tensor | None:
     """Return what couplers that do not divide evenly add, in code products [B, M, N], or None.
 
     (2 k - 1)(sum(a^2) - sum(b^2))/2 for a node, and the same line by line for wavelengths.
     """
     del draws
-    chip = spec.chip
+    chip, a, b = coded.spec.chip, coded.a, coded.b
     if chip is None or (chip.imbalance == 0.0 and chip.edge_imbalance == 0.0):
         return None
     of_a, of_b = 0.5 * a.step / b.step, 0.5 * b.step / a.step
@@ -382,9 +380,9 @@ def _imbalance(spec: AnalogSpec, a: Operand, b: Operand, draws: Draws) -> torch.
     return added + one - (b.floating.square() * weight[:, None]).sum(-2, keepdim=True) * of_b
 
 
-def _common_noise(spec: AnalogSpec, a: Operand, b: Operand, draws: Draws) -> torch.Tensor | None:
+def _common_noise(coded: Coded, draws: Draws) -> torch.Tensor | None:
     """Return what shared intensity noise adds to the outputs, in code products [B, M, N], or None."""
-    common = spec.common
+    common, a, b = coded.spec.common, coded.a, coded.b
     if common is None or common.variance == 0.0:
         return None
     a_BMK, b_BKN = a.floating, b.floating.expand(a.codes.shape[0], -1, -1)
@@ -408,14 +406,13 @@ def _fluctuating(a_BMK: torch.Tensor, b_BKN: torch.Tensor, common: CommonNoise, 
     return torch.cat(parts, dim=2)[:, :rows]
 
 
-def _lines_apart(spec: AnalogSpec, a: Operand, b: Operand, law: Law, gain: Gain) -> Law | None:
+def _lines_apart(coded: Coded, law: Law, gain: Gain) -> Law | None:
     """Return the law with the noise of shared lines drawn for each output, if it is next to nothing there."""
-    common = spec.common
+    common = coded.spec.common
     if common is None:
         return law
-    added = gain.coupling * (common.variance / spec.product_gain**2)
-    energies = Energies.of(a, b, len(law.constant))
-    share = added * energies.both <= _NEGLIGIBLE * _mean_variance(law, energies)
+    added = gain.coupling * (common.variance / coded.spec.product_gain**2)
+    share = added * coded.energies.both <= _NEGLIGIBLE * coded.mean_variance(law)
     return law._replace(by_both=law.by_both + added) if bool(share.all()) else None
 
 
@@ -425,43 +422,39 @@ def _shared_encoding(spec: AnalogSpec) -> float:
     return 0.0 if shared is None else max(0.0, spec.encoding_variance - shared.own_variance)
 
 
-def _encoding_apart(spec: AnalogSpec, a: Operand, law: NoiseLaw) -> NoiseLaw:
+def _encoding_apart(coded: Coded, law: NoiseLaw) -> NoiseLaw:
     """Return the law of noise with the errors of converters whose every setting serves one output."""
-    shared, variance = spec.encoding, _shared_encoding(spec)
+    shared, variance = coded.spec.encoding, _shared_encoding(coded.spec)
     if shared is None or variance == 0.0:
         return law
     of_first, of_second = (variance * (lines == 1) for lines in (shared.columns, shared.rows))
-    if shared.holds_weights and a.loaded:
+    if shared.holds_weights and coded.a.loaded:
         of_first, of_second = of_second, of_first
     # the first operand's errors meet the second's energy
     return dataclasses.replace(law, by_row=law.by_row + of_second, by_column=law.by_column + of_first)
 
 
-def _with_encoding(spec: AnalogSpec, a: Operand, b: Operand, law: Law, *, exact: bool) -> tuple[Law, Amounts]:
+def _with_encoding(coded: Coded, law: Law, *, exact: bool) -> tuple[Law, Amounts]:
     """Return the law, and whether outputs of each block share errors of converters, [G].
 
     They do not where these are next to nothing: the law then has them. An accelerator is not waited for, and
     shares them all.
     """
-    shared, variance = spec.encoding, _shared_encoding(spec)
-    shares = np.ones(len(law.constant), dtype=bool)
-    if shared is None or variance == 0.0 or exact or a.energy.device.type != "cpu":
+    shared, variance = coded.spec.encoding, _shared_encoding(coded.spec)
+    shares = np.ones(coded.blocks, dtype=bool)
+    if shared is None or variance == 0.0 or exact or coded.a.energy.device.type != "cpu":
         return law, shares
-    units = Units.of(spec, a, b)
     of_row, of_column = (variance * (lines > 1) for lines in (shared.rows, shared.columns))
-    if shared.holds_weights and a.loaded:
+    if shared.holds_weights and coded.a.loaded:
         of_row, of_column = of_column, of_row
-    by_row, by_column = of_row * units.row, of_column * units.column
-    energies = Energies.of(a, b, len(shares))
-    share = by_row * energies.row + by_column * energies.column
-    shares = share > _NEGLIGIBLE * (_mean_variance(law, energies) + share)
+    by_row, by_column = of_row * coded.row_unit, of_column * coded.column_unit
+    share = by_row * coded.energies.row + by_column * coded.energies.column
+    shares = share > _NEGLIGIBLE * (coded.mean_variance(law) + share)
     own = law._replace(by_row=law.by_row + by_row * ~shares, by_column=law.by_column + by_column * ~shares)
     return own, shares
 
 
-def _common_encoding(
-    spec: AnalogSpec, a: Operand, b: Operand, draws: Draws, shares: Amounts
-) -> torch.Tensor | None:
+def _common_encoding(coded: Coded, draws: Draws, shares: Amounts) -> torch.Tensor | None:
     """Return what errors of the operands' converters add to outputs that share them, [B, M, N], or None.
 
     (A + E) B with an E of its own for each block of columns, and the same for rows of B; in code products. A
@@ -469,6 +462,7 @@ def _common_encoding(
     draws as outputs, however long the sum. Blocks of matrices whose outputs do not share them, [G], pass
     their draws over, so that what follows hangs on no other block.
     """
+    spec, a, b = coded.spec, coded.a, coded.b
     shared, variance = spec.encoding, _shared_encoding(spec)
     if shared is None or variance == 0.0 or shared.rows == shared.columns == 1:
         return None
@@ -527,7 +521,7 @@ def _factor(x_BRK: torch.Tensor, width: int) -> torch.Tensor:
     return factor.unflatten(0, (x_BRK.shape[0], -1))
 
 
-_SHARED_TERMS: tuple[Callable[[AnalogSpec, Operand, Operand, Draws], torch.Tensor | None], ...] = (
+_SHARED_TERMS: tuple[Callable[[Coded, Draws], torch.Tensor | None], ...] = (
     _common_noise,
     _imbalance,
 )
@@ -535,13 +529,13 @@ _SHARED_TERMS: tuple[Callable[[AnalogSpec, Operand, Operand, Draws], torch.Tenso
 Those of converters come last (`_common_encoding`)."""
 
 
-def clipped_fraction(spec: AnalogSpec, a: Operand, b: Operand) -> float:
+def clipped_fraction(coded: Coded) -> float:
     """Return the expected fraction of a probe's samples that the converter clips, of a single block."""
-    gain = set_gain(spec, a, b, 1, None)
-    probes = (_probe(spec, x, 1).flatten(0, 2) for x in (a, b.mT))
-    a, b = (x.recoded(codes, -1) for x, codes in zip((a, b.mT), probes, strict=True))
-    law, laser = _with_laser(spec, a, b.mT, law_of(spec, a, b.mT, gain), exact=True)
-    signal, variance = a.codes @ b.codes.mT, variance_of(law, a.energy, b.energy.mT)
+    gain, (rows, columns) = set_gain(coded, None), (x.flatten(0, 2) for x in coded.probes)
+    a, b = coded.a.recoded(rows, -1), coded.b.recoded(columns.mT, -2)
+    probed = dataclasses.replace(coded, a=a, b=b)
+    law, laser = _with_laser(probed, law_of(probed, gain), exact=True)
+    signal, variance = a.codes @ b.codes, variance_of(law, a.energy, b.energy)
     variance = variance if laser is None else variance + laser
     spread = (math.sqrt(2.0) * variance.sqrt()).clamp_(min=SMALLEST_SCALE)
     range_ = of_matrices(gain.range_, a.energy)
