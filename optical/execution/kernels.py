@@ -29,19 +29,25 @@ from optical.execution.draws import (
     look_up,
 )
 
+SMALLEST_SCALE = 1e-30
+"""Full scale of an operand row that is all zero, so that nothing is divided by zero."""
 _DITHER_UNIT = np.float32(2.0**-16)
 """One 16-bit word of dither, in steps."""
 _WHOLE = (torch.int8, torch.int16)
 """Types that codes are written in, if they hold the largest."""
+_MAGNITUDE = np.int32(2**31 - 1)
+"""All bits of a float32 but its sign, in which magnitudes have the order of whole numbers."""
 
 
 class Rounded(NamedTuple):
-    """Codes of an operand, with their energies."""
+    """Codes of an operand, with their energies and full scales: tensors, or the arrays of their memory."""
 
-    codes: torch.Tensor
+    codes: Any
     """Whole numbers, in the smallest type that holds them or the operand's own; [B, R, C]."""
-    energy: torch.Tensor
+    energy: Any
     """Sums of squared codes along a dimension, which it keeps with one element."""
+    scale: Any
+    """Full scales, broadcastable to the codes."""
 
 
 class Lines(NamedTuple):
@@ -90,38 +96,50 @@ class Shared:
 NOTHING_SHARED = Shared()
 
 
-def to_codes(
-    x_BRC: torch.Tensor, scale: torch.Tensor, reach: float, dim: int, draws: Draws | None
-) -> Rounded:
+def to_codes(x_BRC: torch.Tensor, reach: float, dim: int, draws: Draws | None, blocks: int | None) -> Rounded:
     """Return an operand rounded to codes.
 
     Parameters
     ----------
     x_BRC : torch.Tensor
         Operand, without gaps.
-    scale : torch.Tensor
-        Full scales, [B, R, 1], [B, 1, C] or [B, 1, 1].
     reach : float
         Code of full scale.
     dim : int
         -1 or -2, along which energies are summed.
     draws : Draws or None
         Source of dithers; none to round to nearest.
+    blocks : int or None
+        As of `full_scale`.
     """
     if not available(x_BRC):
+        scale = full_scale(x_BRC, dim, blocks)
         codes = x_BRC * (scale.new_tensor(reach) / scale)
         if draws is not None:
             codes.add_(draws.dither(x_BRC.shape, x_BRC.dtype))
         codes.round_()
-        return Rounded(codes, energy_of(codes, dim, x_BRC.dtype))
+        return Rounded(codes, energy_of(codes, dim, x_BRC.dtype), scale)
     batch, rows, columns = x_BRC.shape
     dtype = next((kind for kind in _WHOLE if reach <= torch.iinfo(kind).max), x_BRC.dtype)
     codes = torch.empty_like(x_BRC, dtype=dtype)
     energy = x_BRC.new_empty((batch, rows, 1) if dim == -1 else (batch, 1, columns))
+    scale = torch.empty_like(energy) if blocks is None else full_scale(x_BRC, dim, blocks)
     words = NO_WORDS if draws is None else draws.take(x_BRC.numel() // draws.blocks)
     memory = np.from_dlpack(x_BRC)  # `numpy` would keep FSDP from freeing it
-    _encode(memory, scale.numpy(), np.float32(reach), words, (codes.numpy(), energy.numpy()))
-    return Rounded(codes, energy)
+    made = Rounded(codes.numpy(), energy.numpy(), scale.numpy())
+    _encode(memory, np.float32(reach), words, made, blocks is None)
+    return Rounded(codes, energy, scale)
+
+
+def full_scale(x: torch.Tensor, summed_dim: int, blocks: int | None) -> torch.Tensor:
+    """Return the largest magnitudes along the summed dimension, or of each of so many blocks; positive."""
+    if blocks is None:
+        scale = torch.maximum(x.amax(summed_dim, keepdim=True), x.amin(summed_dim, keepdim=True).neg_())
+        return scale.clamp_(min=SMALLEST_SCALE)
+    blocks = min(blocks, x.shape[0])
+    low, high = x.reshape(blocks, -1).aminmax(dim=1)
+    scale = torch.maximum(high, low.neg_()).clamp_(min=SMALLEST_SCALE)
+    return scale.repeat_interleave(x.shape[0] // blocks).view(-1, 1, 1)
 
 
 def energy_of(codes: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor:
@@ -193,20 +211,16 @@ def available(x: torch.Tensor) -> bool:
 
 
 @compiled()
-def _encode(
-    x_BRC: np.ndarray,
-    scale: np.ndarray,
-    reach: np.float32,
-    words: Words,
-    made: tuple[np.ndarray, np.ndarray],
-) -> None:
-    """Write codes and energies of an operand, rounded stochastically if there are words."""
-    (batch, rows, columns), (codes_BRC, energy) = x_BRC.shape, made
+def _encode(x_BRC: np.ndarray, reach: np.float32, words: Words, made: Rounded, scales: bool) -> None:
+    """Write codes and energies of an operand, rounded stochastically if there are words; scales if asked."""
+    (batch, rows, columns), (codes_BRC, energy, scale) = x_BRC.shape, made
     by_rows, by_columns = energy.shape[1] == rows and energy.shape[2] == 1, scale.shape[2] > 1
     numbers = np.zeros(columns // WORDS_PER_NUMBER + 2, np.uint64)
     dither, squares = np.zeros(columns, np.float32), np.empty(columns, np.float64)
     for matrix in range(batch):
         squares[:] = 0.0
+        if scales:
+            _write_scales(x_BRC[matrix], scale[matrix])
         factor = reach / scale[matrix]
         for row in range(rows):
             if words.keys.size > 0:
@@ -258,6 +272,32 @@ def _read(
                 _scale(value, unit, scales)
             else:
                 _scale(value, unit * scales[0], ones)
+
+
+@inner
+def _write_scales(x_RC: np.ndarray, scale: np.ndarray) -> None:
+    """Write the largest magnitudes of rows, or of columns, as `full_scale` returns them."""
+    scale[:] = np.float32(SMALLEST_SCALE)
+    largest = scale.view(np.int32)
+    for row in range(x_RC.shape[0]):
+        bits = x_RC[row].view(np.int32)
+        if largest.shape[1] > 1:
+            _raise(largest[0], bits)
+        else:
+            largest[row % largest.shape[0], 0] = _largest(bits, largest[row % largest.shape[0], 0])
+
+
+@inner
+def _raise(largest: np.ndarray, bits: np.ndarray) -> None:
+    for place in range(bits.size):
+        largest[place] = max(largest[place], np.int32(bits[place] & _MAGNITUDE))
+
+
+@inner
+def _largest(bits: np.ndarray, largest: np.int32) -> np.int32:
+    for place in range(bits.size):
+        largest = max(largest, np.int32(bits[place] & _MAGNITUDE))
+    return largest
 
 
 @inner

@@ -19,7 +19,7 @@ from enum import Enum, auto
 import torch
 
 from optical.execution.draws import Draws, fixed_gains
-from optical.execution.kernels import energy_of, to_codes
+from optical.execution.kernels import SMALLEST_SCALE, energy_of, full_scale, to_codes
 from optical.execution.spec import AnalogSpec, OperandTransforms, Rounding, Scale
 from optical.noise.chip import ChipErrors
 from simulator.keys import mix_key
@@ -139,8 +139,6 @@ def _sliced(x: torch.Tensor, summed_dim: int, transforms: OperandTransforms) -> 
     return [*parts, left]
 
 
-SMALLEST_SCALE = 1e-30
-"""Full scale of an operand row that is all zero, so that nothing is divided by zero."""
 _HAIR = 2.0**-20
 """How far stochastic rounding stops short of the last code, so that no dither reaches beyond it."""
 _LARGEST_INT8_CODE = 127
@@ -248,14 +246,15 @@ def encode(
     x = x.contiguous()
     levels = largest_code(spec.dac_bits) if math.isfinite(spec.dac_bits) else None
     reach = (levels or 1.0) * (1.0 - _HAIR if dithers else 1.0)
-    scale = _full_scale(x, dim, draws.blocks if spec.scale is Scale.TENSOR else None)
+    blocks = draws.blocks if spec.scale is Scale.TENSOR else None
     if levels is None:
+        scale = full_scale(x, dim, blocks)
         codes = x * (scale.new_tensor(reach) / scale)
         energy = energy_of(codes, dim, x.dtype)
     else:
         single = x.shape[0] == 1 if single is None else single
         dtype = code_type(x, x.shape[dim], levels if single and spec.load_variance == 0.0 else None)
-        codes, energy = to_codes(x, scale, reach, dim, draws if dithers else None)
+        codes, energy, scale = to_codes(x, reach, dim, draws if dithers else None, blocks)
         codes = codes.to(dtype)
     if error > 0.0:
         codes = codes.add(draws.gaussian(x.shape, x.dtype), alpha=reach * error)
@@ -263,17 +262,6 @@ def encode(
     operand = Operand(codes=codes, step=1.0 / reach, scale=scale, energy=energy, loaded=loaded)
     operand = operand.mT if turned else operand
     return operand if spec.chip is None else _on_chip(operand, summed_dim, spec.chip, draws.blocks)
-
-
-def _full_scale(x: torch.Tensor, summed_dim: int, blocks: int | None) -> torch.Tensor:
-    """Return the largest magnitudes along the summed dimension, or of each block; positive."""
-    if blocks is None:
-        scale = torch.maximum(x.amax(summed_dim, keepdim=True), x.amin(summed_dim, keepdim=True).neg_())
-        return scale.clamp_(min=SMALLEST_SCALE)
-    blocks = min(blocks, x.shape[0])
-    low, high = x.reshape(blocks, -1).aminmax(dim=1)
-    scale = torch.maximum(high, low.neg_()).clamp_(min=SMALLEST_SCALE)
-    return scale.repeat_interleave(x.shape[0] // blocks).view(-1, 1, 1)
 
 
 def _on_chip(x: Operand, summed_dim: int, chip: ChipErrors, blocks: int) -> Operand:

@@ -25,9 +25,17 @@ import numpy as np
 import torch
 
 from optical.execution.draws import Draws, fixed_gains
-from optical.execution.kernels import NOTHING_SHARED, Law, Lines, Shared, of_matrices, variance_of
+from optical.execution.kernels import (
+    NOTHING_SHARED,
+    SMALLEST_SCALE,
+    Law,
+    Lines,
+    Shared,
+    of_matrices,
+    variance_of,
+)
 from optical.execution.kernels import read as read_codes
-from optical.execution.operands import SMALLEST_SCALE, Operand, largest_code
+from optical.execution.operands import Operand, largest_code
 from optical.execution.spec import AnalogSpec, NoiseLaw, Shot
 from optical.noise.chip import CommonNoise
 from simulator.errors import ClippingWarning
