@@ -173,7 +173,9 @@ def set_gain(coded: Coded, product: torch.Tensor | None) -> Gain:
     if not sets_range:
         return Gain(range_=none + most, coupling=coupling, clipping=none)
     samples = _samples(coded, product)
-    power = _amounts(samples.double().square().mean((1, 2, 3, 4))) + noise.constant / unit**2
+    power = (
+        _amounts(samples.to(torch.float64, copy=True).square_().mean((1, 2, 3, 4))) + noise.constant / unit**2
+    )
     if noise.by_each > 0.0:
         both = coded.row_unit * coded.energies.row + coded.column_unit * coded.energies.column
         power = power + noise.by_each / parts * both
@@ -181,8 +183,8 @@ def set_gain(coded: Coded, product: torch.Tensor | None) -> Gain:
     range_, clipping = (spec.adc_range_sigma * power**0.5).clip(SMALLEST_SCALE, most), none
     if parts > 1.0 and math.isfinite(spec.adc_bits):
         edge = torch.as_tensor(range_, dtype=samples.dtype).view(-1, 1, 1, 1, 1)
-        beyond = (samples.abs() - edge).relu_()
-        clipping = _amounts(beyond.square_().double().mean((1, 2, 3, 4)))
+        beyond = samples.abs().sub_(edge).relu_().square_()
+        clipping = _amounts(beyond.mean((1, 2, 3, 4), dtype=torch.float64))
     return Gain(range_=range_, coupling=coupling, clipping=clipping)
 
 
@@ -213,8 +215,14 @@ def _spread(x: torch.Tensor, dim: int, most: int) -> torch.Tensor:
     count = x.shape[dim]
     if count <= most:
         return x
+    return x.index_select(dim, _places(count, most, x.device))
+
+
+@functools.lru_cache(maxsize=256)
+def _places(count: int, most: int, device: torch.device) -> torch.Tensor:
+    """Return so many of the places below a count."""
     step = next(step for step in itertools.count(-(-count // most)) if math.gcd(step, count) == 1)
-    return x.index_select(dim, torch.arange(most, device=x.device).mul_(step).remainder_(count))
+    return torch.arange(most, device=device).mul_(step).remainder_(count)
 
 
 def law_of(coded: Coded, gain: Gain) -> Law:
