@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from experiments.study import Block, Progress, Result, Row, Study, option
-from experiments.validation import collectives, famous, kernels, memory, network, photonic, power, training
+from experiments.validation import collectives, famous, kernels, memory, network, photonic, training
 from experiments.validation.network_tables import (
     beside_text,
     claims_record,
@@ -212,7 +212,7 @@ KINDS = MappingProxyType(
             ),
         ),
         "memory": Kind(needs=memory.NEEDS, outcomes=_one(memory.outcome)),
-        "power": Kind(needs=power.NEEDS, outcomes=_one(power.outcome), names_skipped=True),
+        "power": Kind(needs=famous.POWER_NEEDS, outcomes=_one(famous.power_outcome), names_skipped=True),
         "photonic": Kind(
             needs=photonic.NEEDS,
             outcomes=photonic.outcomes,

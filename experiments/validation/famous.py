@@ -1,10 +1,12 @@
-"""Famous training runs at the plans they were run with: their memory, their speed, and the best plans."""
+"""Famous training runs at the plans they were run with: memory, speed, measured power, and the best plans."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
@@ -12,11 +14,11 @@ import numpy as np
 
 from electronic.gpu import Gpu
 from experiments.validation.machines import YES, system_of
-from experiments.validation.rows import Outcome, Record, SkipError, begun, skipped
+from experiments.validation.rows import Outcome, Record, SkipError, begun, check_provenance, skipped
 from experiments.validation.training import constant_s, forecast, peak_flop_per_s, recomputed_flops
 from heliograph.comparison.plan_estimates import Objective, estimates, feasible
 from heliograph.systems import System
-from simulator.errors import HeliographError
+from simulator.errors import HeliographError, nearest
 from simulator.units import to_si
 from workloads.layers.transformer import model_flops
 from workloads.models.architecture import Norm, Positions, TransformerConfig
@@ -364,3 +366,63 @@ def search_text(outcomes: Sequence[Outcome]) -> str:
             text += "" if gain <= FASTER else f" (more than {FASTER:.0%}: what they did not use)"
         lines.append(f"  {one.id}: {text}; {beside['ranked']:,} plans ranked\n")
     return "".join(lines)
+
+
+POWER_NEEDS = (("id",), ("source",), ("system",), ("model",), ("plan",), ("power_w",), ("reach",))
+"""Columns without which a file is no table of power; of each group one."""
+HELD = ("scale-up", "nic")
+"""Items of a network's bill that stand in servers."""
+
+
+class Reach(StrEnum):
+    """Extent of a measurement."""
+
+    SERVER = "server"
+    """A server with all that it holds, its network cards among it."""
+    MACHINE = "machine"
+    """Servers and the network between them."""
+
+
+def power_outcome(record: Record) -> Outcome:
+    """Return what becomes of a row of measured power, an accelerator's share in W."""
+    blank = begun(record, unit="W")
+    try:
+        measured = record.number("power_w", strict=True)
+        if measured is None:
+            msg = "nothing measured is given"
+            raise SkipError(msg)
+        blank = dataclasses.replace(blank, measured=measured)
+        check_provenance(record)
+        run = run_of(record)
+        system = run.system.with_(_settings(record))
+        found = forecast(system, dataclasses.replace(run.config, name="model"), run.plan)
+        power_w = found.energy_j / found.step_time_s / system.accelerators
+        if _reach(record) is Reach.SERVER:
+            power_w -= _outside_w(system)
+    except HeliographError as error:
+        return skipped(blank, record, error)
+    return dataclasses.replace(
+        blank, predicted=power_w, assumed=tuple(record.assumed), hint=record.text("notes")
+    )
+
+
+def _reach(record: Record) -> Reach:
+    """Return how far a measurement reaches."""
+    text = record.text("reach")
+    if text not in tuple(Reach):
+        msg = f"reach {text or 'is empty'}: {nearest(text, tuple(Reach), noun='reach')}"
+        raise SkipError(msg)
+    return Reach(text)
+
+
+def _settings(record: Record) -> dict[str, float | str]:
+    """Return the changes of the system that a row asks for, by path."""
+    pairs = (one.partition("=") for one in record.text("set").split(",") if one)
+    return {path: value for path, _, value in pairs}
+
+
+def _outside_w(system: System) -> float:
+    """Return the power of switches and modules outside of servers, an accelerator's share."""
+    bill = system.fabric.bill()
+    outside = (item for name, item in bill.items() if name not in HELD)
+    return math.fsum(item.count * item.w_each for item in outside) / system.accelerators
