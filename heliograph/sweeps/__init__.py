@@ -1,7 +1,7 @@
 """Sweeps: points of any study on one machine or many, kept in an SQLite file that outlives interruptions.
 
-`space` makes points of values and conditions, `work` says what points have in common and `points` what
-those of steps do, `workers` run many at once, `store` keeps what became of them, `running` joins these;
-`front` lets an optimiser choose the points, `study_file` reads a sweep from TOML. Nothing is imported here:
-a worker loads what its points need.
+`space` makes points of values and conditions, `work` says what points have in common and runs many at once,
+`points` says what those of steps do, `store` keeps what became of them, `running` joins these; `front` lets
+an optimiser choose the points, `study_file` reads a sweep from TOML. Nothing is imported here: a worker loads
+what its points need.
 """

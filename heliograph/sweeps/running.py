@@ -19,8 +19,17 @@ from heliograph.records import COLUMNS, plain, write_atomically
 from heliograph.report import Tabular, format_quantity
 from heliograph.sweeps.space import Axis, Range, Space, Value, swept_value
 from heliograph.sweeps.store import Outcome, Status, Store
-from heliograph.sweeps.work import BEST, STEP, Work, code_digest, in_si
-from heliograph.sweeps.workers import Job, in_processes, in_this_process, usual_workers
+from heliograph.sweeps.work import (
+    BEST,
+    STEP,
+    Job,
+    Work,
+    code_digest,
+    in_processes,
+    in_si,
+    in_this_process,
+    usual_workers,
+)
 from simulator.errors import HeliographError, ParameterError, nearest, repeated
 from simulator.units import dimension_of, plain_name
 
@@ -265,7 +274,7 @@ class Means:
             return found is None or (self.retry_failed and found is not Status.DONE)
 
         if self.engine is Engine.DASK:
-            from heliograph.sweeps.workers import on_cluster  # noqa: PLC0415 - an extra, which takes seconds
+            from heliograph.sweeps.work import on_cluster  # noqa: PLC0415 - an extra, which takes seconds
 
             on_cluster(work, jobs, keep, wanted, address=self.scheduler, workers=self.workers)
             return

@@ -1,23 +1,40 @@
-"""Work of a sweep: what all its points have in common, and what becomes of one; the imports of a worker."""
+"""Work of a sweep, what becomes of a point, and who runs it: this process, several, or a Dask scheduler.
+
+It is what a worker imports. One that dies hands its points to the others. When the scheduler goes away, or
+the connection to it, points that had not arrived are handed in again as soon as one answers at the same
+address.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import multiprocessing
+import os
+import pickle
+import queue
 import re
+import sys
+import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import cache
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Protocol
 
 from heliograph._version import __version__
 from heliograph.plugins import MARK
-from heliograph.processes import watched
+from heliograph.processes import GRACE_S, prepare_worker, watched
 from heliograph.sweeps.space import Value
 from heliograph.sweeps.store import Outcome, Status
 from simulator.errors import HeliographError, ParameterError
+from simulator.files import ctrl_c_later
 from simulator.parameter_tree import quantity
 from simulator.units import dimension_of
 
@@ -152,3 +169,412 @@ def _si(reader: Reader | None, name: str, value: Value) -> Value | None:
         except ParameterError:
             return value
     return value
+
+
+Job = tuple[str, Mapping[str, Value]]
+"""Key and values of a point."""
+Keep = Callable[[str, Outcome], None]
+"""Told what became of a point, by its key."""
+Wanted = Callable[[str], bool]
+"""Whether a point is still to be run: another command may have done so meanwhile."""
+
+POINTS_A_PROCESS = 8
+"""Points that are worth the second in which a process starts; a choice."""
+
+
+def usual_workers(points: int) -> int:
+    """Return how many processes so many points are worth: at most one for each processor."""
+    return max(1, min(os.cpu_count() or 1, points // POINTS_A_PROCESS))
+
+
+def in_this_process(work: Work, jobs: Sequence[Job], keep: Keep, wanted: Wanted) -> None:
+    """Run points one after another here."""
+    run = work.runner(len(jobs))
+    for key, inputs in jobs:
+        if wanted(key):
+            keep(key, outcome_of(run, work, inputs))
+
+
+@dataclass
+class _Worker:
+    """One process and the point that it runs."""
+
+    process: BaseProcess
+    ours: Connection
+    job: Job | None = None
+
+
+def in_processes(work: Work, jobs: Sequence[Job], keep: Keep, wanted: Wanted, *, workers: int) -> None:
+    """Run points in processes; a point whose process ends has crashed, and another takes its place.
+
+    Parameters
+    ----------
+    work, jobs, keep, wanted
+        As in `in_this_process`; the work must be picklable.
+    workers : int
+        Number of processes.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        After Ctrl-C: points at work have `GRACE_S` to finish, and a second Ctrl-C ends them at once.
+    """
+    try:
+        common = pickle.dumps((work, max(1, len(jobs) // workers)))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        msg = f"this system cannot go to other processes ({error}); tell it by its name, or use --workers 1"
+        raise HeliographError(msg) from error
+    left = deque(jobs)
+    crew: list[_Worker] = []
+    try:
+        try:
+            for _ in range(min(workers, len(jobs))):
+                crew.append(_started(common))
+            for worker in _served(crew, left, wanted, common):
+                _settle(worker, keep)
+        except KeyboardInterrupt:
+            sys.stderr.write(
+                f"interrupted: points at work have {GRACE_S:.0f} s to finish; Ctrl-C again stops them\n"
+            )
+            _finish(crew, keep)
+            raise
+    finally:
+        for worker in crew:
+            worker.process.kill()
+
+
+def _served(crew: list[_Worker], left: deque[Job], wanted: Wanted, common: bytes) -> Iterator[_Worker]:
+    """Hand out points until all are run; yield each worker that has something to tell."""
+    while True:
+        for worker in crew:
+            while worker.job is None and left:
+                job = left.popleft()
+                if wanted(job[0]):
+                    _hand(worker, job)
+        busy = {worker.ours: worker for worker in crew if worker.job is not None}
+        if not busy:
+            return
+        for ready in wait(list(busy)):
+            worker = busy[ready]  # type: ignore[index]
+            yield worker
+            if not worker.process.is_alive() and left:
+                crew[crew.index(worker)] = _started(common)
+
+
+def _settle(worker: _Worker, keep: Keep) -> None:
+    """Keep what became of a worker's point; Ctrl-C comes after it."""
+    with ctrl_c_later():
+        outcome = _received(worker)
+        job, worker.job = worker.job, None
+        if job is not None:
+            keep(job[0], outcome)
+
+
+def _finish(crew: Sequence[_Worker], keep: Keep) -> None:
+    """Keep the points at work that finish in time."""
+    deadline = time.monotonic() + GRACE_S
+    while busy := {worker.ours: worker for worker in crew if worker.job is not None}:
+        ready = wait(list(busy), timeout=max(0.0, deadline - time.monotonic()))
+        if not ready:
+            return
+        for one in ready:
+            worker = busy[one]  # type: ignore[index]
+            if worker.process.is_alive():
+                _settle(worker, keep)
+            else:  # ended by what ended the sweep
+                worker.job = None
+
+
+def _started(common: bytes) -> _Worker:
+    context = multiprocessing.get_context("spawn")
+    with ctrl_c_later():  # a worker inherits it, and so starts without a traceback of its own
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(theirs, common), daemon=True)
+        process.start()
+        theirs.close()
+    return _Worker(process=process, ours=ours)
+
+
+def _hand(worker: _Worker, job: Job) -> None:
+    worker.job = job
+    try:
+        worker.ours.send(job[1])
+    except OSError:  # the process has ended, which is told where it is waited for
+        pass
+
+
+def _received(worker: _Worker) -> Outcome:
+    """Return what a worker tells of its point, or that it has ended."""
+    try:
+        found: Outcome = worker.ours.recv()
+    except (EOFError, OSError):
+        worker.process.join(timeout=5.0)
+        worker.process.kill()
+        worker.process.join(timeout=5.0)
+        return Outcome(status=Status.CRASHED, error=_ended(worker.process.exitcode))
+    return found
+
+
+def _ended(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"its process was ended by signal {-code} (9: most likely out of memory)"
+    return f"its process ended with code {code}"
+
+
+def _serve(theirs: Connection, common: bytes) -> None:
+    """Run points until the other end is closed."""
+    prepare_worker()
+    run: Callable[[Mapping[str, Value]], Mapping[str, Any]] | None = None
+    work: Work | None = None
+    while True:
+        try:
+            inputs = theirs.recv()
+        except EOFError:
+            return
+        if work is None or run is None:
+            work, expected = pickle.loads(common)
+            run = work.runner(expected)  # type: ignore[union-attr]
+        theirs.send(outcome_of(run, work, inputs))  # type: ignore[arg-type]
+
+
+POINTS_AHEAD = 4
+"""Points that wait at the scheduler for each thread of a worker; a choice."""
+PATIENCE_S = 120.0
+"""Longest wait for a scheduler that went away; a choice."""
+MOST_DEATHS = 1
+"""Deaths of workers after which a scheduler started here gives a point up, to be tried alone; a choice."""
+ANSWER_S = 10.0
+"""Longest wait for a result that the scheduler says is there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Refused:
+    """What a worker answers that must not run a point."""
+
+    why: str
+
+
+def on_cluster(
+    work: Work, jobs: Sequence[Job], keep: Keep, wanted: Wanted, *, address: str | None, workers: int | None
+) -> None:
+    """Run points on a Dask cluster, and keep each as it arrives.
+
+    Parameters
+    ----------
+    work, jobs, keep, wanted
+        As `heliograph.sweeps.work.in_this_process` takes them; the work must be picklable.
+    address : str or None
+        The scheduler's; None starts one on this machine.
+    workers : int or None
+        Workers of the one that is started here; one for each processor by default.
+
+    Raises
+    ------
+    HeliographError
+        If Dask is not installed, no scheduler answers, or its workers have another heliograph.
+    """
+    try:
+        import cloudpickle  # noqa: PLC0415 - comes with it, and takes classes of a program's own file
+        import distributed  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        msg = "the engine dask is not installed; pip install 'heliograph[cluster]', or leave --engine out"
+        raise HeliographError(msg) from error
+    common = cloudpickle.dumps((work, max(1, len(jobs))))
+    with _scheduler(distributed, address, workers or os.cpu_count() or 1) as place:
+        flight = _Flight(distributed, place, common, patience_s=PATIENCE_S)
+        try:
+            flight.run(deque(jobs), keep, wanted)
+        finally:
+            flight.close()
+
+
+@contextmanager
+def _scheduler(distributed: Any, address: str | None, workers: int) -> Iterator[str]:  # noqa: ANN401 - a module
+    """Yield the address of a scheduler: the one that is named, or one that lives as long as the sweep."""
+    if address is not None:
+        yield address
+        return
+    with ctrl_c_later():  # processes that start inherit it: Ctrl-C is this one's
+        import dask  # noqa: PLC0415 - comes with distributed
+
+        dask.config.set({"distributed.scheduler.allowed-failures": MOST_DEATHS})
+        cluster = distributed.LocalCluster(
+            n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=50
+        )
+    try:
+        yield cluster.scheduler_address
+    finally:
+        with suppress(Exception):
+            cluster.close(timeout=5)
+
+
+@dataclass
+class _Flight:
+    """Points that are at the scheduler, and the connection to it."""
+
+    distributed: Any
+    address: str
+    common: bytes
+    patience_s: float
+    client: Any = None
+    futures: dict[Any, Job] = field(default_factory=dict)
+    arrived: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)
+
+    def run(self, left: deque[Job], keep: Keep, wanted: Wanted) -> None:
+        """Hand in points until all have arrived.
+
+        A worker that dies takes down points that only waited there. One whose workers died is therefore run
+        again alone, after the others; if they die once more, it is the point's own doing.
+        """
+        self._connect()
+        suspects: list[Job] = []
+        self._run(left, keep, wanted, suspects)
+        for one in suspects:
+            self._run(deque([one]), keep, wanted, None)
+
+    def _run(self, left: deque[Job], keep: Keep, wanted: Wanted, suspects: list[Job] | None) -> None:
+        while left or self.futures:
+            self._hand_in(left, wanted)
+            if not self.futures:
+                continue
+            try:
+                future = self.arrived.get(timeout=1.0)
+            except queue.Empty:
+                if not self._is_connected():
+                    self._again(left)
+                continue
+            job = self.futures.pop(future, None)
+            if job is None:  # of a connection that was given up
+                continue
+            if suspects is not None and self._killed_workers(future):
+                suspects.append(job)
+                continue
+            outcome = self._outcome(future)
+            if outcome is None:
+                left.appendleft(job)
+                if not self._is_connected():
+                    self._again(left)
+                continue
+            with ctrl_c_later():
+                keep(job[0], outcome)
+
+    def _connect(self) -> None:
+        deadline = time.monotonic() + self.patience_s
+        while True:
+            try:
+                self.client = self.distributed.Client(self.address, timeout=ANSWER_S, set_as_default=False)
+            except (OSError, TimeoutError) as error:
+                if time.monotonic() > deadline:
+                    msg = (
+                        f"no Dask scheduler answers at {self.address}; what is finished is kept, so "
+                        "start one there and run the same command again"
+                    )
+                    raise HeliographError(msg) from error
+                time.sleep(1.0)
+            else:
+                return
+
+    def _is_connected(self) -> bool:
+        if self.client.status != "running":
+            return False
+        try:
+            self.client.scheduler_info()
+            self.client.run_on_scheduler(_nothing)
+        except Exception:  # whatever the connection says when it is gone
+            return False
+        return True
+
+    def _again(self, left: deque[Job]) -> None:
+        """Connect anew, with all points that had not arrived still to run."""
+        sys.stderr.write(f"the scheduler at {self.address} went away; waiting for it\n")
+        left.extendleft(self.futures.values())
+        self.futures.clear()
+        self.close()
+        self._connect()
+
+    def _hand_in(self, left: deque[Job], wanted: Wanted) -> None:
+        most = POINTS_AHEAD * max(1, self._threads())
+        while left and len(self.futures) < most:
+            job = left.popleft()
+            if not wanted(job[0]):
+                continue
+            future = self.client.submit(run_point, self.common, job[1], code_digest(), pure=False)
+            self.futures[future] = job
+            future.add_done_callback(self.arrived.put)
+
+    def _threads(self) -> int:
+        info = self.client.scheduler_info().get("workers", {})
+        return sum(one.get("nthreads", 1) for one in info.values())
+
+    def _killed_workers(self, future: Any) -> bool:  # noqa: ANN401 - of Dask
+        """Return whether the scheduler gave a point up, since workers died that had it."""
+        with suppress(Exception):  # a lost connection has many names
+            why = future.exception(timeout=ANSWER_S) if future.status == "error" else None
+            return isinstance(why, self.distributed.scheduler.KilledWorker)
+        return False
+
+    def _outcome(self, future: Any) -> Outcome | None:  # noqa: ANN401 - of Dask
+        """Return what became of a point; None if its result was lost on the way."""
+        if future.status in ("cancelled", "lost", "pending"):
+            return None
+        try:
+            found = future.result(timeout=ANSWER_S)
+        except self.distributed.scheduler.KilledWorker:
+            why = "several workers in a row ended while they ran it"
+            return Outcome(status=Status.CRASHED, error=why)
+        except HeliographError as error:
+            return Outcome(status=Status.FAILED, error=str(error))
+        except Exception as error:  # a lost connection has many names
+            if future.status == "error":
+                return Outcome(status=Status.CRASHED, error=f"{type(error).__name__}: {error}")
+            return None
+        if isinstance(found, _Refused):
+            raise HeliographError(found.why)
+        return found  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Give up the connection."""
+        client, self.client = self.client, None
+        if client is not None:
+            with suppress(Exception):
+                client.cancel(list(self.futures), force=True)
+            with suppress(Exception):
+                client.close(timeout=2)
+
+
+def _nothing() -> None:
+    """Answer: there is somebody."""
+
+
+_RUNNERS: OrderedDict[bytes, tuple[Work, Callable[[Mapping[str, Value]], Mapping[str, Any]]]] = OrderedDict()
+"""What a worker keeps from point to point, by what the points have in common."""
+_ONE = threading.Lock()
+"""One point at a time in a process: what is kept, and warnings, belong to one."""
+MOST_SWEEPS = 4
+"""Sweeps of which a worker keeps something; a choice."""
+
+
+def run_point(common: bytes, inputs: Mapping[str, Value], code: str) -> Outcome | _Refused:
+    """Return what becomes of a point, in a worker.
+
+    Parameters
+    ----------
+    common : bytes
+        Pickled work, with the number of points.
+    inputs : mapping
+        Values of the point.
+    code : str
+        Hash of the program that asks (`heliograph.sweeps.work.code_digest`).
+    """
+    if code_digest() != code:
+        return _Refused(
+            why="a Dask worker has another heliograph than this command; install the same on both"
+        )
+    with _ONE:
+        if common not in _RUNNERS:
+            work, expected = pickle.loads(common)
+            while len(_RUNNERS) >= MOST_SWEEPS:
+                _RUNNERS.popitem(last=False)
+            _RUNNERS[common] = work, work.runner(expected)
+        work, run = _RUNNERS[common]
+        return outcome_of(run, work, inputs)
