@@ -1,8 +1,8 @@
 """Accuracy of small networks that read digits with few photons a multiplication, as Wang et al. (2022) did.
 
-Digits (`workloads.training.digits`) and networks are not theirs, so published accuracies on MNIST are marks,
-not targets. The vision transformer asks for what a perceptron never does: operands of either sign, and two
-that both come from the image; it runs with every product in light, then with some apart.
+Digits and networks (`workloads.training.classifier`) are not theirs, so published accuracies on MNIST are
+marks, not targets. The vision transformer asks for what a perceptron never does: operands of either sign, and
+two that both come from the image; it runs with every product in light, then with some apart.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from optical.execution.numerics import CountingNumerics, HomodyneNumerics
-    from workloads.training.classifier import Classifier, VisionTransformer
-    from workloads.training.digits import Digits
+    from workloads.training.classifier import Classifier, Digits, VisionTransformer
 
 TARGET = 0.90
 """Share of the exact accuracy at which photons are compared between vector lengths."""
@@ -254,7 +253,7 @@ class DigitSet(StrEnum):
     @classmethod
     def usual(cls) -> DigitSet:
         """Return handwriting where it is installed, else drawn digits."""
-        from workloads.training.digits import has_handwriting  # noqa: PLC0415 - only to execute
+        from workloads.training.classifier import has_handwriting  # noqa: PLC0415 - only to execute
 
         return cls.REAL if has_handwriting() else cls.DRAWN
 
@@ -366,7 +365,7 @@ class Request:
 
     def images(self, side: int) -> tuple[Digits, Digits]:
         """Return images to train on and to test with; another resolution shows the same digits."""
-        from workloads.training.digits import draw_digits, read_handwriting  # noqa: PLC0415 - reads fonts
+        from workloads.training.classifier import draw_digits, read_handwriting  # noqa: PLC0415 - reads fonts
 
         if self.digits is DigitSet.REAL:
             split = np.random.default_rng(mix_key(_SPLIT))

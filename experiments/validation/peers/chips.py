@@ -46,8 +46,7 @@ from simulator.units import BITS_PER_BYTE, ELEMENTARY_CHARGE_C, ratio_from_db
 if TYPE_CHECKING:
     import torch
 
-    from workloads.training.classifier import Classifier
-    from workloads.training.digits import Digits
+    from workloads.training.classifier import Classifier, Digits
 
 WORD_BYTES = 8
 """Bytes of an access to the cache."""
@@ -511,8 +510,11 @@ def matrix_bits(modes: int, *, permutation: bool = False) -> float:
 @cache
 def _digits() -> tuple[Classifier, Digits]:
     """Return a perceptron trained on digits drawn from fonts, and others to read."""
-    from workloads.training.classifier import ClassifierConfig, train_classifier  # noqa: PLC0415 - torch
-    from workloads.training.digits import draw_digits  # noqa: PLC0415
+    from workloads.training.classifier import (  # noqa: PLC0415 - torch
+        ClassifierConfig,
+        draw_digits,
+        train_classifier,
+    )
 
     training = draw_digits(DIGIT_IMAGES, side=SIDE, generator=np.random.default_rng(1))
     test = draw_digits(TEST_IMAGES, side=SIDE, generator=np.random.default_rng(2))

@@ -24,8 +24,8 @@ from experiments.accuracy.photons import (
 )
 from heliograph.report import report_text
 from tests.builders import csv_rows
-from workloads.training import digits as handwriting
-from workloads.training.digits import has_handwriting
+from workloads.training import classifier as handwriting
+from workloads.training.classifier import has_handwriting
 
 pytestmark = pytest.mark.slow
 TINY = Request(

@@ -10,8 +10,13 @@ import torch
 
 from optical.execution.numerics import CountingNumerics, Signs
 from simulator.errors import ParameterError, WorkloadError
-from workloads.training.classifier import ClassifierConfig, accuracy, train_classifier
-from workloads.training.digits import Distortion, draw_digits
+from workloads.training.classifier import (
+    ClassifierConfig,
+    Distortion,
+    accuracy,
+    draw_digits,
+    train_classifier,
+)
 
 CONFIG = ClassifierConfig(epochs=5)
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from simulator.errors import WorkloadError
-from workloads.training import digits as handwriting
-from workloads.training.digits import WRITTEN_IMAGES, has_handwriting, read_handwriting
+from workloads.training import classifier as handwriting
+from workloads.training.classifier import WRITTEN_IMAGES, has_handwriting, read_handwriting
 
 needed = pytest.mark.skipif(not has_handwriting(), reason="scikit-learn is not installed")
 

@@ -13,12 +13,12 @@ from workloads.training.classifier import (
     ATTENTION,
     Product,
     VisionConfig,
+    draw_digits,
     logits_of,
     patches_of,
     train_vision_transformer,
     vision_accuracy,
 )
-from workloads.training.digits import draw_digits
 
 
 @cache
