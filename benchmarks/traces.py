@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from workloads.traces.chakra import Attribute, Form, Node, NodeType, read_trace, write_trace
+from workloads.traces import Attribute, Form, Node, NodeType, read_trace, write_trace
 
 NODES = 100_000
 

@@ -48,7 +48,7 @@ from heliograph.systems.sanity_checks import limits_told, worst_limits
 from heliograph.tables import best_of, binding, comparison_rows, deciding_table, precision_notes
 from simulator.errors import ParameterError
 from workloads.plan.plan import plan_text, plan_words
-from workloads.traces.chakra import export_step
+from workloads.traces import export_step
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

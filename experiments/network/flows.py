@@ -28,7 +28,7 @@ from simulator.files import read_text
 from simulator.interfaces import Circuits, Flows, LinkGraph
 from simulator.results import BUBBLE, DARK, EXPOSED, HOST, Trace, time_of_class_s
 from simulator.topology.graphs import NO_LINK
-from workloads.traces.chakra import Compute, import_trace
+from workloads.traces import Compute, import_trace
 
 ENDS = ("source", "destination", "bytes")
 """Columns that a list of flows has."""

@@ -50,8 +50,8 @@ from simulator.errors import HeliographError, WorkloadError, check_positive, che
 from simulator.operators import CollectiveKind
 from simulator.topology.torus import regular
 from simulator.units import to_si
-from workloads.traces.chakra import CommType, Node, NodeType, import_trace, is_readable, read_trace
-from workloads.traces.chakra.importing import process_groups, rank_files, recorded_groups
+from workloads.traces import CommType, Node, NodeType, import_trace, is_readable, read_trace
+from workloads.traces.importing import process_groups, rank_files, recorded_groups
 
 NEEDED_COLUMNS = ("collective", "size_bytes", "topology", "npus", "bw_GBps", "lat_ns", "algo", "endpoint_ns")
 """Columns without which a run cannot be repeated."""
@@ -429,7 +429,7 @@ def finishing_ns(prefix: Path, settings: Settings) -> tuple[int, ...]:
     Parameters
     ----------
     prefix : pathlib.Path
-        As `workloads.traces.chakra.import_trace`.
+        As `workloads.traces.import_trace`.
     settings : Settings
         The network and the system.
 

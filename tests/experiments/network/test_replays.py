@@ -7,7 +7,7 @@ import pytest
 from experiments.__main__ import main
 from experiments.validation.driver import validate
 from tests.workloads.traces.test_task_graph import TASKS, graph_of
-from workloads.traces.chakra import Node, NodeType, write_trace
+from workloads.traces import Node, NodeType, write_trace
 
 STEP = ["--system", "gpu_packet", "--plan", "tp=2,dp=2,global_batch=4,sequence_length=1024", "--json"]
 

@@ -18,8 +18,8 @@ from experiments.validation.peers.astra_sim_traces import (
 from simulator.errors import ParameterError, WorkloadError
 from simulator.operators import CollectiveKind
 from tests.workloads.traces.test_chakra_steps import coll, end, write
-from workloads.traces.chakra import CommType, Node, NodeType
-from workloads.traces.chakra.importing import rank_files
+from workloads.traces import CommType, Node, NodeType
+from workloads.traces.importing import rank_files
 
 SWITCH = Settings(topology=Topology.SWITCH, gigabytes_per_s=50.0, latency_ns=500.0)
 TRACES = command.REFERENCE / "traces"

@@ -9,8 +9,8 @@ import pytest
 from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
 from simulator.errors import HeliographError, ParameterError, WorkloadError
-from workloads.traces.chakra import Attribute, CommType, Form, Node, NodeType, read_trace, write_trace
-from workloads.traces.chakra.nodes import decode_node, encode_metadata, encode_node, schema
+from workloads.traces import Attribute, CommType, Form, Node, NodeType, read_trace, write_trace
+from workloads.traces.nodes import decode_node, encode_metadata, encode_node, schema
 
 GATHER = (
     b"\x07\x0a\x050.0.4"

@@ -18,7 +18,7 @@ from simulator.operators import Elementwise, MatMul
 from workloads.models.config import load_model
 from workloads.plan.plan import parse_plan
 from workloads.step.step import build_step
-from workloads.traces.chakra import (
+from workloads.traces import (
     Attribute,
     CommType,
     Compute,
@@ -30,8 +30,8 @@ from workloads.traces.chakra import (
     read_trace,
     write_trace,
 )
-from workloads.traces.chakra.exporting import numbered
-from workloads.traces.chakra.importing import operator_of
+from workloads.traces.exporting import numbered
+from workloads.traces.importing import operator_of
 
 PLANS = (
     "tp=2,pp=2,dp=2,global_batch=4,sequence_length=1024",
@@ -183,7 +183,7 @@ def test_groups_that_share_numbers_come_back_from_the_traces(tmp_path, monkeypat
     system = build_system("gpu_packet", accelerators=ranks)
     graphs = []
     for most in (498, 5):
-        monkeypatch.setattr("workloads.traces.chakra.exporting.MOST", most)
+        monkeypatch.setattr("workloads.traces.exporting.MOST", most)
         files = export_step(graph, system.node(), tmp_path / "t")
         graphs.append(import_trace(tmp_path / "t"))
         first = next(read_trace(files[0]))
@@ -195,7 +195,7 @@ def test_groups_that_share_numbers_come_back_from_the_traces(tmp_path, monkeypat
     assert groups[0] == groups[1]
     times = [Replay(found, as_recorded(system.node()), system.fabric).run().makespan_s for found in graphs]
     assert times[0] == times[1]
-    monkeypatch.setattr("workloads.traces.chakra.exporting.MOST", 2)
+    monkeypatch.setattr("workloads.traces.exporting.MOST", 2)
     with pytest.raises(WorkloadError, match="in 3 process groups"):
         export_step(graph, system.node(), tmp_path / "t")
 

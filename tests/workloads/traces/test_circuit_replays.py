@@ -21,7 +21,7 @@ from simulator.operators import CollectiveKind, Phase
 from workloads.models.config import load_model
 from workloads.plan.plan import parse_plan
 from workloads.step.step import build_step
-from workloads.traces.chakra import export_step, import_trace
+from workloads.traces import export_step, import_trace
 
 NODES = replace(load_scale_up("nvlink4"), size=1, protocols=(), adders=())
 """Nodes of one accelerator, and no library."""

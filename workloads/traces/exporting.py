@@ -37,7 +37,7 @@ from simulator.operators import (
     Task,
 )
 from simulator.units import to_si
-from workloads.traces.chakra.nodes import (
+from workloads.traces.nodes import (
     VERSION,
     Attribute,
     CommType,

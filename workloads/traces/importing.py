@@ -23,7 +23,7 @@ from simulator.errors import IncompleteWarning, ParameterError, WorkloadError
 from simulator.files import read_json
 from simulator.operators import CollectiveKind, Elementwise, MatMul, Phase
 from simulator.units import to_si
-from workloads.traces.chakra.exporting import (
+from workloads.traces.exporting import (
     ALGORITHM,
     COMM_TYPES,
     CONTINUES,
@@ -31,7 +31,7 @@ from workloads.traces.chakra.exporting import (
     GROUPS_SUFFIX,
     TWO_LEVEL,
 )
-from workloads.traces.chakra.nodes import CommType, Node, NodeType, read_trace
+from workloads.traces.nodes import CommType, Node, NodeType, read_trace
 
 ELEMENT_BYTES = 2
 """Bytes of an element of a product whose shape is not recorded: bf16."""
