@@ -16,9 +16,8 @@ import heliograph as hg
 from heliograph.sweeps.front import Front, Searched, search_front
 from heliograph.sweeps.points import StepWork
 from heliograph.sweeps.running import Asked, Means, axis, run_sweep
-from heliograph.sweeps.space import Axis, Range, Space, Value
+from heliograph.sweeps.space import Axis, Optimise, Range, Space, Value
 from heliograph.sweeps.store import Outcome, Status, Store
-from heliograph.sweeps.study_file import Optimise
 from heliograph.sweeps.work import outcome_of
 
 POINT_S = 0.05

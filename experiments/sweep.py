@@ -50,10 +50,19 @@ from heliograph.report_page.page import (
 from heliograph.sweeps.front import Front, Searched, search_front
 from heliograph.sweeps.points import StepWork, asks_for_best, settled
 from heliograph.sweeps.running import Asked, Engine, Grid, Means, axis, run_sweep
-from heliograph.sweeps.space import Range, Space, Value, values_in
+from heliograph.sweeps.space import (
+    STEP,
+    Optimise,
+    Range,
+    Space,
+    StudyFile,
+    Value,
+    is_context,
+    read_study,
+    values_in,
+)
 from heliograph.sweeps.store import Status, Store, Told
-from heliograph.sweeps.study_file import Optimise, StudyFile, read_study
-from heliograph.sweeps.work import STEP, Reader, Work, code_digest, is_context, outside_digest
+from heliograph.sweeps.work import Reader, Work, code_digest, outside_digest
 from heliograph.systems.names import is_system
 from simulator.errors import ParameterError, nearest
 from simulator.parameter_tree import parse_assignment

@@ -1,7 +1,7 @@
 """Sweeps: points of any study on one machine or many, kept in an SQLite file that outlives interruptions.
 
-`space` makes points of values and conditions, `work` says what points have in common and runs many at once,
-`points` says what those of steps do, `store` keeps what became of them, `running` joins these; `front` lets
-an optimiser choose the points, `study_file` reads a sweep from TOML. Nothing is imported here: a worker loads
+`space` makes points of values and conditions, told in Python or by a TOML file, `work` says what points have
+in common and runs many at once, `points` says what those of steps do, `store` keeps what became of them,
+`running` joins these; `front` lets an optimiser choose the points. Nothing is imported here: a worker loads
 what its points need.
 """

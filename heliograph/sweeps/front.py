@@ -19,10 +19,9 @@ import numpy as np
 from heliograph.processes import OnProgress
 from heliograph.records import COLUMNS, plain
 from heliograph.sweeps.running import Grid, Means
-from heliograph.sweeps.space import Axis, Range, Value, condition
+from heliograph.sweeps.space import STEP, Axis, Optimise, Range, Value, condition
 from heliograph.sweeps.store import Outcome, Status, Store
-from heliograph.sweeps.study_file import Optimise
-from heliograph.sweeps.work import STEP, Work, code_digest, in_si
+from heliograph.sweeps.work import Work, code_digest, in_si
 from simulator.errors import HeliographError, ParameterError, nearest
 
 GENERATION = 24

@@ -16,8 +16,7 @@ from heliograph.processes import OnProgress
 from heliograph.records import SCHEMA, plain, row_of
 from heliograph.simulation import StepResult, run_at_target, step_graph
 from heliograph.sweeps.running import Asked, Engine, Grid, Means, Values, axis, run_sweep
-from heliograph.sweeps.space import Space, Value, values_in, zipped
-from heliograph.sweeps.work import (
+from heliograph.sweeps.space import (
     BEST,
     CHOICES,
     MODEL,
@@ -25,12 +24,13 @@ from heliograph.sweeps.work import (
     PLAN,
     STEP,
     SYSTEM,
-    Reader,
-    Work,
-    code_digest,
+    Space,
+    Value,
     is_context,
-    outside_digest,
+    values_in,
+    zipped,
 )
+from heliograph.sweeps.work import Reader, Work, code_digest, outside_digest
 from heliograph.systems.names import Options, choice_of
 from heliograph.systems.system import System, build_system
 from heliograph.systems.system import system as named_system

@@ -17,19 +17,9 @@ from urllib.parse import urlsplit
 from heliograph.processes import OnProgress
 from heliograph.records import COLUMNS, plain, write_atomically
 from heliograph.report import Tabular, format_quantity
-from heliograph.sweeps.space import Axis, Range, Space, Value, swept_value
+from heliograph.sweeps.space import BEST, STEP, Axis, Range, Space, Value, swept_value
 from heliograph.sweeps.store import Outcome, Status, Store
-from heliograph.sweeps.work import (
-    BEST,
-    STEP,
-    Job,
-    Work,
-    code_digest,
-    in_processes,
-    in_si,
-    in_this_process,
-    usual_workers,
-)
+from heliograph.sweeps.work import Job, Work, code_digest, in_processes, in_si, in_this_process, usual_workers
 from simulator.errors import HeliographError, ParameterError, nearest, repeated
 from simulator.units import dimension_of, plain_name
 

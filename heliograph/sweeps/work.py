@@ -13,7 +13,6 @@ import multiprocessing
 import os
 import pickle
 import queue
-import re
 import sys
 import threading
 import time
@@ -31,21 +30,13 @@ from typing import Any, Protocol
 from heliograph._version import __version__
 from heliograph.plugins import MARK
 from heliograph.processes import GRACE_S, prepare_worker, watched
-from heliograph.sweeps.space import Value
+from heliograph.sweeps.space import Value, is_context
 from heliograph.sweeps.store import Outcome, Status
 from simulator.errors import HeliographError, ParameterError
 from simulator.files import ctrl_c_later
 from simulator.parameter_tree import quantity
 from simulator.units import dimension_of
 
-CHOICES = ("accelerators", "gpu", "basis", "core", "fabric", "precision")
-"""Choices of `heliograph.system`, which are swept where the system is told by its name."""
-SYSTEM, MODEL, PLAN, PLACEMENT = "system", "model", "plan", "placement"
-"""Names of whole descriptions that are swept; with a dot behind it, the first key of a model or a plan."""
-BEST = "best"
-"""Plan, or placement, that stands for the fastest of each point; keys behind a plan hold for all tried."""
-STEP = "step"
-"""Study of one training step."""
 Reader = tuple[str, Callable[[Value], Any]]
 """Whole path of a parameter, and what reads its values."""
 
@@ -130,15 +121,6 @@ def outside_digest(text: object) -> str:
         if path is not None and path.suffix and path.is_file():
             return f"{told} {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}"
     return told
-
-
-_CONTEXT = re.compile(rf"(?:{'|'.join((*CHOICES, SYSTEM, PLACEMENT))})$|(?:{MODEL}|{PLAN})(?:\.|$)")
-"""Names that choose model, plan or system."""
-
-
-def is_context(name: str) -> bool:
-    """Return whether a name chooses a model, a plan or a system, rather than a number of one."""
-    return _CONTEXT.match(name) is not None
 
 
 def in_si(work: Work, inputs: Sequence[Mapping[str, Value]]) -> list[dict[str, Value | None]]:

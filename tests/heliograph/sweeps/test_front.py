@@ -7,9 +7,8 @@ import pytest
 from heliograph.sweeps.front import Front, Searched, hypervolume, pareto, search_front
 from heliograph.sweeps.points import StepWork
 from heliograph.sweeps.running import Asked, Means, axis, run_sweep
-from heliograph.sweeps.space import Range, Space
+from heliograph.sweeps.space import Optimise, Range, Space
 from heliograph.sweeps.store import Store
-from heliograph.sweeps.study_file import Optimise
 from simulator.errors import HeliographError, ParameterError
 
 OBJECTIVES = Optimise(

@@ -3,8 +3,7 @@ import pytest
 import heliograph as hg
 from heliograph.sweeps.points import StepWork
 from heliograph.sweeps.running import axis
-from heliograph.sweeps.space import Range, Space, values_in, zipped
-from heliograph.sweeps.study_file import read_study
+from heliograph.sweeps.space import Range, Space, read_study, values_in, zipped
 from simulator.errors import ParameterError
 from simulator.parameter_tree import path_of
 
