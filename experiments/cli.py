@@ -53,7 +53,7 @@ class Command:
 
 COMMANDS = MappingProxyType(
     {
-        "step": Command("experiments.compare:Step", "run one training step on one system"),
+        "step": Command("experiments.hardware:Step", "run one training step on one system"),
         "compare": Command(
             "experiments.compare:Compare",
             "compare systems in time, energy, cost and accuracy",
