@@ -59,7 +59,6 @@ from workloads.models.architecture import TransformerConfig
 from workloads.plan.plan import Plan, plan_text, plan_words
 from workloads.search.costs import PlanPricer
 from workloads.search.plans import grid
-from workloads.step.step import task_count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -245,9 +244,6 @@ def candidates(
     plans = plans.taken(bare_s <= bare_s.min() * (1.0 + BARE_SHARE))
     fabrics = [turning_in(lighted.fabric, float(delay_s)) for delay_s in reconfiguration_s]
     moving_s = turning_times_s(lighted, pricer, plans, fabrics, prices)
-    if lighted.fabric.traits.endpoint_lanes is None:
-        tasks = np.broadcast_to(task_count(config, plans.whole, plans.base.steps_in_run), len(plans))
-        moving_s[:, tasks > max(USUAL.turning_tasks, int(tasks.min()))] = np.inf
     _, layout = plans.distinct(("tp", "cp", "pp", "dp", "ep"))
     rows = [row for times_s in moving_s for row in first_of_each(times_s, layout)]
     for system, ways in ((lighted, (CircuitMode(policy=CircuitPolicy.STATIC),)), (switched, None)):

@@ -19,7 +19,6 @@ from workloads.layers.transformer import model_flops
 from workloads.models.architecture import TransformerConfig
 from workloads.search.costs import PlanCosts, PlanPricer, beside_sums
 from workloads.search.plans import PlanArrays, broken_rules, memory_bytes, nearest_ranks
-from workloads.step.step import task_count
 
 INNER = ("tp", "cp", "ep")
 """Axes whose traffic lies within the passes."""
@@ -195,7 +194,6 @@ def estimates(
     *,
     prices: Prices | None = None,
     ways: tuple[CircuitMode, ...] | None = None,
-    turning_tasks: int | None = None,
     aim: Aim | None = None,
 ) -> Estimates:
     """Return the estimated steps of plans.
@@ -212,9 +210,6 @@ def estimates(
         Collectives that were priced before.
     ways : tuple of CircuitMode, optional
         Ways in which circuits may follow a step; all of the fabric by default.
-    turning_tasks : int, optional
-        Tasks of a step beyond which circuits between nodes stay; any number by default. Where they turn the
-        reference engine plays the step, which takes its time; circuits between accelerators turn in any.
     aim : Aim, optional
         What is looked for: circuits that stay are then laid only for plans that may be the best; all others
         have no such way (infinite time).
@@ -224,9 +219,7 @@ def estimates(
     nearest = nearest_ranks(plans)
     forms = {int(block): system.fabric.laid_for((int(block),)) for block in np.unique(nearest)}
     if all(len(each) == 1 for each in forms.values()):
-        return _on_one_form(
-            system, pricer, plans, known=known, tried=tried, turning_tasks=turning_tasks, aim=aim
-        )
+        return _on_one_form(system, pricer, plans, known=known, tried=tried, aim=aim)
     values = {one: np.empty(len(plans)) for one in Objective}
     mode_time_s = np.empty((max(1, len(tried)), len(plans)))
     for block, each in forms.items():
@@ -238,7 +231,6 @@ def estimates(
                 plans.taken(rows),
                 known=known,
                 tried=tried,
-                turning_tasks=turning_tasks,
                 aim=aim,
             )
             for form in each
@@ -258,7 +250,6 @@ def _on_one_form(
     *,
     known: Prices,
     tried: tuple[CircuitMode, ...],
-    turning_tasks: int | None,
     aim: Aim | None,
 ) -> Estimates:
     """Return the estimated steps of plans on a fabric as it stands."""
@@ -270,20 +261,17 @@ def _on_one_form(
         )
     mode_time_s = np.full((len(tried), len(plans)), np.inf)
     energy_j = np.full((len(tried), len(plans)), np.inf)
-    few = np.ones(len(plans), dtype=bool)
-    if turning_tasks is not None and system.fabric.traits.endpoint_lanes is None:
-        tasks = task_count(pricer.config, plans.whole, plans.base.steps_in_run)
-        few = np.broadcast_to(tasks, len(plans)) <= turning_tasks
     places = {mode: place for place, mode in enumerate(tried)}
     costs_of: dict[CircuitPolicy, PlanCosts] = {}
     for mode, place in places.items():
-        if mode.policy is CircuitPolicy.STATIC or not few.any():
+        if mode.policy is CircuitPolicy.STATIC:
             continue
         if mode.policy not in costs_of:
             costs_of[mode.policy] = pricer.costs(plans, known.of(_fixed(system.fabric, mode.policy)))
         costs = costs_of[mode.policy]
-        time_s = _step_s(costs, under_mode(costs, plans, system.fabric, mode, pricer.config.blocks))
-        mode_time_s[place] = np.where(few, time_s, np.inf)
+        mode_time_s[place] = _step_s(
+            costs, under_mode(costs, plans, system.fabric, mode, pricer.config.blocks)
+        )
         energy_j[place] = costs.energy_j
     staying = places.get(CircuitMode(policy=CircuitPolicy.STATIC))
     if staying is not None:
@@ -402,13 +390,12 @@ def price_best(
     *,
     prices: Prices | None = None,
     ways: tuple[CircuitMode, ...] | None = None,
-    turning_tasks: int | None = None,
 ) -> Priced:
     """Return the estimates of all plans that can be the best, or within `ROOM` of it.
 
     Parameters
     ----------
-    system, pricer, plans, prices, ways, turning_tasks
+    system, pricer, plans, prices, ways
         As `estimates` takes them.
     objective : Objective
         Quantity that is least.
@@ -435,7 +422,6 @@ def price_best(
             share,
             prices=known,
             ways=ways,
-            turning_tasks=turning_tasks,
             aim=Aim(objective=objective, best=best),
         )
         shares.append((share, found))

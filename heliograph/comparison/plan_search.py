@@ -235,7 +235,6 @@ def ranked(
     top: int,
     prices: Prices | None = None,
     ways: tuple[CircuitMode, ...] | None = None,
-    turning_tasks: int | None = None,
     close: float = CLOSE_SHARE,
     by_kind: bool = False,
 ) -> list[Candidate]:
@@ -256,7 +255,7 @@ def ranked(
     top : int
         Plans to return, and the best one with stages if none of them has any; more (`MOST_RUN`) where all
         of them together have few tasks.
-    prices, ways, turning_tasks
+    prices, ways
         As `heliograph.comparison.plan_estimates.estimates` takes them.
     by_kind : bool
         Whether the plans returned are the `EACH_KIND` best of each kind of pipeline (schedule, interleaved or
@@ -267,9 +266,7 @@ def ranked(
     if not len(plans):
         return []
     prices = prices or Prices()
-    priced = price_best(
-        system, pricer, plans, objective, prices=prices, ways=ways, turning_tasks=turning_tasks
-    )
+    priced = price_best(system, pricer, plans, objective, prices=prices, ways=ways)
     plans, found = priced.plans, priced.found
     least = found.values[objective]
     if not np.isfinite(least).any():
@@ -362,8 +359,6 @@ class Effort:
     """Tasks of a step beyond which a plan is left out, unless all have more."""
     long_tasks: int
     """Tasks of a step beyond which a plan is run only if it promises to be the fastest, estimates trusted."""
-    turning_tasks: int = 1_024
-    """Tasks of a step up to which circuits between nodes may turn in it, as the reference engine plays."""
     siblings: int = 2
     """Best plans of other systems that are run on a system, too."""
     savings: tuple[Mapping[str, bool], ...] = field(default=(NO_SAVING,), hash=False)
@@ -383,7 +378,6 @@ THOROUGH = Effort(
     runs=16,
     most_tasks=262_144,
     long_tasks=262_144,
-    turning_tasks=4_096,
     siblings=8,
     savings=SAVINGS,
 )
@@ -507,7 +501,6 @@ def _ranking(
         top=effort.runs,
         prices=prices,
         ways=ways,
-        turning_tasks=effort.turning_tasks,
         close=CLOSE_WAYS,
         by_kind=True,
     )
@@ -703,7 +696,6 @@ def with_siblings(
                 for one in modes(lighted.fabric, lighted.circuits, base)
                 if one.turning is PortTiming.ON_REQUEST
             ),
-            turning_tasks=effort.turning_tasks,
             close=CLOSE_WAYS,
             by_kind=True,
         )
