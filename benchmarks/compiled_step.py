@@ -17,9 +17,8 @@ from heliograph.report import ReportRow, ReportTable, print_report
 from heliograph.simulation import run_step, step_graph
 from heliograph.systems import System, build_system
 from simulator.engine.compiled.loop import compiled_play
-from simulator.engine.compiled.memory import At
 from simulator.engine.compiled.programs import Programs, StepNetwork, StepStructure
-from simulator.engine.compiled.step import StepRuns, laid_out, played
+from simulator.engine.compiled.step import Player, StepRuns, laid_out
 from simulator.engine.simulation import Simulation
 from simulator.fabric import CircuitPolicy
 from simulator.operators import StepGraph
@@ -27,7 +26,7 @@ from simulator.results import Trace, summarise
 from workloads.models.config import load_model
 from workloads.plan.plan import parse_plan
 
-SYSTEM, TURNING = "photonic_packet", "gpu_ocs"
+SYSTEM = "photonic_packet"
 PLANS = (
     ("gpt3-175b", "tp=8,pp=16,dp=8,global_batch=1024,micro_batch=1,sequence_length=2048"),
     ("gpt3-175b", "tp=8,pp=16,dp=8,global_batch=1024,micro_batch=1,sequence_length=2048,schedule=v_min"),
@@ -36,13 +35,27 @@ PLANS = (
 )
 """What is run: many microbatches, a folded schedule, gradients reduced for each, many ranks in one group."""
 TURNS = (
-    ("llama-3.1-405b", "tp=2,pp=32,dp=2,cp=8,global_batch=64,sequence_length=8192,zero=1"),
     (
+        "gpu_ocs",
+        CircuitPolicy.PER_AXIS,
+        "llama-3.1-405b",
+        "tp=2,pp=32,dp=2,cp=8,global_batch=64,sequence_length=8192,zero=1",
+    ),
+    (
+        "gpu_ocs",
+        CircuitPolicy.PER_AXIS,
         "deepseek-v3",
         "pp=16,dp=256,ep=64,global_batch=1024,sequence_length=4096,zero=1,recompute=full",
     ),
+    (
+        "gpu_packet@regional_ocs",
+        CircuitPolicy.PER_LAYER,
+        "mixtral-8x7b",
+        "tp=8,pp=4,dp=8,ep=8,global_batch=64,sequence_length=4096,expert_affinity=3,expert_patterns=7",
+    ),
 )
-"""What is run while circuits turn to each axis: context and stages between nodes, exchanges of experts."""
+"""What is run while circuits turn: to context and stages between nodes, to exchanges of experts, layer by
+layer."""
 TIMES = 3
 """Runs of each, of which the fastest counts; a choice."""
 LASER, BANDWIDTH = "laser_power_w", "nic.bandwidth_bytes_per_s"
@@ -63,10 +76,8 @@ def events_s(graph: StepGraph, system: System) -> tuple[float, float]:
     network = StepNetwork(structure, fabric)
     ours, theirs = [], []
     for _ in range(TIMES):
-        memories = laid_out(structure, Programs(structure, node, network), network)
-        at = At(**memories.at)
-        whole, real = memories.joined()
-        ours.append(cpu_s(lambda whole=whole, real=real, at=at: played(whole, real, at, compiled=True)))
+        memories = laid_out(structure, Programs(structure, node, network), network, None)
+        ours.append(cpu_s(Player(memories, None, compiled=True).run))
         theirs.append(cpu_s(Simulation(graph, node, fabric).run))
     return min(ours), min(theirs)
 
@@ -108,11 +119,11 @@ def measured(model: str, text: str) -> tuple[str, ...]:
     )
 
 
-def turned(model: str, text: str) -> tuple[str, ...]:
+def turned(name: str, policy: CircuitPolicy, model: str, text: str) -> tuple[str, ...]:
     """Return the cells of the line of a plan whose circuits turn."""
     config, plan = load_model(model), parse_plan(text)
-    system = build_system(TURNING, accelerators=plan.axes.ranks)
-    node, fabric = system.node(), system.fabric.with_policy(CircuitPolicy.PER_AXIS)
+    system = build_system(name, accelerators=plan.axes.ranks)
+    node, fabric = system.node(), system.fabric.with_policy(policy)
     graph = step_graph(config, plan)
     runs = StepRuns(graph, runs=10**6)
     traces: list[Trace] = []
@@ -130,9 +141,12 @@ def main() -> None:
     heads = ["tasks", "events", "whole step", "another laser", "another bandwidth", "difference"]
     title = f"Steps in arrays on {SYSTEM}, and how many times as long the reference takes"
     print_report([ReportTable(title, heads, rows)])
-    rows = [ReportRow(f"{model}, {text}", turned(model, text), "this machine") for model, text in TURNS]
+    rows = [
+        ReportRow(f"{name}, {model}, {text}", turned(name, policy, model, text), "this machine")
+        for name, policy, model, text in TURNS
+    ]
     heads = ["tasks", "changes", "prices and events", "difference"]
-    print_report([ReportTable(f"Circuits that turn on {TURNING}", heads, rows)])
+    print_report([ReportTable("Circuits that turn", heads, rows)])
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -311,6 +311,26 @@ class Fabric(Protocol):
         None: more than lanes decides, and every change is asked of `configure`.
         """
         return None
+
+    def circuit_parts(self, flows: Flows) -> np.ndarray | None:
+        """Return the parts of circuits that flows take or turn, by number, shape [n]; None, the default.
+
+        Parts turn apart: what flows get of one depends on what it last turned to, and on no other. None: the
+        fabric does not say, and every change is asked of `configure`.
+        """
+        return None
+
+    def asking(self, circuits: Circuits, flows: Flows) -> np.ndarray:
+        """Return the parts that have to turn before flows are `connected`, shape [n]; by default part 0."""
+        return np.zeros(0 if self.connected(circuits, flows) else 1, dtype=np.int64)
+
+    def part_settings(self, circuits: Circuits, parts: np.ndarray) -> Hashable:
+        """Return what tells apart the settings of some parts, shape [n]; by default any circuits differ."""
+        return id(circuits)
+
+    def with_parts(self, circuits: Circuits, other: Circuits, parts: np.ndarray) -> Circuits:
+        """Return circuits some parts of which, shape [n], stand as in others; by default those others."""
+        return other
 
     def with_policy(self, policy: CircuitPolicy, timing: PortTiming | None = None) -> Fabric:
         """Return the fabric with another circuit policy and, if it can prefetch, timing.

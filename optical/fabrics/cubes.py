@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -344,6 +345,14 @@ class CubeFabric(Fabric):
     def connected(self, circuits: Closing, flows: Flows) -> bool:
         """Return whether the torus is the one that flows want; every endpoint reaches every other on it."""
         return self._wanted(flows) is circuits
+
+    def circuit_parts(self, flows: Flows) -> np.ndarray:
+        """Return the only part: all circuits turn together."""
+        return np.zeros(1, dtype=np.int64)
+
+    def part_settings(self, circuits: Closing, parts: np.ndarray) -> Hashable:
+        """Return which torus stands."""
+        return circuits
 
     def grid(self, group: np.ndarray) -> tuple[int, ...] | None:
         """Return the shape of the box that a group fills in order, or None; collectives go by it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from types import MappingProxyType
@@ -231,13 +231,17 @@ class HybridFabric(BesidePackets, NodeCircuits):
             after[first : first + self.joined] = lanes_of(links, self.degree, first)
         return after
 
-    def _asking(self, circuits: RegionCircuits, flows: Flows) -> np.ndarray:
+    def circuit_parts(self, flows: Flows) -> np.ndarray:
+        """Return the regions inside which flows of an axis that circuits are for go, shape [R]."""
+        one, other = self._node_of[flows.sources], self._node_of[flows.destinations]
+        kept = (one != other) & (one // self.joined == other // self.joined) & self._served(flows.axis)
+        return np.unique(one[kept] // self.joined)
+
+    def asking(self, circuits: RegionCircuits, flows: Flows) -> np.ndarray:
         """Return the regions whose circuits should turn to some flows, shape [R]."""
         if not self.turns_for(flows) or not circuits.big.get(flows.axis, False):
             return np.empty(0, dtype=np.int64)
-        one, other = self._node_of[flows.sources], self._node_of[flows.destinations]
-        kept = (one != other) & (one // self.joined == other // self.joined)
-        regions = np.unique(one[kept] // self.joined)
+        regions = self.circuit_parts(flows)
         pattern = self._pattern(flows)
         turned = [circuits.axes[region] for region in regions.tolist()]
         return regions[[axis != flows.axis or pattern not in {0, kept} for axis, kept in turned]]
@@ -256,7 +260,7 @@ class HybridFabric(BesidePackets, NodeCircuits):
         self, circuits: RegionCircuits, flows: Flows, demand: tuple[Flows, ...]
     ) -> tuple[RegionCircuits, Reconfiguration]:
         """Return circuits turned to `flows` where that pays, and what the change costs."""
-        asking = self._asking(circuits, flows)
+        asking = self.asking(circuits, flows)
         if not asking.size:
             return circuits, Reconfiguration()
         wanted = flows
@@ -280,6 +284,26 @@ class HybridFabric(BesidePackets, NodeCircuits):
             reconfiguration_s=self.cards_turn_s(moved.size),
             moved_links=self.packets.wiring.links + moved,
             energy_j=self.move_energy_j(circuits.circuits, after),
+        )
+
+    def part_settings(self, circuits: RegionCircuits, parts: np.ndarray) -> Hashable:
+        """Return the lanes of some regions, and whom they serve."""
+        lanes = circuits.circuits.tx_peer.reshape(-1, self.joined * self.degree)[parts]
+        return lanes.tobytes(), tuple(circuits.axes[part] for part in parts.tolist())
+
+    def with_parts(
+        self, circuits: RegionCircuits, other: RegionCircuits, parts: np.ndarray
+    ) -> RegionCircuits:
+        """Return circuits some regions of which stand as in others."""
+        theirs = np.isin(np.arange(self.nodes // self.joined), parts)
+        lanes = np.where(
+            theirs.repeat(self.joined)[:, None], other.circuits.tx_peer, circuits.circuits.tx_peer
+        )
+        axes = zip(theirs.tolist(), other.axes, circuits.axes, strict=True)
+        return replace(
+            circuits,
+            circuits=Circuits(lanes, failed=circuits.circuits.failed),
+            axes=tuple(that if turned else this for turned, that, this in axes),
         )
 
     def graph(self, circuits: RegionCircuits) -> LinkGraph:
@@ -346,7 +370,7 @@ class HybridFabric(BesidePackets, NodeCircuits):
 
     def connected(self, circuits: RegionCircuits, flows: Flows) -> bool:
         """Return whether no circuits should turn to the flows; packets reach everybody."""
-        return not self._asking(circuits, flows).size
+        return not self.asking(circuits, flows).size
 
     def transfer_energy_j(self, flows: Flows) -> float:
         """Return the dynamic energy of carrying all the flows once by packets."""

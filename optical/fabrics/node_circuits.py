@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, partial
@@ -454,6 +454,14 @@ class DirectConnect(NodeCircuits):
         if self.policy is CircuitPolicy.PER_AXIS and off_node.any() and circuits.axes != (flows.axis,):
             return False
         return bool(circuits.reaches(*self._node_ends(flows)).all())
+
+    def circuit_parts(self, flows: Flows) -> np.ndarray:
+        """Return the only part, which flows between nodes take."""
+        return np.zeros(int(self.scale_up.off_node(flows).any()), dtype=np.int64)
+
+    def part_settings(self, circuits: ForwardingCircuits, parts: np.ndarray) -> Hashable:
+        """Return all circuits, and the axis that they serve."""
+        return circuits.circuits.tx_peer.tobytes(), circuits.axes
 
     def strides(self, circuits: ForwardingCircuits, group: np.ndarray) -> tuple[int, ...]:
         """Return the strides along which all of a group have circuits; a vector's parts go around each."""

@@ -5,10 +5,9 @@ Geometry, losses and lanes are those of wafers and optical interposers.
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -265,7 +264,7 @@ class WaferFabric(BesidePackets, CircuitFabric):
         """Return which flows move and stay on their wafer, shape [F]."""
         return ~self.scale_up.off_node(flows) & (flows.sources != flows.destinations)
 
-    def _lacking(self, circuits: ForwardingCircuits, flows: Flows) -> np.ndarray:
+    def asking(self, circuits: ForwardingCircuits, flows: Flows) -> np.ndarray:
         """Return the wafers whose circuits do not serve some flows as they should, shape [W]."""
         kept = self._on_wafer(flows)
         sources, destinations = flows.sources[kept], flows.destinations[kept]
@@ -275,11 +274,38 @@ class WaferFabric(BesidePackets, CircuitFabric):
             led &= axes[sources // self.node_size] == flows.axis
         return np.unique(sources[~led] // self.node_size)
 
+    def turns_for(self, flows: Flows) -> bool:
+        """Return whether circuits may ever turn to some flows: if some stay on their wafer."""
+        return bool(self._on_wafer(flows).any())
+
+    def circuit_parts(self, flows: Flows) -> np.ndarray:
+        """Return the wafers on which flows stay, shape [W]."""
+        return np.unique(flows.sources[self._on_wafer(flows)] // self.node_size)
+
+    def part_settings(self, circuits: ForwardingCircuits, parts: np.ndarray) -> Hashable:
+        """Return the lanes of some wafers, and the axis that they serve."""
+        lanes = circuits.circuits.tx_peer.reshape(-1, self.node_size * self.wafer.lanes)[parts]
+        return lanes.tobytes(), tuple(circuits.axes[part] for part in parts.tolist())
+
+    def with_parts(
+        self, circuits: ForwardingCircuits, other: ForwardingCircuits, parts: np.ndarray
+    ) -> ForwardingCircuits:
+        """Return circuits some wafers of which stand as in others."""
+        theirs = np.isin(np.arange(self.endpoints // self.node_size), parts)
+        chips = theirs.repeat(self.node_size)[:, None]
+        lanes = np.where(chips, other.circuits.tx_peer, circuits.circuits.tx_peer)
+        axes = zip(theirs.tolist(), other.axes, circuits.axes, strict=True)
+        return replace(
+            circuits,
+            circuits=Circuits(lanes, failed=circuits.circuits.failed),
+            axes=tuple(that if turned else this for turned, that, this in axes),
+        )
+
     def configure(
         self, circuits: ForwardingCircuits, flows: Flows, demand: tuple[Flows, ...]
     ) -> tuple[ForwardingCircuits, Reconfiguration]:
         """Return circuits over which `flows` can be routed, and what the change costs."""
-        lacking = self._lacking(circuits, flows)
+        lacking = self.asking(circuits, flows)
         if not lacking.size:
             return circuits, Reconfiguration()
         mine = self._on_wafer(flows) & np.isin(flows.sources // self.node_size, lacking)
@@ -321,7 +347,7 @@ class WaferFabric(BesidePackets, CircuitFabric):
 
     def route(self, circuits: ForwardingCircuits, flows: Flows) -> np.ndarray:
         """Return the links of each flow, shape [F, H], padded with -1; a flow to itself has none."""
-        lacking = self._lacking(circuits, flows)
+        lacking = self.asking(circuits, flows)
         if lacking.size:
             msg = (
                 f"circuits on wafer {lacking[0]} of '{self.name}' do not serve axis '{flows.axis}'; "
@@ -352,11 +378,11 @@ class WaferFabric(BesidePackets, CircuitFabric):
         packets = self.packets.wiring
         outside = np.arange(packets.links) >= 2 * self.endpoints
         rates = np.where(outside, packets.capacity_bytes_per_s, 0.0)
-        return joined([dataclasses.replace(packets, capacity_bytes_per_s=rates), light])
+        return joined([replace(packets, capacity_bytes_per_s=rates), light])
 
     def connected(self, circuits: ForwardingCircuits, flows: Flows) -> bool:
         """Return whether circuits serve every flow that stays on its wafer; packets carry the others."""
-        return not self._lacking(circuits, flows).size
+        return not self.asking(circuits, flows).size
 
     def strides(self, circuits: ForwardingCircuits, group: np.ndarray) -> tuple[int, ...]:
         """Return the strides along which all of a group on one wafer have circuits."""

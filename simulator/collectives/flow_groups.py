@@ -34,6 +34,8 @@ class LinkClasses:
         self._count: list[int] = counts.tolist()
         self._capacity: list[float] = values.tolist()
         self._members: list[set[int]] = [set() for _ in values]
+        self.parents: list[int] = [-1] * values.size
+        """Class that each was split from, or -1."""
         self._usage: dict[int, dict[int, float]] = {}
 
     def __contains__(self, index: int) -> bool:
@@ -73,10 +75,15 @@ class LinkClasses:
         self._count[label] -= count
         self._count.append(count)
         self._capacity.append(self._capacity[label])
+        self.parents.append(label)
         self._members.append(set(self._members[label]))
         for index in self._members[label]:
             self._usage[index][new] = self._usage[index][label]
         return new
+
+    def loads(self, index: int) -> Mapping[int, float]:
+        """Return the usage of each class by a flow group."""
+        return self._usage[index]
 
     def constraints(self, indices: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return owner, class and usage of every incidence of some groups, and the capacity of each class.

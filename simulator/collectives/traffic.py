@@ -60,7 +60,7 @@ from simulator.collectives.library import (
 )
 from simulator.engine.network import Network
 from simulator.errors import RouteError, WorkloadError, nearest
-from simulator.fabric import CircuitPolicy, Fabric, Loads
+from simulator.fabric import Fabric, Loads
 from simulator.interfaces import Circuits, Flows
 from simulator.layout import Groups
 from simulator.operators import Collective, CollectiveKind, Operator, Sequence, communications
@@ -575,15 +575,8 @@ class Traffic:
 
     @property
     def chosen_at_start(self) -> bool:
-        """Whether all collectives are priced before the first event.
-
-        Not where nodes pass on over circuits that turn, for other algorithms have their paths later; nor
-        beside failures and other jobs.
-        """
-        passes_on = (
-            self._traits.policy not in {None, CircuitPolicy.STATIC} and self._traits.endpoint_lanes is None
-        )
-        return self._network.undisturbed and not passes_on
+        """Whether all collectives are priced before the first event: not beside failures and other jobs."""
+        return self._network.undisturbed
 
     def plan(self, operator: Collective, rank_class: int) -> PricedCollective:
         """Return how a class carries out a collective: the fastest algorithm that has its paths."""

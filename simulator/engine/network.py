@@ -494,7 +494,7 @@ class Network:
         moved = change.moved_links
         moves = np.zeros(self._dark.size, dtype=bool)
         moves[moved] = True
-        if self._dark[moved].any() or any(moves[one.links].any() for one in self._keeping()):
+        if self._dark[moved].any() or any(self._loses(one, moves, circuits) for one in self._keeping()):
             return False
         self._advance()
         self._circuits = circuits
@@ -504,6 +504,12 @@ class Network:
         self._relocate()
         self.env.process(self._dark_time(flows, change))
         return True
+
+    def _loses(self, flow_group: FlowGroup, moves: np.ndarray, circuits: Circuits) -> bool:
+        """Return whether a move, a mask of links [L], takes a link or the circuits it needs from a group."""
+        if moves[flow_group.links].any():
+            return True
+        return not (self._own_circuits or self.fabric.connected(circuits, flow_group.flows))
 
     def _keeping(self) -> Iterator[FlowGroup]:
         """Go through the flow groups whose circuits stay: those at work, and those that theirs moved for."""

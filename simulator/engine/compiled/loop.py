@@ -21,11 +21,13 @@ import numpy as np
 
 from simulator.engine.compiled import memory, turns
 from simulator.engine.compiled.memory import (
+    AHEAD,
     BEGIN,
     BESIDE,
     CHARGE,
     DONE,
     DONE_SHARE,
+    END,
     ENDED,
     EVENTS,
     FORK,
@@ -35,6 +37,7 @@ from simulator.engine.compiled.memory import (
     MARK,
     MOVE,
     MOVED,
+    PATH,
     RELEASE,
     RESUME,
     RUNNING,
@@ -48,6 +51,7 @@ from simulator.engine.compiled.memory import (
     Ints,
     Reals,
     advance,
+    insert,
     pop_heap,
     push,
     push_later,
@@ -56,11 +60,14 @@ from simulator.engine.compiled.memory import (
     start_process,
 )
 from simulator.engine.compiled.turns import (
+    NO_PARTS,
+    PARTS,
     TURNS,
     end_communication,
     light_up,
     serve,
     task_of,
+    turn_ahead,
     wait_for_circuits,
 )
 from simulator.engine.simulation import SETTLED
@@ -70,26 +77,13 @@ def begin_transfer(ints: Ints, reals: Reals, at: At, actor: int, counter: int) -
     """Let a group of flows move as an instruction says, behind those that were numbered before it."""
     group, size = ints[at.i + counter], reals[at.x + counter]
     advance(ints, reals, at)
-    k = ints[at.transfers]
-    ints[at.transfers] = k + 1
-    mine = ints[at.number + group]
-    while k > 0 and ints[at.number + ints[at.group + k - 1]] > mine:
-        ints[at.group + k] = ints[at.group + k - 1]
-        ints[at.moving + k] = ints[at.moving + k - 1]
-        reals[at.bytes_left + k] = reals[at.bytes_left + k - 1]
-        reals[at.size + k] = reals[at.size + k - 1]
-        reals[at.rate + k] = reals[at.rate + k - 1]
-        k -= 1
-    ints[at.group + k] = group
-    ints[at.moving + k] = actor
-    reals[at.bytes_left + k] = size
-    reals[at.size + k] = size
-    reals[at.rate + k] = reals[at.alone + group]
+    row = ints[at.row + group]
     shared = False
-    for p in range(ints[at.first_link + group], ints[at.first_link + group + 1]):
-        link = ints[at.link + p]
-        shared = shared or ints[at.users + link] > 0
-        ints[at.users + link] += 1
+    for p in range(ints[at.first_link + row], ints[at.first_link + row + 1]):
+        shared = shared or ints[at.users + ints[at.link + p]] > 0
+    place = insert(ints, reals, at, group, actor)
+    reals[at.bytes_left + place] = size
+    reals[at.size + place] = size
     if shared:
         solve(ints, reals, at)
     set_wake(ints, reals, at)
@@ -117,7 +111,8 @@ def end_transfers(ints: Ints, reals: Reals, at: At) -> None:
         left, group = reals[at.bytes_left + k], ints[at.group + k]
         if left <= reals[at.size + k] * DONE_SHARE or left / reals[at.rate + k] <= soonest:
             push(ints, at, RESUME + KINDS * ints[at.moving + k])
-            for p in range(ints[at.first_link + group], ints[at.first_link + group + 1]):
+            row = ints[at.row + group]
+            for p in range(ints[at.first_link + row], ints[at.first_link + row + 1]):
                 ints[at.users + ints[at.link + p]] -= 1
             ints[at.frozen + k - kept] = group  # behind what is kept, room for the groups that ended
             continue
@@ -130,8 +125,8 @@ def end_transfers(ints: Ints, reals: Reals, at: At) -> None:
     ints[at.transfers] = kept
     shared = False
     for e in range(count - kept):
-        group = ints[at.frozen + e]
-        for p in range(ints[at.first_link + group], ints[at.first_link + group + 1]):
+        row = ints[at.row + ints[at.frozen + e]]
+        for p in range(ints[at.first_link + row], ints[at.first_link + row + 1]):
             shared = shared or ints[at.users + ints[at.link + p]] > 0
     if shared:
         solve(ints, reals, at)
@@ -247,33 +242,44 @@ def is_worked(ints: Ints, reals: Reals, at: At, actor: int) -> bool:
     return False
 
 
+def note(ints: Ints, reals: Reals, at: At, actor: int, counter: int) -> None:
+    """Do what an instruction says if it takes no time and starts nothing."""
+    op = ints[at.op + counter]
+    if op == CHARGE:
+        charge(ints, at, ints[at.i + counter])
+    elif op == MARK:
+        reals[at.mark_s + actor] = reals[at.now]
+    elif op == WAITED:
+        waited_s = reals[at.now] - reals[at.mark_s + actor] - reals[at.x + counter]
+        reals[at.waited_s + task_of(ints, at, actor)] += waited_s
+    elif op == BEGIN:
+        reals[at.begin_s + actor] = reals[at.now]
+
+
 def step_program(ints: Ints, reals: Reals, at: At, actor: int) -> bool:
     """Run an actor's program up to where it waits; return False there, and True at its end."""
     counter = ints[at.counter + actor]
     while True:
         op, x = ints[at.op + counter], reals[at.x + counter]
+        note(ints, reals, at, actor, counter)
         counter += 1
         ints[at.counter + actor] = counter
-        if op == SLEEP:
+        if op in (SLEEP, PATH):
+            if op == PATH:
+                x *= reals[at.latency + ints[at.row + ints[at.i + counter - 1]]]
             push_later(ints, reals, at, x, RESUME + KINDS * actor)
-        carried = op != MOVE or is_carried(ints, reals, at, actor, counter - 1)
-        if op == SLEEP or not carried or (op == WORK and not is_worked(ints, reals, at, actor)):
             return False
-        if op == CHARGE:
-            charge(ints, at, ints[at.i + counter - 1])
-        elif op == MARK:
-            reals[at.mark_s + actor] = reals[at.now]
-        elif op == WAITED:
-            waited_s = reals[at.now] - reals[at.mark_s + actor] - x
-            reals[at.waited_s + task_of(ints, at, actor)] += waited_s
-        elif op == BEGIN:
-            reals[at.begin_s + actor] = reals[at.now]
-        elif op == LATE:
+        carried = op != MOVE or is_carried(ints, reals, at, actor, counter - 1)
+        if not carried or (op == WORK and not is_worked(ints, reals, at, actor)):
+            return False
+        if op == LATE:
             late_s = x - (reals[at.now] - reals[at.begin_s + actor])
             if late_s > 0.0:
                 reals[at.issued_s + task_of(ints, at, actor)] += late_s
                 push_later(ints, reals, at, late_s, RESUME + KINDS * actor)
                 return False
+        elif op == AHEAD:
+            counter = turn_ahead(ints, reals, at, actor, counter - 1)
         elif op == FORK:
             ints[at.counter + actor] = fork(ints, at, actor, counter - 1)
             return False
@@ -286,7 +292,7 @@ def step_program(ints: Ints, reals: Reals, at: At, actor: int) -> bool:
             start_process(ints, at, child)
             push_later(ints, reals, at, x, ENDED + KINDS * actor)
             return False
-        elif op not in (MOVE, WORK):
+        elif op == END:
             return True
 
 
@@ -395,17 +401,17 @@ def take(ints: Ints, reals: Reals, at: At, event: int) -> None:
 
 
 def play(ints: Ints, reals: Reals, at: At) -> None:
-    """Run all events, or so many that there is no room for one more change of circuits."""
+    """Run all events, or so many that there is no room for one more change of circuits, or one is a fault."""
     while True:
         event = next_event(ints, reals, at)
         if event < 0:
             ints[at.over] = 1
-            if not at.turns or not serve(ints, reals, at):
+            if not at.turns or not serve(ints, reals, at) or ints[at.fault]:
                 return
             ints[at.over] = 0
             continue
         take(ints, reals, at, event)
-        if ints[at.changes] >= at.most_changes:
+        if ints[at.changes] >= at.most_changes or ints[at.fault]:
             return
 
 
@@ -423,6 +429,7 @@ _FUNCTIONS = (
     begin_work,
     settle,
     is_worked,
+    note,
     step_program,
     end_task,
     resume,
@@ -433,8 +440,13 @@ _FUNCTIONS = (
 
 
 @cache
-def compiled_play() -> Callable[[np.ndarray, np.ndarray, At], None] | None:
+def compiled_play(*, parts: bool = False) -> Callable[[np.ndarray, np.ndarray, At], None] | None:
     """Return `play` compiled, for arrays in place of lists; None where numba is missing or switched off.
+
+    Parameters
+    ----------
+    parts : bool
+        Whether circuits may turn part by part.
 
     Notes
     -----
@@ -449,11 +461,12 @@ def compiled_play() -> Callable[[np.ndarray, np.ndarray, At], None] | None:
         return None
     names = {**vars(memory), **vars(turns), **globals()}
     inner: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # half the time to compile
-    for function in _FUNCTIONS:
-        copied = FunctionType(function.__code__, names, function.__name__)
-        names[function.__name__] = numba.njit(error_model="numpy", **inner)(copied)
+    functions = {one.__name__: one for one in (*_FUNCTIONS, *PARTS)}
+    for name, function in (functions if parts else functions | NO_PARTS).items():
+        copied = FunctionType(function.__code__, names, name)
+        names[name] = numba.njit(error_model="numpy", **inner)(copied)
     copied = FunctionType(play.__code__, names, play.__name__)
-    copied.__qualname__ = f"{play.__name__}_{_digest()}"  # by which numba finds it again
+    copied.__qualname__ = f"{play.__name__}_{_digest()}_{parts}"  # by which numba finds it again
     try:
         found: Any = numba.njit(nogil=True, cache=True, error_model="numpy")(copied)
     except RuntimeError:  # no folder for what is compiled

@@ -41,9 +41,15 @@ class Op(IntEnum):
     """End the program."""
     WORK = 10
     """Let units of class i work for x seconds, and longer where collectives beside them take some."""
+    PATH = 11
+    """Wait x times for the latency of the way that group i has now."""
+    AHEAD = 12
+    """Turn idle ports to group i; j other such instructions fall due only with it."""
 
 
-SLEEP, MOVE, MARK, WAITED, BEGIN, LATE, CHARGE, FORK, BESIDE, END, WORK = (int(one) for one in Op)
+SLEEP, MOVE, MARK, WAITED, BEGIN, LATE, CHARGE, FORK, BESIDE, END, WORK, PATH, AHEAD = (
+    int(one) for one in Op
+)
 
 RESUME, DONE, RELEASE, ENDED, WAKE, MOVED, LIT = range(7)
 """Kinds of events: an actor goes on, a task is done, a channel is free, a child has ended, bytes ended, ports
@@ -109,10 +115,12 @@ class At(NamedTuple):
     j: int
     number: int
     """Of each group of flows, by which it stands in the order of transfers."""
+    row: int
+    """Of each group: the row of links that it loads as circuits stand."""
     first_link: int
-    """Of each group: its first place in `link`; [groups + 1]."""
+    """Of each row: its first place in `link`; [rows + 1]."""
     link: int
-    """Classes of links that groups load."""
+    """Classes of links that rows load."""
     users: int
     """Of each class of links: transfers that load it."""
     moving: int
@@ -262,6 +270,35 @@ class At(NamedTuple):
     """How often circuits have changed."""
     stamp: int
     """How many moves were tried."""
+    setting: int
+    """Of each cell of parts: number of its setting, 0 as it is at first."""
+    first_entry: int
+    """Of each group: the entry that was learnt last, or -1."""
+    next_entry: int
+    """Of each entry, as are the next two: the next of its group, or -1."""
+    entry_row: int
+    """Row of its group as cells are set so, or -1 if they have to turn."""
+    entry_moved: int
+    """Row of the links that they then move, or -1."""
+    first_met: int
+    """Of each entry: its first place in `met` and `then`; [entries + 1]."""
+    met: int
+    """Settings of its group's cells."""
+    then: int
+    """Settings that they have to turn to."""
+    stalled_group: int
+    """Of each transfer whose circuits were turned away: its group."""
+    stalled_actor: int
+    stalled_then: int
+    """Groups that stall when circuits are served."""
+    stalled: int
+    """How many there are."""
+    slot: int
+    """How many changes of parts have begun."""
+    slots: int
+    """No place: for how many at once there is room."""
+    fault: int
+    """Whether something was met that nobody has learnt; what follows is void."""
     touches: int
     moves: int
     keeping: int
@@ -298,7 +335,9 @@ class At(NamedTuple):
     load: int
     """Of each entry of `link`."""
     alone: int
-    """Of each group: rate of a flow with all links to itself."""
+    """Of each row: rate of a flow with all links to itself."""
+    latency: int
+    """Of each row: its longest path's latency."""
     capacity: int
     """Of each class of links, as are the next four."""
     remaining: int
@@ -317,7 +356,10 @@ class At(NamedTuple):
     lane_rate: int
     """Rate of one lane."""
     turn_s: int
-    """Of each number of ports from 0: time until the last of them is lit."""
+    """Of each number of ports from 0, or of each entry: time until the last of them is lit."""
+    stalled_left: int
+    """Of each transfer whose circuits were turned away: bytes left."""
+    stalled_size: int
     change_s: int
     """Of the first lane of a move: when it began."""
     turned_s: int
@@ -326,12 +368,18 @@ class At(NamedTuple):
 
 
 class Memories:
-    """Tables laid one behind the other into two memories."""
+    """Tables laid one behind the other into two memories.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    whole, real : int, optional
+        Sizes of what stands in the memories before them.
+    """
+
+    def __init__(self, whole: int = 0, real: int = 0) -> None:
         self.at: dict[str, int] = {}
         self._tables: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
-        self._sizes = [0, 0]
+        self._sizes = [whole, real]
 
     def _add(self, real: bool, name: str, table: np.ndarray) -> None:
         self.at[name] = self._sizes[real]
@@ -451,31 +499,57 @@ def advance(ints: Ints, reals: Reals, at: At) -> None:
             reals[at.bytes_left + k] -= reals[at.rate + k] * elapsed
 
 
+def insert(ints: Ints, reals: Reals, at: At, group: int, actor: int) -> int:
+    """Add a transfer behind those that were numbered before its group; return its place."""
+    k = ints[at.transfers]
+    ints[at.transfers] = k + 1
+    mine = ints[at.number + group]
+    while k > 0 and ints[at.number + ints[at.group + k - 1]] > mine:
+        ints[at.group + k] = ints[at.group + k - 1]
+        ints[at.moving + k] = ints[at.moving + k - 1]
+        reals[at.bytes_left + k] = reals[at.bytes_left + k - 1]
+        reals[at.size + k] = reals[at.size + k - 1]
+        reals[at.rate + k] = reals[at.rate + k - 1]
+        k -= 1
+    ints[at.group + k] = group
+    ints[at.moving + k] = actor
+    row = ints[at.row + group]
+    reals[at.rate + k] = reals[at.alone + row]
+    for p in range(ints[at.first_link + row], ints[at.first_link + row + 1]):
+        ints[at.users + ints[at.link + p]] += 1
+    return k
+
+
+def row_of(ints: Ints, at: At, k: int) -> int:
+    """Return the row of links of a transfer."""
+    return ints[at.row + ints[at.group + k]]
+
+
 def fill_shares(ints: Ints, reals: Reals, at: At) -> None:
     """Set the fair share of every transfer that is not frozen, and of each class of links its slowest."""
     count = ints[at.transfers]
     for k in range(count):
         if not ints[at.frozen + k]:
-            group = ints[at.group + k]
-            for p in range(ints[at.first_link + group], ints[at.first_link + group + 1]):
+            row = row_of(ints, at, k)
+            for p in range(ints[at.first_link + row], ints[at.first_link + row + 1]):
                 link = ints[at.link + p]
                 reals[at.demand + link] = 0.0
                 reals[at.used + link] = 0.0
                 reals[at.slowest + link] = math.inf
     for k in range(count):
         if not ints[at.frozen + k]:
-            group = ints[at.group + k]
-            for p in range(ints[at.first_link + group], ints[at.first_link + group + 1]):
+            row = row_of(ints, at, k)
+            for p in range(ints[at.first_link + row], ints[at.first_link + row + 1]):
                 reals[at.demand + ints[at.link + p]] += reals[at.load + p]
     for k in range(count):
         if not ints[at.frozen + k]:
-            group = ints[at.group + k]
+            row = row_of(ints, at, k)
             fair = math.inf
-            for p in range(ints[at.first_link + group], ints[at.first_link + group + 1]):
+            for p in range(ints[at.first_link + row], ints[at.first_link + row + 1]):
                 link = ints[at.link + p]
                 fair = min(fair, max(reals[at.remaining + link], 0.0) / reals[at.demand + link])
             reals[at.fair + k] = fair
-            for p in range(ints[at.first_link + group], ints[at.first_link + group + 1]):
+            for p in range(ints[at.first_link + row], ints[at.first_link + row + 1]):
                 link = ints[at.link + p]
                 reals[at.slowest + link] = min(reals[at.slowest + link], fair)
 
@@ -486,8 +560,8 @@ def freeze(ints: Ints, reals: Reals, at: At) -> int:
     stopped = 0
     for k in range(count):
         if not ints[at.frozen + k]:
-            group = ints[at.group + k]
-            for p in range(ints[at.first_link + group], ints[at.first_link + group + 1]):
+            row = row_of(ints, at, k)
+            for p in range(ints[at.first_link + row], ints[at.first_link + row + 1]):
                 link = ints[at.link + p]
                 share = max(reals[at.remaining + link], 0.0) / reals[at.demand + link]
                 if share <= reals[at.slowest + link] * (1.0 + TOLERANCE):
@@ -497,14 +571,14 @@ def freeze(ints: Ints, reals: Reals, at: At) -> int:
     for k in range(count):
         if ints[at.frozen + k] == 2:
             reals[at.rate + k] = reals[at.fair + k]
-            group = ints[at.group + k]
-            for p in range(ints[at.first_link + group], ints[at.first_link + group + 1]):
+            row = row_of(ints, at, k)
+            for p in range(ints[at.first_link + row], ints[at.first_link + row + 1]):
                 reals[at.used + ints[at.link + p]] += reals[at.load + p] * reals[at.fair + k]
     for k in range(count):
         if ints[at.frozen + k] == 2:
             ints[at.frozen + k] = 1
-            group = ints[at.group + k]
-            for p in range(ints[at.first_link + group], ints[at.first_link + group + 1]):
+            row = row_of(ints, at, k)
+            for p in range(ints[at.first_link + row], ints[at.first_link + row + 1]):
                 link = ints[at.link + p]
                 reals[at.remaining + link] -= reals[at.used + link]
                 reals[at.used + link] = 0.0
@@ -516,8 +590,8 @@ def solve(ints: Ints, reals: Reals, at: At) -> None:
     going = ints[at.transfers]
     for k in range(going):
         ints[at.frozen + k] = 0
-        group = ints[at.group + k]
-        for p in range(ints[at.first_link + group], ints[at.first_link + group + 1]):
+        row = row_of(ints, at, k)
+        for p in range(ints[at.first_link + row], ints[at.first_link + row + 1]):
             link = ints[at.link + p]
             reals[at.remaining + link] = reals[at.capacity + link]
     while going > 0:
@@ -544,5 +618,17 @@ def set_wake(ints: Ints, reals: Reals, at: At) -> None:
     ints[at.sequence] += 1
 
 
-EVENTS = (push, start_process, push_later, pop_heap, advance, fill_shares, freeze, solve, set_wake)
+EVENTS = (
+    push,
+    start_process,
+    push_later,
+    pop_heap,
+    advance,
+    insert,
+    row_of,
+    fill_shares,
+    freeze,
+    solve,
+    set_wake,
+)
 """The functions above, each behind those that it calls."""

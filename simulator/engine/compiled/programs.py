@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from simulator.collectives.flow_groups import FlowGroup, PricedCollective, step_
 from simulator.collectives.traffic import Traffic
 from simulator.engine.compiled.memory import Op
 from simulator.engine.lookahead import (
+    Piece,
     Turns,
     blocks_in_order,
     compute_orders,
@@ -260,8 +262,8 @@ class Computed:
     """Time that the host needs to issue them."""
 
 
-PASSED_ON = "circuits turn during the step, over which others pass on"
-"""Why the reference plays a step on fabrics whose nodes, or packets, carry what has no circuit."""
+PASSED_ON = "circuits turn during the step, and the fabric does not say by which parts"
+"""Why the reference plays a step on fabrics without lanes or parts."""
 
 
 class StepNetwork:
@@ -280,19 +282,19 @@ class StepNetwork:
         self.structure = structure  # whose operators are known by their identity
         self.fabric = fabric
         self.network = Network(simpy.Environment(), fabric, tuple(demand.values()))
-        own_lanes = fabric.traits.endpoint_lanes is not None
-        if not (own_lanes or all(fabric.connected(self.network.circuits, one) for one in demand.values())):
-            raise NotCoveredError(PASSED_ON)
         self.traffic = Traffic(structure.graph.layout, fabric, self.network, demand)
         self._private: dict[tuple[int, int], bool] = {}
         self._plans: dict[tuple[int, int], PricedCollective] = {}
         self._claims: dict[FlowGroup, LaneClaim | None] = {}
+        self._parts: dict[FlowGroup, np.ndarray] = {}
         self._loads: dict[FlowGroup, FlowGroup | Loads] = {}
         self.traffic.price((work.operator, work.rank_class) for work in structure.works)
         self.turns = not all(
             self.network.locate(group) for plan in self.traffic.plans for group, _, _ in plan.parts
         )
         """Whether something has to wait for circuits."""
+        self.by_parts = self.turns and fabric.traits.endpoint_lanes is None
+        """Whether circuits that it waits for are no lanes of endpoints."""
 
     def plan(self, operator: Collective, rank_class: int) -> PricedCollective:
         """Return how a class carries out a collective.
@@ -312,6 +314,9 @@ class StepNetwork:
         """Return a plan whose circuits all stand, or turn by lanes."""
         capacity = self.network.graph.capacity_bytes_per_s
         for group, _, _ in plan.parts:
+            if self.by_parts:
+                self.parts(group)
+                continue
             if self.turns and self.claim(group) is None:
                 raise NotCoveredError(PASSED_ON)
             found = self.loads(group)
@@ -327,8 +332,25 @@ class StepNetwork:
             self._claims[group] = self.fabric.lane_claim(circuits, group.flows, group.demand)
         return self._claims[group]
 
-    def needs_lanes(self, group: FlowGroup) -> bool:
+    def parts(self, group: FlowGroup) -> np.ndarray:
+        """Return the parts of circuits that a group takes or turns, by number; none if nothing turns for it.
+
+        Raises
+        ------
+        NotCoveredError
+            If the fabric does not say.
+        """
+        if group not in self._parts:
+            found = self.fabric.circuit_parts(group.flows)
+            if found is None:
+                raise NotCoveredError(PASSED_ON)
+            self._parts[group] = found
+        return self._parts[group]
+
+    def may_wait(self, group: FlowGroup) -> bool:
         """Return whether circuits may have to turn for a group during the step."""
+        if self.by_parts:
+            return self.fabric.turns_for(group.flows)
         claim = self.claim(group) if self.turns else None
         return claim is not None and claim.carriers.size > 0
 
@@ -467,8 +489,10 @@ class Programs:
         """Return a run of operators whose collectives share links: one event for what lies between two."""
         code = [Instruction(Op.BEGIN)]
         cut = blocks_in_order if self._network.traffic.by_block(sequence, rank_class) else pieces
-        for piece in cut(sequence):
+        every = cut(sequence)
+        for place, piece in enumerate(every):
             if isinstance(piece, Sequence):
+                code += self._turned_ahead(every[place:], rank_class)
                 code += self._fused(piece, rank_class, issued=True)
                 continue
             one, repeat = piece
@@ -546,12 +570,39 @@ class Programs:
         times, together = (repeat, 1) if plan.in_turns else (1, repeat)
         for flow_group, size_bytes, count in plan.parts * times:
             code += self._moved(flow_group, size_bytes * (count * together))
-            latency_s = self._network.loads(flow_group).latency_s
-            code.append(Instruction(Op.SLEEP, latency_s * (count * together)))
+            code.append(self._passed(flow_group, count * together))
         return code
 
+    def _passed(self, flow_group: FlowGroup, times: int) -> Instruction:
+        """Return what pays the latency of the way that a group has, so many times."""
+        network = self._network
+        if network.by_parts and network.may_wait(flow_group):
+            return Instruction(Op.PATH, float(times), self.groups[flow_group])
+        return Instruction(Op.SLEEP, network.loads(flow_group).latency_s * times)
+
+    def _turned_ahead(self, coming: Iterable[Piece], rank_class: int) -> list[Instruction]:
+        """Return what turns circuits to the next block's exchange while what is before it computes."""
+        traits = self._network.fabric.traits
+        if not (self._network.turns and traits.prefetches and traits.turns_by_layer):
+            return []
+        travels = (piece[0] for piece in coming if not isinstance(piece, Sequence))
+        uneven = (one for one in travels if isinstance(one, Collective) and one.skew is not None)
+        following = next(uneven, None)
+        if following is None:
+            return []
+        groups = [group for group, _, _ in self._network.plan(following, rank_class).parts]
+        waiting = [group for group in groups if self._network.may_wait(group)]
+        return [
+            Instruction(
+                Op.AHEAD,
+                i=self.groups.setdefault(group, len(self.groups)),
+                j=-1 if place else len(waiting) - 1,
+            )
+            for place, group in enumerate(waiting)
+        ]
+
     def _moved(self, flow_group: FlowGroup, total_bytes: float) -> list[Instruction]:
-        waits = self._network.needs_lanes(flow_group)
+        waits = self._network.may_wait(flow_group)
         if not waits and (total_bytes <= 0.0 or not flow_group.links.size):
             return []
         number = self.groups.setdefault(flow_group, len(self.groups))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,6 +15,7 @@ from simulator.collectives.flow_groups import FlowGroup
 from simulator.engine.compiled.loop import compiled_play, is_compiled, play
 from simulator.engine.compiled.memory import KINDS, LEVELS, RESUME, At, Memories
 from simulator.engine.compiled.programs import Charge, NotCoveredError, Programs, StepNetwork, StepStructure
+from simulator.engine.compiled.settings import Settings, lay_rows
 from simulator.engine.compiled.turns import Coming, fixed_loads, lay_lanes, need_of
 from simulator.engine.simulation import Simulation
 from simulator.fabric import Fabric, Loads
@@ -64,13 +65,21 @@ def link_classes(
     return classes, loads, capacities
 
 
-def laid_out(structure: StepStructure, programs: Programs, network: StepNetwork) -> Memories:
-    """Return both memories as they are before the first event."""
+def laid_out(
+    structure: StepStructure, programs: Programs, network: StepNetwork, settings: Settings | None
+) -> Memories:
+    """Return both memories as they are before the first event, without what is known of settings."""
     memories = Memories()
     every = _lay_actors(memories, structure, programs)
     _lay_tasks(memories, structure, programs)
     actors, tasks = len(structure.actors), len(structure.work_of)
     lanes = _lay_circuits(memories, structure, programs, network)
+    if settings:
+        settings.lay(memories)
+        lanes = memories.at["slots"]
+    stalling = every if settings else 0
+    memories.wholes("stalled_group stalled_actor stalled_then", stalling)
+    memories.reals("stalled_left stalled_size", stalling)
     ring = 1 << (4 * every + structure.channels + 2 * lanes).bit_length()
     charges = sum(
         programs.of_work[work].charges * times
@@ -148,11 +157,15 @@ def _lay_circuits(
     """Add groups of flows with their links, and what lanes they need; return how many lanes there are."""
     groups = tuple(programs.groups)
     needs = [need_of(one, network) for one in groups]
+    memories.whole("row", range(len(groups)))
+    memories.whole("number", (one.index for one in groups))
     lay_lanes(memories, needs, network)
     if network.turns:
         Coming(structure, programs, network).lay(memories)
     else:
         memories.wholes(Coming.TABLES, 0)
+    if network.by_parts:
+        return 0
     capacity = network.network.graph.capacity_bytes_per_s
     lanes = network.fabric.lane_peers(network.network.circuits).size if network.turns else 0
     fixed = [fixed_loads(one, network, lanes) for one in groups]
@@ -161,18 +174,14 @@ def _lay_circuits(
         [-1] * len(need.pairs) + [lanes + one for one in mine]
         for need, mine in zip(needs, classes, strict=True)
     ]
-    memories.rows("link", links)
     both = [[*need.usage.tolist(), *mine] for need, mine in zip(needs, loads, strict=True)]
-    memories.real("load", itertools.chain.from_iterable(both))
+    lay_rows(memories, links, both, [*capacity[:lanes].tolist(), *capacities])
     alone = [
         min((capacities[link] / load for link, load in zip(mine, loaded, strict=True)), default=np.inf)
         for mine, loaded in zip(classes, loads, strict=True)
     ]
     memories.real("alone", alone)
-    memories.real("capacity", [*capacity[:lanes].tolist(), *capacities])
-    memories.whole("number", (one.index for one in groups))
-    memories.wholes("users", lanes + len(capacities))
-    memories.reals("remaining demand slowest used", lanes + len(capacities))
+    memories.reals("latency", 0)
     return lanes
 
 
@@ -204,7 +213,10 @@ COMPILED_FROM = 20_000
 """Tasks of a step, or of all of a process, from which on the loop is compiled: plain Python runs them while
 numba is loaded; a choice."""
 _IN_PYTHON: Counter[str] = Counter()
-"""Tasks that this process has run in plain Python."""
+"""Tasks that this process has run in plain Python, those of wide rows counted several times."""
+NARROW_LINKS = 8
+"""Classes of links that a transfer loads where lanes turn, about; a choice. In plain Python a task takes as
+many times as long as its transfers load times as many."""
 
 
 class StepRuns:
@@ -226,7 +238,7 @@ class StepRuns:
         """Trait for which the last run was the reference's; empty if it was not."""
         self._compiled = len(graph.tasks) * runs >= COMPILED_FROM
         self._structure: StepStructure | None = None
-        self._network: StepNetwork | None = None
+        self._step: CompiledStep | None = None
 
     def run(self, node: Node, fabric: Fabric) -> Trace:
         """Return the trace of the step on a node and a fabric.
@@ -249,10 +261,9 @@ class StepRuns:
     def _in_arrays(self, node: Node, fabric: Fabric) -> Trace:
         if self._structure is None:
             self._structure = StepStructure(self.graph)
-        if self._network is None or self._network.fabric != fabric:
-            self._network = StepNetwork(self._structure, fabric)
-        compiled = self._compiled or None
-        return CompiledStep(self._structure, self._network).run(node, compiled=compiled)
+        if self._step is None or self._step.network.fabric != fabric:
+            self._step = CompiledStep(self._structure, StepNetwork(self._structure, fabric))
+        return self._step.run(node, compiled=self._compiled or None)
 
 
 def play_step(graph: StepGraph, node: Node, fabric: Fabric) -> Trace:
@@ -266,50 +277,96 @@ class Played:
 
     whole: np.ndarray
     real: np.ndarray
+    at: At
     change_group: np.ndarray
     """Group of flows that circuits turned to."""
     change_ports: np.ndarray
-    """Ports that turned."""
+    """Ports that turned, or the entry of `Settings` that says how."""
     change_start_s: np.ndarray
     change_end_s: np.ndarray
 
 
-def _in_python(whole: np.ndarray, real: np.ndarray, at: At) -> None:
-    """Run the loop as plain Python, which is fastest on lists."""
-    ints, reals = whole.tolist(), real.tolist()
-    play(ints, reals, at)
-    whole[:], real[:] = ints, reals
+class Player:
+    """Both memories of a step, and the loop that runs on them.
 
+    Parameters
+    ----------
+    memories : Memories
+        As they are before the first event.
+    settings : Settings, optional
+        Settings of circuits that turn part by part.
+    compiled : bool, optional
+        As `CompiledStep.run` takes it.
+    """
 
-def played(whole: np.ndarray, real: np.ndarray, at: At, *, compiled: bool | None) -> Played:
-    """Return what both memories become; see `CompiledStep.run`."""
-    known = compiled is None and (is_compiled() or _IN_PYTHON["tasks"] >= COMPILED_FROM)
-    fast = compiled_play() if compiled or known else None
-    places = np.array([tuple(at)], dtype=[(name, np.int64) for name in At._fields])[0]
-    groups, ports, start_s, end_s = ([np.empty(0)] for _ in range(4))
-    while not whole[at.over]:
+    def __init__(self, memories: Memories, settings: Settings | None, *, compiled: bool | None) -> None:
+        self._settings = settings
+        if settings is None:
+            self.whole, self.real = memories.joined()
+            self.at = At(**memories.at)
+        else:
+            self.whole, self.real, self.at = settings.joined(memories)
+        self._room = self.at.most_changes
+        self._compiled = compiled
+
+    def run(self) -> Played:
+        """Run all events."""
+        known = self._compiled is None and (is_compiled() or _IN_PYTHON["tasks"] >= COMPILED_FROM)
+        parts = self._settings is not None
+        fast = compiled_play(parts=parts) if self._compiled or known else None
+        groups, ports, start_s, end_s = ([np.empty(0)] for _ in range(4))
+        changes = 0
+        while not self.whole[self.at.over]:
+            if not self._leg(fast):
+                continue
+            at, whole, real = self.at, self.whole, self.real
+            count = int(whole[at.changes])
+            groups.append(whole[at.changed_group : at.changed_group + count].copy())
+            ports.append(whole[at.changed_ports : at.changed_ports + count].copy())
+            start_s.append(real[at.turned_s : at.turned_s + count].copy())
+            end_s.append(real[at.lit_s : at.lit_s + count].copy())
+            whole[at.changes] = 0
+            changes += count
+            often = changes >= self.at.most_changes or _IN_PYTHON["tasks"] >= COMPILED_FROM
+            if self._compiled is None and often:
+                fast = compiled_play(parts=parts)
+        return Played(
+            whole=self.whole,
+            real=self.real,
+            at=self.at,
+            change_group=np.concatenate(groups).astype(np.int64),
+            change_ports=np.concatenate(ports).astype(np.int64),
+            change_start_s=np.concatenate(start_s),
+            change_end_s=np.concatenate(end_s),
+        )
+
+    def _leg(self, fast: Callable[[np.ndarray, np.ndarray, At], None] | None) -> bool:
+        """Run events until circuits have changed so often as there is room; return False if that is void.
+
+        Legs grow from one change on while nothing new is met, for what is new makes them void.
+        """
+        whole, real, at = self.whole, self.real, self.at
+        if self._settings is not None:
+            whole, real = whole.copy(), real.copy()
+            at = at._replace(most_changes=self._room)
         if fast is None:
             before = whole[at.ended]
-            _in_python(whole, real, at)
-            _IN_PYTHON["tasks"] += int(whole[at.ended] - before)
+            ints, reals = whole.tolist(), real.tolist()  # on which plain Python is fastest
+            play(ints, reals, at)
+            whole[:], real[:] = ints, reals
+            width = self._settings.links_of_row // NARROW_LINKS if self._settings else 1
+            _IN_PYTHON["tasks"] += int(whole[at.ended] - before) * max(1, width)
         else:
-            fast(whole, real, places)
-        count = whole[at.changes]
-        groups.append(whole[at.changed_group : at.changed_group + count].copy())
-        ports.append(whole[at.changed_ports : at.changed_ports + count].copy())
-        start_s.append(real[at.turned_s : at.turned_s + count].copy())
-        end_s.append(real[at.lit_s : at.lit_s + count].copy())
-        whole[at.changes] = 0
-        if compiled is None and not whole[at.over]:
-            fast = compiled_play()
-    return Played(
-        whole=whole,
-        real=real,
-        change_group=np.concatenate(groups).astype(np.int64),
-        change_ports=np.concatenate(ports).astype(np.int64),
-        change_start_s=np.concatenate(start_s),
-        change_end_s=np.concatenate(end_s),
-    )
+            fast(whole, real, np.array([tuple(at)], dtype=[(name, np.int64) for name in At._fields])[0])
+        if self._settings is not None and whole[at.fault]:
+            cells = len(self._settings.cells)
+            setting = whole[at.setting : at.setting + cells].tolist()
+            self.whole, self.real, self.at = self._settings.learnt(self.whole, self.real, self.at, setting)
+            self._room = 1
+            return False
+        self.whole, self.real = whole, real
+        self._room = min(2 * self._room, self.at.most_changes)
+        return True
 
 
 class CompiledStep:
@@ -326,6 +383,7 @@ class CompiledStep:
     def __init__(self, structure: StepStructure, network: StepNetwork) -> None:
         self.structure = structure
         self.network = network
+        self._settings: Settings | None = None
 
     def run(self, node: Node, *, compiled: bool | None) -> Trace:
         """Return the trace of the whole step.
@@ -347,28 +405,36 @@ class CompiledStep:
             If no unit of the node runs an operator, or a task needs a host that is not described.
         """
         programs = Programs(self.structure, node, self.network)
-        memories = laid_out(self.structure, programs, self.network)
-        at = At(**memories.at)
-        run = played(*memories.joined(), at, compiled=compiled)
+        settings = self._known(tuple(programs.groups)) if self.network.by_parts else None
+        memories = laid_out(self.structure, programs, self.network, settings)
+        run = Player(memories, settings, compiled=compiled).run()
+        at = run.at
         tasks = len(self.structure.work_of)
         if run.whole[at.lost] or run.whole[at.ended] < tasks:
             msg = f"the step stops with {tasks - int(run.whole[at.ended])} tasks undone; check its order"
             raise RuntimeError(msg)
-        return self._trace(programs, run, at)
+        port_j = self.network.fabric.traits.lane_move_energy_j
+        moved_j = settings.energies_j[run.change_ports] if settings else run.change_ports * port_j
+        return self._trace(programs, run, moved_j)
 
-    def _trace(self, programs: Programs, run: Played, at: At) -> Trace:
+    def _known(self, groups: tuple[FlowGroup, ...]) -> Settings:
+        """Return what earlier runs have learnt of the settings of circuits."""
+        if self._settings is None or self._settings.groups != groups:
+            self._settings = Settings(groups, self.network)
+        return self._settings
+
+    def _trace(self, programs: Programs, run: Played, moved_j: np.ndarray) -> Trace:
+        at = run.at
         tally = Charges(programs.charges).tally(run.whole[at.log : at.log + run.whole[at.logged]])
         spans = self._spans(programs, run.whole, run.real, at)
-        turned = self._turned(programs, run)
-        if len(turned):
-            spans = merged(spans, turned)
-        port_j = self.network.fabric.traits.lane_move_energy_j
+        if run.change_group.size:
+            spans = merged(spans, self._turned(programs, run))
         return Trace(
             spans=spans,
             makespan_s=float(spans.end_s.max(initial=0.0)),
             compute_energy_j=tally.compute_energy_j,
             network_energy_j=tally.network_energy_j,
-            reconfiguration_energy_j=math.fsum(ports * port_j for ports in run.change_ports.tolist()),
+            reconfiguration_energy_j=math.fsum(moved_j.tolist()),
             reconfigurations=run.change_group.size,
             network_bytes=tally.network_bytes,
             host_bytes=tally.host_bytes,

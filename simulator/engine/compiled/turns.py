@@ -1,8 +1,10 @@
-"""Circuits that turn during a step: lanes, which groups of flows need them, who waits, which ports move.
+"""Circuits that turn during a step: which groups of flows need them, who waits, which ports move.
 
-The rules are the reference's (`simulator.engine.network`, `simulator.engine.lookahead`) for fabrics whose
-endpoints have lanes of their own. Lane l of endpoint e is link ``e * lanes + l``; lanes to one peer act as
-the first of them. A move is tried on the tables and taken back if a port that it needs is at work.
+The rules are the reference's (`simulator.engine.network`, `simulator.engine.lookahead`). Endpoints may have
+lanes of their own: lane l of endpoint e is link ``e * lanes + l``; lanes to one peer act as the first of
+them, and a move is tried on the tables and taken back if a port that it needs is at work. Else circuits stand
+in cells, each in one of a few settings, and a table says what a group gets of each
+(`simulator.engine.compiled.settings`).
 """
 
 from __future__ import annotations
@@ -24,10 +26,13 @@ from simulator.engine.compiled.memory import (
     Memories,
     Reals,
     advance,
+    insert,
     push,
     set_wake,
+    solve,
 )
 from simulator.engine.compiled.programs import NotCoveredError, Programs, StepNetwork, StepStructure
+from simulator.engine.compiled.settings import Settings, cells
 from simulator.fabric import Loads
 from simulator.operators import Collective
 
@@ -63,7 +68,7 @@ def need_of(group: FlowGroup, network: StepNetwork) -> Need:
     NotCoveredError
         If flows of no weight need some.
     """
-    claim = network.claim(group) if network.needs_lanes(group) else None
+    claim = network.claim(group) if network.may_wait(group) and not network.by_parts else None
     if claim is None:
         return NOBODY
     ends = np.stack([claim.carriers, claim.landings], axis=1)
@@ -81,20 +86,6 @@ def fixed_loads(group: FlowGroup, network: StepNetwork, first: int) -> Loads:
     found = network.loads(group)
     fixed = found.links >= first
     return Loads(links=found.links[fixed], usage=found.usage[fixed], latency_s=found.latency_s)
-
-
-def cells(needs: Sequence[Need], endpoints: int) -> tuple[np.ndarray, list[list[int]]]:
-    """Return a cell for each endpoint, and those of each group's senders.
-
-    Endpoints that send for the same groups share one. The draw is of no matter: a cell that two such sets
-    fell into would be looked at more often.
-    """
-    random = np.random.default_rng(0)
-    signature = np.zeros(endpoints, dtype=np.uint64)
-    for need, draw in zip(needs, random.integers(1, 2**63, len(needs)).astype(np.uint64), strict=True):
-        signature[need.senders] += draw
-    _, cell_of = np.unique(signature, return_inverse=True)
-    return cell_of, [np.unique(cell_of[need.senders]).tolist() for need in needs]
 
 
 def widths(peers: np.ndarray) -> np.ndarray:
@@ -143,7 +134,7 @@ class Coming:
             for work in works
         ]
         self.parts = [
-            [programs.groups[one] for one, _, _ in (plan.parts if plan else ()) if network.needs_lanes(one)]
+            [programs.groups[one] for one, _, _ in (plan.parts if plan else ()) if network.may_wait(one)]
             for plan in plans
         ]
         self.begun: list[list[int]] = [[] for _ in range(classes)]
@@ -193,28 +184,31 @@ def lay_lanes(memories: Memories, needs: Sequence[Need], network: StepNetwork) -
     memories.whole("landing", itertools.chain.from_iterable(need.pairs[:, 1].tolist() for need in needs))
     memories.rows("sender", [need.senders.tolist() for need in needs])
     memories.whole("target", itertools.chain.from_iterable(need.target.ravel().tolist() for need in needs))
-    cell_of, of_group = cells(needs, endpoints)
-    memories.rows("cell", of_group)
-    memories.whole("cell_of", cell_of.tolist())
-    memories.wholes("moved_last", int(cell_of.max(initial=-1)) + 1)
     memories.wholes("checked", len(needs), -1)
     memories.wholes("located promised kept", len(needs))
     memories.wholes("lacking row_stamp touched", endpoints)
     memories.whole("peer", peers.ravel().tolist())
     memories.whole("origin", origins(peers).ravel().tolist())
     memories.whole("width", widths(peers).ravel().tolist())
-    memories.wholes("before width_then dark next_dark change_group change_ports", peers.size)
-    memories.wholes("link_stamp moving_links", peers.size)
-    memories.wholes("version stamp touches moves keeping waiting changes", 1)
-    memories.reals("change_s", peers.size)
+    memories.wholes("before width_then next_dark moving_links", peers.size)
+    memories.wholes("version stamp touches moves keeping waiting changes fault slot stalled", 1)
     memories.reals("lane_rate", 1, fabric.traits.lane_bytes_per_s or 0.0)
-    most = max((need.senders.size for need in needs), default=0) * lanes
-    memories.real("turn_s", (fabric.lane_turn_s(ports) for ports in range(most + 1)))
     memories.at |= {"turns": int(network.turns), "lanes": lanes, "prefetches": int(fabric.traits.prefetches)}
     room = MOST_CHANGES if network.turns else 1
     memories.wholes("changed_group changed_ports", room)
     memories.reals("turned_s lit_s", room)
     memories.at["most_changes"] = room
+    if not network.by_parts:
+        cell_of, of_group = cells([need.senders for need in needs], endpoints)
+        memories.rows("cell", of_group)
+        memories.whole("cell_of", cell_of.tolist())
+        memories.wholes("moved_last", int(cell_of.max(initial=-1)) + 1)
+        memories.wholes("change_group change_ports", peers.size)
+        memories.reals("change_s", peers.size)
+        most = max((need.senders.size for need in needs), default=0) * lanes
+        memories.real("turn_s", (fabric.lane_turn_s(ports) for ports in range(most + 1)))
+        memories.wholes(Settings.TABLES, 0)
+        memories.at["slots"] = 0
 
 
 def lane_to(ints: Ints, at: At, row: int, peer: int) -> int:
@@ -225,10 +219,27 @@ def lane_to(ints: Ints, at: At, row: int, peer: int) -> int:
     return -1
 
 
+def find_entry(ints: Ints, at: At, group: int) -> int:
+    """Return what is known of a group as cells are set now; -1, and a fault, if nothing is."""
+    if ints[at.fault]:  # settings stay as they were met
+        return -1
+    first, last = ints[at.first_cell + group], ints[at.first_cell + group + 1]
+    entry = ints[at.first_entry + group]
+    while entry >= 0:
+        shift = ints[at.first_met + entry] - first
+        same = True
+        for p in range(first, last):
+            same = same and ints[at.met + p + shift] == ints[at.setting + ints[at.cell + p]]
+        if same:
+            return entry
+        entry = ints[at.next_entry + entry]
+    ints[at.fault] = 1
+    return -1
+
+
 def locate(ints: Ints, reals: Reals, at: At, group: int) -> bool:
     """Bring a group's links up to date; return whether circuits connect all its flows."""
-    first, last = ints[at.first_need + group], ints[at.first_need + group + 1]
-    if first == last:
+    if ints[at.first_cell + group] == ints[at.first_cell + group + 1]:
         return True
     checked = ints[at.checked + group]
     fresh = checked >= 0
@@ -238,6 +249,13 @@ def locate(ints: Ints, reals: Reals, at: At, group: int) -> bool:
         return ints[at.located + group] == 1
     ints[at.checked + group] = ints[at.version]
     ints[at.located + group] = 0
+    if not at.lanes:
+        known = find_entry(ints, at, group)
+        if known >= 0 and ints[at.entry_row + known] >= 0:
+            ints[at.row + group] = ints[at.entry_row + known]
+            ints[at.located + group] = 1
+        return ints[at.located + group] == 1
+    first, last = ints[at.first_need + group], ints[at.first_need + group + 1]
     entry = ints[at.first_link + group]
     for p in range(first, last):
         link = lane_to(ints, at, ints[at.need + p], ints[at.landing + p])
@@ -253,9 +271,9 @@ def locate(ints: Ints, reals: Reals, at: At, group: int) -> bool:
 
 
 def is_blocked(ints: Ints, at: At, group: int) -> bool:
-    """Return whether lanes of a located group are dark."""
-    entry = ints[at.first_link + group]
-    for p in range(entry, entry + ints[at.first_need + group + 1] - ints[at.first_need + group]):
+    """Return whether links of a located group are dark."""
+    row = ints[at.row + group]
+    for p in range(ints[at.first_link + row], ints[at.first_link + row + 1]):
         if ints[at.dark + ints[at.link + p]]:
             return True
     return False
@@ -385,21 +403,176 @@ def find_moved(ints: Ints, at: At) -> bool:
                 ints[at.moving_links + count] = link
                 count += 1
     ints[at.moves] = count
+    return free and not moves_kept(ints, at)
+
+
+def moves_kept(ints: Ints, at: At) -> bool:
+    """Return whether groups whose circuits stay have links of the present move."""
     for k in range(ints[at.keeping]):
-        group = ints[at.kept + k]
-        if not free or not ints[at.located + group]:
-            continue
-        entry = ints[at.first_link + group]
-        for p in range(entry, entry + ints[at.first_need + group + 1] - ints[at.first_need + group]):
-            if ints[at.link_stamp + ints[at.link + p]] == ints[at.stamp]:
-                free = False
-    return free
+        row = ints[at.row + ints[at.kept + k]]
+        if ints[at.located + ints[at.kept + k]]:
+            for p in range(ints[at.first_link + row], ints[at.first_link + row + 1]):
+                if ints[at.link_stamp + ints[at.link + p]] == ints[at.stamp]:
+                    return True
+    return False
+
+
+def use_links(ints: Ints, at: At, group: int, change: int) -> None:
+    """Let so many more transfers load the links of a group."""
+    row = ints[at.row + group]
+    for p in range(ints[at.first_link + row], ints[at.first_link + row + 1]):
+        ints[at.users + ints[at.link + p]] += change
+
+
+def is_held(ints: Ints, reals: Reals, at: At, group: int) -> bool:
+    """Return whether a group lacks circuits, or some of its links are dark."""
+    return not locate(ints, reals, at, group) or is_blocked(ints, at, group)
+
+
+def stall(ints: Ints, reals: Reals, at: At) -> None:
+    """Take transfers that are held off their links; they stand before those that have stalled already."""
+    every, before = ints[at.transfers], ints[at.stalled]
+    for k in range(every):
+        use_links(ints, at, ints[at.group + k], -1)
+    held = 0
+    for k in range(every):
+        if is_held(ints, reals, at, ints[at.group + k]):
+            held += 1
+    for k in range(before - 1, -1, -1):
+        ints[at.stalled_group + k + held] = ints[at.stalled_group + k]
+        ints[at.stalled_actor + k + held] = ints[at.stalled_actor + k]
+        reals[at.stalled_left + k + held] = reals[at.stalled_left + k]
+        reals[at.stalled_size + k + held] = reals[at.stalled_size + k]
+    ints[at.transfers] = 0
+    ints[at.stalled] = before + held
+    held = 0
+    for k in range(every):
+        group, actor = ints[at.group + k], ints[at.moving + k]
+        left, size = reals[at.bytes_left + k], reals[at.size + k]
+        if is_held(ints, reals, at, group):
+            ints[at.stalled_group + held] = group
+            ints[at.stalled_actor + held] = actor
+            reals[at.stalled_left + held] = left
+            reals[at.stalled_size + held] = size
+            held += 1
+        else:
+            place = insert(ints, reals, at, group, actor)
+            reals[at.bytes_left + place] = left
+            reals[at.size + place] = size
+
+
+def relocate(ints: Ints, reals: Reals, at: At) -> None:
+    """Find the links of everything that moves or has stalled anew, and share them."""
+    before = ints[at.stalled]
+    stall(ints, reals, at)
+    first = ints[at.stalled] - before
+    kept = first
+    for k in range(first, ints[at.stalled]):
+        group, actor = ints[at.stalled_group + k], ints[at.stalled_actor + k]
+        left, size = reals[at.stalled_left + k], reals[at.stalled_size + k]
+        if is_held(ints, reals, at, group):
+            ints[at.stalled_group + kept] = group
+            ints[at.stalled_actor + kept] = actor
+            reals[at.stalled_left + kept] = left
+            reals[at.stalled_size + kept] = size
+            kept += 1
+        else:
+            place = insert(ints, reals, at, group, actor)
+            reals[at.bytes_left + place] = left
+            reals[at.size + place] = size
+    ints[at.stalled] = kept
+    if ints[at.transfers] > 0:
+        solve(ints, reals, at)
+    set_wake(ints, reals, at)
+
+
+def set_cells(ints: Ints, at: At, group: int, table: int, entry: int) -> None:
+    """Set the cells of a group as a table says of an entry."""
+    shift = ints[at.first_met + entry] - ints[at.first_cell + group]
+    for p in range(ints[at.first_cell + group], ints[at.first_cell + group + 1]):
+        ints[at.setting + ints[at.cell + p]] = ints[table + p + shift]
+
+
+def has_way(ints: Ints, at: At, group: int) -> bool:
+    """Return whether a group has circuits as cells are set now."""
+    if ints[at.first_cell + group] == ints[at.first_cell + group + 1]:
+        return True
+    entry = find_entry(ints, at, group)
+    return entry >= 0 and ints[at.entry_row + entry] >= 0
+
+
+def turn_parts(ints: Ints, reals: Reals, at: At, group: int) -> bool:
+    """Start turning the cells that a group asks for, unless a port is at work, kept or moving."""
+    entry = find_entry(ints, at, group)
+    if entry < 0:
+        return False
+    row = ints[at.entry_moved + entry]
+    ints[at.stamp] += 1
+    for p in range(ints[at.first_link + row], ints[at.first_link + row + 1]):
+        link = ints[at.link + p]
+        if ints[at.dark + link] or ints[at.users + link]:
+            return False
+        ints[at.link_stamp + link] = ints[at.stamp]
+    if moves_kept(ints, at):
+        return False
+    set_cells(ints, at, group, at.then, entry)
+    free = True
+    for k in range(ints[at.transfers]):
+        free = free and has_way(ints, at, ints[at.group + k])
+    for k in range(ints[at.keeping]):
+        if ints[at.located + ints[at.kept + k]]:
+            free = free and has_way(ints, at, ints[at.kept + k])
+    if not free:
+        if not ints[at.fault]:  # else what is met here is to be learnt
+            set_cells(ints, at, group, at.met, entry)
+        return False
+    advance(ints, reals, at)
+    ints[at.version] += 1
+    shift = ints[at.first_met + entry] - ints[at.first_cell + group]
+    for p in range(ints[at.first_cell + group], ints[at.first_cell + group + 1]):
+        if ints[at.met + p + shift] != ints[at.then + p + shift]:
+            ints[at.moved_last + ints[at.cell + p]] = ints[at.version]
+    darken(ints, at, entry, 1)
+    relocate(ints, reals, at)
+    slot = ints[at.slot] % at.slots
+    ints[at.slot] += 1
+    ints[at.change_group + slot] = group
+    ints[at.change_ports + slot] = entry
+    reals[at.change_s + slot] = reals[at.now]
+    begin_move(ints, at, slot)
+    return True
+
+
+def darken(ints: Ints, at: At, entry: int, change: int) -> None:
+    """Let so many more moves have the links that a group's cells move."""
+    row = ints[at.entry_moved + entry]
+    for p in range(ints[at.first_link + row], ints[at.first_link + row + 1]):
+        ints[at.dark + ints[at.link + p]] += change
+
+
+def light_parts(ints: Ints, reals: Reals, at: At, entry: int) -> bool:
+    """Let light pass the links that a group's cells moved; return whether there are any."""
+    darken(ints, at, entry, -1)
+    if ints[at.stalled]:
+        advance(ints, reals, at)
+        relocate(ints, reals, at)
+    row = ints[at.entry_moved + entry]
+    return ints[at.first_link + row] < ints[at.first_link + row + 1]
+
+
+def begin_move(ints: Ints, at: At, head: int) -> None:
+    """Let ports begin to move before any other event of the present instant."""
+    tail = ints[at.starts_tail]
+    ints[at.starts + (tail & at.ring)] = MOVED + KINDS * head
+    ints[at.starts_tail] = tail + 1
 
 
 def move(ints: Ints, reals: Reals, at: At, group: int) -> bool:
     """Start moving the ports that a group lacks, unless one is at work, kept or moving; return whether."""
     for k in range(ints[at.keeping]):
         locate(ints, reals, at, ints[at.kept + k])  # while the tables are as they stand
+    if not at.lanes:
+        return turn_parts(ints, reals, at, group)
     mark = ints[at.stamp] + 1
     lacks(ints, at, group, mark)
     turn_lanes(ints, at, group, mark)
@@ -433,9 +606,7 @@ def move(ints: Ints, reals: Reals, at: At, group: int) -> bool:
     ints[at.change_ports + head] = ports
     reals[at.change_s + head] = reals[at.now]
     set_wake(ints, reals, at)
-    tail = ints[at.starts_tail]
-    ints[at.starts + (tail & at.ring)] = MOVED + KINDS * head
-    ints[at.starts_tail] = tail + 1
+    begin_move(ints, at, head)
     return True
 
 
@@ -495,6 +666,13 @@ def serve(ints: Ints, reals: Reals, at: At) -> bool:
     With no event left, patience would wait for itself: the first that waits has its ports at once.
     """
     progress = False
+    stalled = ints[at.stalled]
+    for k in range(stalled):  # as they stand now, whatever moves meanwhile
+        ints[at.stalled_then + k] = ints[at.stalled_group + k]
+    for k in range(stalled):
+        group = ints[at.stalled_then + k]
+        if not locate(ints, reals, at, group) and move(ints, reals, at, group):
+            progress = True
     kept = 0
     for k in range(ints[at.waiting]):
         actor = ints[at.waiter + k]
@@ -535,10 +713,14 @@ def wait_for_circuits(ints: Ints, reals: Reals, at: At, actor: int, counter: int
 
 def light_up(ints: Ints, reals: Reals, at: At, head: int) -> None:
     """End a move: light passes its links again."""
-    link = head
-    while link >= 0:
-        ints[at.dark + link] = 0
-        link = ints[at.next_dark + link]
+    if at.lanes:
+        link = head
+        while link >= 0:
+            ints[at.dark + link] = 0
+            link = ints[at.next_dark + link]
+    elif not light_parts(ints, reals, at, ints[at.change_ports + head]):
+        serve(ints, reals, at)
+        return
     place = ints[at.changes]
     ints[at.changed_group + place] = ints[at.change_group + head]
     ints[at.changed_ports + place] = ints[at.change_ports + head]
@@ -586,6 +768,17 @@ def end_communication(ints: Ints, reals: Reals, at: At, task: int) -> None:
         prefetch(ints, reals, at, ints[at.task_class + task])
 
 
+def turn_ahead(ints: Ints, reals: Reals, at: At, actor: int, counter: int) -> int:
+    """Turn idle ports to the next block's exchange; return the instruction behind what that takes."""
+    others = ints[at.j + counter]
+    if others >= 0 and others_first(ints, reals, at, task_of(ints, at, actor)):
+        return counter + 1 + others
+    group = ints[at.i + counter]
+    if not locate(ints, reals, at, group):
+        move(ints, reals, at, group)
+    return counter + 1
+
+
 TURNS = (
     lane_to,
     locate,
@@ -598,7 +791,9 @@ TURNS = (
     lacks,
     turn_lanes,
     width_of,
+    moves_kept,
     find_moved,
+    begin_move,
     move,
     task_of,
     is_connected,
@@ -611,5 +806,20 @@ TURNS = (
     receives,
     prefetch,
     end_communication,
+    turn_ahead,
 )
 """The functions above, each behind those that it calls."""
+PARTS = (find_entry, use_links, is_held, stall, relocate, darken, set_cells, has_way, turn_parts, light_parts)
+"""The same of those that nothing calls where no circuits turn part by part."""
+
+
+def _no_entry(ints: Ints, at: At, group: int) -> int:
+    return -1
+
+
+def _no_turn(ints: Ints, reals: Reals, at: At, what: int) -> bool:
+    return False
+
+
+NO_PARTS = {"find_entry": _no_entry, "turn_parts": _no_turn, "light_parts": _no_turn}
+"""What stands for them there, so that a third of the time to compile is saved."""

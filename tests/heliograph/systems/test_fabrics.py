@@ -256,7 +256,7 @@ class Stranger:
         ("graph:mine", Hub, "cannot be the name of a fabric"),
         ("mute", Mute, "class Mute is no fabric: it lacks route, transfer_energy_j; inherit from"),
         ("mine", Needy, "cannot be made of endpoints and scale_up alone: missing a required argument: 'x'"),
-        ("stranger", Stranger, "class Stranger is no fabric: it lacks around, bill, .*, route, "),
+        ("stranger", Stranger, "class Stranger is no fabric: it lacks around, asking, bill, .*, route, "),
     ],
 )
 def test_what_cannot_be_registered_is_told_why_in_one_sentence(name, build, match):

@@ -5,17 +5,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from electronic.devices import load_scale_up
+from electronic.fabrics.fat_tree import FatTree
+from optical.fabrics.hybrid import HybridFabric
+from optical.fabrics.node_circuits import CircuitChoice, DirectConnect
 from optical.fabrics.rails import OcsRails
 from optical.fabrics.switches import load_optics, load_switch
+from optical.fabrics.wafer import WaferFabric
 from simulator.engine.compiled import turns as lanes
 from simulator.engine.compiled.loop import compiled_play
 from simulator.engine.compiled.programs import NotCoveredError, StepNetwork, StepStructure
 from simulator.engine.compiled.step import CompiledStep, StepRuns
 from simulator.engine.simulation import Simulation
 from simulator.errors import WorkloadError
-from simulator.fabric import PortTiming
+from simulator.fabric import CircuitPolicy, PortTiming
 from simulator.interfaces import Bound
-from simulator.layout import RankLayout
+from simulator.layout import Axis, RankLayout
 from simulator.operators import (
     CollectiveKind,
     Elementwise,
@@ -25,6 +30,7 @@ from simulator.operators import (
     Overlapped,
     Phase,
     Sequence,
+    Skew,
     StepGraph,
     Task,
     Transfer,
@@ -316,7 +322,84 @@ def test_traffic_that_would_be_turned_away_is_no_event_of_its_own():
     expect_equal(graph, HOSTED, fabric)
 
 
-def test_circuits_over_which_others_pass_on_are_the_references():
+class Favoured(Turning):
+    """The same with exchanges of three patterns of favourites, some of them inside runs."""
+
+    def collective(self, axis=None):
+        one = super().collective(axis)
+        if not one.payload_bytes:  # nobody lays circuits for nothing
+            one = replace(one, payload_bytes=0.25e9)
+        if one.kind is not CollectiveKind.ALL_TO_ALL or axis == "pp":
+            return one
+        pattern = int(self.random.integers(3))
+        skew = Skew(loads=(1.0,) * 4, affinity=1.5, pattern=pattern, patterns=3)
+        return replace(one, skew=skew.turned() if self.random.random() < 0.5 else skew)
+
+
+SWIFT = replace(load_switch("palomar-mems"), control_s=0.0, relock_s=0.0, positions=1)
+PACKETS = FatTree(
+    endpoints=12,
+    scale_up=replace(load_scale_up("nvlink4"), size=1, protocols=(), adders=()),
+    nic=load_nic("connectx-6-dx"),
+)
+PARTED = {
+    "hybrid": HybridFabric(packets=PACKETS, degree=2, switch=SWIFT),
+    "regional": HybridFabric(
+        packets=PACKETS, degree=2, region=4, axis=Axis.EXPERT, choice=CircuitChoice.GREEDY, switch=SWIFT
+    ),
+    "across": HybridFabric(packets=PACKETS, degree=2, region=6, choice=CircuitChoice.GREEDY, switch=SWIFT),
+    "direct": DirectConnect(endpoints=12, scale_up=PACKETS.scale_up, degree=3, switch=SWIFT),
+    "wafer": WaferFabric(packets=replace(PACKETS, scale_up=replace(PACKETS.scale_up, size=4))),
+}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("turning", list(PortTiming))
+@pytest.mark.parametrize(
+    ("name", "policy"),
+    [
+        (name, policy)
+        for name, fabric in PARTED.items()
+        for policy in fabric.traits.policies
+        if policy is not CircuitPolicy.STATIC
+    ],
+)
+def test_random_graphs_end_alike_while_circuits_turn_part_by_part(name, policy, turning):
+    turns = 0
+    for seed, switch_s in enumerate((0.0, 1e-3, TICK_S, TICK_S, 2 * TICK_S)):
+        switch = {} if name == "wafer" else {"switch": replace(SWIFT, switch_s=switch_s)}
+        laid = replace(PARTED[name], **switch).with_policy(policy, turning)
+        turns += expect_equal(Favoured(seed).graph(40), HOSTED, laid).reconfigurations
+    assert turns > 0
+
+
+def test_exchanges_over_packets_do_not_turn_each_other_away_for_ever():
+    # A group that began without the circuits that move lost those that it had asked for, and asked again.
+    fabric = replace(PARTED["across"], switch=replace(SWIFT, switch_s=TICK_S))
+    laid = fabric.with_policy(CircuitPolicy.PER_LAYER, PortTiming.PREFETCHED)
+    assert expect_equal(Favoured(0).graph(60), HOSTED, laid).reconfigurations < 60
+
+
+def test_the_compiled_loop_turns_parts_to_the_same_bits():
+    pytest.importorskip("numba")
+    if compiled_play() is None:
+        pytest.skip("compilation is switched off")
+    for seed in range(4):
+        fabric = replace(PARTED["across"], switch=replace(SWIFT, switch_s=TICK_S))
+        laid = fabric.with_policy(CircuitPolicy.PER_LAYER, PortTiming.PREFETCHED)
+        expect_equal(Favoured(seed).graph(60), HOSTED, laid, compiled=True)
+
+
+def test_what_a_run_has_learnt_of_settings_serves_the_next():
+    graph = Favoured(1).graph(40)
+    runs = StepRuns(graph)
+    fabric = PARTED["regional"].with_policy(CircuitPolicy.PER_LAYER)
+    for node in (HOSTED, TAKEN, HOSTED):
+        assert runs.run(node, fabric) == Simulation(graph, node, fabric).run()
+        assert not runs.why_reference
+
+
+def test_circuits_whose_parts_nobody_tells_are_the_references():
     graph = pipeline(2, 3, payload=1e9)
     fabric = Circuit(endpoints=4, reconfiguration_s=0.1)
     structure = StepStructure(graph)
