@@ -1,7 +1,6 @@
 """What is fixed per chip, shared in a symbol, or counted in photons: size, correlation and limits."""
 
 import dataclasses
-import json
 import math
 
 import pytest
@@ -14,7 +13,7 @@ from optical.execution.draws import Draws
 from optical.execution.numerics import AnalogNumerics
 from optical.execution.operands import Order
 from optical.execution.precision import predicted
-from optical.execution.spec import Shot
+from optical.execution.spec import Shot, spec_from_json, spec_to_json
 from optical.noise.chip import ChipErrors, CommonEncoding, CommonNoise, Mismatch, left_after
 from simulator.operands.statistics import OperandKind, operands_of
 from simulator.operators import Phase
@@ -337,10 +336,7 @@ def test_calibration_pays_in_bits_and_costs_time(name):
 
 def test_a_specification_is_plain_data():
     spec = dataclasses.replace(on_chip(first_gain=1e-4), common=sharing().common)
-    plain = dataclasses.asdict(spec)
-    chip, common = ChipErrors(**plain.pop("chip")), CommonNoise(**plain.pop("common"))
-    again = json.loads(json.dumps(plain))
-    assert AnalogSpec(**again, chip=chip, common=common) == spec
+    assert spec_from_json(spec_to_json(spec)) == spec
 
 
 @pytest.mark.parametrize("name", ["crossbar", "homodyne"])
