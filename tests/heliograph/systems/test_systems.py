@@ -176,6 +176,8 @@ NOT_COUNTED = {
         "gpu.chip.byte_",
         "gpu.chip.nibble_",
         "gpu.chip.single_",
+        "gpu.chip.block_efficiency",
+        "gpu.chip.experts_together",
         "gpu.chip.exponentials_per_cycle",  # heads of 128, as all rates of attention are told
         "gpu.chip.host_launch_s",
         "fabric.scale_up.protocols.ll.",
