@@ -434,43 +434,26 @@ def stall(ints: Ints, reals: Reals, at: At) -> None:
     every, before = ints[at.transfers], ints[at.stalled]
     for k in range(every):
         use_links(ints, at, ints[at.group + k], -1)
-    held = 0
-    for k in range(every):
-        if is_held(ints, reals, at, ints[at.group + k]):
-            held += 1
     for k in range(before - 1, -1, -1):
-        ints[at.stalled_group + k + held] = ints[at.stalled_group + k]
-        ints[at.stalled_actor + k + held] = ints[at.stalled_actor + k]
-        reals[at.stalled_left + k + held] = reals[at.stalled_left + k]
-        reals[at.stalled_size + k + held] = reals[at.stalled_size + k]
-    ints[at.transfers] = 0
-    ints[at.stalled] = before + held
-    held = 0
+        ints[at.stalled_group + k + every] = ints[at.stalled_group + k]
+        ints[at.stalled_actor + k + every] = ints[at.stalled_actor + k]
+        reals[at.stalled_left + k + every] = reals[at.stalled_left + k]
+        reals[at.stalled_size + k + every] = reals[at.stalled_size + k]
     for k in range(every):
-        group, actor = ints[at.group + k], ints[at.moving + k]
-        left, size = reals[at.bytes_left + k], reals[at.size + k]
-        if is_held(ints, reals, at, group):
-            ints[at.stalled_group + held] = group
-            ints[at.stalled_actor + held] = actor
-            reals[at.stalled_left + held] = left
-            reals[at.stalled_size + held] = size
-            held += 1
-        else:
-            place = insert(ints, reals, at, group, actor)
-            reals[at.bytes_left + place] = left
-            reals[at.size + place] = size
+        ints[at.stalled_group + k], ints[at.stalled_actor + k] = ints[at.group + k], ints[at.moving + k]
+        reals[at.stalled_left + k], reals[at.stalled_size + k] = reals[at.bytes_left + k], reals[at.size + k]
+    ints[at.transfers] = 0
+    ints[at.stalled] = before + every
+    let_go(ints, reals, at, 0, every)
 
 
-def relocate(ints: Ints, reals: Reals, at: At) -> None:
-    """Find the links of everything that moves or has stalled anew, and share them."""
-    before = ints[at.stalled]
-    stall(ints, reals, at)
-    first = ints[at.stalled] - before
+def let_go(ints: Ints, reals: Reals, at: At, first: int, last: int) -> None:
+    """Put stalled transfers from the first to before the last on their links, but for those that are held."""
     kept = first
     for k in range(first, ints[at.stalled]):
         group, actor = ints[at.stalled_group + k], ints[at.stalled_actor + k]
         left, size = reals[at.stalled_left + k], reals[at.stalled_size + k]
-        if is_held(ints, reals, at, group):
+        if k >= last or is_held(ints, reals, at, group):
             ints[at.stalled_group + kept] = group
             ints[at.stalled_actor + kept] = actor
             reals[at.stalled_left + kept] = left
@@ -481,6 +464,13 @@ def relocate(ints: Ints, reals: Reals, at: At) -> None:
             reals[at.bytes_left + place] = left
             reals[at.size + place] = size
     ints[at.stalled] = kept
+
+
+def relocate(ints: Ints, reals: Reals, at: At) -> None:
+    """Find the links of everything that moves or has stalled anew, and share them."""
+    before = ints[at.stalled]
+    stall(ints, reals, at)
+    let_go(ints, reals, at, ints[at.stalled] - before, ints[at.stalled])
     if ints[at.transfers] > 0:
         solve(ints, reals, at)
     set_wake(ints, reals, at)
@@ -809,7 +799,10 @@ TURNS = (
     turn_ahead,
 )
 """The functions above, each behind those that it calls."""
-PARTS = (find_entry, use_links, is_held, stall, relocate, darken, set_cells, has_way, turn_parts, light_parts)
+PARTS = (
+    *(find_entry, use_links, is_held, let_go, stall, relocate),
+    *(darken, set_cells, has_way, turn_parts, light_parts),
+)
 """The same of those that nothing calls where no circuits turn part by part."""
 
 
