@@ -658,7 +658,7 @@ class EnergyToLoss(Result):
                 for system in self.systems
             ]
             title = f"Least energy to equal loss, {self.model}'s step, if noise costs as in {name}"
-            blocks.append(ReportTable(title, [str(form) for form in Form], rows))
+            blocks.append(ReportTable(title, [str(form) for form in Form], rows, note="both together"))
         gpus = ", ".join(f"{name} {format_si(energy, 'J')}" for name, energy in self.gpus.items())
         blocks.append(
             "Joules for each token that exact arithmetic needs, with the band of each form. The GPU alone: "
