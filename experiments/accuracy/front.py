@@ -361,7 +361,9 @@ def accuracy_front(
             *(Arithmetic(label=one.label, analog=system.analog()) for one, system in built),
             *(Arithmetic(label=name) for name in MARKS),
         ),
-        effort=dataclasses.replace(effort, core_pairs=2, ladder_db=(20.0,), error_classes=(), gains=False),
+        effort=dataclasses.replace(
+            effort, core_pairs=2, ladder_db=(), error_classes=(), gains=False, errors=False
+        ),
         cache=cache,
         progress=lambda done, total, label: progress(f"clean model, {label}", done, total),
     )
@@ -545,7 +547,8 @@ def _tick(axes: Axes, values: list[float]) -> None:
 def _range(points: list[FrontPoint]) -> str:
     """Return the span of a knob's values; that of light carries its unit, the others are counts."""
     unit = " W" if KNOBS[points[0].knob][0].endswith("_w") else ""
-    return f"{points[0].value:.3g} to {points[-1].value:.3g}{unit}"
+    ends = dict.fromkeys(f"{one.value:.3g}" for one in (points[0], points[-1]))
+    return f"{' to '.join(ends)}{unit}"
 
 
 @dataclass(frozen=True, kw_only=True)

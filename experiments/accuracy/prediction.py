@@ -226,7 +226,8 @@ class Execution:
     mirrored: tuple[tuple[float, ...], ...]
     """The same with the mirror image of every error."""
     nsr: tuple[Mapping[str, Mapping[ErrorClass, float]], ...]
-    """Measured noise-to-signal ratio by site and class, per model; sites that are exact are left out."""
+    """Measured noise-to-signal ratio by site and class, per model; sites that are exact are left out.
+    Empty, as all below, where errors are not measured."""
     gain: tuple[Mapping[str, float], ...]
     """Measured gain by site, per model."""
     modelled: tuple[tuple[float, ...], ...] = ()
@@ -241,17 +242,18 @@ class Execution:
     def of(cls, label: str, results: Iterable[Mapping[str, Any]]) -> Execution:
         """Return the record of one arithmetic from the plain data of all workers."""
         mine = [one["executed"][label] for one in results]
+        measured = [one for one in mine if "nsr" in one]
         return cls(
             label=label,
             drawn=tuple(tuple(one["drawn"]) for one in mine),
             mirrored=tuple(tuple(one["mirrored"]) for one in mine),
             nsr=tuple(
                 {site: {ErrorClass(k): v for k, v in row.items()} for site, row in one["nsr"].items()}
-                for one in mine
+                for one in measured
             ),
-            gain=tuple(one["gain"] for one in mine),
-            modelled=tuple(tuple(one["modelled"]) for one in mine),
-            modelled_drawn=tuple(tuple(one["modelled_drawn"]) for one in mine),
+            gain=tuple(one["gain"] for one in measured),
+            modelled=tuple(tuple(one["modelled"]) for one in measured),
+            modelled_drawn=tuple(tuple(one["modelled_drawn"]) for one in measured),
         )
 
     def product_nsr(self, product: str) -> float:
@@ -545,7 +547,7 @@ class Bench:
         both = [dict.fromkeys(names, probe(error_class, nsr, sign, uneven=effort.uneven)) for sign in (1, -1)]
         return [sum(self.loss(one, draw) for one in both) / 2.0 - clean for draw in range(effort.pairs)]
 
-    def execute(self, arithmetic: Arithmetic, pairs: int) -> dict[str, Any]:
+    def execute(self, arithmetic: Arithmetic, pairs: int, *, measured: bool = True) -> dict[str, Any]:
         """Return what a core does to the loss in all products that are not kept exact (`executed`).
 
         Notes
@@ -562,10 +564,15 @@ class Bench:
         return self.executed(
             [dict.fromkeys(names, products_of(_chip(arithmetic, draw)).forward) for draw in range(pairs)],
             _misread(arithmetic),
+            measured=measured,
         )
 
     def executed(
-        self, draws: Sequence[Mapping[str, Numerics]], misread: MisreadProducts | None = None
+        self,
+        draws: Sequence[Mapping[str, Numerics]],
+        misread: MisreadProducts | None = None,
+        *,
+        measured: bool = True,
     ) -> dict[str, Any]:
         """Return what numerics do to the loss, with their mirror image, and what their errors are to do.
 
@@ -575,6 +582,8 @@ class Bench:
             Numerics by site; a draw each.
         misread : MisreadProducts, optional
             How all of them misread samples; then their only error but those of operands.
+        measured : bool
+            Whether errors are measured and what they are to do is run, too; without, the losses alone.
         """
         from workloads.training.probes import (  # noqa: PLC0415 - torch, only to execute
             ModelledErrors,
@@ -583,7 +592,13 @@ class Bench:
         )
 
         clean, pairs = self.clean, len(draws)
-        trials = [self._with_image(one, draw) for draw, one in enumerate(draws)]
+        trials = [self._with_image(one, draw, metered=measured) for draw, one in enumerate(draws)]
+        losses = {
+            "drawn": [loss - clean for loss, *_ in trials],
+            "mirrored": [image - clean for _, image, _ in trials],
+        }
+        if not measured:
+            return losses
         errors: dict[str, Numerics] = {}
         strength, gains = {}, {}
         for name in draws[0]:
@@ -597,9 +612,7 @@ class Bench:
                 else ModelledErrors(strength[name], misread=misread)
             )
         modelled = [self._with_image(errors, draw, metered=False)[:2] for draw in range(pairs)]
-        return {
-            "drawn": [loss - clean for loss, *_ in trials],
-            "mirrored": [image - clean for _, image, _ in trials],
+        return losses | {
             "nsr": strength,
             "gain": gains,
             "modelled": [statistics.fmean(both) - clean for both in modelled],
@@ -708,6 +721,8 @@ class Effort:
     """Classes of errors that are probed."""
     gains: bool = True
     """Whether the response to gains of products is measured; without it a core is executed, not predicted."""
+    errors: bool = True
+    """Whether a core's errors are measured and what errors like them cost is run; without, its loss alone."""
 
     def __post_init__(self) -> None:
         if self.model not in (*MODELS, LEARNT):
@@ -884,7 +899,10 @@ def _run(job: _Job) -> dict[str, Any]:
     corpus = python_source()
     bench = Bench(model=_clean_model(job, corpus), training=_setup(job)[1], corpus=corpus)
     return bench.calibrate(job.effort) | {
-        "executed": {one.label: bench.execute(one, job.effort.core_pairs) for one in job.arithmetics}
+        "executed": {
+            one.label: bench.execute(one, job.effort.core_pairs, measured=job.effort.errors)
+            for one in job.arithmetics
+        }
     }
 
 

@@ -235,7 +235,7 @@ def test_gaussian_noise_of_a_core_is_predicted(tmp_path):
     assert again == found
 
 
-def test_without_gains_a_core_is_executed_alike(tmp_path):
+def test_without_gains_and_measured_errors_a_core_is_executed_alike(tmp_path):
     """The front and the study of widths leave them out, which must change nothing of what they read."""
     noisy = dataclasses.replace(AnalogSpec.ideal(), thermal_variance=1e-3)
     one = Arithmetic(label="thermal", analog=dict.fromkeys(Phase, noisy))
@@ -256,6 +256,13 @@ def test_without_gains_a_core_is_executed_alike(tmp_path):
     assert part.calibrations[0].together == found.calibrations[0].together
     assert found.calibrations[0].first.keys() == found.calibrations[0].single.keys()
     assert part.calibrations[0].first == {}
+    bare = predict_and_execute(
+        (one,), effort=dataclasses.replace(whole, gains=False, ladder_db=(), errors=False), cache=cache
+    )
+    losses, measured = bare.executions[0], found.executions[0]
+    assert (losses.drawn, losses.mirrored) == (measured.drawn, measured.mirrored)
+    assert measured.modelled
+    assert losses.modelled == losses.nsr == losses.gain == ()
 
 
 def test_training_in_a_mode_tells_no_difference_that_noise_of_nothing_makes():
