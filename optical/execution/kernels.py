@@ -114,7 +114,7 @@ def to_codes(x_BRC: torch.Tensor, reach: float, dim: int, draws: Draws | None, b
     """
     if not available(x_BRC):
         scale = full_scale(x_BRC, dim, blocks)
-        codes = x_BRC * (scale.new_tensor(reach) / scale)
+        codes = x_BRC * (scale.new_full((), reach) / scale)
         if draws is not None:
             codes.add_(draws.dither(x_BRC.shape, x_BRC.dtype))
         codes.round_()

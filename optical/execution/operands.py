@@ -249,7 +249,7 @@ def encode(
     blocks = draws.blocks if spec.scale is Scale.TENSOR else None
     if levels is None:
         scale = full_scale(x, dim, blocks)
-        codes = x * (scale.new_tensor(reach) / scale)
+        codes = x * (scale.new_full((), reach) / scale)
         energy = energy_of(codes, dim, x.dtype)
     else:
         single = x.shape[0] == 1 if single is None else single
