@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -414,7 +414,7 @@ class BestPlan:
     """Best plan of a system, and how it was found."""
 
     winner: Candidate
-    """Plan that the engine ran fastest."""
+    """Plan that the engine ran with the least of what was asked for."""
     step_time_s: float
     """Its step."""
     others: tuple[Candidate, ...]
@@ -484,9 +484,15 @@ def _tried(
 
 
 def _ranking(
-    system: System, config: TransformerConfig, base: Plan, effort: Effort, prices: Prices | None
+    system: System,
+    config: TransformerConfig,
+    base: Plan,
+    effort: Effort,
+    *,
+    prices: Prices,
+    objective: Objective,
 ) -> _Ranking:
-    lighted, prices = lit_for_all(system, config), prices or Prices()
+    lighted = lit_for_all(system, config)
     capacity_bytes = system.node().memory.capacity_bytes
     plans, rejected = _tried(config, system.planned(base), system.accelerators, capacity_bytes, effort)
     ways = tuple(
@@ -497,7 +503,7 @@ def _ranking(
         lighted,
         prices.pricer(config, lighted.node()),
         plans,
-        objective=Objective.TIME,
+        objective=objective,
         top=effort.runs,
         prices=prices,
         ways=ways,
@@ -518,47 +524,54 @@ class _Trials:
         How much is tried.
     say : callable
         Told what is done.
+    objective : Objective
+        What is to be least.
     before : BestPlan, optional
-        What was run before.
+        The fastest that was run before.
 
     The estimate of plans of a kind (schedule, interleaved or not, sharded parameters or not) errs alike, so
-    that what one of them took longer or shorter than estimated is expected of the others.
+    that what one of them took more or less than estimated is expected of the others.
     """
 
     def __init__(
-        self, config: TransformerConfig, effort: Effort, say: Say, before: BestPlan | None = None
+        self,
+        config: TransformerConfig,
+        effort: Effort,
+        say: Say,
+        *,
+        objective: Objective = Objective.TIME,
+        before: BestPlan | None = None,
     ) -> None:
         self.found: list[Candidate] = []
         self._effort = effort
         self._config = config
         self._say = say
+        self._objective = objective
         self._errors: dict[tuple[object, ...], float] = {}
-        self._before_s, self._tasks = math.inf, 0
+        self._before, self._tasks = math.inf, 0
         if before is not None:
-            self._before_s, self._tasks = before.step_time_s, FEW_TASKS
+            self._before, self._tasks = before.step_time_s, FEW_TASKS
             ran = zip((before.winner, *before.others), (before.step_time_s, *before.others_s), strict=True)
             self._errors = {
                 _kind(one): time_s / one.estimate[Objective.TIME] for one, time_s in ran if time_s < math.inf
             }
 
     @property
-    def best_s(self) -> float:
-        """Shortest step so far."""
-        ran = (one.value(Objective.TIME) for one in self.found if one.result)
-        return min((self._before_s, *ran))
+    def least(self) -> float:
+        """Least value of the objective so far."""
+        return min((self._before, *(one.value(self._objective) for one in self.found if one.result)))
 
     def run(self, one: Candidate) -> None:
         """Run a plan."""
-        found = run_candidate(one, self._config, Objective.TIME, self._say, at_target)
+        found = run_candidate(one, self._config, self._objective, self._say, at_target)
         if found.result:
-            error = found.value(Objective.TIME) / one.estimate[Objective.TIME]
-            self._errors[_kind(one)] = error
+            self._errors[_kind(one)] = found.value(self._objective) / one.estimate[self._objective]
         if one.plan.axes.pp == 1:
-            found = rescheduled(found, self._config, Objective.TIME, self._say, at_target)
+            found = rescheduled(found, self._config, self._objective, self._say, at_target)
         self.found.append(found)
 
     def run_best(self, candidates: Sequence[Candidate], runs: int) -> None:
-        """Run at most so many plans, as long as one promises to be faster than the best so far."""
+        """Run at most so many plans, as long as one promises less than the least so far."""
         waiting = list(candidates)
         tasks = self._tasks
         while waiting and (runs > 0 or tasks < FEW_TASKS):
@@ -567,7 +580,7 @@ class _Trials:
             # Where steps are small the engine can run more of what the estimate's error leaves open.
             known = tasks >= FEW_TASKS and _kind(one) in self._errors
             known = known or task_count(self._config, one.plan, 1) > self._effort.long_tasks
-            if self._promise(one) >= self.best_s * (1.0 - GAIN if known else 1.0 + DOUBT):
+            if self._promise(one) >= self.least * (1.0 - GAIN if known else 1.0 + DOUBT):
                 continue
             self.run(one)
             runs -= 1
@@ -575,7 +588,7 @@ class _Trials:
             tasks += len(result.graph.tasks) if result else 0
 
     def _promise(self, one: Candidate) -> float:
-        return one.estimate[Objective.TIME] * self._errors.get(_kind(one), 1.0)
+        return one.estimate[self._objective] * self._errors.get(_kind(one), 1.0)
 
 
 def _kind(one: Candidate) -> tuple[object, ...]:
@@ -590,11 +603,12 @@ def best_plan(
     config: TransformerConfig,
     base: Plan,
     *,
+    objective: Objective = Objective.TIME,
     effort: Effort = USUAL,
     prices: Prices | None = None,
     say: Say = lambda _: None,
 ) -> BestPlan:
-    """Return the plan with which a system is fastest, as the engine has it.
+    """Return the plan with which a system is fastest, or takes least energy or money, as the engine has it.
 
     Parameters
     ----------
@@ -602,6 +616,8 @@ def best_plan(
         The hardware.
     config, base : TransformerConfig, Plan
         The model, and what all plans share (batch, sequence length, precision).
+    objective : Objective
+        What is to be least.
     effort : Effort
         What is tried; whatever `USUAL` finds is run with `THOROUGH`, too.
     prices : Prices, optional
@@ -615,27 +631,27 @@ def best_plan(
         If no plan runs, with what leaves none.
     """
     say("estimating plans")
-    trials = _Trials(config, effort, say)
-    prices = prices or Prices()
+    trials = _Trials(config, effort, say, objective=objective)
+    rank = partial(_ranking, system, config, prices=prices or Prices(), objective=objective)
     if effort == THOROUGH:
-        trials.run_best(_ranking(system, config, base, USUAL, prices).candidates, USUAL.runs)
+        trials.run_best(rank(base, USUAL).candidates, USUAL.runs)
     rankings = [
-        _ranking(system, config, shared, dataclasses.replace(effort, choices=choices), prices)
+        rank(shared, dataclasses.replace(effort, choices=choices))
         for shared, choices in saving(base, effort.choices, effort.savings).items()
     ]
     done = {(one.plan, one.placement) for one in trials.found}
     every = (one for ranking in rankings for one in ranking.candidates)
     trials.run_best([one for one in every if (one.plan, one.placement) not in done], effort.runs)
-    if not trials.found or math.isinf(trials.best_s):
+    if not trials.found or math.isinf(trials.least):
         what = f"{config.name} on {system.accelerators:,} accelerators"
         refusals = [one.refusal for one in trials.found]
         raise WorkloadError(no_plan(what, rankings[0].rejected, refusals))
-    return _best_of(trials.found, sum(one.ranked for one in rankings))
+    return _best_of(trials.found, sum(one.ranked for one in rankings), objective)
 
 
-def _best_of(found: Sequence[Candidate], ranked: int) -> BestPlan:
+def _best_of(found: Sequence[Candidate], ranked: int, objective: Objective = Objective.TIME) -> BestPlan:
     """Return the best of plans that were run or refused."""
-    winner = min((one for one in found if one.result is not None), key=lambda one: one.value(Objective.TIME))
+    winner = min((one for one in found if one.result is not None), key=lambda one: one.value(objective))
     rest = [one for one in found if one is not winner]
     return BestPlan(
         winner=winner,
@@ -699,7 +715,7 @@ def with_siblings(
             close=CLOSE_WAYS,
             by_kind=True,
         )
-    trials = _Trials(config, effort, say, best)
+    trials = _Trials(config, effort, say, before=best)
     trials.run_best(known, effort.siblings)
     ran = trials.found
     fastest = min(ran, key=lambda one: one.value(Objective.TIME) if one.result else math.inf, default=None)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from heliograph._version import __version__
 from heliograph.processes import OnProgress
@@ -44,6 +44,9 @@ from simulator.units import dimension_of
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.plan import Plan, plan_text
 from workloads.search.plans import COLUMNS, PLACEMENTS
+
+if TYPE_CHECKING:
+    from heliograph.comparison.plan_estimates import Objective
 
 MOST_KEPT = 8
 """Systems, and steps, that a process keeps; a choice, some tens of MB each for the largest."""
@@ -156,27 +159,41 @@ class StepWork:
         )
 
 
-def _shared(plan: PlanLike | None) -> dict[str, Any] | None:
-    """Return what all plans have in common among which the best is asked for; None where a plan is told.
+class _Best(NamedTuple):
+    """A best plan that is asked for."""
+
+    objective: Objective
+    """What is least with it."""
+    shared: Mapping[str, Any]
+    """What all plans that are tried have in common."""
+
+
+def _best_asked(plan: PlanLike | None) -> _Best | None:
+    """Return which best plan is asked for; None where a plan is told.
 
     Raises
     ------
     ParameterError
-        If that names something which is searched.
+        If nothing is best in what is named, or something is told that is searched.
     """
     pairs = _pairs(plan) if isinstance(plan, str) else dict(plan) if isinstance(plan, Mapping) else {}
     if BEST not in pairs:
         return None
-    shared = {key: value for key, value in pairs.items() if key != BEST}
-    if searched := [key for key in shared if key in COLUMNS]:
+    from heliograph.comparison.plan_estimates import Objective  # noqa: PLC0415 - a search alone needs it
+
+    told = str(pairs.pop(BEST) or Objective.TIME)
+    if told not in list(Objective):
+        msg = f"plan: no plan is best in {told!r:.60}; {nearest(told, list(Objective), noun='objective')}"
+        raise ParameterError(msg)
+    if searched := [key for key in pairs if key in COLUMNS]:
         msg = f"plan: {searched[0]} is searched where the plan is '{BEST}'; leave it out, or name the plan"
         raise ParameterError(msg)
-    return shared
+    return _Best(Objective(told), pairs)
 
 
 def asks_for_best(work: Work) -> bool:
     """Return whether every point of a sweep runs the best plan of its own."""
-    return isinstance(work, StepWork) and _shared(work.plan_of({})) is not None
+    return isinstance(work, StepWork) and _best_asked(work.plan_of({})) is not None
 
 
 def _pairs(text: str) -> dict[str, str]:
@@ -349,10 +366,10 @@ class _StepRunner:
         config = self._model(every)
         asked = self.work.plan_of(inputs)
         built = self._system(every, asked)
-        shared = _shared(asked)
-        if shared is not None:
+        best = _best_asked(asked)
+        if best is not None:
             orders = _orders(str(every.get(PLACEMENT, PLACEMENTS[0])))
-            return row_of(self._best(built, config, shared, orders).record())
+            return row_of(self._best(built, config, best, orders).record())
         spread = built.planned(plan_of(asked, model=config, system=built))
         placement = str(every.get(PLACEMENT, PLACEMENTS[0]))
         runs = _kept(
@@ -366,10 +383,10 @@ class _StepRunner:
         self,
         system: System,
         config: TransformerConfig,
-        shared: Mapping[str, Any],
+        best: _Best,
         orders: tuple[int, ...],
     ) -> StepResult:
-        """Return the step of the plan with which a system is fastest, as `heliograph compare` finds it.
+        """Return the step of a system's best plan, as `heliograph compare` finds it.
 
         Tried are the placements of those numbers.
         """
@@ -377,10 +394,10 @@ class _StepRunner:
         from heliograph.comparison.plan_search import USUAL, best_plan  # noqa: PLC0415
 
         effort = dataclasses.replace(USUAL, choices={**USUAL.choices, PLACEMENT: orders})
-        text = ",".join(f"{key}={value}" for key, value in shared.items())
+        text = ",".join(f"{key}={value}" for key, value in best.shared.items())
         base = shared_plan(config, system.accelerators, text)
         prices = _kept(self._prices, system.fabric, Prices)
-        return best_plan(system, config, base, effort=effort, prices=prices).result
+        return best_plan(system, config, base, objective=best.objective, effort=effort, prices=prices).result
 
     def _model(self, every: Mapping[str, Value]) -> TransformerConfig:
         source = every.get(MODEL, self.work.model)
@@ -466,8 +483,9 @@ def sweep(
     plan : str, mapping or Plan
         As `heliograph.plan` takes it; without it, the one chosen for the system, for each number of
         accelerators anew. ``"best"`` runs the fastest plan of each point, searched as `heliograph.compare`
-        does; keys behind it, such as ``"best,global_batch=64"``, hold for all that are tried. With
-        ``placement="best"`` it tries every order of the axes, too.
+        does, ``"best=energy"`` or ``"best=cost"`` the one of least energy or cost; keys behind it, such as
+        ``"best,global_batch=64"``, hold for all that are tried. With ``placement="best"`` it tries every
+        order of the axes, too.
     zips : sequence of mapping
         Names that vary together, each mapping an axis of its own.
     where : str or sequence of str
@@ -544,6 +562,6 @@ def settled(work: StepWork, space: Space) -> StepWork:
         return work
     config = model_of(work.model)
     base = work.base
-    if base is None or _shared(work.plan) is not None:
+    if base is None or _best_asked(work.plan) is not None:
         return work
     return dataclasses.replace(work, plan=plan_of(work.plan, model=config, system=base))

@@ -25,7 +25,7 @@ CHOICES = ("accelerators", "gpu", "basis", "core", "fabric", "precision")
 SYSTEM, MODEL, PLAN, PLACEMENT = "system", "model", "plan", "placement"
 """Names of whole descriptions that are swept; with a dot behind it, the first key of a model or a plan."""
 BEST = "best"
-"""Plan, or placement, that stands for the fastest of each point; keys behind a plan hold for all tried."""
+"""Plan, or placement, that stands for the best of each point; keys behind a plan hold for all tried."""
 STEP = "step"
 """Study of one training step."""
 Value = float | str

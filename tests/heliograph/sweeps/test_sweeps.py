@@ -154,6 +154,18 @@ def test_the_best_plan_of_each_point_is_as_fast_as_any_that_is_told(tmp_path):
         assert again.step_time_s == pytest.approx(row["step_time_s"], rel=1e-9)
 
 
+def test_the_best_plan_is_that_of_least_time_energy_or_cost():
+    """Parameters that are gathered for each pass cost this step no time, but the energy to move them."""
+    asked = {"plan.best": ["time", "energy", "cost"]}
+    rows = hg.sweep("gpu_packet", asked, model="gpt2", plan="best,global_batch=8").rows()
+    for row, column in zip(
+        rows, ("step_time_s", "energy_per_token_j", "usd_per_million_tokens"), strict=True
+    ):
+        assert not row["error"]
+        assert row[column] == min(one[column] for one in rows)
+    assert rows[1]["energy_per_token_j"] < rows[0]["energy_per_token_j"]
+
+
 @pytest.mark.slow
 def test_the_best_placement_is_the_best_of_those_that_are_told():
     """On a torus of two axes it matters whose ranks are neighbours."""
@@ -171,6 +183,7 @@ def test_the_best_placement_is_the_best_of_those_that_are_told():
     [
         ("best,tp=2", {}, "tp is searched where the plan is 'best'"),
         ("best", {"placement": ["pp tp cp dp"]}, "no placement 'pp tp cp dp' is searched"),
+        ("best=enregy", {}, "no plan is best in 'enregy'; did you mean 'energy'"),
     ],
 )
 def test_what_is_searched_cannot_be_told(plan, names, says):
