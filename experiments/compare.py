@@ -24,6 +24,8 @@ from heliograph.comparison.comparison import (
     reserve,
     write,
 )
+from heliograph.comparison.plan_estimates import Objective
+from heliograph.comparison.plan_search import told_value, value_of
 from heliograph.comparison.ranges import SHOWN, Ranges, Ratios, Verdict
 from heliograph.figures import folded_parts, parts_of
 from heliograph.parameters import Parameter
@@ -118,17 +120,21 @@ def plans_told(comparison: Comparison) -> list[Block]:
     """Return the plan of all systems and what each would run best, or the best one that each ran."""
     if not comparison.fixed:
         ranked = sum(one.ranked for one in comparison.best.values())
-        title = f"Plans: the best of {ranked:,}, each system's own; batch and sequences are the same"
+        objective = comparison.request.objective
+        best = "the best" if objective is Objective.TIME else f"those of least {objective}"
+        title = f"Plans: {best} of {ranked:,}, each system's own; batch and sequences are the same"
         rows = [ReportRow(name, (plan_words(one.winner.plan),)) for name, one in comparison.best.items()]
         return ["", ReportTable(title, ["plan"], rows, dense=True)]
     told: list[Block] = [f"Plan of all: {plan_text(comparison.plan)}"]
-    steps = {one.system.name: one.step_time_s for one in comparison.results}
+    objective = comparison.request.objective
+    ran = {one.system.name: value_of(one, objective) for one in comparison.results}
     rows = []
     for name, one in comparison.best.items():
-        share = f", {one.step_time_s / steps[name] - 1.0:+.0%}" if name in steps else ""
-        shown = f"{format_si(one.step_time_s, 's')}{share}: {plan_words(one.winner.plan)}"
+        share = f", {one.value / ran[name] - 1.0:+.0%}" if name in ran else ""
+        shown = f"{told_value(one.value, objective)}{share}: {plan_words(one.winner.plan)}"
         rows.append(ReportRow(name, (shown,)))
-    return [*told, "", ReportTable("At its own best plan each would take", ["step"], rows, dense=True)]
+    title = "At its own best plan each would take"
+    return [*told, "", ReportTable(title, ["step"], rows, dense=True)]
 
 
 def firmness_told(ranges: Ranges) -> list[Block]:
@@ -207,6 +213,7 @@ class Compare(Study):
     detail: bool = option(False, "tell where time and energy of each system go")
     accuracy: bool = option(False, "train a small GPT through each system's arithmetic (minutes)")
     ranges: bool = option(False, "move every number to the ends of its range: could one turn the verdict?")
+    objective: Objective = option(Objective.TIME, "what is least with each system's best plan")
     quick: bool = option(
         False, "try few plans of each system; with --accuracy, train for fewer steps and seeds"
     )
@@ -230,6 +237,7 @@ class Compare(Study):
             plan=self.workload.plan,
             **self.hardware.given(),
             assignments=self.hardware.assignments,
+            objective=self.objective,
             quick=self.quick,
             thorough=self.thorough,
             seed=self.seed or 0,

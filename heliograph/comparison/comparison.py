@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from heliograph._version import __version__
 from heliograph.accuracy.small_gpt import EXACT, Accuracy, steps_to_loss, system_arithmetic, train_all
-from heliograph.comparison.plan_estimates import Prices
+from heliograph.comparison.plan_estimates import Objective, Prices
 from heliograph.comparison.plan_search import (
     QUICK,
     THOROUGH,
@@ -88,6 +88,8 @@ class Request:
     """Fabric of packet systems that name no other."""
     assignments: tuple[str, ...] = ()
     """Single parameters to change, ``path=value``."""
+    objective: Objective = Objective.TIME
+    """What is least with each system's best plan."""
     quick: bool = False
     """Few plans of each system; with `accuracy`, shorter training of the small GPT, fewer seeds."""
     thorough: bool = False
@@ -170,7 +172,9 @@ class Comparison(Tabular):
 
     def summary_lines(self) -> list[tuple[str, str]]:
         """Return title and lines of the comparison as it is shown."""
-        plan = plan_text(self.plan) if self.fixed else "each at its own best plan"
+        least = self.request.objective
+        own = "each at its own best plan" if least is Objective.TIME else f"each at its plan of least {least}"
+        plan = plan_text(self.plan) if self.fixed else own
         lines = [(f"{self.config.name} on {len(self.results)} systems", plan)]
         for one in self.results:
             time, energy = format_si(one.step_time_s, "s"), format_si(one.energy_per_token_j, "J/token")
@@ -210,6 +214,7 @@ class Comparison(Tabular):
             "settings": list(self.request.assignments),
             "version": __version__,
             "plan": plan_text(self.plan) if self.fixed else "",
+            "objective": str(self.request.objective),
             "best_plans": {name: one.record() for name, one in self.best.items()},
             "tokens_per_step": self.plan.batch.global_batch * self.plan.batch.sequence_length,
             "seed": self.request.seed,
@@ -320,6 +325,7 @@ def compare(
     plan: PlanLike | None = None,
     *,
     accelerators: int | None = None,
+    objective: Objective | str = Objective.TIME,
     search: bool = False,
     accuracy: bool = False,
     quick: bool = False,
@@ -342,6 +348,8 @@ def compare(
         (`heliograph.comparison.plan_search.best_plan`), the batch being the same for all.
     accelerators : int
         Of systems that are told by their names, in place of the plan's or of 1,024.
+    objective : str
+        What is least with the best plan of a system: ``time``, ``energy`` or ``cost`` of a step.
     search : bool
         Whether the best plan of each system is sought beside a plan that is named, too.
     accuracy : bool
@@ -383,6 +391,7 @@ def compare(
         gpu=built[0].gpu.name,
         basis=str(light.basis) if light else None,
         core=light.core_name if light else None,
+        objective=Objective.named(objective),
         quick=quick,
         thorough=thorough,
         seed=seed,
@@ -482,6 +491,7 @@ class _Job:
     system: System
     config: TransformerConfig
     base: Plan
+    objective: Objective
     effort: Effort
     best: BestPlan | None = None
     winners: tuple[Candidate, ...] = ()
@@ -497,7 +507,7 @@ def _search(
     same: dict[str, Any] = {"effort": job.effort, "prices": prices, "say": say}
     try:
         if job.best is None:
-            found = best_plan(job.system, job.config, job.base, **same)
+            found = best_plan(job.system, job.config, job.base, objective=job.objective, **same)
         else:
             found = with_siblings(job.system, job.config, job.best, job.winners, **same)
     except HeliographError as error:
@@ -536,22 +546,24 @@ def searches(
     config: TransformerConfig,
     base: Plan,
     *,
+    objective: Objective,
     effort: Effort,
     share: bool,
     tell: _Clock,
 ) -> Searched:
-    """Return the best plan of each system; each also tries those with which the others are fastest.
+    """Return the best plan of each system; each also tries those that are best on the others.
 
     Parameters
     ----------
-    systems, config, base, effort
+    systems, config, base, objective, effort
         As `heliograph.comparison.plan_search.best_plan` takes them.
     share : bool
         Whether processes may be started: by a command, not by a script of which they would run a copy.
     tell : _Clock
         Progress.
     """
-    jobs = {one.name: _Job(system=one, config=config, base=base, effort=effort) for one in systems}
+    same = partial(_Job, config=config, base=base, objective=objective, effort=effort)
+    jobs = {one.name: same(system=one) for one in systems}
     share = share and len(jobs) > 1 and systems[0].accelerators >= SHARED_FROM
     prices = Prices()
     found: dict[str, BestPlan | HeliographError] = {}
@@ -627,7 +639,9 @@ def _compared(
     if request.plan and not results:  # before a search that could not be set beside anything
         raise next(iter(reasons.values()))
     systems = built.systems if search else ()
-    searched = searches(systems, config, plan, effort=request.effort, share=share, tell=tell)
+    searched = searches(
+        systems, config, plan, objective=request.objective, effort=request.effort, share=share, tell=tell
+    )
     best = searched.best
     if not request.plan:
         results = {name: one.result for name, one in best.items()}

@@ -10,6 +10,7 @@ import numpy as np
 
 from heliograph.simulation import CircuitMode, modes
 from heliograph.systems.system import System
+from simulator.errors import ParameterError, nearest
 from simulator.estimate import FreeLines, LinePrices, StandingLines, StepArrays, estimate
 from simulator.fabric import CircuitPolicy, Fabric, PortTiming
 from simulator.interfaces import Flows
@@ -129,6 +130,14 @@ class Objective(StrEnum):
     TIME = "time"
     ENERGY = "energy"
     COST = "cost"
+
+    @classmethod
+    def named(cls, name: str) -> Objective:
+        """Return the objective of a name; a `ParameterError` for any other."""
+        if name not in list(cls):
+            msg = f"no objective {name!r:.60}; {nearest(str(name), list(cls), noun='objective')}"
+            raise ParameterError(msg)
+        return cls(name)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from heliograph.comparison.plan_estimates import Objective, Prices, bound_of, feasible, price_best
+from heliograph.report import format_si
 from heliograph.simulation import (
     CircuitMode,
     StepResult,
@@ -23,6 +24,7 @@ from heliograph.simulation import (
     step_graph,
 )
 from heliograph.systems.system import System
+from heliograph.tables import tokens_price
 from simulator.engine.compiled.step import StepRuns
 from simulator.errors import HeliographError, WorkloadError
 from simulator.fabric import PortTiming
@@ -115,6 +117,13 @@ def value_of(result: StepResult, objective: Objective) -> float:
             return result.metrics.energy_j
         case _:
             return sum(result.step_usd.values())
+
+
+def told_value(value: float, objective: Objective) -> str:
+    """Return time in s, energy in J or cost in USD of a step in words."""
+    if objective is Objective.COST:
+        return tokens_price(value)
+    return format_si(value, "s" if objective is Objective.TIME else "J")
 
 
 Run = Callable[[System, TransformerConfig, Plan, str], StepResult]
@@ -409,25 +418,35 @@ SEARCHED = 16
 """Steps of one size that a search runs, as far as is known before: many enough to compile the event loop."""
 
 
+COLUMN: Mapping[Objective, str] = MappingProxyType(
+    {Objective.TIME: "step_time_s", Objective.ENERGY: "energy_j", Objective.COST: "cost_usd"}
+)
+"""What each objective is called in a record."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class BestPlan:
     """Best plan of a system, and how it was found."""
 
     winner: Candidate
-    """Plan that the engine ran with the least of what was asked for."""
+    """Plan that the engine ran with the least of the objective."""
+    objective: Objective
+    """What is least with it."""
+    value: float
+    """Of its step: time in s, energy in J or cost in USD."""
     step_time_s: float
     """Its step."""
     others: tuple[Candidate, ...]
     """Others that it ran, without their results."""
-    others_s: tuple[float, ...]
-    """Their steps; infinite where the engine refused one."""
+    others_values: tuple[float, ...]
+    """Of their steps; infinite where the engine refused one."""
     ranked: int
     """Plans that were ranked."""
 
     def handed_on(self, effort: Effort) -> tuple[Candidate, ...]:
         """Return the plans that other systems try, too: those near the best, with `THOROUGH` all that ran."""
-        most_s = math.inf if effort == THOROUGH else self.step_time_s * (1.0 + DOUBT)
-        near = (one for one, time_s in zip(self.others, self.others_s, strict=True) if time_s <= most_s)
+        most = math.inf if effort == THOROUGH else self.value * (1.0 + DOUBT)
+        near = (one for one, value in zip(self.others, self.others_values, strict=True) if value <= most)
         return tuple(dataclasses.replace(one, result=None) for one in (self.winner, *near))
 
     def alone(self) -> BestPlan:
@@ -439,13 +458,14 @@ class BestPlan:
         return {
             "plan": plan_text(self.winner.plan),
             "placement": self.winner.placement,
+            "objective": str(self.objective),
             "step_time_s": self.step_time_s,
             "estimated_step_time_s": self.winner.estimate[Objective.TIME],
             "bound_s": self.winner.bound.step_time_s,
             "plans_ranked": self.ranked,
             "others": [
-                {"plan": plan_text(one.plan), "step_time_s": time_s}
-                for one, time_s in zip(self.others, self.others_s, strict=True)
+                {"plan": plan_text(one.plan), COLUMN[self.objective]: value}
+                for one, value in zip(self.others, self.others_values, strict=True)
             ],
         }
 
@@ -527,7 +547,7 @@ class _Trials:
     objective : Objective
         What is to be least.
     before : BestPlan, optional
-        The fastest that was run before.
+        The best that was run before.
 
     The estimate of plans of a kind (schedule, interleaved or not, sharded parameters or not) errs alike, so
     that what one of them took more or less than estimated is expected of the others.
@@ -539,7 +559,7 @@ class _Trials:
         effort: Effort,
         say: Say,
         *,
-        objective: Objective = Objective.TIME,
+        objective: Objective,
         before: BestPlan | None = None,
     ) -> None:
         self.found: list[Candidate] = []
@@ -550,10 +570,10 @@ class _Trials:
         self._errors: dict[tuple[object, ...], float] = {}
         self._before, self._tasks = math.inf, 0
         if before is not None:
-            self._before, self._tasks = before.step_time_s, FEW_TASKS
-            ran = zip((before.winner, *before.others), (before.step_time_s, *before.others_s), strict=True)
+            self._before, self._tasks = before.value, FEW_TASKS
+            ran = zip((before.winner, *before.others), (before.value, *before.others_values), strict=True)
             self._errors = {
-                _kind(one): time_s / one.estimate[Objective.TIME] for one, time_s in ran if time_s < math.inf
+                _kind(one): value / one.estimate[objective] for one, value in ran if value < math.inf
             }
 
     @property
@@ -649,17 +669,24 @@ def best_plan(
     return _best_of(trials.found, sum(one.ranked for one in rankings), objective)
 
 
-def _best_of(found: Sequence[Candidate], ranked: int, objective: Objective = Objective.TIME) -> BestPlan:
+def _best_of(found: Sequence[Candidate], ranked: int, objective: Objective) -> BestPlan:
     """Return the best of plans that were run or refused."""
     winner = min((one for one in found if one.result is not None), key=lambda one: one.value(objective))
     rest = [one for one in found if one is not winner]
     return BestPlan(
         winner=winner,
+        objective=objective,
+        value=winner.value(objective),
         step_time_s=winner.value(Objective.TIME),
         others=tuple(dataclasses.replace(one, result=None) for one in rest),
-        others_s=tuple(one.value(Objective.TIME) if one.result else math.inf for one in rest),
+        others_values=_values(rest, objective),
         ranked=ranked,
     )
+
+
+def _values(found: Sequence[Candidate], objective: Objective) -> tuple[float, ...]:
+    """Return what plans took of an objective; infinite where the engine refused one."""
+    return tuple(one.value(objective) if one.result else math.inf for one in found)
 
 
 def with_siblings(
@@ -672,7 +699,7 @@ def with_siblings(
     prices: Prices | None = None,
     say: Say = lambda _: None,
 ) -> BestPlan:
-    """Return the best plan of a system among its own and those with which other systems are fastest.
+    """Return the best plan of a system among its own and those that are best on other systems.
 
     Parameters
     ----------
@@ -686,7 +713,7 @@ def with_siblings(
     Notes
     -----
     Another fabric's or format's best plan may be one that the estimate ranks wrongly here. Run are those that
-    promise to be faster than what is reached, as among the system's own.
+    promise less than what is reached, as among the system's own.
     """
     tried = {_shape(one.plan) for one in (best.winner, *best.others)}
     shapes = {_shape(one.plan): one for one in winners if _shape(one.plan) not in tried}
@@ -704,7 +731,7 @@ def with_siblings(
             lighted,
             pricer,
             plans,
-            objective=Objective.TIME,
+            objective=best.objective,
             top=1,
             prices=prices,
             ways=tuple(
@@ -715,19 +742,19 @@ def with_siblings(
             close=CLOSE_WAYS,
             by_kind=True,
         )
-    trials = _Trials(config, effort, say, before=best)
+    trials = _Trials(config, effort, say, objective=best.objective, before=best)
     trials.run_best(known, effort.siblings)
-    ran = trials.found
-    fastest = min(ran, key=lambda one: one.value(Objective.TIME) if one.result else math.inf, default=None)
-    if fastest is None or fastest.result is None or fastest.value(Objective.TIME) >= best.step_time_s:
+    ran, values = trials.found, _values(trials.found, best.objective)
+    if min(values, default=math.inf) >= best.value:
         more = tuple(dataclasses.replace(one, result=None) for one in ran)
-        more_s = tuple(one.value(Objective.TIME) if one.result else math.inf for one in ran)
-        return dataclasses.replace(best, others=(*best.others, *more), others_s=(*best.others_s, *more_s))
-    found = _best_of(ran, best.ranked)
+        return dataclasses.replace(
+            best, others=(*best.others, *more), others_values=(*best.others_values, *values)
+        )
+    found = _best_of(ran, best.ranked, best.objective)
     return dataclasses.replace(
         found,
         others=(*found.others, dataclasses.replace(best.winner, result=None), *best.others),
-        others_s=(*found.others_s, best.step_time_s, *best.others_s),
+        others_values=(*found.others_values, best.value, *best.others_values),
     )
 
 

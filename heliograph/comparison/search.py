@@ -20,12 +20,12 @@ from heliograph.comparison.plan_search import (
     rescheduled,
     run_candidate,
     saving,
+    told_value,
 )
 from heliograph.processes import OnProgress
 from heliograph.report import Tabular, format_si
 from heliograph.simulation import system_of
 from heliograph.systems.system import System
-from heliograph.tables import tokens_price
 from heliograph.workload import ModelLike, shared_plan
 from heliograph.workload import model as model_of
 from simulator.engine.simulation import Simulation
@@ -47,8 +47,6 @@ MOST_CHECKED, MOST_TURNED = 200_000, 20_000
 turns, and where circuits may; a choice."""
 LEAST_TOLD = 1e-3
 """Parts whose difference is below this share of the step are not told; a choice."""
-UNITS = {Objective.TIME: "s", Objective.ENERGY: "J", Objective.COST: "$"}
-"""Unit of each objective."""
 
 
 @dataclass(kw_only=True, repr=False)
@@ -148,8 +146,7 @@ class Search(Tabular):
 
 def value_text(one: Candidate, objective: Objective) -> str:
     """Return time, energy or cost of a candidate's step in words."""
-    value = one.value(objective)
-    return tokens_price(value) if objective is Objective.COST else format_si(value, UNITS[objective])
+    return told_value(one.value(objective), objective)
 
 
 def short(one: Candidate) -> str:
@@ -258,9 +255,7 @@ def search(
     HeliographError
         For names that are not known, values that a search does not try, and where no plan fits.
     """
-    if objective not in list(Objective):
-        msg = f"no objective {objective!r:.60}; {nearest(str(objective), list(Objective), noun='objective')}"
-        raise ParameterError(msg)
+    objective = Objective.named(objective)
     if not isinstance(plan, str | Mapping):
         msg = f"plan must be text or a mapping of what all plans share, such as 'tp=8'; got {plan!r:.60}"
         raise ParameterError(msg)
@@ -271,7 +266,7 @@ def search(
     config = model_of(model)
     built = lit_for_all(system_of(system, None, accelerators), config)
     base = shared_plan(config, built.accelerators, text)
-    found = Search(model=config.name, objective=Objective(objective))
+    found = Search(model=config.name, objective=objective)
     systems = topologies(built) if variants else {built.fabric.name: built}
     rank_and_run(
         systems,

@@ -181,14 +181,11 @@ def _best_asked(plan: PlanLike | None) -> _Best | None:
         return None
     from heliograph.comparison.plan_estimates import Objective  # noqa: PLC0415 - a search alone needs it
 
-    told = str(pairs.pop(BEST) or Objective.TIME)
-    if told not in list(Objective):
-        msg = f"plan: no plan is best in {told!r:.60}; {nearest(told, list(Objective), noun='objective')}"
-        raise ParameterError(msg)
+    objective = Objective.named(str(pairs.pop(BEST) or Objective.TIME))
     if searched := [key for key in pairs if key in COLUMNS]:
         msg = f"plan: {searched[0]} is searched where the plan is '{BEST}'; leave it out, or name the plan"
         raise ParameterError(msg)
-    return _Best(Objective(told), pairs)
+    return _Best(objective, pairs)
 
 
 def asks_for_best(work: Work) -> bool:

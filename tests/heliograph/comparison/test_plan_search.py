@@ -23,7 +23,7 @@ from heliograph.report import report_text
 from heliograph.simulation import run_at_target
 from heliograph.systems import build_system
 from heliograph.workload import shared_plan
-from simulator.errors import HeliographError, WorkloadError
+from simulator.errors import HeliographError, ParameterError, WorkloadError
 from simulator.fabric import CircuitPolicy
 from workloads.models.config import load_model
 from workloads.plan.plan import Plan, plan_text
@@ -217,7 +217,7 @@ def test_each_system_runs_its_own_best_plan(compared):
         best = compared.best[result.system.name]
         assert row["plan"] == plan_text(result.plan) == plan_text(best.winner.plan)
         assert result.step_time_s == best.step_time_s
-        assert all(best.step_time_s <= other_s for other_s in best.others_s)
+        assert all(best.step_time_s <= other_s for other_s in best.others_values)
         again = hg.simulate(build_system(result.system.name, accelerators=8), "gpt2", row["plan"])
         assert again.step_time_s == pytest.approx(result.step_time_s, rel=1e-12)
 
@@ -234,6 +234,20 @@ def test_plans_stand_beneath_the_table_within_80_columns(compared):
     text = report_text(Compared(comparison=compared).report(), width=80)
     assert "each system's own" in text
     assert all(len(line.rstrip()) <= 80 for line in text.splitlines())
+
+
+def test_plans_of_least_energy_take_no_more_of_it_than_the_fastest():
+    pair = ["gpu_packet", "photonic_packet"]
+    fast, spare = (hg.compare(pair, "gpt2", accelerators=64, objective=one) for one in ("time", "energy"))
+    for quick, lean in zip(fast.results, spare.results, strict=True):
+        best = spare.best[lean.system.name]
+        assert best.value == lean.energy_j == min(best.value, *best.others_values)
+        assert lean.energy_j <= quick.energy_j
+        assert quick.step_time_s <= lean.step_time_s
+    text = report_text(Compared(comparison=spare).report(), width=80)
+    assert "those of least energy" in text
+    with pytest.raises(ParameterError, match="no objective 'pwoer'"):
+        hg.compare(pair, "gpt2", objective="pwoer")
 
 
 def test_a_plan_for_all_is_told_with_what_each_would_do_best():

@@ -183,7 +183,7 @@ def test_the_best_placement_is_the_best_of_those_that_are_told():
     [
         ("best,tp=2", {}, "tp is searched where the plan is 'best'"),
         ("best", {"placement": ["pp tp cp dp"]}, "no placement 'pp tp cp dp' is searched"),
-        ("best=enregy", {}, "no plan is best in 'enregy'; did you mean 'energy'"),
+        ("best=enregy", {}, "no objective 'enregy'; did you mean 'energy'"),
     ],
 )
 def test_what_is_searched_cannot_be_told(plan, names, says):
