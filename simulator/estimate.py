@@ -30,7 +30,7 @@ from simulator.engine.network import Network
 from simulator.errors import RouteError
 from simulator.fabric import Fabric, lone_cards
 from simulator.interfaces import Flows
-from simulator.layout import RankLayout
+from simulator.layout import Groups, RankLayout
 from simulator.operators import Collective, CollectiveKind, Phase, Skew
 
 PROBE_BYTES = 2.0**30
@@ -71,6 +71,10 @@ class CollectiveLines:
         fastest = int(times_s.argmin())
         return float(times_s[fastest]), float(self.energy_j_per_byte[fastest] * payload_bytes)
 
+    def of_parts(self, count: int) -> CollectiveLines:
+        """Return the lines of as many parts of a class that share no links."""
+        return replace(self, energy_j_per_byte=self.energy_j_per_byte * count)
+
     def slowed(self, factor: float) -> CollectiveLines:
         """Return the lines where bytes take so many times as long."""
         return replace(self, s_per_byte=self.s_per_byte * factor)
@@ -80,7 +84,7 @@ NOTHING = CollectiveLines(start_s=np.zeros(1), s_per_byte=np.zeros(1), energy_j_
 """Of a group of one."""
 
 
-def traffic_alone(layout: RankLayout, fabric: Fabric, demand: dict[tuple[str, int, int], Flows]) -> Traffic:
+def traffic_alone(layout: Groups, fabric: Fabric, demand: dict[tuple[str, int, int], Flows]) -> Traffic:
     """Return the prices of a step's collectives on a fabric that nobody uses.
 
     Parameters
@@ -131,7 +135,8 @@ class LinePrices:
     -----
     Groups of equal size that stand alike, of classes that do, cost the same on every fabric here whose
     switches are alike; a class in the middle of the pipeline stands for all. On fabrics whose endpoints
-    differ (dragonflies, graphs of a file) that is where an estimate may be wrong.
+    differ (dragonflies, graphs of a file) that is where an estimate may be wrong. Where a fabric says which
+    links endpoints share (`Fabric.uplink_pools`), groups that share some stand for all others.
     """
 
     def __init__(self, fabric: Fabric) -> None:
@@ -145,11 +150,12 @@ class LinePrices:
         """Return the lines of a collective on a layout; None where the fabric cannot carry it."""
         if operator.size == 1:
             return NOTHING
-        rank_class = inner_class(layout)
-        key = self._key(operator, layout)
+        alike = self._site(layout).alike(operator.axis, operator.shift)
+        key = self._key(operator, layout) if alike is None else (*_asked(operator), alike.key)
         if key not in self._known:
-            self._known[key] = self._measured(operator, layout, rank_class)
-        return self._known[key]
+            self._known[key] = self._measured(operator, layout)
+        found = self._known[key]
+        return found if found is None or alike is None else found.of_parts(alike.count)
 
     def slowdown(self, one: Collective, other: Collective, layout: RankLayout) -> Slowdown:
         """Return how two collectives slow each other down while both move.
@@ -219,25 +225,22 @@ class LinePrices:
         Keys of two collectives on one layout together say how their groups stand to each other, for each has
         the places of all ranks of the class beside those of its own first group.
         """
-        return (
-            operator.kind,
-            operator.size,
-            operator.two_level,
-            operator.spread,
-            operator.skew,
-            operator.algorithm,
-            operator.shift != 0 and layout.pp > 2,
-            *self._site(layout).places(operator.axis, operator.shift),
-        )
+        between = operator.shift != 0 and layout.pp > 2
+        return (*_asked(operator), between, *self._site(layout).places(operator.axis, operator.shift))
 
     def _site(self, layout: RankLayout) -> _Site:
         found = self._sites.get(id(layout))
         if found is None:
-            found = self._sites[id(layout)] = _Site(layout, self.fabric.node_size)
+            found = self._sites[id(layout)] = _Site(layout, self.fabric)
         return found
 
-    def _measured(self, operator: Collective, layout: RankLayout, rank_class: int) -> CollectiveLines | None:
+    def _measured(self, operator: Collective, layout: RankLayout) -> CollectiveLines | None:
+        """Return the lines of a class's collective, or of its first part if all are alike."""
+        rank_class = inner_class(layout)
+        part = self._site(layout).part(operator.axis, operator.shift)
         try:
+            if part is not None:
+                return collective_lines(operator, traffic_alone(part, self.fabric, {}), rank_class)
             traffic = self._traffic(layout, self._demand(operator, layout, rank_class))
             return collective_lines(operator, traffic, rank_class)
         except RouteError:
@@ -382,6 +385,95 @@ class FreeLines(LinePrices):
         return 1.0
 
 
+def _asked(operator: Collective) -> tuple[object, ...]:
+    """Return what of a collective its price goes by, wherever its ranks stand."""
+    return (
+        operator.kind,
+        operator.size,
+        operator.two_level,
+        operator.spread,
+        operator.skew,
+        operator.algorithm,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Alike:
+    """Parts of a class that share no links and cost the same."""
+
+    count: int
+    """How many there are."""
+    key: bytes
+    """What parts of other classes that cost as much have in common with them."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Part:
+    """Groups of one such part."""
+
+    ends: np.ndarray
+    """Their endpoints, shape [groups, n]; of sends, who sends and who receives."""
+    sender: int
+    """Class whose ranks they are, or send."""
+
+    def groups(self, axis: str, rank_class: int) -> np.ndarray:
+        """Return the groups, shape [groups, n]."""
+        return self.ends
+
+    def members(self, rank_class: int) -> np.ndarray:
+        """Return who sends, or who receives, shape [groups]."""
+        return self.ends[:, int(rank_class != self.sender)]
+
+
+def _parted(groups: np.ndarray, pools: np.ndarray) -> np.ndarray | None:
+    """Return groups by parts that share no links, shape [parts, groups of one, n]; None if sizes differ.
+
+    Parameters
+    ----------
+    groups : numpy.ndarray
+        Endpoints, each in one group, shape [groups, n].
+    pools : numpy.ndarray
+        Pool of uplinks of each endpoint of the fabric, shape [E].
+
+    Notes
+    -----
+    Groups within pools share no link; if any leaves its own, a part is all groups in pools that they join.
+    """
+    met = pools[groups]
+    if (met == met[:, :1]).all():
+        return groups[:, None]
+    joined = np.arange(pools.max() + 1)  # each pool by the least number of those that groups join it with
+    while (joined[met] != joined[met[:, :1]]).any():
+        np.minimum.at(joined, met, joined[met].min(axis=1, keepdims=True))
+        joined = joined[joined]
+    part_of = joined[met[:, 0]]
+    sizes = np.bincount(part_of)
+    if len(set(sizes[sizes > 0].tolist())) > 1:
+        return None
+    return groups[np.argsort(part_of, kind="stable")].reshape(-1, int(sizes.max()), groups.shape[1])
+
+
+def _common_key(parts: np.ndarray, *sharing: np.ndarray) -> bytes | None:
+    """Return a key of parts in all of which the same places share the same things; None if they differ.
+
+    Parameters
+    ----------
+    parts : numpy.ndarray
+        Endpoints, shape [parts, groups of one, n].
+    *sharing : numpy.ndarray
+        What endpoints share, by its number: nodes, pools; shape [E] each.
+    """
+    key = [np.array(parts.shape[1:])]
+    for shared in sharing:
+        places = shared[parts].reshape(len(parts), -1)
+        _, first, which = np.unique(places[0], return_index=True, return_inverse=True)
+        several = np.sort(places[:, first], axis=1)
+        if (places != places[:, first[which]]).any() or (several[:, 1:] == several[:, :-1]).any():
+            return None
+        key.append(first[which])
+    return blake2b(np.concatenate(key).tobytes(), digest_size=16).digest()
+
+
 class _Site:
     """Places of a layout's ranks as keys, each worked out once.
 
@@ -389,18 +481,24 @@ class _Site:
     ----------
     layout : RankLayout
         The layout, kept so that nobody else gets its identity.
-    node_size : int
-        Endpoints of a node, by which places are told.
+    fabric : Fabric
+        What joins them, by whose nodes places are told.
     """
 
-    def __init__(self, layout: RankLayout, node_size: int) -> None:
+    def __init__(self, layout: RankLayout, fabric: Fabric) -> None:
         self._layout = layout
-        self._node_size = node_size
+        self._fabric = fabric
+        self._node_size = node_size = fabric.node_size
         self._class = inner_class(layout)
         self._members = layout.members(self._class)
         self._start = int(self._members[0]) // node_size * node_size
-        self._whole = self._key_of(self._members)
         self._known: dict[tuple[str, int], tuple[bytes, bytes, bytes]] = {}
+        self._alike: dict[tuple[str, int], _Alike | None] = {}
+
+    @cached_property
+    def _whole(self) -> bytes:
+        """Key of all ranks of the class."""
+        return self._key_of(self._members)
 
     @cached_property
     def beside(self) -> list[int]:
@@ -429,6 +527,32 @@ class _Site:
             far = self._key_of(self._layout.members(self._class + shift)) if shift else b""
             found = self._known[axis, shift] = (near, far, self._whole)
         return found
+
+    def alike(self, axis: str, shift: int) -> _Alike | None:
+        """Return what parts of the class, by groups along an axis or pairs that send, have in common."""
+        pools = self._fabric.uplink_pools
+        if pools is None:
+            return None
+        if (axis, shift) not in self._alike:
+            parts, nodes = _parted(self._groups(axis, shift), pools), np.arange(pools.size) // self._node_size
+            key = None if parts is None else _common_key(parts, nodes, pools)
+            found = None if parts is None or key is None else _Alike(count=len(parts), key=key)
+            self._alike[axis, shift] = found
+        return self._alike[axis, shift]
+
+    def part(self, axis: str, shift: int) -> _Part | None:
+        """Return the first of these parts, where they are alike."""
+        pools = self._fabric.uplink_pools
+        if pools is None or self.alike(axis, shift) is None:
+            return None
+        parts = _parted(self._groups(axis, shift), pools)
+        return None if parts is None else _Part(ends=parts[0], sender=self._class)
+
+    def _groups(self, axis: str, shift: int) -> np.ndarray:
+        """Return groups along an axis, or pairs that send, shape [groups, n]."""
+        if axis != PIPELINE:
+            return self._layout.groups(axis, self._class)
+        return np.stack([self._members, self._layout.members(self._class + shift)], axis=1)
 
     def _key_of(self, endpoints: np.ndarray) -> bytes:
         """Return a key of endpoints, counted from the first rank's node: 128 bits, equal by chance never."""

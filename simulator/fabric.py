@@ -231,6 +231,14 @@ class Fabric(Protocol):
         """Abilities; those of plain packet switches by default."""
         return Traits()
 
+    @property
+    def uplink_pools(self) -> np.ndarray | None:
+        """Pool of uplinks of each endpoint, shape [E], where endpoints share no other links; else None.
+
+        Pools are alike, and so are nodes; what stays within a pool does not use its links.
+        """
+        return None
+
     @abstractmethod
     def graph(self, circuits: Circuits) -> LinkGraph:
         """Return the links that exist now; link numbers never change, nor do latencies."""

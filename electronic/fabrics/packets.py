@@ -367,6 +367,12 @@ class RailFabric(MultipathFabric):
             return rail // (self.downlinks // self.nodes)
         return rail * math.ceil(self.nodes / self.downlinks) + node // self.downlinks
 
+    @cached_property
+    def uplink_pools(self) -> np.ndarray | None:
+        """Leaf of each endpoint, whose uplinks are one pool, unless they stand apart or leaves differ."""
+        unlike = np.ptp(np.bincount(self.edges)) > 0
+        return None if self.spread.apart or unlike else self.edges
+
     @property
     def leaves(self) -> int:
         """Leaf switches."""

@@ -1,9 +1,12 @@
 """Remembered prices are those of a first look: what is priced alike stands alike, jointly."""
 
+import dataclasses
 import itertools
 
+import numpy as np
 import pytest
 
+from electronic.fabrics.packets import RailFabric, Spreading
 from heliograph.systems import build_system
 from simulator.estimate import LinePrices
 from simulator.layout import RankLayout, placed
@@ -91,3 +94,75 @@ def test_a_collective_meets_each_other_one_in_its_own_way():
     alone = [LinePrices(fabric).slowdown(*pair, layout) for pair in pairs]
     assert alone[0] != alone[1]
     assert [shared.slowdown(*pair, layout) for pair in pairs] == alone
+
+
+class WholeRails(RailFabric):
+    """Rails that do not say which links endpoints share, so that whole classes are priced."""
+
+    uplink_pools = None
+
+
+def rails(radix=8, **changes):
+    """Return eight nodes whose rails stand on two leaves each, and the same that are priced whole."""
+    fabric = build_system("gpu_packet", accelerators=64).fabric
+    switch = dataclasses.replace(fabric.switch, radix=radix)
+    fabric = dataclasses.replace(fabric, switch=switch, **changes)
+    assert fabric.leaves == 16
+    fields = {one.name: getattr(fabric, one.name) for one in dataclasses.fields(fabric)}
+    return fabric, WholeRails(**fields)
+
+
+def grids():
+    """Return layouts of 64 ranks on a grid, nearest and farthest axes first, and some at random."""
+    random = np.random.default_rng(5)
+    for tp, cp, dp in itertools.product((1, 2, 8, 16), (1, 2, 4), (1, 2, 4, 8)):
+        pp = 64 // (tp * cp * dp)
+        if tp * cp * dp > 64 or pp * tp * cp * dp != 64:
+            continue
+        layout = RankLayout(tp=tp, cp=cp, dp=dp, pp=pp)
+        places = np.arange(64).reshape(pp, dp, cp, tp)
+        yield layout
+        yield placed(layout, places.transpose(3, 2, 1, 0).ravel())
+        yield placed(layout, np.arange(64).reshape(dp, pp, cp, tp).transpose(1, 0, 2, 3).ravel())
+        yield placed(layout, random.permutation(64))
+
+
+def collectives(layout):
+    """Return what is done along every axis of a layout."""
+    kinds = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL)
+    sizes = {"tp": layout.tp, "cp": layout.cp, "dpcp": layout.cp * layout.dp}
+    found = [collective(axis, size, kind) for axis, size in sizes.items() for kind in kinds if size > 1]
+    if layout.pp > 1:
+        found.append(dataclasses.replace(collective("pp", 2, CollectiveKind.SEND), shift=1))
+    return found
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"oversubscription": 3.0, "radix": 6},
+        {"spreading": Spreading.SPRAYED},
+        {"spreading": Spreading.HASHED},
+    ],
+    ids=str,
+)
+def test_groups_that_share_links_cost_what_their_whole_class_does(changes):
+    fabric, whole = rails(**changes)
+    ours, theirs = LinePrices(fabric), LinePrices(whole)
+    for layout in grids():
+        for one in collectives(layout):
+            found, expected = ours.lines(one, layout), theirs.lines(one, layout)
+            assert found.start_s.tolist() == expected.start_s.tolist()
+            assert found.s_per_byte.tolist() == expected.s_per_byte.tolist()
+            np.testing.assert_allclose(found.energy_j_per_byte, expected.energy_j_per_byte, rtol=1e-12)
+    told = changes.get("spreading") is not Spreading.HASHED
+    assert (fabric.uplink_pools is not None) == told
+    assert (len(ours._known) < 0.7 * len(theirs._known)) == told
+
+
+def test_leaves_that_differ_are_no_pools():
+    fabric = build_system("gpu_packet", accelerators=64).fabric
+    uneven = dataclasses.replace(fabric, switch=dataclasses.replace(fabric.switch, radix=10))
+    assert len(set(np.bincount(uneven.edges))) > 1
+    assert uneven.uplink_pools is None
