@@ -703,13 +703,13 @@ class Traffic:
             ready = [name for name in options if name == first or self._connected(flow_groups[name], later)]
         if FORWARDED in options and FORWARDED not in ready:  # the fabric is asked for circuits of its own
             ready.append(FORWARDED)
-        ways = [self._way(flow_groups[name], name, options[name]) for name in ready]
         pipelined = self._pipelined(operator, rank_class, later)
         one_by_one = TWO_LEVELS if pipelined else ()  # no library has its levels take turns
         whole = tuple(
             self._priced(way, operator, protocol)
-            for way in ways
-            if way.name not in one_by_one
+            for way in (
+                self._way(flow_groups[name], name, options[name]) for name in ready if name not in one_by_one
+            )
             for protocol in protocols(way.name, self._scale_up, self._adder)
         )
         return whole + pipelined

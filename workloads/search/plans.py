@@ -313,7 +313,7 @@ class PlanArrays:
         """Microbatches of a step, rounded down, shape [P]."""
         return cast("np.ndarray", self.whole.microbatches)
 
-    @property
+    @cached_property
     def gradient_ranks(self) -> np.ndarray:
         """Ranks over which gradients are summed, shape [P]."""
         return cast("np.ndarray", self.whole.axes.gradient_ranks)
