@@ -151,9 +151,12 @@ def beyond_range(description: object) -> list[str]:
         A tree of frozen dataclasses, such as a system. Numbers of `IDEAL` are not doubted.
     """
     every = parameters_of(description)
-    shown = shown_paths(one.path for one in every)
+
+    def shown(one: Parameter) -> str:
+        return shown_paths(other.path for other in every)[one.path]
+
     return [
-        f"{shown[one.path]} is {format_quantity(one.value, one.unit)}, and its row of the tables ranges from "
+        f"{shown(one)} is {format_quantity(one.value, one.unit)}, and its row of the tables ranges from "
         f"{format_quantity(one.low, one.unit)} to {format_quantity(one.high, one.unit)}; check the number"
         for one in every
         if one.status == SET

@@ -178,21 +178,23 @@ def _fields(kind: type) -> tuple[tuple[str, bool], ...]:
     return tuple((one.name, one.init) for one in dataclasses.fields(kind))
 
 
-def _leaves(obj: object, above: tuple[str, ...] = ()) -> Iterator[_Leaf]:
+def _leaves(obj: object, above: tuple[str, ...] = ()) -> list[_Leaf]:
+    found: list[_Leaf] = []
     for field, settable in _fields(type(obj)):  # type: ignore[arg-type]
         if not settable or field.startswith("_"):
             continue
         value = getattr(obj, field)
         segments = (*above, field)
         if _is_number(value) or isinstance(value, Enum):
-            yield _Leaf(segments=segments, owner=obj)
+            found.append(_Leaf(segments=segments, owner=obj))
         elif isinstance(value, tuple):
             for name, member in zip(_member_names(value), value, strict=True):
-                yield from _leaves(member, (*segments, name))
+                found += _leaves(member, (*segments, name))
         elif value is not None:
-            yield from _leaves(value, segments)
+            found += _leaves(value, segments)
         elif _settable_kinds(leaf := _Leaf(segments=segments, owner=obj)):
-            yield leaf
+            found.append(leaf)
+    return found
 
 
 def _member_names(members: tuple[Any, ...]) -> list[str]:
@@ -211,10 +213,12 @@ def _is_number(value: object) -> bool:
 
 
 def _find(obj: object, path: str) -> _Leaf:
-    leaves = list(_leaves(obj))
-    found = [leaf for leaf in leaves if leaf.path == path]
-    found = found or [leaf for leaf in leaves if leaf.path.endswith(f".{path}")]
-    found = found or [leaf for leaf in leaves if f".{_once(leaf.path)}".endswith(f".{path}")]
+    leaves = _leaves(obj)
+    field = path.rpartition(".")[2]
+    named = [leaf for leaf in leaves if leaf.field == field]
+    found = [leaf for leaf in named if leaf.path == path]
+    found = found or [leaf for leaf in named if leaf.path.endswith(f".{path}")]
+    found = found or [leaf for leaf in named if f".{_once(leaf.path)}".endswith(f".{path}")]
     if not found:
         msg = f"no parameter '{path}'; {_hint(leaves, path)}"
         raise ParameterError(msg)

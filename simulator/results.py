@@ -553,6 +553,8 @@ class Intervals:
 
     def without(self, holes: Intervals) -> Intervals:
         """Return what of them lies outside others."""
+        if not holes.start_s.size:
+            return self
         between = Intervals(start_s=np.append(-np.inf, holes.end_s), end_s=np.append(holes.start_s, np.inf))
         return self.common(between)
 
@@ -576,14 +578,14 @@ def time_of_class_s(trace: Trace, rank_class: int) -> dict[str, float]:
     much counts as reconfiguration as circuits move meanwhile.
     """
     table = trace.table
+    table = table.rows(np.flatnonzero((table.rank_class == rank_class) | (table.peer_class == rank_class)))
     computes = table.mask(rank_class, Stream.COMPUTE)
     times = _computing_s(table, computes)
     whole = Intervals(start_s=np.zeros(1), end_s=np.array([trace.makespan_s]))
     idle = whole.without(_busy(table, computes))
     dark = _busy(table, table.mask(rank_class, Stream.CIRCUITS))
     waiting = idle.without(dark)
-    ours = (table.rank_class == rank_class) | (table.peer_class == rank_class)
-    transfers = _busy(table, ours & (table.stream == STREAMS.index(Stream.NETWORK)))
+    transfers = _busy(table, table.stream == STREAMS.index(Stream.NETWORK))
     within_s = 0.0
     if dark.start_s.size and COMMUNICATION in table.categories:
         waits = ~np.isnan(table.parts_s[:, table.categories.index(COMMUNICATION)])
@@ -604,10 +606,12 @@ def _computing_s(table: SpanTable, computes: np.ndarray) -> defaultdict[str, flo
     times: defaultdict[str, float] = defaultdict(float)
     chosen = np.flatnonzero(computes)
     chosen = chosen[np.argsort(table.start_s[chosen], kind="stable")]
-    for part, seconds in zip(table.categories, table.parts_s[chosen].T, strict=True):
-        known = seconds[~np.isnan(seconds)]
-        if known.size:
-            times[EXPOSED if part == COMMUNICATION else part] += float(np.cumsum(known)[-1])
+    parts_s = table.parts_s[chosen]
+    known = ~np.isnan(parts_s)
+    sums_s = np.cumsum(np.where(known, parts_s, 0.0), axis=0)  # one by one, as `np.sum` does not add
+    for part, place in zip(table.categories, range(known.shape[1]), strict=True):
+        if known[:, place].any():
+            times[EXPOSED if part == COMMUNICATION else part] += float(sums_s[-1, place])
     return times
 
 

@@ -374,7 +374,7 @@ class AnalogCore(Array):
             symbols=self.modulators * self.symbol_rate_hz, samples=self.receivers * self.sample_rate_hz
         )
 
-    @property
+    @cached_property
     def drive(self) -> Driver | None:
         """Driver of each modulator; None beside one that states the energy of its symbols whole."""
         if self.driver is not None or not self.modulator.driven:
@@ -439,7 +439,7 @@ class AnalogCore(Array):
         """Return the energy of loading one core with so many values, what prepares them apart."""
         return float(math.fsum(energy_j(self.used_parts, Events(values=values, loads=1)).values()))
 
-    @property
+    @cached_property
     def calibration(self) -> CalibrationCost:
         """Cost of learning the gains of all modulators of a cluster, one after the other."""
         measured = self.chip.mismatch is Mismatch.CALIBRATED

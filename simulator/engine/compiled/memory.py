@@ -388,7 +388,8 @@ class Memories:
 
     def whole(self, name: str, values: Iterable[int]) -> None:
         """Add a table of whole numbers."""
-        self._add(False, name, np.fromiter(values, dtype=np.int64))
+        table = values if isinstance(values, np.ndarray) else np.fromiter(values, dtype=np.int64)
+        self._add(False, name, table)
 
     def real(self, name: str, values: Iterable[float]) -> None:
         """Add a table of reals."""

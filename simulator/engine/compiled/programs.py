@@ -6,9 +6,10 @@ generators of `simulator.engine.simulation`, with every price worked out.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -101,6 +102,8 @@ class StepStructure:
         self.times = [task.multiplicity for task in graph.tasks]
         self.works: list[Work] = []
         self.work_of: list[int] = []
+        self.same_run: dict[int, int] = {}
+        """Run of operators that is equal to another, by the identities of their items."""
         self.channel: list[int] = []
         self.channels = 0
         self._demand: dict[int, dict[tuple[str, int, int], Flows]] = {}
@@ -137,12 +140,30 @@ class StepStructure:
                 channels.setdefault((task.rank_class, channel_of(operator), shift), len(channels))
             )
         self.channels = len(channels)
+        runs: dict[tuple[object, ...], int] = {}
+        for work in self.works:
+            if isinstance(work.operator, Sequence):
+                items = work.operator.items
+                self.same_run[id(items)] = runs.setdefault(items, id(items))
 
     def demand(self, node_size: int) -> dict[tuple[str, int, int], Flows]:
         """Return the traffic of the whole step; see `step_demand`."""
         found = self._demand.get(node_size)
         if found is None:
             found = self._demand[node_size] = step_demand(self.graph, node_size)
+        return found
+
+    @cached_property
+    def tables(self) -> Mapping[str, np.ndarray]:
+        """Tables of the loop's memory that no price changes; shape [tasks], [actors] or their rows."""
+        first = np.cumsum([0, *(len(one) for one in self.actors)])
+        found = {
+            "first_order": first,
+            "order": np.fromiter(itertools.chain.from_iterable(self.actors), dtype=np.int64),
+            "wait": np.array([self.first_after[one[0]] for one in self.actors], dtype=np.int64),
+        }
+        for name in ("work_of", "times", "channel", "first_after", "after"):
+            found[name] = np.array(getattr(self, name), dtype=np.int64)
         return found
 
     @cached_property
@@ -401,6 +422,7 @@ class Programs:
         self.code: list[Instruction] = []
         self.charges: list[Charge] = []
         self.groups: dict[FlowGroup, int] = {}
+        self._same_run = structure.same_run
         self._parts: list[tuple[str, float]] = []
         self._alone: dict[int, Computed] = {}
         self.collective_share = node.collective_share
@@ -505,9 +527,10 @@ class Programs:
 
     def _fused(self, sequence: Sequence, rank_class: int, *, issued: bool = False) -> list[Instruction]:
         """Return a run of operators that is one event."""
-        found = self._alone.get(id(sequence.items))
+        run = self._same_run.get(id(sequence.items), id(sequence.items))
+        found = self._alone.get(run)
         if found is None:
-            found = self._alone[id(sequence.items)] = self._computed(sequence)
+            found = self._alone[run] = self._computed(sequence)
         charge = Charge(compute_j=found.compute_j)
         seconds = dict(found.seconds)
         for one, repeat in sequence.items:

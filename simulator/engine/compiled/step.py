@@ -81,15 +81,15 @@ def laid_out(
     memories.wholes("stalled_group stalled_actor stalled_then", stalling)
     memories.reals("stalled_left stalled_size", stalling)
     ring = 1 << (4 * every + structure.channels + 2 * lanes).bit_length()
-    charges = sum(
-        programs.of_work[work].charges * times
-        for work, times in zip(structure.work_of, structure.times, strict=True)
-    )
+    due = np.array([one.charges for one in programs.of_work])
+    charges = int(due[structure.tables["work_of"]] @ structure.tables["times"])
     memories.at |= {"actors": actors, "ring": ring - 1}
     memories.wholes("moving group frozen waiter", every)
     memories.wholes("heap_order heap_event", 2 * every + lanes)
     memories.wholes("queue", ring)
-    memories.whole("starts", [*(RESUME + KINDS * one for one in range(actors)), *[0] * (ring - actors)])
+    starts = np.zeros(ring, dtype=np.int64)
+    starts[:actors] = RESUME + KINDS * np.arange(actors)
+    memories.whole("starts", starts)
     memories.wholes("log", charges)
     memories.wholes("finished", tasks)
     memories.wholes("lost queue_head queue_tail starts_head heap_size transfers logged ended over", 1)
@@ -105,18 +105,21 @@ def laid_out(
 
 def _lay_actors(memories: Memories, structure: StepStructure, programs: Programs) -> int:
     """Add actors with the children that their programs start; return how many there are in all."""
-    actors = structure.actors
-    forks = [any(programs.of_work[structure.work_of[task]].forks for task in tasks) for tasks in actors]
-    every = len(actors) + sum(forks) * (1 + LEVELS)
+    actors, tables = structure.actors, structure.tables
+    forking = np.array([one.forks for one in programs.of_work])[tables["work_of"][tables["order"]]]
+    forks = np.logical_or.reduceat(forking, tables["first_order"][:-1])
+    every = len(actors) + int(forks.sum()) * (1 + LEVELS)
     children = itertools.count(len(actors), 1 + LEVELS)
-    first_child = [next(children) if one else -1 for one in forks]
+    first_child = [next(children) if one else -1 for one in forks.tolist()]
     for child in [one for one in first_child if one >= 0]:
         first_child += [child, -1, -1]  # what travels beside a product has the same levels
-    memories.rows("order", actors)
+    memories.whole("first_order", tables["first_order"])
+    memories.whole("order", tables["order"])
     memories.whole("first_child", first_child)
-    first = itertools.accumulate((len(one) for one in actors[:-1]), initial=0)
-    memories.whole("place", [*first, *[0] * (every - len(actors))])
-    memories.whole("wait", [structure.first_after[one[0]] for one in actors])
+    place = np.zeros(every, dtype=np.int64)
+    place[: len(actors)] = tables["first_order"][:-1]
+    memories.whole("place", place)
+    memories.whole("wait", tables["wait"])
     memories.wholes("phase counter again left", every)
     memories.wholes("next_waiter next_queued", len(actors), -1)
     return every
@@ -124,19 +127,18 @@ def _lay_actors(memories: Memories, structure: StepStructure, programs: Programs
 
 def _lay_tasks(memories: Memories, structure: StepStructure, programs: Programs) -> None:
     """Add tasks, channels and programs."""
-    tasks = len(structure.work_of)
-    entries = [one.entry for one in programs.of_work]
-    memories.whole("program", [entries[work] for work in structure.work_of])
-    memories.whole("times", structure.times)
-    memories.whole("channel", structure.channel)
-    works = structure.works
+    works, tables = structure.works, structure.tables
+    work_of, tasks = tables["work_of"], len(structure.work_of)
+    memories.whole("program", np.array([one.entry for one in programs.of_work])[work_of])
+    memories.whole("times", tables["times"])
+    memories.whole("channel", tables["channel"])
     taken = programs.collective_share > 0.0
     takes = [one.rank_class if taken and takes_units(one.operator) else -1 for one in works]
-    memories.whole("takes", [takes[work] for work in structure.work_of])
+    memories.whole("takes", np.array(takes)[work_of])
     memories.wholes("done", tasks)
     memories.wholes("first_waiter last_waiter", tasks, -1)
-    memories.whole("first_after", structure.first_after)
-    memories.whole("after", structure.after)
+    memories.whole("first_after", tables["first_after"])
+    memories.whole("after", tables["after"])
     memories.wholes("busy", structure.channels)
     memories.wholes("first_queued last_queued", structure.channels, -1)
     memories.whole("op", [int(one.op) for one in programs.code])
@@ -447,7 +449,7 @@ class CompiledStep:
         end_s = real[at.end_s : at.end_s + tasks]
         finished = whole[at.finished : at.finished + tasks]
         order = finished[np.lexsort((labels.name[finished], labels.rank_class[finished], end_s[finished]))]
-        work_of = np.array(self.structure.work_of, dtype=np.int64)[order]
+        work_of = self.structure.tables["work_of"][order]
         categories, parts_s = self._parts(programs)
         parts_s = parts_s[work_of]
         told = [
@@ -515,8 +517,8 @@ class CompiledStep:
         return categories, found
 
 
-COMPUTE, NETWORK, BYTES, HOST, CHOSEN = range(5)
-"""Kinds of accounts: energy of compute and of transfers, bytes on the wire and of hosts, algorithms."""
+COMPUTE, NETWORK, BYTES, HOST = range(4)
+"""Kinds of accounts: energy of compute and of transfers, bytes on the wire and of hosts."""
 Account = tuple[int, str]
 """Kind and name of an account."""
 
@@ -551,20 +553,11 @@ class Ledger:
         Accounts stand in the order in which they were first charged.
         """
         account, value = self._posted(log)
-        used, first = np.unique(account, return_index=True)
-        return {
-            self.accounts[number]: float(np.cumsum(value[account == number])[-1])
-            for number in used[np.argsort(first)].tolist()
-        }
-
-    def last(self, log: np.ndarray) -> dict[Account, float]:
-        """Return what was last posted in each account."""
-        account, value = self._posted(log)
-        used, place = np.unique(account[::-1], return_index=True)
-        return {
-            self.accounts[number]: float(value[::-1][one])
-            for number, one in zip(used.tolist(), place.tolist(), strict=True)
-        }
+        sums = np.bincount(account, weights=value, minlength=len(self.accounts)).tolist()
+        first = np.full(len(self.accounts), account.size)
+        first[account[::-1]] = np.arange(account.size)[::-1]
+        order = np.argsort(first)[: np.count_nonzero(first < account.size)]
+        return {self.accounts[number]: sums[number] for number in order.tolist()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -602,17 +595,14 @@ class Charges:
     def tally(self, log: np.ndarray) -> Tally:
         """Return what a log of charges, shape [charges due], adds up to."""
         sums = self._amounts.sums(log)
-        every = list(dict.fromkeys(plan.algorithm for one in self._charges for _, plan, _ in one.carried))
-        chosen = Ledger(
-            [
-                [
-                    ((CHOSEN, f"{operator.axis} {operator.kind}"), every.index(plan.algorithm))
-                    for operator, plan, _ in one.carried
-                    if plan.parts
-                ]
-                for one in self._charges
-            ]
-        ).last(log)
+        last = np.full(len(self._charges), -1)
+        last[log] = np.arange(log.size)
+        chosen = {
+            f"{operator.axis} {operator.kind}": plan.algorithm
+            for number in np.argsort(last)[np.count_nonzero(last < 0) :].tolist()
+            for operator, plan, _ in self._charges[number].carried
+            if plan.parts
+        }
         of: list[dict[str, float]] = [{}, {}, {}, {}]
         for (kind, name), value in sums.items():
             of[kind][name] = value
@@ -621,7 +611,7 @@ class Charges:
             network_energy_j=of[NETWORK].get("", 0.0),
             network_bytes=of[BYTES],
             host_bytes=of[HOST],
-            algorithms={name: every[int(value)] for (_, name), value in sorted(chosen.items())},
+            algorithms=dict(sorted(chosen.items())),
         )
 
 
