@@ -88,6 +88,12 @@ def numeric_leaves(obj: object) -> dict[str, float | int]:
     return {leaf.path: leaf.value for leaf in _leaves(obj) if _is_number(leaf.value)}
 
 
+def numbers_named(obj: object, *fields: str) -> dict[str, float | int]:
+    """Return the numbers of a tree that stand in fields of these names, by their full paths."""
+    named = (leaf for leaf in _leaves(obj) if leaf.field in fields)
+    return {leaf.path: leaf.value for leaf in named if _is_number(leaf.value)}
+
+
 def get_at(obj: object, path: str) -> Any:  # noqa: ANN401 - a number or a member of an enumeration
     """Return the parameter at a path.
 

@@ -821,10 +821,11 @@ def _warn_of_chip(system: System) -> None:
 
 def _path(system: System, change: Change) -> str:
     """Return the whole path of what a change is of; its key where it names nothing, which is said later."""
-    if _names_number(system, change.key):
+    try:
         return path_of(system, change.key)
-    place = place_for(system, change.key)
-    return change.key if place is None else place.path
+    except ParameterError:
+        place = place_for(system, change.key)
+        return change.key if place is None else place.path
 
 
 def _refuse_lost(before: Mapping[str, Change], path: str, change: Change) -> None:
