@@ -16,7 +16,7 @@ import numpy as np
 from heliograph.report import ReportRow, ReportTable, print_report
 from heliograph.simulation import run_step, step_graph
 from heliograph.systems import System, build_system
-from simulator.engine.compiled.loop import compiled_play
+from simulator.engine.compiled.loop import Turning, compiled_play
 from simulator.engine.compiled.programs import Programs, StepNetwork, StepStructure
 from simulator.engine.compiled.step import Player, StepRuns, laid_out
 from simulator.engine.simulation import Simulation
@@ -136,7 +136,8 @@ def turned(name: str, policy: CircuitPolicy, model: str, text: str) -> tuple[str
 
 def main() -> None:
     """Print the table."""
-    compiled_play()
+    for turning in (Turning.NONE, Turning.LANES):
+        compiled_play(turning)
     rows = [ReportRow(f"{model}, {text}", measured(model, text), "this machine") for model, text in PLANS]
     heads = ["tasks", "events", "whole step", "another laser", "another bandwidth", "difference"]
     title = f"Steps in arrays on {SYSTEM}, and how many times as long the reference takes"

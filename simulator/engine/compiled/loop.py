@@ -8,11 +8,15 @@ begins. The same functions run on lists in plain Python, and then give the same 
 
 from __future__ import annotations
 
+import dis
+import fcntl
 import hashlib
 import math
 import os
-from collections.abc import Callable
-from functools import cache
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import Enum, auto
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -61,6 +65,7 @@ from simulator.engine.compiled.memory import (
 )
 from simulator.engine.compiled.turns import (
     NO_PARTS,
+    NO_TURNS,
     PARTS,
     TURNS,
     end_communication,
@@ -439,20 +444,52 @@ _FUNCTIONS = (
 """What `play` calls, each behind those that it calls itself."""
 
 
-@cache
-def compiled_play(*, parts: bool = False) -> Callable[[np.ndarray, np.ndarray, At], None] | None:
+class Turning(Enum):
+    """Ways in which circuits turn during a step, for each of which the loop is compiled by itself."""
+
+    NONE = auto()
+    """They stay."""
+    LANES = auto()
+    """Lane by lane."""
+    PARTS = auto()
+    """Part by part."""
+
+
+UNUSED: Mapping[Turning, Mapping[str, Callable[..., object]]] = {
+    Turning.NONE: NO_TURNS,
+    Turning.LANES: NO_PARTS,
+    Turning.PARTS: {},
+}
+"""What stands for functions that nothing calls then."""
+Play = Callable[[np.ndarray, np.ndarray, np.void], None]
+"""`play` on arrays, with places as `record` returns them."""
+_COMPILED: dict[Turning, Play | None] = {}
+
+
+def compiled_play(turning: Turning) -> Play | None:
     """Return `play` compiled, for arrays in place of lists; None where numba is missing or switched off.
 
     Parameters
     ----------
-    parts : bool
-        Whether circuits may turn part by part.
+    turning : Turning
+        Way in which circuits may turn.
 
     Notes
     -----
     The functions are compiled as copies that call each other's copies, so that the plain ones stay plain.
     numba keeps machine code on disk where it finds a folder to write to; else each process makes it anew.
     """
+    if turning not in _COMPILED:
+        _COMPILED[turning] = _compile(turning)
+    return _COMPILED[turning]
+
+
+def is_compiled(turning: Turning) -> bool:
+    """Return whether this process has compiled the loop for such circuits already."""
+    return turning in _COMPILED
+
+
+def _compile(turning: Turning) -> Play | None:
     if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0":
         return None
     try:
@@ -460,27 +497,56 @@ def compiled_play(*, parts: bool = False) -> Callable[[np.ndarray, np.ndarray, A
     except ImportError:  # it is an extra
         return None
     names = {**vars(memory), **vars(turns), **globals()}
+    functions: dict[str, Any] = {one.__name__: one for one in (*_FUNCTIONS, *PARTS)}
+    functions |= UNUSED[turning]
+    calls = _calls(functions)
     inner: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # half the time to compile
-    functions = {one.__name__: one for one in (*_FUNCTIONS, *PARTS)}
-    for name, function in (functions if parts else functions | NO_PARTS).items():
+    for name, function in functions.items():
         copied = FunctionType(function.__code__, names, name)
-        names[name] = numba.njit(error_model="numpy", **inner)(copied)
+        how = inner if calls[name] > 1 else {"inline": "always"}  # else compiled in its caller and by itself
+        names[name] = numba.njit(error_model="numpy", **how)(copied)
     copied = FunctionType(play.__code__, names, play.__name__)
-    copied.__qualname__ = f"{play.__name__}_{_digest()}_{parts}"  # by which numba finds it again
+    copied.__qualname__ = f"{play.__name__}_{_digest()}_{turning.name}"  # by which numba finds it again
     try:
         found: Any = numba.njit(nogil=True, cache=True, error_model="numpy")(copied)
     except RuntimeError:  # no folder for what is compiled
         found = numba.njit(nogil=True, error_model="numpy")(copied)
-    fast: Callable[[np.ndarray, np.ndarray, At], None] = found
+    with _alone(found.stats.cache_path, copied.__qualname__):
+        found.compile((numba.int64[::1], numba.float64[::1], numba.typeof(record(range(len(At._fields))))))
+    fast: Play = found
     return fast
+
+
+def _calls(functions: Mapping[str, Any]) -> Counter[str]:
+    """Return at how many places each of some functions is called by `play` or by another that it needs."""
+    calls: Counter[str] = Counter()
+    code = [play.__code__]
+    while code:
+        used = [one.argval for one in dis.get_instructions(code.pop()) if one.opname == "LOAD_GLOBAL"]
+        used = [name for name in used if name in functions]
+        code += [functions[name].__code__ for name in set(used) - calls.keys()]
+        calls.update(used)
+    return calls
+
+
+def record(at: Iterable[int]) -> np.void:
+    """Return places as compiled code takes them: one record."""
+    found: np.void = np.array([tuple(at)], dtype=[(name, np.int64) for name in At._fields])[0]
+    return found
+
+
+@contextmanager
+def _alone(folder: str | None, name: str) -> Iterator[None]:
+    """Let one process at a time compile what goes to a folder; those that wait find it there."""
+    if folder is None:
+        yield
+        return
+    with (Path(folder) / f"{name}.lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
 
 
 def _digest() -> str:
     """Return a digest of the sources that are compiled together, of which numba looks at one."""
     sources = (Path(one).read_bytes() for one in (__file__, memory.__file__, turns.__file__))
     return hashlib.blake2b(b"".join(sources), digest_size=6).hexdigest()
-
-
-def is_compiled() -> bool:
-    """Return whether this process has compiled the loop already."""
-    return compiled_play.cache_info().currsize > 0

@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from simulator.collectives.flow_groups import FlowGroup
-from simulator.engine.compiled.loop import compiled_play, is_compiled, play
+from simulator.engine.compiled.loop import Play, Turning, compiled_play, is_compiled, play, record
 from simulator.engine.compiled.memory import KINDS, LEVELS, RESUME, At, Memories
 from simulator.engine.compiled.programs import Charge, NotCoveredError, Programs, StepNetwork, StepStructure
 from simulator.engine.compiled.settings import Settings, lay_rows
@@ -313,9 +313,10 @@ class Player:
 
     def run(self) -> Played:
         """Run all events."""
-        known = self._compiled is None and (is_compiled() or _IN_PYTHON["tasks"] >= COMPILED_FROM)
-        parts = self._settings is not None
-        fast = compiled_play(parts=parts) if self._compiled or known else None
+        turning = Turning.LANES if self.at.turns else Turning.NONE
+        turning = turning if self._settings is None else Turning.PARTS
+        known = self._compiled is None and (is_compiled(turning) or _IN_PYTHON["tasks"] >= COMPILED_FROM)
+        fast = compiled_play(turning) if self._compiled or known else None
         groups, ports, start_s, end_s = ([np.empty(0)] for _ in range(4))
         changes = 0
         while not self.whole[self.at.over]:
@@ -331,7 +332,7 @@ class Player:
             changes += count
             often = changes >= self.at.most_changes or _IN_PYTHON["tasks"] >= COMPILED_FROM
             if self._compiled is None and often:
-                fast = compiled_play(parts=parts)
+                fast = compiled_play(turning)
         return Played(
             whole=self.whole,
             real=self.real,
@@ -342,7 +343,7 @@ class Player:
             change_end_s=np.concatenate(end_s),
         )
 
-    def _leg(self, fast: Callable[[np.ndarray, np.ndarray, At], None] | None) -> bool:
+    def _leg(self, fast: Play | None) -> bool:
         """Run events until circuits have changed so often as there is room; return False if that is void.
 
         Legs grow from one change on while nothing new is met, for what is new makes them void.
@@ -359,7 +360,7 @@ class Player:
             width = self._settings.links_of_row // NARROW_LINKS if self._settings else 1
             _IN_PYTHON["tasks"] += int(whole[at.ended] - before) * max(1, width)
         else:
-            fast(whole, real, np.array([tuple(at)], dtype=[(name, np.int64) for name in At._fields])[0])
+            fast(whole, real, record(at))
         if self._settings is not None and whole[at.fault]:
             cells = len(self._settings.cells)
             setting = whole[at.setting : at.setting + cells].tolist()

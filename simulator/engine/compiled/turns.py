@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -806,13 +806,38 @@ PARTS = (
 """The same of those that nothing calls where no circuits turn part by part."""
 
 
-def _no_entry(ints: Ints, at: At, group: int) -> int:
-    return -1
-
-
-def _no_turn(ints: Ints, reals: Reals, at: At, what: int) -> bool:
+def _never(ints: Ints, reals: Reals, at: At, what: int) -> bool:
     return False
 
 
-NO_PARTS = {"find_entry": _no_entry, "turn_parts": _no_turn, "light_parts": _no_turn}
-"""What stands for them there, so that a third of the time to compile is saved."""
+def _never_found(ints: Ints, at: At, group: int) -> int:
+    return -1
+
+
+def _never_serves(ints: Ints, reals: Reals, at: At) -> bool:
+    return False
+
+
+def _never_waits(ints: Ints, reals: Reals, at: At, actor: int, counter: int) -> bool:
+    return True
+
+
+def _never_ahead(ints: Ints, reals: Reals, at: At, actor: int, counter: int) -> int:
+    return counter + 1
+
+
+NO_PARTS: dict[str, Callable[..., object]] = {
+    "find_entry": _never_found,
+    "turn_parts": _never,
+    "light_parts": _never,
+}
+"""What stands for functions that nothing calls where no circuits turn part by part, so that a third of the
+time to compile is saved."""
+NO_TURNS: dict[str, Callable[..., object]] = NO_PARTS | {
+    "wait_for_circuits": _never_waits,
+    "serve": _never_serves,
+    "light_up": _never,
+    "end_communication": _never,
+    "turn_ahead": _never_ahead,
+}
+"""The same where no circuits turn at all, which saves another half."""

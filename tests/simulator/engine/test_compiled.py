@@ -12,8 +12,8 @@ from optical.fabrics.node_circuits import CircuitChoice, DirectConnect
 from optical.fabrics.rails import OcsRails
 from optical.fabrics.switches import load_optics, load_switch
 from optical.fabrics.wafer import WaferFabric
+from simulator.engine.compiled import loop
 from simulator.engine.compiled import turns as lanes
-from simulator.engine.compiled.loop import compiled_play
 from simulator.engine.compiled.programs import NotCoveredError, StepNetwork, StepStructure
 from simulator.engine.compiled.step import CompiledStep, StepRuns
 from simulator.engine.simulation import Simulation
@@ -175,7 +175,7 @@ def test_random_graphs_end_alike_on_crowded_ports_of_odd_speed(seed):
 @pytest.mark.slow
 def test_compiled_loop_gives_the_same_bits():
     pytest.importorskip("numba")
-    if compiled_play() is None:
+    if loop.compiled_play(loop.Turning.NONE) is None:
         pytest.skip("compilation is switched off")
     for seed in range(40):
         expect_equal(Drawn(seed).graph(), TAKEN, Star(endpoints=12), compiled=True)
@@ -299,7 +299,7 @@ def test_random_graphs_end_alike_while_circuits_turn(seed, turning):
 
 def test_the_compiled_loop_turns_circuits_to_the_same_bits():
     pytest.importorskip("numba")
-    if compiled_play() is None:
+    if loop.compiled_play(loop.Turning.LANES) is None:
         pytest.skip("compilation is switched off")
     for seed in range(12):
         expect_equal(Turning(seed).graph(), HOSTED, rails(12, lanes=2 + seed % 3), compiled=True)
@@ -382,7 +382,7 @@ def test_exchanges_over_packets_do_not_turn_each_other_away_for_ever():
 
 def test_the_compiled_loop_turns_parts_to_the_same_bits():
     pytest.importorskip("numba")
-    if compiled_play() is None:
+    if loop.compiled_play(loop.Turning.PARTS) is None:
         pytest.skip("compilation is switched off")
     for seed in range(4):
         fabric = replace(PARTED["across"], switch=replace(SWIFT, switch_s=TICK_S))
