@@ -23,8 +23,7 @@ from optical.execution import AnalogSpec, ProductSpecs
 from optical.execution.matmul import noisy_matmul
 from optical.execution.numerics import AnalogNumerics
 from simulator.operators import Phase
-from workloads.training.gpt import Gpt, GptConfig, ProductName, Products
-from workloads.training.loop import TrainingConfig
+from workloads.training.gpt import Gpt, GptConfig, ProductName, Products, TrainingConfig
 
 SHAPES = ((256, 1024, 1024), (2048, 4096, 4096))
 """Rows, inputs and outputs."""

@@ -137,8 +137,14 @@ def capture_gpt(seed: int = 0, *, quick: bool = False, learnt: bool = False) -> 
     import torch  # noqa: PLC0415 - only to execute
 
     from workloads.training.corpora import python_source  # noqa: PLC0415 - only to execute
-    from workloads.training.gpt import GptConfig, ProductName, Products  # noqa: PLC0415 - torch
-    from workloads.training.loop import TrainingConfig, train_model, validation_batches  # noqa: PLC0415 - torch
+    from workloads.training.gpt import (  # noqa: PLC0415 - torch  # noqa: PLC0415 - torch
+        GptConfig,
+        ProductName,
+        Products,
+        TrainingConfig,
+        train_model,
+        validation_batches,
+    )
     from workloads.training.pretraining import load_weights  # noqa: PLC0415 - torch
     from workloads.training.probes import EXACT_PRODUCTS  # noqa: PLC0415 - torch
 

@@ -57,8 +57,7 @@ if TYPE_CHECKING:
 
     from simulator.interfaces import Numerics
     from workloads.training.corpora import Corpus
-    from workloads.training.gpt import Gpt, GptConfig
-    from workloads.training.loop import TrainingConfig
+    from workloads.training.gpt import Gpt, GptConfig, TrainingConfig
     from workloads.training.probes import Meter, MisreadProducts
 
 
@@ -530,7 +529,7 @@ class Bench:
 
     def loss(self, chosen: dict[str, Numerics], draw: int) -> float:
         """Return the loss with products at these sites run by other numerics, the draw with this number."""
-        from workloads.training.loop import validate  # noqa: PLC0415 - torch, only to execute
+        from workloads.training.gpt import validate  # noqa: PLC0415 - torch, only to execute
         from workloads.training.probes import place  # noqa: PLC0415 - torch, only to execute
 
         place(self.model, chosen)
@@ -868,7 +867,7 @@ def _key(job: _Job, cache: TrainingCache) -> str:
 
 
 def _setup(job: _Job) -> tuple[GptConfig, TrainingConfig]:
-    from workloads.training.loop import TrainingConfig  # noqa: PLC0415 - torch, only to execute
+    from workloads.training.gpt import TrainingConfig  # noqa: PLC0415 - torch, only to execute
 
     effort = job.effort
     training = TrainingConfig(
@@ -879,7 +878,7 @@ def _setup(job: _Job) -> tuple[GptConfig, TrainingConfig]:
 
 def _clean_model(job: _Job, corpus: Corpus) -> Gpt:
     """Return the model of a job with exact products: trained, or as it ships."""
-    from workloads.training.loop import train_model  # noqa: PLC0415 - torch, only to execute
+    from workloads.training.gpt import train_model  # noqa: PLC0415 - torch, only to execute
     from workloads.training.pretraining import load_weights  # noqa: PLC0415 - torch, only to execute
 
     exact = products_of(Arithmetic(label=EXACT))

@@ -25,8 +25,7 @@ from workloads.plan.parts import Precision
 
 if TYPE_CHECKING:
     from simulator.interfaces import Numerics
-    from workloads.training.gpt import GptConfig, Products
-    from workloads.training.loop import TrainingConfig
+    from workloads.training.gpt import GptConfig, Products, TrainingConfig
 
 
 EXACT = "exact arithmetic"
@@ -326,7 +325,7 @@ def initial_weights(model: str) -> dict[str, str]:
 
 def _setup(job: _Job) -> tuple[GptConfig, TrainingConfig]:
     """Return the small model and its training."""
-    from workloads.training.loop import TrainingConfig  # noqa: PLC0415 - torch, only to execute
+    from workloads.training.gpt import TrainingConfig  # noqa: PLC0415 - torch, only to execute
 
     training = TrainingConfig.quick(seed=job.seed) if job.quick else TrainingConfig(seed=job.seed)
     if job.model == LEARNT:
@@ -343,7 +342,7 @@ def _run(job: _Job) -> dict[str, Any]:
     import torch  # noqa: PLC0415 - only to execute
 
     from workloads.training.corpora import python_source  # noqa: PLC0415 - read in the worker
-    from workloads.training.loop import train_model, validate  # noqa: PLC0415 - torch, only to execute
+    from workloads.training.gpt import train_model, validate  # noqa: PLC0415 - torch, only to execute
     from workloads.training.probes import EXACT_PRODUCTS  # noqa: PLC0415 - torch, only to execute
 
     torch.set_num_threads(1)

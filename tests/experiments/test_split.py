@@ -34,8 +34,7 @@ from heliograph.systems.registry import core_named
 from optical.execution.numerics import AnalogNumerics
 from simulator.errors import ParameterError
 from simulator.operators import VALUES, Phase
-from workloads.training.gpt import Products
-from workloads.training.loop import text_windows
+from workloads.training.gpt import Products, text_windows
 from workloads.training.probes import EXACT_PRODUCTS
 
 SMALL = ("--model", "llama-3-8b", "--plan", "tp=8,dp=2,global_batch=16,sequence_length=2048")

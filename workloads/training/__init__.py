@@ -1,5 +1,5 @@
 """Models trained in torch through a core's numerics.
 
-`gpt` is the small GPT, `loop` its training, `pretraining` makes the one that ships, `corpora` its text,
+`gpt` is the small GPT with its training, `pretraining` makes the one that ships, `corpora` its text,
 `probes` what noise does to its products, `noise_law` the runs of the law; `classifier` reads digits.
 """

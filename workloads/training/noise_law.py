@@ -17,8 +17,7 @@ from simulator.errors import check_positive, check_range
 from simulator.interfaces import Numerics
 from simulator.keys import mix_key
 from workloads.training.corpora import Corpus
-from workloads.training.gpt import Gpt, GptConfig, Products
-from workloads.training.loop import GRADIENT_NORM, adamw, check_corpus, text_windows
+from workloads.training.gpt import GRADIENT_NORM, Gpt, GptConfig, Products, adamw, check_corpus, text_windows
 
 _POOL = 2**22
 """Numbers that draws are cut from, at least; twice as many as the largest draw has."""

@@ -18,8 +18,7 @@ from simulator.errors import ParameterError, WorkloadError, check_range
 from simulator.interfaces import Numerics
 from simulator.keys import mix_key
 from workloads.training.corpora import Corpus
-from workloads.training.gpt import Gpt, GptConfig, ProductName, Products
-from workloads.training.loop import TrainingConfig, validation_batches
+from workloads.training.gpt import Gpt, GptConfig, ProductName, Products, TrainingConfig, validation_batches
 
 
 class ErrorClass(StrEnum):

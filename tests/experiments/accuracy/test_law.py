@@ -26,8 +26,7 @@ from simulator.errors import ParameterError
 from simulator.operands.statistics import OperandKind, average, operands_of
 from simulator.operators import Phase
 from workloads.training.corpora import python_source
-from workloads.training.gpt import Products
-from workloads.training.loop import text_windows
+from workloads.training.gpt import Products, text_windows
 from workloads.training.noise_law import EXACT, PooledNoise
 from workloads.training.pretraining import load_weights
 from workloads.training.probes import ErrorClass, MeasuredProducts

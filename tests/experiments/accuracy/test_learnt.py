@@ -23,8 +23,7 @@ from simulator.errors import ParameterError
 from simulator.operators import Phase
 from workloads.training import pretraining
 from workloads.training.corpora import Corpus
-from workloads.training.gpt import Gpt, GptConfig, Products
-from workloads.training.loop import TrainingConfig, train_model
+from workloads.training.gpt import Gpt, GptConfig, Products, TrainingConfig, train_model
 from workloads.training.probes import EXACT_PRODUCTS, sites
 
 pytestmark = pytest.mark.usefixtures("one_thread")

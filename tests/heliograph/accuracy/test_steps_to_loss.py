@@ -13,8 +13,7 @@ from optical.execution import AnalogSpec
 from optical.execution.numerics import AnalogNumerics
 from simulator.operators import Phase
 from workloads.training.corpora import python_source
-from workloads.training.gpt import GptConfig, Products
-from workloads.training.loop import TrainingConfig, train
+from workloads.training.gpt import GptConfig, Products, TrainingConfig, train
 
 STEPS = (15, 30, 45, 60, 75, 90)
 EXACT = (5.0, 4.0, 3.5, 3.2, 3.0, 2.9)

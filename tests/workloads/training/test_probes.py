@@ -12,8 +12,7 @@ from optical.execution.numerics import AnalogNumerics
 from optical.execution.spec import OperandTransforms, Residues, misread_shifts
 from simulator.errors import ParameterError, WorkloadError
 from workloads.training.corpora import Corpus
-from workloads.training.gpt import Gpt, GptConfig, ProductName, Products
-from workloads.training.loop import TrainingConfig, validate
+from workloads.training.gpt import Gpt, GptConfig, ProductName, Products, TrainingConfig, validate
 from workloads.training.probes import (
     EXACT_PRODUCTS,
     ErrorClass,
