@@ -13,8 +13,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -296,12 +297,12 @@ class Front(Result):
         with styled():
             figure = new_figure(1.6 + 2.6 * rows)
             panels = figure.subplots(rows, 2, squeeze=False, sharey="row", sharex="col")
-            for column, x_name in enumerate(("energy_j", "time_s")):
-                _draw_panel(panels[0, column], self, x_name, "rise")
+            for column, x_of in enumerate((attrgetter("energy_j"), attrgetter("time_s"))):
+                _draw_panel(panels[0, column], self, x_of, _RISE)
                 panels[0, column].set_yscale("log")
                 plain_ticks(panels[0, column].yaxis)
                 if rows > 1:
-                    _draw_panel(panels[1, column], self, x_name, "trained")
+                    _draw_panel(panels[1, column], self, x_of, _TRAINED)
                     panels[1, column].axhspan(
                         -self.floor,
                         self.floor,
@@ -313,7 +314,7 @@ class Front(Result):
                     panels[1, column].plot([], [], "o", **_hollow(REFERENCE), label="not told from chance")
                     panels[1, column].set_yscale("symlog", linthresh=max(2.0 * self.floor, LEAST_TRAINED))
                     plain_ticks(panels[1, column].yaxis)
-                _tick(panels[-1, column], [getattr(one, x_name) for one in (*self.points, *self.marks)])
+                _tick(panels[-1, column], [x_of(one) for one in (*self.points, *self.marks)])
             panels[-1, 0].set_xlabel(f"energy per token, {self.workload} (J)")
             panels[-1, 1].set_xlabel("step time (s)")
             panels[0, 0].set_ylabel("noise at inference:\nrise of the loss (nats/byte)")
@@ -476,19 +477,51 @@ def _trained(point: FrontPoint) -> str:
     return f"{point.trained:+.4f} \u00b1 {point.trained_error:.4f}"
 
 
-def _draw_panel(axes: Axes, front: Front, x_name: str, y_name: str) -> None:
+@dataclass(frozen=True, kw_only=True)
+class _Shown:
+    """Loss of a point, as a panel of the figure shows it."""
+
+    value: Callable[[FrontPoint], float]
+    """The loss, nats per byte."""
+    error: Callable[[FrontPoint], float]
+    """Its standard error."""
+    resolved: Callable[[FrontPoint], bool]
+    """Whether it is more than chance."""
+    least: float
+    """Loss below which a GPU is drawn at the foot."""
+    names_gpus: bool
+    """Whether the legend names GPUs."""
+
+
+_RISE = _Shown(
+    value=attrgetter("rise"),
+    error=attrgetter("error"),
+    resolved=lambda _: True,
+    least=LEAST_RISE,
+    names_gpus=True,
+)
+_TRAINED = _Shown(
+    value=attrgetter("trained"),
+    error=attrgetter("trained_error"),
+    resolved=attrgetter("trained_resolved"),
+    least=-math.inf,
+    names_gpus=False,
+)
+
+
+def _draw_panel(axes: Axes, front: Front, x_of: Callable[[FrontPoint], float], shown: _Shown) -> None:
     """Draw one quantity over another for each knob, the present setting and the GPUs."""
-    present, error_name = front.points[0], "error" if y_name == "rise" else "trained_error"
+    present = front.points[0]
     for index, knob in enumerate(KNOBS):
         turned = sorted([one for one in front.points if one.knob == knob], key=lambda one: one.value)
         if not turned:
             continue
         mine = [*(one for one in turned if not one.raised), present, *(one for one in turned if one.raised)]
-        mine = [one for one in mine if math.isfinite(getattr(one, y_name))]
+        mine = [one for one in mine if math.isfinite(shown.value(one))]
         axes.errorbar(
-            [getattr(one, x_name) for one in mine],
-            [getattr(one, y_name) for one in mine],
-            yerr=[getattr(one, error_name) for one in mine],
+            [x_of(one) for one in mine],
+            [shown.value(one) for one in mine],
+            yerr=[shown.error(one) for one in mine],
             fmt=f"{_MARKERS[index]}-",
             markersize=4,
             linewidth=0.9,
@@ -496,33 +529,32 @@ def _draw_panel(axes: Axes, front: Front, x_name: str, y_name: str) -> None:
             color=PALETTE[index],
             label=f"{knob}: {_range(turned)}",
         )
-        if y_name == "trained":
-            for one in mine:
-                if not one.trained_resolved and one is not present:
-                    place = getattr(one, x_name), one.trained
-                    axes.plot(*place, _MARKERS[index], zorder=3, **_hollow(PALETTE[index]))
-    x, y = getattr(present, x_name), getattr(present, y_name)
-    face = "white" if y_name == "trained" and not present.trained_resolved else REFERENCE
+        for one in mine:
+            if not shown.resolved(one) and one is not present:
+                place = x_of(one), shown.value(one)
+                axes.plot(*place, _MARKERS[index], zorder=3, **_hollow(PALETTE[index]))
+    x, y = x_of(present), shown.value(present)
+    face = REFERENCE if shown.resolved(present) else "white"
     axes.plot(x, y, "*", color=REFERENCE, markerfacecolor=face, markersize=11, label=PRESENT, zorder=4)
     for index, mark in enumerate(front.marks):
-        x, y, colour = getattr(mark, x_name), getattr(mark, y_name), PALETTE[_MARK_COLOURS[index]]
+        x, y, colour = x_of(mark), shown.value(mark), PALETTE[_MARK_COLOURS[index]]
         if math.isfinite(x):
-            hidden = y_name == "rise" and y < LEAST_RISE
-            text = f"GPU, {mark.knob}" + (f", below {LEAST_RISE:g}" if hidden else "")
-            face = "white" if y_name == "trained" and not mark.trained_resolved else colour
+            hidden = y < shown.least
+            text = f"GPU, {mark.knob}" + (f", below {shown.least:g}" if hidden else "")
+            face = colour if shown.resolved(mark) else "white"
             axes.plot(
                 x,
-                LEAST_RISE if hidden else y,
+                shown.least if hidden else y,
                 _MARKS[index],
                 color=colour,
                 markerfacecolor=face,
                 markersize=7,
-                label="" if y_name == "trained" else text,
+                label=text if shown.names_gpus else "",
             )
         else:
             text = f"GPU, {mark.knob} ({_NO_ENGINE})"
-            shown = "" if y_name == "trained" else text
-            axes.axhline(y, color=colour, linestyle=":", linewidth=1.0, label=shown)
+            label = text if shown.names_gpus else ""
+            axes.axhline(y, color=colour, linestyle=":", linewidth=1.0, label=label)
     axes.set_xscale("log")
     axes.grid(visible=True)
 

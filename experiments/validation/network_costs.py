@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -23,9 +24,16 @@ from simulator.tables import read_table
 from simulator.topology.scale_up import BillItem, ScaleUp, load_nic
 from simulator.topology.torus import TPU_V4
 
+
+class Spent(StrEnum):
+    """Quantity of a network that a row compares."""
+
+    POWER = "power"
+    COST = "cost"
+    CAPEX = "capex"
+
+
 Rule = Callable[[Record, "re.Match[str]"], tuple[float, str]]
-
-
 Parts = Mapping[str, BillItem]
 SWITCHING = ("transceiver", "packet switch", "optical lane", "optical switch")
 """Items between the cards: what the papers call the network."""
@@ -186,7 +194,7 @@ def _rail_only(record: Record, found: re.Match[str]) -> tuple[float, str]:
     saved = rail_only_savings()
     choose = max if record.text("end") == "high" else min
     record.assume(f"{RAIL_ONLY_GPUS} GPUs, radix {RAIL_ONLY_RADIX}, domains of {RAIL_ONLY_DOMAIN}")
-    if found[1] == "power":
+    if Spent(found[1]) is Spent.POWER:
         return choose(saved["power"]), "a module of 8 W beside a port of 12 W; both ends fit a ratio of 0.5"
     ours = choose(saved["cost"])
     record.assume("prices of the paper: 199 USD a module, 694 USD a port")
@@ -230,10 +238,10 @@ def _rails(gpus: int, scale_up: ScaleUp, switch: OpticalSwitch, optics: LaneOpti
 def _opus_ratio(record: Record, found: re.Match[str]) -> tuple[float, str]:
     """Return packet rails over photonic rails, the modules at the cards counted in both."""
     ratios = opus_ratios()
-    what = "power" if found[1] == "power" else "cost"
+    what = Spent(found[1])
     record.assume(f"{OPUS_GPUS} GPUs, Polatis 384, a duplex port a card; the paper's parts unknown")
     bare = ratios[f"{what} without cards' modules"]
-    if what == "power":
+    if what is Spent.POWER:
         left_w = network_w(opus_bills()[0]) / OPUS_GPUS / (record.number("value") or 1.0)
         return ratios[what], (
             f"the published ratio leaves {left_w:.1f} W a card, less than a pluggable 400G module draws: it "
@@ -307,7 +315,7 @@ def _jupiter(record: Record, found: re.Match[str]) -> tuple[float, str]:
     power, price = jupiter_savings()
     record.assume("blocks of two stages without oversubscription, racks' switches and servers' cables apart")
     record.assume("400G parts of today; circulators: one port of Palomar for both directions of an uplink")
-    if found[1] == "power":
+    if Spent(found[1]) is Spent.POWER:
         return power, "the paper's switches of several generations are not ours"
     return price, "520 USD a circuit port (recalled) and our prices of modules"
 
@@ -328,7 +336,7 @@ def _tpu_share(record: Record, found: re.Match[str]) -> tuple[float, str]:
     power_w, price_usd = tpu_optics()
     record.assume("chips and optics alone make the system: no hosts, racks or cooling, so ours is too large")
     record.assume("published as an upper bound")
-    if found[1] == "power":
+    if Spent(found[1]) is Spent.POWER:
         share = power_w / (power_w + TPU_V4.nodes * chip.chip.tdp_w)
         module_w = (power_w - TPU_V4.switches * load_switch("palomar-mems").static_w) / TPU_V4.fibres
         rest_w = (1.0 / _bound(record) - 1.0) * power_w / TPU_V4.nodes
