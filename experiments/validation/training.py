@@ -303,6 +303,5 @@ def recomputed_flops(config: TransformerConfig, plan: Plan) -> float:
 
 
 def peak_flop_per_s(gpu: Gpu, plan: Plan) -> float:
-    """Return the dense peak at the plan's precision, as far as the accelerator's table knows it."""
-    doubled = getattr(gpu.chip, "fp8_ratio", 2.0) if "fp8" in str(plan.precision.kind.value) else 1.0
-    return gpu.peak_flop_per_s * doubled
+    """Return the dense peak of products with weights at the plan's precision."""
+    return gpu.peak_flop_per_s_of(plan.precision.kind.linear_bytes)

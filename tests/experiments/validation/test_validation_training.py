@@ -2,6 +2,7 @@ import dataclasses
 
 import pytest
 
+from electronic.gpu import load_gpu
 from experiments.validation.machines import (
     accelerator_name,
     attention_of,
@@ -94,10 +95,23 @@ def test_the_constant_drops_a_quarter_without_recomputation_and_its_bubble_with_
     assert chunked / full == pytest.approx((1 + 5 / 192) / (1 + 15 / 192))
 
 
-def test_the_constant_halves_in_fp8():
-    system, config, plan = run_of(record())
-    eight = plan.with_(precision=Precision.FP8)
-    assert constant_s(system.gpu, config, eight) == pytest.approx(constant_s(system.gpu, config, plan) / 2)
+@pytest.mark.parametrize(
+    ("gpu", "precision", "ratio"),
+    [
+        ("h100", Precision.FP8, 2.0),
+        ("gb300", Precision.MXFP8, 2.0),
+        ("gb300", Precision.NVFP4, 6.0),  # 15 PFLOP/s dense over 2.5 of bf16 (GB300 NVL72 datasheet)
+        ("tpu-v5p", Precision.INT8, 2.0),
+        ("trainium2", Precision.FP8, 1299 / 667),  # TFLOP/s (AWS Trainium2 architecture)
+        ("a100", Precision.FP8, 1.0),  # no units for fp8
+        ("a100", Precision.FP32, 0.5),  # tf32
+    ],
+)
+def test_the_constant_knows_the_peak_of_each_precision(gpu, precision, ratio):
+    _, config, plan = run_of(record())
+    chip = load_gpu(gpu)
+    plain, cast = (constant_s(chip, config, plan.with_(precision=one)) for one in (Precision.BF16, precision))
+    assert plain / cast == pytest.approx(ratio, rel=2e-3)
 
 
 def test_a_published_time_goes_before_a_derived_one_and_that_before_a_rate():
