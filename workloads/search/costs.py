@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -18,6 +18,7 @@ from simulator.collectives.algorithms import vector_bytes
 from simulator.collectives.flow_groups import main_kind
 from simulator.estimate import (
     PIPELINE,
+    SPLIT,
     AxisTraffic,
     CollectiveLines,
     LinePrices,
@@ -517,6 +518,38 @@ class PlanPricer:
         return self._updates[key]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Timed:
+    """Times of one kind of pass of a microbatch of P plans, in s."""
+
+    stages_s: np.ndarray
+    """Through the three stages, shape [P, 3]."""
+    ends_s: np.ndarray
+    """What embedding and head take of that, shape [P, 3, 2]."""
+    block_s: np.ndarray
+    """Through one block, shape [P]."""
+
+    def along(self, law: Callable[[np.ndarray, np.ndarray], np.ndarray], other: _Timed) -> _Timed:
+        """Return what a law of two numbers makes of these times and others, each by itself."""
+        return _Timed(
+            stages_s=law(self.stages_s, other.stages_s),
+            ends_s=law(self.ends_s, other.ends_s),
+            block_s=law(self.block_s, other.block_s),
+        )
+
+    def where(self, chosen: np.ndarray, other: _Timed) -> _Timed:
+        """Return these times of the plans of a mask, shape [P], and others of the rest."""
+        return self.along(
+            lambda mine, theirs: np.where(chosen.reshape(-1, *[1] * (mine.ndim - 1)), mine, theirs), other
+        )
+
+
+def _rest(whole: Mapping[str, np.ndarray], part: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the times of work and launches that are left of a pass beside a part of it."""
+    names = [f"{one}.{name}" for one in PARTS for name in ("time_s", "host_s")]
+    return {name: np.maximum(0.0, whole[name] - part[name]) for name in names}
+
+
 _SEND = Collective(
     name="activations",
     phase=Phase.FORWARD,
@@ -640,52 +673,52 @@ class _Pricing:
     ) -> StepArrays:
         """Return times of passes, gradients, update and sends as the closed form takes them."""
         plans, blocks, zero = self.plans, self.blocks, self.plans["zero"]
-        timed = {one: self._pass_s(columns) for one, columns in passes.items()}
-        times, ends = ({one: each[which] for one, each in timed.items()} for which in (0, 1))
-        whole = {
-            one: np.maximum(self._whole(columns, "time_s"), self._whole(columns, "host_s"))
-            for one, columns in passes.items()
-        }
-        # The weights' part of a backward pass is no longer than the whole of it.
-        weights_s, end_weights_s, whole_weights_s = (
-            np.minimum(one[Pass.WEIGHT], one[Pass.BACKWARD]) for one in (times, ends, whole)
-        )
+        order = np.array([one.closed_form for one in SCHEDULES])[plans["schedule"]]
+        forward, backward, weights = (self._timed(passes[one]) for one in DIRECTIONS)
+        # The weights' part of a backward pass is no longer than the whole of it. Where the parts run apart
+        # they wait for launches each by itself.
+        weights = weights.along(np.minimum, backward)
+        alone = self._timed(_rest(passes[Pass.BACKWARD], passes[Pass.WEIGHT]))
+        apart = np.isin(order, SPLIT)
+        inputs = alone.where(apart, backward.along(np.subtract, weights))
+        three = (forward, inputs, weights)
         busy_s, idle_s = (
             np.stack([self._held(passes[one], name) for one in BOTH], axis=2)
             for name in ("busy_s", "waited_s")
         )
         lost = self.pricer.node.collective_share
         return StepArrays(
-            order=np.array([one.closed_form for one in SCHEDULES])[plans["schedule"]],
+            order=order,
             stages=plans["pp"],
             microbatches=plans.microbatches,
             chunks=self.chunks,
-            forward_s=times[Pass.FORWARD],
-            inputs_s=times[Pass.BACKWARD] - weights_s,
-            weights_s=weights_s,
-            whole_s=np.stack(
-                [whole[Pass.FORWARD], whole[Pass.BACKWARD] - whole_weights_s, whole_weights_s], axis=1
-            ),
+            forward_s=forward.stages_s,
+            inputs_s=inputs.stages_s,
+            weights_s=weights.stages_s,
+            whole_s=np.stack([self._through_all(one) for one in three], axis=1),
             period_s=periods(
                 self.pricer.config,
                 plans,
                 blocks=blocks,
-                forward_s=times[Pass.FORWARD],
-                backward_s=times[Pass.BACKWARD],
+                forward_s=forward.stages_s,
+                backward_s=backward.stages_s,
                 send_s=send_s,
             ),
             send_s=np.where(plans["pp"] > 1, send_s, 0.0),
             gather_s=moved["gather_s"],
             sum_s=moved["sum_s"],
             blocks=np.maximum(blocks, 1.0),
-            ends_s=np.stack([ends[Pass.FORWARD], ends[Pass.BACKWARD] - end_weights_s, end_weights_s], axis=3),
+            ends_s=np.stack([one.ends_s for one in three], axis=3),
             ends_share=end_parameters(self.pricer.config, plans)
             / np.maximum(1.0, sum(self.held))[:, :, None],
             gathers=np.where(zero == 3, np.where(plans.base.sharding.reshard, 2, 1), 0),
             sums_each=zero >= 2,
             pieces=self._pieces(),
             taken_s=busy_s * lost / max(1.0 - lost, 1e-9),
-            slack_s=np.maximum(0.0, np.stack([times[one] for one in BOTH], axis=2) - busy_s - idle_s),
+            slack_s=np.maximum(
+                0.0,
+                np.stack([forward.stages_s, inputs.stages_s + weights.stages_s], axis=2) - busy_s - idle_s,
+            ),
             update_s=update_s,
             reconfiguration_s=np.zeros(len(plans)),
             changes_each=np.zeros(len(plans)),
@@ -708,34 +741,42 @@ class _Pricing:
         layers = self.pricer.config.blocks
         return layers * columns[f"block.{name}"] + columns[f"embedding.{name}"] + columns[f"head.{name}"]
 
-    def _held(self, columns: dict[str, np.ndarray], name: str) -> np.ndarray:
+    def _held(self, columns: Mapping[str, np.ndarray], name: str) -> np.ndarray:
         """Return a column of a pass through blocks, embedding and head of the three stages, shape [P, 3]."""
         found = self.blocks * columns[f"block.{name}"][:, None]
         for part, held in zip(("embedding", "head"), ends_of(self.plans), strict=True):
             found = found + held / self.copies[:, None] * columns[f"{part}.{name}"][:, None]
         return found
 
-    def _pass_s(self, columns: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """Return a pass through the three stages [P, 3], and what embedding and head take of it [P, 3, 2].
+    def _timed(self, columns: Mapping[str, np.ndarray]) -> _Timed:
+        """Return a pass through the three stages, and what embedding, head and a block take of it.
 
         A pass takes as long as its work and traffic, or its launches if longer. Where every microbatch
-        gathers or sums, it runs in pieces, and no piece can wait for another's launches: embedding and head
-        stand beside blocks of their own.
+        gathers or sums, it runs in pieces, and no piece or chunk can wait for another's launches: embedding
+        and head stand beside blocks of their own.
         """
         whole_s = np.maximum(self._held(columns, "time_s"), self._held(columns, "host_s"))
         zero = self.plans["zero"]
         pieced = (zero >= 2) & (self.plans.gradient_ranks > 1)
-        each = np.where((zero == 3)[:, None], 1.0, self.blocks / (self._pieces() * self.chunks)[:, None])
+        pieces = self.chunks / self.copies * np.where(pieced, self._pieces(), 1)
+        each = np.where((pieced & (zero == 3))[:, None], 1.0, self.blocks / pieces[:, None])
         each = np.minimum(each, self.blocks)
-        time_s, host_s = columns["block.time_s"][:, None], columns["block.host_s"][:, None]
+        time_s, host_s = columns["block.time_s"], columns["block.host_s"]
         block_s = np.maximum(time_s, host_s)
         ends_s = np.empty((*whole_s.shape, 2))
         for end, (part, held) in enumerate(zip(PARTS[1:], ends_of(self.plans), strict=True)):
             more = [columns[f"{part}.{name}"][:, None] for name in ("time_s", "host_s")]
-            beside_s = np.maximum(each * time_s + more[0], each * host_s + more[1]) - each * block_s
-            ends_s[:, :, end] = held / self.copies[:, None] * beside_s
-        pieces_s = self.blocks * block_s + ends_s.sum(axis=2)
-        return np.where(pieced[:, None], np.maximum(whole_s, pieces_s), whole_s), ends_s
+            both_s = np.maximum(each * time_s[:, None] + more[0], each * host_s[:, None] + more[1])
+            ends_s[:, :, end] = held / self.copies[:, None] * (both_s - each * block_s[:, None])
+        pieces_s = self.blocks * block_s[:, None] + ends_s.sum(axis=2)
+        stages_s = np.where((pieces > 1)[:, None], np.maximum(whole_s, pieces_s), whole_s)
+        return _Timed(stages_s=stages_s, ends_s=ends_s, block_s=block_s)
+
+    def _through_all(self, timed: _Timed) -> np.ndarray:
+        """Return a pass of a microbatch through all stages, shape [P]."""
+        more_s = timed.stages_s - self.blocks * timed.block_s[:, None]
+        whole_s = self.pricer.config.blocks * timed.block_s + more_s[:, 0] + more_s[:, 2]
+        return np.where(self.plans["pp"] == 1, timed.stages_s[:, 0], whole_s)
 
     def _sites(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the first row of each layout, and the number of each row's layout.
