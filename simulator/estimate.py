@@ -973,6 +973,7 @@ def _period_s(run: list[_Piece]) -> np.ndarray:
     waiting: list[_Sum] = []
     earlier: _Sum | None = None
     marks = []
+    all_s = sum((piece.gather_s * piece.gathers + piece.sum_s * piece.sums for piece in run), 0.0 * end_s)
     for number in range(ROUNDS * len(run)):
         before, here, after = (run[(number + step) % len(run)] for step in (-1, 0, 1))
         begin_s = np.maximum(end_s, ready_s)
@@ -997,7 +998,8 @@ def _period_s(run: list[_Piece]) -> np.ndarray:
         end_s = begin_s + here.work_s + _lost_s(here.work_s, here.taken_s, here.slack_s, left_s)
         if (number + 1) % len(run) == 0:
             marks.append(end_s)
-    return marks[-1] - marks[-2]
+    # Sums that fall behind move in the end: no round is shorter than what all rounds' transfers take.
+    return np.maximum(marks[-1] - marks[-2], all_s)
 
 
 def _pipeline_s(arrays: StepArrays, busy: _Busy) -> np.ndarray:
@@ -1012,14 +1014,20 @@ def _pipeline_s(arrays: StepArrays, busy: _Busy) -> np.ndarray:
     alternating = whole_s + hops_s + (m - 1) * busiest_s + np.maximum(0, m - p) * (period_s - busiest_s)
     # Fewer microbatches than stages wait in every chunk for the first one to come round.
     steady_s = m * np.maximum(busiest_s, arrays.period_s)
-    filled_s = np.where(m < p, whole_s + (m - 1) * busiest_s / v, steady_s + (whole_s - busiest_s) / v)
+    filled_s = np.where(
+        m < p, whole_s + (m - 1) * _longest_chunk_s(arrays, busy), steady_s + (whole_s - busiest_s) / v
+    )
     interleaved = filled_s + 2 * arrays.send_s * (p * v - 1)
-    first_s = busy.forward_s.max(axis=1) + busy.backward_s.max(axis=1)
-    forward_first = whole_s + hops_s + (m - 1) * np.maximum(first_s, 2 * arrays.send_s)
+    apart_s = busy.forward_s.max(axis=1) + busy.backward_s.max(axis=1)
+    forward_first = whole_s + hops_s + (m - 1) * np.maximum(apart_s, 2 * arrays.send_s)
+    passes_s = busy.forward_s + busy.backward_s
+    first_s, inner_s = m * passes_s[:, FIRST], m * passes_s[:, INNER]
     forms = {
         Order.FORWARD_FIRST: forward_first,
-        Order.FOLDED: m * busiest_s + _folded_idle_s(arrays),
-        Order.BOTH_WAYS: m * busiest_s + _both_ways_idle_s(arrays),
+        Order.FOLDED: np.maximum(inner_s + _folded_idle_s(arrays), first_s + _folded_first_idle_s(arrays)),
+        Order.BOTH_WAYS: np.maximum(
+            inner_s + _both_ways_idle_s(arrays), first_s + _both_ways_first_idle_s(arrays)
+        ),
     }
     flushed = np.where(v > 1, interleaved, alternating)
     piped = np.select([arrays.order == order for order in forms], list(forms.values()), flushed)
@@ -1030,6 +1038,16 @@ def _pipeline_s(arrays: StepArrays, busy: _Busy) -> np.ndarray:
                 arrays, busy.rows(rows), rows=rows, depth=depth, busiest_s=busiest_s[rows]
             )
     return np.where(p == 1, m * busiest_s, piped)
+
+
+def _longest_chunk_s(arrays: StepArrays, busy: _Busy) -> np.ndarray:
+    """Return the passes of a microbatch through the chunk where they take longest, shape [P].
+
+    The embedding stands in the first chunk of its stage, the head in the last one of its own.
+    """
+    ends_s = np.minimum(arrays.ends_s.sum(axis=3), (busy.forward_s + busy.backward_s)[:, :, None])
+    even_s = (busy.forward_s + busy.backward_s - ends_s.sum(axis=2)) / arrays.chunks[:, None]
+    return (even_s + ends_s.max(axis=2)).max(axis=1)
 
 
 def _split_s(
@@ -1074,6 +1092,83 @@ def _split_s(
     flying = depth * (p - 1) + 1
     round_s = arrays.whole_s[rows, :2].sum(axis=1) + busy.weights_s[:, FIRST] + 2 * (p - 1) * send_s
     return longest_s + np.maximum(0, m - flying) * np.maximum(0.0, round_s / flying - busiest_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Chunk:
+    """Passes of a microbatch through a chunk, in s, shape [P] each."""
+
+    forward_s: np.ndarray
+    inputs_s: np.ndarray
+    weights_s: np.ndarray
+
+    @property
+    def backward_s(self) -> np.ndarray:
+        return self.inputs_s + self.weights_s
+
+    @classmethod
+    def of(cls, passes_s: np.ndarray) -> _Chunk:
+        """Return the chunk of passes in an array of shape [P, 3]."""
+        forward_s, inputs_s, weights_s = passes_s.T
+        return cls(forward_s=forward_s, inputs_s=inputs_s, weights_s=weights_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Chunks:
+    """Chunks of a folded pipeline, or of one that is entered at both ends."""
+
+    inner: _Chunk
+    """Of a stage inside it."""
+    embedding: _Chunk
+    """Of the first stage, with the embedding."""
+    head: _Chunk
+    """The other one of the first stage, with the head."""
+
+    @classmethod
+    def of(cls, arrays: StepArrays, chunks: int) -> _Chunks:
+        """Return the chunks of stages where a microbatch passes through so many of their two."""
+        three = (arrays.forward_s, arrays.inputs_s, arrays.weights_s)
+        passes_s = np.stack(three, axis=2) / chunks
+        ends_s = arrays.ends_s[:, FIRST] / chunks
+        even_s = passes_s[:, FIRST] - ends_s.sum(axis=1)
+        embedding, head = (_Chunk.of(even_s + 2.0 * ends_s[:, end]) for end in range(2))
+        return cls(inner=_Chunk.of(passes_s[:, INNER]), embedding=embedding, head=head)
+
+
+def _folded_first_idle_s(arrays: StepArrays) -> np.ndarray:
+    """Return what the first stage of ZB-V idles where embedding and head make it the slowest, shape [P].
+
+    The ways as for `_folded_idle_s`, along which most microbatches are waited for on that stage: while the V
+    is filled, and while it is emptied.
+    """
+    n, send_s = arrays.stages - 1.0, arrays.send_s
+    chunks = _Chunks.of(arrays, 2)
+    one, first, last = chunks.inner, chunks.embedding, chunks.head
+    fills_s = np.maximum(0.0, 2 * n * (one.forward_s - first.forward_s + send_s))
+    empties_s = (
+        n * (2 * one.inputs_s - first.backward_s) + 2 * n * send_s,
+        (n + 1) * (one.backward_s - first.backward_s) + n * one.weights_s + n * send_s,
+        (one.forward_s - first.forward_s + one.weights_s - last.weights_s)
+        + n * (4 * one.inputs_s - first.backward_s - last.forward_s - last.backward_s + 4 * send_s),
+    )
+    return np.maximum(0.0, fills_s + np.max(empties_s, axis=0) - last.weights_s)
+
+
+def _both_ways_first_idle_s(arrays: StepArrays) -> np.ndarray:
+    """Return what the outer stages of DualPipe idle where embedding and head make them slowest, shape [P]."""
+    p, send_s = arrays.stages, arrays.send_s
+    n = p / 2 - 1.0
+    chunks = _Chunks.of(arrays, 1)
+    one, first, last = chunks.inner, chunks.embedding, chunks.head
+    fills_s = np.maximum(0.0, 2 * n * (one.forward_s - first.forward_s) + (p - 1) * send_s)
+    empties_s = (
+        n * (2 * one.inputs_s - first.backward_s) + (p - 1) * send_s,
+        (n + 1) * (one.backward_s - first.backward_s + send_s),
+        (one.forward_s - first.forward_s + one.weights_s - last.forward_s - last.weights_s)
+        + n * (4 * one.inputs_s + one.weights_s - first.backward_s - last.forward_s - last.backward_s)
+        + (4 * n + 1) * send_s,
+    )
+    return fills_s + np.maximum(0.0, np.max(empties_s, axis=0))
 
 
 def _folded_idle_s(arrays: StepArrays) -> np.ndarray:
