@@ -146,14 +146,36 @@ class LinePrices:
         self._slowdowns: dict[tuple[object, ...], Slowdown] = {}
         self._crowds: dict[tuple[object, ...], float] = {}
 
-    def lines(self, operator: Collective, layout: RankLayout) -> CollectiveLines | None:
-        """Return the lines of a collective on a layout; None where the fabric cannot carry it."""
+    def stages(self, layout: RankLayout) -> tuple[int, ...]:
+        """Return the first, an inner and the last class that stand for those with other lines, or one."""
+        return (inner_class(layout),)
+
+    def lines(
+        self, operator: Collective, layout: RankLayout, rank_class: int | None = None
+    ) -> CollectiveLines | None:
+        """Return the lines of a collective on a layout; None where the fabric cannot carry it.
+
+        Parameters
+        ----------
+        operator : Collective
+            What is done; its payload does not matter.
+        layout : RankLayout
+            Where the ranks stand.
+        rank_class : int, optional
+            One of `stages`; by default the class in the middle of the pipeline.
+        """
         if operator.size == 1:
             return NOTHING
-        alike = self._site(layout).alike(operator.axis, operator.shift)
-        key = self._key(operator, layout) if alike is None else (*_asked(operator), alike.key)
+        inner = inner_class(layout)
+        stage = inner if rank_class is None else rank_class
+        alike = self._site(layout).alike(operator.axis, operator.shift) if stage == inner else None
+        key = (
+            (stage - inner, *self._key(operator, layout))
+            if alike is None
+            else (*_asked(operator), alike.key)
+        )
         if key not in self._known:
-            self._known[key] = self._measured(operator, layout)
+            self._known[key] = self._measured(operator, layout, stage)
         found = self._known[key]
         return found if found is None or alike is None else found.of_parts(alike.count)
 
@@ -234,10 +256,10 @@ class LinePrices:
             found = self._sites[id(layout)] = _Site(layout, self.fabric)
         return found
 
-    def _measured(self, operator: Collective, layout: RankLayout) -> CollectiveLines | None:
+    def _measured(self, operator: Collective, layout: RankLayout, rank_class: int) -> CollectiveLines | None:
         """Return the lines of a class's collective, or of its first part if all are alike."""
-        rank_class = inner_class(layout)
-        part = self._site(layout).part(operator.axis, operator.shift)
+        inside = rank_class == inner_class(layout)
+        part = self._site(layout).part(operator.axis, operator.shift) if inside else None
         try:
             if part is not None:
                 return collective_lines(operator, traffic_alone(part, self.fabric, {}), rank_class)
@@ -328,6 +350,10 @@ class StandingLines(LinePrices):
                 self._standing.append(error)
         self._laid[id(layout)] = layout, number  # kept, so that nobody else gets its identity
 
+    def stages(self, layout: RankLayout) -> tuple[int, ...]:
+        """Return the first, an inner and the last class: at the ends, a neighbour less leaves more lanes."""
+        return (0, inner_class(layout), layout.pp - 1) if layout.pp > 1 else super().stages(layout)
+
     def _flows(self, layout: RankLayout, one: AxisTraffic) -> dict[tuple[str, int, int], Flows]:
         """Return the traffic of an axis in all classes."""
         if one.kind is CollectiveKind.SEND and not one.shift:
@@ -372,7 +398,9 @@ class StandingLines(LinePrices):
 class FreeLines(LinePrices):
     """The same where every transfer takes no time and no energy."""
 
-    def lines(self, operator: Collective, layout: RankLayout) -> CollectiveLines:
+    def lines(
+        self, operator: Collective, layout: RankLayout, rank_class: int | None = None
+    ) -> CollectiveLines:
         """Return the lines of what takes nothing."""
         return NOTHING
 

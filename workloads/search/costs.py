@@ -876,12 +876,12 @@ class _Pricing:
         order = self.plans.placement(row)
         return plan.layout if order == PLACEMENTS[0] else placed(plan.layout, endpoints_of(plan.axes, order))
 
-    def _lines(self, operator: Collective, number: int) -> CollectiveLines:
-        """Return the lines of a collective on one of the layouts."""
-        key = (number, *_what(operator))
+    def _lines(self, operator: Collective, number: int, stage: int | None = None) -> CollectiveLines:
+        """Return the lines of a collective on one of the layouts, of one of its stages."""
+        key = (number, stage, *_what(operator))
         found = self._known.get(key)
         if found is None:
-            found = self.prices.lines(operator, self.layouts[number]) or INFINITE
+            found = self.prices.lines(operator, self.layouts[number], stage) or INFINITE
             self._known[key] = found
         return found
 
@@ -1023,10 +1023,17 @@ class _Pricing:
                     size=size,
                     payload_bytes=1.0,
                 )
-                lines = self._lines(operator, number).slowed(self.prices.crowding(operator, layout))
-                which = mine[rows]
-                found[key][which] += (lines.time_s(payload / pieces) * pieces)[rows]
-                joules = (lines.energy_j(payload / pieces) * pieces * stages[mine]).sum(axis=1)
+                slower, which = self.prices.crowding(operator, layout), mine[rows]
+                each = [
+                    self._lines(operator, number, stage).slowed(slower)
+                    for stage in self.prices.stages(layout)
+                ]
+                times_s, energy_j = (
+                    _of_stages([partial(law, lines) for lines in each], payload / pieces)
+                    for law in (CollectiveLines.time_s, CollectiveLines.energy_j)
+                )
+                found[key][which] += (times_s * pieces)[rows]
+                joules = (energy_j * pieces * stages[mine]).sum(axis=1)
                 found["energy_j"][which] += (joules * times)[rows]
                 least = outside_bytes(kind, size, self._local(str(axes[row]), number), 1.0)
                 found["bytes"][which] += (payload[:, 0] * times * least)[rows]
@@ -1116,6 +1123,13 @@ class _Pricing:
             group = self.layouts[number].groups(axis, 0)[0] // self.prices.fabric.node_size
             found = self._near[axis, number] = int(np.count_nonzero(group == group[0]))
         return found
+
+
+def _of_stages(laws: Sequence[Callable[[np.ndarray], np.ndarray]], payload: np.ndarray) -> np.ndarray:
+    """Return what laws make of payloads of the three stages, shape [n, 3]: one of all, or one of each."""
+    if len(laws) == 1:
+        return laws[0](payload)
+    return np.stack([law(payload[:, place]) for place, law in enumerate(laws)], axis=1)
 
 
 class _Bare(_Pricing):
