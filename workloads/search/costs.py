@@ -183,10 +183,18 @@ class PassTraffic:
     """How many times as long gathers and sums take while an axis' traffic moves, shape [P]; dimensionless."""
 
 
+Slowdowns = dict[str, tuple[np.ndarray, np.ndarray]]
+"""By axis inside the passes, its slowdown beside gathers and sums, and theirs; dimensionless, at least 1."""
+
+
 def slowdowns(
-    prices: LinePrices, layouts: Sequence[RankLayout], inside: Mapping[tuple[int, str], Collective]
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return the slowdown of each axis inside the passes beside gathers and sums, and that of those.
+    prices: LinePrices,
+    layouts: Sequence[RankLayout],
+    inside: Mapping[tuple[int, str], Collective],
+    *,
+    experts: bool = False,
+) -> Slowdowns:
+    """Return the slowdown of each axis inside the passes beside gathers and sums, and theirs, shape [L].
 
     Parameters
     ----------
@@ -196,22 +204,19 @@ def slowdowns(
         Where ranks stand, L ways.
     inside : mapping
         A collective of an axis by number of its layout and axis.
-
-    Returns
-    -------
-    dict
-        By axis, two arrays of shape [L]; dimensionless, at least 1.
+    experts : bool
+        Whether the sums are those of experts, among fewer ranks, and not those of all else.
     """
     found = {axis: (np.ones(len(layouts)), np.ones(len(layouts))) for axis in AXES}
     for (number, axis), operator in inside.items():
         layout = layouts[number]
-        size = layout.dp * layout.cp
+        summed = "edp" if experts else "dp" if layout.cp == 1 else "dpcp"
         sums = Collective(
             name="gradients",
             phase=Phase.GRAD_WEIGHT,
             kind=CollectiveKind.REDUCE_SCATTER,
-            axis="dp" if layout.cp == 1 else "dpcp",
-            size=size,
+            axis=summed,
+            size=layout.groups(summed, inner_class(layout)).shape[1],
             payload_bytes=1.0,
         )
         both = prices.slowdown(operator, sums, layout)
@@ -219,13 +224,23 @@ def slowdowns(
     return found
 
 
+def mixed(dense: Slowdowns, experts: Slowdowns, share: np.ndarray) -> Slowdowns:
+    """Return the slowdowns beside sums of which those of experts have a share of the time, shape [P] each."""
+    return {
+        axis: (
+            one[0] * (1.0 - share) + experts[axis][0] * share,
+            1.0 / ((1.0 - share) / one[1] + share / experts[axis][1]),
+        )
+        for axis, one in dense.items()
+    }
+
+
 def pass_traffic(
     both: tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]],
     *,
     blocks: np.ndarray,
     layers: int,
-    met: Mapping[str, tuple[np.ndarray, np.ndarray]],
-    layout_of: np.ndarray,
+    met: Slowdowns,
 ) -> PassTraffic:
     """Return the traffic inside the passes of plans, and how it and the sums slow each other down.
 
@@ -237,10 +252,8 @@ def pass_traffic(
         Blocks of the three stages, shape [P, 3].
     layers : int
         Blocks of the model.
-    met : mapping
-        What `slowdowns` gives, shape [L] each.
-    layout_of : numpy.ndarray
-        Number of each plan's layout, shape [P].
+    met : dict
+        What `slowdowns` gives, by plan.
     """
 
     def columns(name: str) -> np.ndarray:
@@ -252,8 +265,8 @@ def pass_traffic(
         waited_s={axis: columns(name) for axis, name in zip(AXES, BLOCKING, strict=True)},
         ring_s=columns("ring_s"),
         hiding_s=columns("beside_s"),
-        inside={axis: one[layout_of] for axis, (one, _) in met.items()},
-        sums={axis: other[layout_of] for axis, (_, other) in met.items()},
+        inside={axis: one for axis, (one, _) in met.items()},
+        sums={axis: other for axis, (_, other) in met.items()},
     )
 
 
@@ -629,13 +642,28 @@ class _Pricing:
                 both,
                 blocks=self.blocks,
                 layers=self.pricer.config.blocks,
-                met=slowdowns(self.prices, self.layouts, self.inside),
-                layout_of=self.layout_of,
+                met=self._met(moved["experts_share"]),
             ),
             waited_s=of_mixtures("waited_s"),
             experts_s=of_mixtures("experts_s"),
             turns=self._turns(),
         )
+
+    def _met(self, experts_share: np.ndarray) -> Slowdowns:
+        """Return how traffic inside passes, and gathers and sums slow each other down, by plan.
+
+        Parameters
+        ----------
+        experts_share : numpy.ndarray
+            Share of the time of gathers and sums that those of experts take, shape [P].
+        """
+        beside = slowdowns(self.prices, self.layouts, self.inside)
+        apart = {key: one for key, one in self.inside.items() if self.layouts[key[0]].ep > 1}
+        dense, experts = (
+            {axis: (mine[self.layout_of], theirs[self.layout_of]) for axis, (mine, theirs) in each.items()}
+            for each in (beside, slowdowns(self.prices, self.layouts, apart, experts=True))
+        )
+        return mixed(dense, experts, experts_share)
 
     def _turns(self) -> BlockTurns:
         """Return what circuits do that turn to the axis which asks."""
@@ -939,7 +967,7 @@ class _Pricing:
         return np.asarray(pieces_of(self.plans.whole, np.maximum(1, held), self.chunks))
 
     def _gradients(self) -> dict[str, np.ndarray]:
-        """Return times of gathers and sums of the three stages [P, 3], bytes of a rank and energy [P]."""
+        """Return times of gathers and sums [P, 3], their bytes of a rank, energy and experts' share [P]."""
         plans, base = self.plans, self.plans.base
         dense, expert = self.held
         apart = (plans["ep"] > 1)[:, None]
@@ -953,7 +981,9 @@ class _Pricing:
             "sum_s": np.zeros((len(plans), 3)),
             "energy_j": np.zeros(len(plans)),
             "bytes": np.zeros(len(plans)),
+            "experts_share": np.zeros(len(plans)),
         }
+        moved_s: list[np.ndarray] = []
         axes_P: Any = plans.whole.axes
         for axes, sizes, count in (
             (axes_P.gradient_axis, axes_P.gradient_ranks, alike),
@@ -970,6 +1000,9 @@ class _Pricing:
                 stages=stages,
                 stored=base.precision.element_bytes,
             )
+            moved_s.append((found["gather_s"] + found["sum_s"])[:, 1])
+        if moved_s:
+            found["experts_share"] = 1.0 - moved_s[0] / np.maximum(moved_s[-1], 1e-300)
         return found
 
     def _add_sums(
@@ -1154,6 +1187,7 @@ class _Bare(_Pricing):
             "sum_s": np.zeros((many, 3)),
             "energy_j": np.zeros(many),
             "bytes": np.zeros(many),
+            "experts_share": np.zeros(many),
         }
 
     def _twins(self) -> np.ndarray:
