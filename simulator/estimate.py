@@ -736,6 +736,7 @@ def estimate(arrays: StepArrays) -> StepEstimate:
     every = np.where(arrays.sums_each, arrays.microbatches, 1)
     after_s = np.maximum(summed, every * arrays.sum_s[:, FIRST] - beside_s)
     summed = np.where(arrays.sums_last, after_s, summed)
+    behind_s = _sums_behind_s(arrays) - pipeline_s
     gathered = exposed_s(arrays.gather_s[:, FIRST] / chunk, forward_s[:, FIRST] / chunk, arrays.pieces)
     # Stages end one after the other, the first one last: what later ones sum longer may hide behind that.
     lead_s = np.zeros_like(summed)
@@ -751,6 +752,7 @@ def estimate(arrays: StepArrays) -> StepEstimate:
         np.where(arrays.sums_each, 0.0, arrays.sum_s[:, FIRST] - summed - backlog_s),
     )
     taken_s = sum(_late_s(arrays, way, one[:, None])[:, FIRST] for way, one in enumerate(once_s))
+    summed = np.maximum(summed, behind_s)
     dark_s = arrays.reconfiguration_s * (arrays.changes_once + arrays.changes_each * arrays.microbatches)
     return StepEstimate(
         pipeline_s=pipeline_s,
@@ -759,6 +761,42 @@ def estimate(arrays: StepArrays) -> StepEstimate:
         update_s=arrays.update_s[:, FIRST],
         exposed_dark_s=dark_s,
     )
+
+
+def _sums_behind_s(arrays: StepArrays) -> np.ndarray:
+    """Return when the sums of every microbatch end that move one after the other from the first one on, [P].
+
+    What a stage runs before its first sum hides none of them: the fill of the pipeline, forward passes that
+    run ahead, and passes of inputs ahead of those of weights. 0 where gathers stand between the sums, where
+    these wait for sends, and on pipelines with two chunks of a microbatch on every stage.
+    """
+    p, m, send_s = arrays.stages, arrays.microbatches, arrays.send_s
+    sums_s = np.where(arrays.sums_each[:, None], arrays.sum_s, 0.0)
+    pieces = (arrays.pieces * arrays.chunks)[:, None]
+    late_s = _late_s(arrays, 1, sums_s) * (1.0 - 1.0 / pieces)  # none before the first piece's sum
+    split = np.isin(arrays.order, SPLIT)
+    depth = np.where(arrays.order == Order.SPLIT_AHEAD, 2, 1)
+    down_s = arrays.whole_s[:, 0] + (p - 1) * send_s
+    ahead_s = np.where(arrays.order == Order.FORWARD_FIRST, (m - 1) * arrays.forward_s.max(axis=1), 0.0)
+    # On its way up, a microbatch passes the last stage and those inside, each with sums of its own.
+    backward_s = arrays.inputs_s + np.where(split[:, None], 0.0, arrays.weights_s + late_s)
+    last_s, inner_s = backward_s[:, LAST], backward_s[:, INNER]
+    ups = [last_s + np.maximum(p - more, 0) * inner_s for more in (2, 3)]
+    ups.append(np.zeros_like(last_s))
+    found = np.zeros_like(send_s)
+    for stage, place, up_s in zip((0, np.minimum(1, p - 1), p - 1), (FIRST, INNER, LAST), ups, strict=True):
+        arrives_s = down_s + ahead_s + np.where(p > 1, up_s + (p - 1 - stage) * send_s, 0.0) / arrays.chunks
+        waits = np.where(split, np.minimum(depth * stage, np.maximum(m - 1, 0)), 0)
+        inputs_s, weights_s = arrays.inputs_s[:, place], arrays.weights_s[:, place]
+        waits_s = waits * (arrays.forward_s[:, place] + inputs_s)
+        ahead_of_s, summed_s = (
+            np.where(split, inputs_s, 0.0),
+            np.where(split, weights_s, inputs_s + weights_s),
+        )
+        own_s = ahead_of_s + summed_s / pieces[:, 0]
+        found = np.maximum(found, arrives_s + waits_s + own_s + m * sums_s[:, place])
+    lines = ~np.isin(arrays.order, (Order.FOLDED, Order.BOTH_WAYS))
+    return np.where(lines & (arrays.gathers == 0) & ~arrays.sums_last, found, 0.0)
 
 
 def _late_s(arrays: StepArrays, way: int, moved_s: np.ndarray) -> np.ndarray:

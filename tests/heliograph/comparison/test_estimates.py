@@ -16,6 +16,7 @@ from workloads.search.plans import SCHEDULES, grid
 MODELS = {
     "dense": dataclasses.replace(load_model("llama-3-8b"), layers=16),
     "mixtral": dataclasses.replace(load_model("mixtral-8x7b"), layers=8),
+    "mixtral16": dataclasses.replace(load_model("mixtral-8x7b"), layers=16),
     "qwen": dataclasses.replace(load_model("qwen3-30b-a3b"), layers=16),
 }
 KINDS = {name: SCHEDULES.index(KNOWN[name]) for name in ("gpipe", "zero_bubble", "zb_v", "dualpipe")}
@@ -103,3 +104,10 @@ def test_sums_of_experts_are_slowed_by_what_shares_their_links_and_no_more():
     """Experts' exchanges slow the sums of all else fivefold, their own not at all: 37 % too long if alike."""
     estimated_s, ran_s = step_times_s("gpu_ocs", 64, "qwen", {"tp": 2, "ep": 8, "zero": 3})
     assert estimated_s[0] == pytest.approx(ran_s[0], rel=0.03)
+
+
+def test_sums_that_outlast_passes_begin_with_the_first_of_them():
+    """Nothing of the fill and of what runs ahead hides sums of every microbatch: 11 % too short."""
+    columns = {"cp": 2, "pp": 2, "zero": 2, "schedule": KINDS["gpipe"]}
+    estimated_s, ran_s = step_times_s("gpu_ocs", 64, "mixtral16", columns)
+    assert estimated_s[0] == pytest.approx(ran_s[0], rel=0.05)
