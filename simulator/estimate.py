@@ -170,9 +170,7 @@ class LinePrices:
         stage = inner if rank_class is None else rank_class
         alike = self._site(layout).alike(operator.axis, operator.shift) if stage == inner else None
         key = (
-            (stage - inner, *self._key(operator, layout))
-            if alike is None
-            else (*_asked(operator), alike.key)
+            (stage - inner, *self._key(operator, layout)) if alike is None else (*_asked(operator), alike.key)
         )
         if key not in self._known:
             self._known[key] = self._measured(operator, layout, stage)

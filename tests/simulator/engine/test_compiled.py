@@ -14,7 +14,7 @@ from optical.fabrics.switches import load_optics, load_switch
 from optical.fabrics.wafer import WaferFabric
 from simulator.engine.compiled import loop
 from simulator.engine.compiled import turns as lanes
-from simulator.engine.compiled.programs import NotCoveredError, StepNetwork, StepStructure
+from simulator.engine.compiled.programs import NotCoveredError, Programs, StepNetwork, StepStructure
 from simulator.engine.compiled.step import CompiledStep, StepRuns
 from simulator.engine.simulation import Simulation
 from simulator.errors import WorkloadError
@@ -430,6 +430,21 @@ def test_a_kept_structure_meets_another_node_and_another_network():
     slow, fast = Star(endpoints=8, up=1e6), Star(endpoints=8, up=1e9)
     for node, fabric in ((NODE, slow), (HOSTED, slow), (HOSTED, fast), (NODE, slow)):
         assert runs.run(node, fabric) == Simulation(graph, node, fabric).run()
+
+
+def test_equal_runs_of_other_classes_are_priced_once(monkeypatch):
+    priced, price = [], Programs._computed
+
+    def counted(self, sequence):
+        priced.append(sequence.items)
+        return price(self, sequence)
+
+    monkeypatch.setattr(Programs, "_computed", counted)
+    structure = StepStructure(build_step(EVEN, PLAN.with_(pp=4)))
+    Programs(structure, NODE, StepNetwork(structure, Star(endpoints=4)))
+    runs = {work.operator.items for work in structure.works if isinstance(work.operator, Sequence)}
+    assert len(priced) == len(set(priced)) == len(runs)
+    assert len(runs) < sum(isinstance(work.operator, Sequence) for work in structure.works)
 
 
 def test_a_node_that_runs_nothing_says_so():
