@@ -65,25 +65,34 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+
+@dataclass(frozen=True, kw_only=True)
+class Knob:
+    """Knob of a core."""
+
+    paths: tuple[str, ...]
+    """Parameters of the core that turn with it; those that it lacks are left out."""
+    factors: tuple[float, ...] = ()
+    """Times the present value; none where an ADC turns along its own figure of merit."""
+    whole: bool = True
+    """Whether values are whole numbers."""
+    unit: str = ""
+    """Unit behind a value."""
+
+
 OUTPUT_BITS = "output bits"
 """The knob that turns an ADC along its own figure of merit."""
-KNOBS: Mapping[str, Sequence[str]] = MappingProxyType(
+KNOBS: Mapping[str, Knob] = MappingProxyType(
     {
-        "laser power": ("laser_power_w",),
-        OUTPUT_BITS: ("adc.nominal_bits", "adc.enob_bits", "adc.power_w"),
-        "array size": ("rows", "columns", "outputs", "ports"),
-        "wavelengths": ("wavelengths",),
+        "laser power": Knob(
+            paths=("laser_power_w",), factors=(0.05, 0.1, 0.25, 0.5, 2.0, 4.0), whole=False, unit=" W"
+        ),
+        OUTPUT_BITS: Knob(paths=("adc.nominal_bits", "adc.enob_bits", "adc.power_w")),
+        "array size": Knob(paths=("rows", "columns", "outputs", "ports"), factors=(0.5, 2.0, 3.0)),
+        "wavelengths": Knob(paths=("wavelengths",), factors=(0.5, 2.0, 4.0)),
     }
 )
-"""Knobs, and the parameters of the core that turn with each; those that it lacks are left out."""
-FACTORS: Mapping[str, Sequence[float]] = MappingProxyType(
-    {
-        "laser power": (0.05, 0.1, 0.25, 0.5, 2.0, 4.0),
-        "array size": (0.5, 2.0, 3.0),
-        "wavelengths": (0.5, 2.0, 4.0),
-    }
-)
-"""Times the present value, by knob."""
+"""Knobs by name."""
 BITS = (-3.0, -2.0, -1.0, 1.0, 2.0)
 """Bits more than at present."""
 PRESENT = "present"
@@ -120,8 +129,8 @@ def settings(name: str, **options: Any) -> list[Setting]:  # noqa: ANN401 - as `
         raise ParameterError(msg)
     found = [Setting(knob=PRESENT, value=math.nan, raised=False, system=present)]
     core = _innermost(present)
-    for knob, paths in KNOBS.items():
-        owned = [(f"{core}.{path}", _value(present, f"{core}.{path}")) for path in paths]
+    for knob_name, knob in KNOBS.items():
+        owned = [(f"{core}.{path}", _value(present, f"{core}.{path}")) for path in knob.paths]
         values = [(path, value) for path, value in owned if value is not None]
         if not values:
             continue
@@ -129,7 +138,7 @@ def settings(name: str, **options: Any) -> list[Setting]:  # noqa: ANN401 - as `
             falls = turned[0][1] < values[0][1]  # effective bits must never exceed nominal ones
             order = reversed(turned) if falls else turned
             changes = tuple(f"{path}={value:.6g}" for path, value in order)
-            one = Setting(knob=knob, value=turned[0][1], raised=not falls, system=None)
+            one = Setting(knob=knob_name, value=turned[0][1], raised=not falls, system=None)
             try:
                 system = build_system(name, **options, assignments=given + changes)
                 system.analog()
@@ -165,17 +174,16 @@ def _converter(system: System) -> Converter | None:
     return adc if isinstance(adc, Converter) else None
 
 
-def _turned(knob: str, values: list[tuple[str, float]], present: System) -> list[list[tuple[str, float]]]:
-    if knob == OUTPUT_BITS:
+def _turned(knob: Knob, values: list[tuple[str, float]], present: System) -> list[list[tuple[str, float]]]:
+    if not knob.factors:
         adc = _converter(present)
         if adc is None:
             return []
         family = [adc.rescaled(adc.enob_bits + more) for more in BITS]  # Walden: each bit twice the energy
         return [[(path, getattr(one, path.rpartition(".")[2])) for path, _ in values] for one in family]
-    whole = knob != "laser power"
     return [
-        [(path, float(round(value * factor)) if whole else value * factor) for path, value in values]
-        for factor in FACTORS[knob]
+        [(path, float(round(value * factor)) if knob.whole else value * factor) for path, value in values]
+        for factor in knob.factors
     ]
 
 
@@ -578,7 +586,7 @@ def _tick(axes: Axes, values: list[float]) -> None:
 
 def _range(points: list[FrontPoint]) -> str:
     """Return the span of a knob's values; that of light carries its unit, the others are counts."""
-    unit = " W" if KNOBS[points[0].knob][0].endswith("_w") else ""
+    unit = KNOBS[points[0].knob].unit
     ends = dict.fromkeys(f"{one.value:.3g}" for one in (points[0], points[-1]))
     return f"{' to '.join(ends)}{unit}"
 

@@ -161,17 +161,19 @@ def bill_of(priced: Priced, name: str) -> Bill:
     """
     base = priced.parts()
     effects, behind, refused = [], {item: list[Parameter]() for item in base}, list[str]()
-    for where, one in _numbers(priced):
+    for of_cables, one in _numbers(priced):
         moved = set()
         for end in _ends(one):
             try:
-                other = _with(priced, where, one.path, end).parts()
+                other = _with(priced, one.path, end, of_cables=of_cables).parts()
             except HeliographError as error:
                 refused.append(f"{one.path} = {end:g}: {error}")
                 continue
             moved |= {item for item in base if other.get(item) != base[item]}
             if _has_range(one):
-                effects.append(_Effect(where=where, path=one.path, end=end, change=_change(base, other)))
+                effects.append(
+                    _Effect(of_cables=of_cables, path=one.path, end=end, change=_change(base, other))
+                )
         for item in moved:
             behind[item].append(one)
     corners = {
@@ -214,8 +216,8 @@ def _light(system: System) -> str:
 class _Effect:
     """Effect of one end of a range on the totals."""
 
-    where: str
-    """Tree of the number."""
+    of_cables: bool
+    """Whether the number is one of the cables, not of the fabric or system."""
     path: str
     """Its place there."""
     end: float
@@ -224,12 +226,12 @@ class _Effect:
     """Change of total power and of total price."""
 
 
-def _numbers(priced: Priced) -> Iterator[tuple[str, Parameter]]:
-    for where, tree in (("root", priced.root), ("cables", priced.cables)):
+def _numbers(priced: Priced) -> Iterator[tuple[bool, Parameter]]:
+    for of_cables, tree in ((False, priced.root), (True, priced.cables)):
         for one in parameters_of(tree):
             named = one.path.endswith(("_w", *PRICES))
             if not isinstance(one.value, str) and (_has_range(one) or named):
-                yield where, one
+                yield of_cables, one
 
 
 def _has_range(one: Parameter) -> bool:
@@ -242,8 +244,8 @@ def _ends(one: Parameter) -> tuple[float, ...]:
     return tuple(end for end in (one.low, one.high) if end is not None and end != one.value)
 
 
-def _with(priced: Priced, where: str, path: str, value: float) -> Priced:
-    if where == "cables":
+def _with(priced: Priced, path: str, value: float, *, of_cables: bool) -> Priced:
+    if of_cables:
         return dataclasses.replace(priced, cables=replace_at(priced.cables, path, value))
     if priced.whole:
         return dataclasses.replace(priced, system=replace_at(priced.system, path, value))
@@ -258,14 +260,14 @@ def _change(before: Parts, after: Parts) -> tuple[float, float]:
 def _corner(priced: Priced, effects: Sequence[_Effect], place: int, sign: int, refused: list[str]) -> Parts:
     """Return the bill where every number stands at the end that moves a total most in a direction."""
     ranked = sorted(effects, key=lambda one: -sign * one.change[place])
-    taken: set[tuple[str, str]] = set()
+    taken: set[tuple[bool, str]] = set()
     current, parts = priced, priced.parts()
     for one in ranked:
-        if sign * one.change[place] <= 0.0 or (one.where, one.path) in taken:
+        if sign * one.change[place] <= 0.0 or (one.of_cables, one.path) in taken:
             continue
-        taken.add((one.where, one.path))
+        taken.add((one.of_cables, one.path))
         try:
-            nearer = _with(current, one.where, one.path, one.end)
+            nearer = _with(current, one.path, one.end, of_cables=one.of_cables)
             parts = nearer.parts()
         except HeliographError as error:
             refused.append(f"{one.path} = {one.end:g}, with the others at their ends: {error}")

@@ -142,8 +142,8 @@ def test_residue_numbers_are_those_of_the_system_s_own_parts(core):
 
 @pytest.mark.slow
 def test_the_command_writes_the_front(capsys, tmp_path, monkeypatch):
-    fewer = {knob: (0.5,) for knob in accuracy_front_settings.FACTORS}
-    monkeypatch.setattr(accuracy_front_settings, "FACTORS", fewer)
+    fewer = {name: dataclasses.replace(knob, factors=knob.factors and (0.5,)) for name, knob in KNOBS.items()}
+    monkeypatch.setattr(accuracy_front_settings, "KNOBS", fewer)
     monkeypatch.setattr(accuracy_front_settings, "BITS", (-2.0, 2.0))
     options = ("--quick", "--model", "tiny", "--steps", "2", "--seeds", "1", "--no-training", "--json")
     out = tmp_path / "front"
