@@ -731,7 +731,7 @@ def estimate(arrays: StepArrays) -> StepEstimate:
     backlog_s = np.where(arrays.sums_each | arrays.sums_last, 0.0, backlog_s)
     # The last gradients arrive before the last pass, beside which ports are free.
     beside_s = backward_s[:, FIRST] / chunk
-    every = np.where(arrays.sums_each, arrays.microbatches, 1)
+    every = np.where(arrays.sums_each, arrays.microbatches * arrays.moved_share, 1)
     after_s = np.maximum(summed, every * arrays.sum_s[:, FIRST] - beside_s)
     summed = np.where(arrays.sums_last, after_s, summed)
     behind_s = _sums_behind_s(arrays) - pipeline_s

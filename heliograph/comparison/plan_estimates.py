@@ -75,6 +75,9 @@ def under_mode(
     turned_away = in_passes & turns.clashes["pp"]
     waits = leaves["dpcp"] & ((leaves["pp"] & ~turned_away) | (leaves["cp"] & ~in_passes))
     waits &= sums_meet | leaves["pp"]
+    # Of two stages, what stands for traffic inside passes may carry sums, too. With more, sends find both
+    # ends at rest only where sums have ended: that these wait for sends is nearer to what the engine does.
+    waits &= ~inside | turns.clashes["dpcp"] | (plans["pp"] > 2)
     passes = np.where(waits, arrays.gathers, np.maximum(arrays.gathers, arrays.sums_each))
     each = np.where(sums_meet, 2 * passes * np.where(inside, pieces, arrays.chunks), 0)
     each = each + np.where(sends_meet, 4 * plans["vpp"], 0)
