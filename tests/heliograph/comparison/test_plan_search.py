@@ -20,7 +20,7 @@ from heliograph.comparison.plan_estimates import (
 from heliograph.comparison.plan_search import SAVINGS, THOROUGH, USUAL, best_plan, no_plan, with_siblings
 from heliograph.comparison.search import Search, rank_and_run
 from heliograph.report import report_text
-from heliograph.simulation import run_at_target
+from heliograph.simulation import modes, run_at_target
 from heliograph.systems import build_system
 from heliograph.workload import shared_plan
 from simulator.errors import HeliographError, ParameterError, WorkloadError
@@ -199,6 +199,31 @@ def test_best_plan_is_the_best_of_all_that_the_engine_can_run(name, model, choic
             continue
     assert len(times_s) >= 6
     assert found.step_time_s <= min(times_s) * 1.005
+
+
+@pytest.mark.slow
+def test_best_plan_is_found_where_estimates_of_turning_circuits_fail():
+    """Sends of ZeRO-3's stages wait for ports that never rest, which estimates do not follow (over 20 %)."""
+    choices = {"micro_batch": (1,), "recompute": (0,), "schedule": (0, 1, 2), "vpp": (1,), "placement": (0,)}
+    choices |= {"tp": (2, 4, 8), "cp": (1, 2), "pp": (1, 2, 4), "zero": (1, 3)}
+    config = dataclasses.replace(CONFIG, layers=8)
+    system = build_system("gpu_ocs", accelerators=32)
+    found = best_plan(system, config, BASE, effort=dataclasses.replace(THOROUGH, choices=choices))
+    plans = grid(system.planned(BASE), 32, config.experts, choices)
+    plans, _ = feasible(config, plans, system.node().memory.capacity_bytes)
+    estimated_s = estimates(system, PlanPricer(config, system.node()), plans).mode_time_s
+    ran_s, errors = [], []
+    for row in range(len(plans)):
+        for mode, times_s in zip(modes(system.fabric, system.circuits, plans.base), estimated_s, strict=True):
+            fabric = system.fabric.with_policy(mode.policy, mode.turning)
+            turned = dataclasses.replace(system, circuits=mode.policy, fabric=fabric)
+            try:
+                ran_s.append(run_at_target(turned, config, plans.plan(row)).step_time_s)
+            except HeliographError:
+                continue
+            errors.append(times_s[row] / ran_s[-1] - 1.0)
+    assert min(errors) < -0.2
+    assert found.step_time_s <= min(ran_s) * 1.005
 
 
 @pytest.fixture(scope="module")
