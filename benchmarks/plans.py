@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from electronic.fabrics.packets import RailFabric
 from experiments.validation.driver import REFERENCE
 from experiments.validation.machines import system_of
 from experiments.validation.rows import Record, read_records
@@ -66,7 +67,7 @@ class Calculon:
     folder: Path
     """For files."""
 
-    def run(self, *arguments: str | Path) -> tuple[str, float]:
+    def run(self, *arguments: object) -> tuple[str, float]:
         """Return what one of its commands logs and the processor time in s that it takes."""
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         done = subprocess.run(
@@ -89,8 +90,12 @@ class Calculon:
         """Return its A100 with the links of one of ours, and nothing to offload to."""
         described = json.loads((self.checkout / "systems" / "a100_80g.json").read_text(encoding="utf-8"))
         inner, outer = described["networks"]
-        inner["bandwidth"] = system.fabric.scale_up.bandwidth_bytes_per_s / GB_PER_S
-        outer["bandwidth"] = system.fabric.nic.bandwidth_bytes_per_s / GB_PER_S
+        rails = system.fabric
+        if not isinstance(rails, RailFabric):
+            msg = f"Calculon knows rails alone, not {rails.name}"
+            raise TypeError(msg)
+        inner["bandwidth"] = rails.scale_up.bandwidth_bytes_per_s / GB_PER_S
+        outer["bandwidth"] = rails.nic.bandwidth_bytes_per_s / GB_PER_S
         described["mem2"]["GiB"] = 0
         if memory_gib is not None:
             described["mem1"]["GiB"] = memory_gib
