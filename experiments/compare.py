@@ -126,6 +126,8 @@ def plans_told(comparison: Comparison) -> list[Block]:
         rows = [ReportRow(name, (plan_words(one.winner.plan),)) for name, one in comparison.best.items()]
         return ["", ReportTable(title, ["plan"], rows, dense=True)]
     told: list[Block] = [f"Plan of all: {plan_text(comparison.plan)}"]
+    if not comparison.best:
+        return told
     objective = comparison.request.objective
     ran = {one.system.name: value_of(one, objective) for one in comparison.results}
     rows = []
@@ -133,7 +135,8 @@ def plans_told(comparison: Comparison) -> list[Block]:
         share = f", {one.value / ran[name] - 1.0:+.0%}" if name in ran else ""
         shown = f"{told_value(one.value, objective)}{share}: {plan_words(one.winner.plan)}"
         rows.append(ReportRow(name, (shown,)))
-    title = "At its own best plan each would take"
+    best = "best plan" if objective is Objective.TIME else f"plan of least {objective}"
+    title = f"At its own {best} each would take"
     return [*told, "", ReportTable(title, ["step"], rows, dense=True)]
 
 

@@ -383,6 +383,8 @@ def compare(
     asked = plan_of(plan, model=config, system=smallest) if plan not in (None, "") else None
     alike = asked is not None or _unsearched(Request(), config)
     spread = asked or choose_plan(Request(), config, built)
+    searched = config.retrieval is None and (search or not alike)
+    _check_used(Objective.named(objective), config, searched=searched)
     request = Request(
         model=config.name,
         accelerators=smallest.accelerators,
@@ -399,9 +401,7 @@ def compare(
     )
     kept = cache or TrainingCache(Path("results") / ".training")
     hardware = Built(systems=tuple(built), refused={})
-    return _compared(
-        request, hardware, config, spread, search=search or not alike, cache=kept, progress=progress
-    )
+    return _compared(request, hardware, config, spread, search=searched, cache=kept, progress=progress)
 
 
 def compare_request(
@@ -437,9 +437,32 @@ def compare_request(
     plan = choose_plan(request, config, built.systems)
     if _unsearched(request, config):
         request = replace(request, plan=plan_text(plan))
+    searched = config.retrieval is None
+    _check_used(request.objective, config, searched=searched)
     return _compared(
-        request, built, config, plan, search=True, cache=cache, progress=progress, stepped=stepped, share=True
+        request,
+        built,
+        config,
+        plan,
+        search=searched,
+        cache=cache,
+        progress=progress,
+        stepped=stepped,
+        share=True,
     )
+
+
+def _check_used(objective: Objective, config: TransformerConfig, *, searched: bool) -> None:
+    """Raise an error if an objective is told and no plan is searched."""
+    if searched or objective is Objective.TIME:
+        return
+    why = (
+        "a plan is named"
+        if config.retrieval is None
+        else f"{config.name} looks texts up, which no search knows"
+    )
+    msg = f"objective '{objective}' is not used: {why}; leave it out"
+    raise ParameterError(msg)
 
 
 class _Clock:

@@ -275,6 +275,21 @@ def test_plans_of_least_energy_take_no_more_of_it_than_the_fastest():
         hg.compare(pair, "gpt2", objective="pwoer")
 
 
+@pytest.mark.parametrize(
+    ("model", "plan", "says"),
+    [("gpt2", "dp=8,global_batch=32", "a plan is named"), ("retro-425m", None, "retro-425m looks texts up")],
+)
+def test_an_objective_without_a_search_is_an_error(model, plan, says):
+    with pytest.raises(ParameterError, match=f"objective 'energy' is not used: {says}"):
+        hg.compare(["gpu_packet"], model, plan, accelerators=8, objective="energy")
+
+
+def test_models_whose_plans_are_not_searched_have_no_table_of_best_plans():
+    found = hg.compare(["gpu_packet"], "retro-425m", accelerators=8)
+    assert not found.best
+    assert "each would take" not in report_text(Compared(comparison=found).report(), width=80)
+
+
 def test_a_plan_for_all_is_told_with_what_each_would_do_best():
     found = hg.compare(["gpu_packet"], "gpt2", "dp=8,global_batch=32", search=True)
     assert found.fixed
