@@ -823,8 +823,8 @@ def _lost_s(work_s: np.ndarray, taken_s: np.ndarray, slack_s: np.ndarray, moved_
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Busy:
-    """Passes of a microbatch on the three stages, gathers and sums beside them counted, in s, [P, 3] each."""
+class _Passes:
+    """Passes of a microbatch through a chunk or a stage, in s."""
 
     forward_s: np.ndarray
     inputs_s: np.ndarray
@@ -833,6 +833,10 @@ class _Busy:
     @property
     def backward_s(self) -> np.ndarray:
         return self.inputs_s + self.weights_s
+
+
+class _Busy(_Passes):
+    """Passes on the three stages, gathers and sums beside them counted, shape [P, 3] each."""
 
     @property
     def busiest_s(self) -> np.ndarray:
@@ -1158,17 +1162,8 @@ def _split_s(
     return longest_s + np.maximum(0, m - flying) * np.maximum(0.0, round_s / flying - busiest_s)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Chunk:
-    """Passes of a microbatch through a chunk, in s, shape [P] each."""
-
-    forward_s: np.ndarray
-    inputs_s: np.ndarray
-    weights_s: np.ndarray
-
-    @property
-    def backward_s(self) -> np.ndarray:
-        return self.inputs_s + self.weights_s
+class _Chunk(_Passes):
+    """Passes through a chunk, shape [P] each."""
 
     @classmethod
     def of(cls, passes_s: np.ndarray) -> _Chunk:

@@ -314,9 +314,14 @@ def choose_plan(request: Request, config: TransformerConfig, systems: Sequence[S
     return plan_for(config, request.plan, accelerators=accelerators, memory_bytes=memory_bytes)
 
 
+def _searchable(config: TransformerConfig) -> bool:
+    """Return whether plans of a model can be searched: the estimate knows all of its parts."""
+    return config.retrieval is None
+
+
 def _unsearched(request: Request, config: TransformerConfig) -> bool:
-    """Return whether all systems take one default plan, for the estimate does not know the model's parts."""
-    return not request.plan and config.retrieval is not None
+    """Return whether all systems take one default plan, as none is named and none can be searched."""
+    return not request.plan and not _searchable(config)
 
 
 def compare(
@@ -383,8 +388,9 @@ def compare(
     asked = plan_of(plan, model=config, system=smallest) if plan not in (None, "") else None
     alike = asked is not None or _unsearched(Request(), config)
     spread = asked or choose_plan(Request(), config, built)
-    searched = config.retrieval is None and (search or not alike)
-    _check_used(Objective.named(objective), config, searched=searched)
+    searched = _searchable(config) and (search or not alike)
+    least = Objective.named(objective)
+    _check_used(least, config, searched=searched)
     request = Request(
         model=config.name,
         accelerators=smallest.accelerators,
@@ -393,7 +399,7 @@ def compare(
         gpu=built[0].gpu.name,
         basis=str(light.basis) if light else None,
         core=light.core_name if light else None,
-        objective=Objective.named(objective),
+        objective=least,
         quick=quick,
         thorough=thorough,
         seed=seed,
@@ -437,7 +443,7 @@ def compare_request(
     plan = choose_plan(request, config, built.systems)
     if _unsearched(request, config):
         request = replace(request, plan=plan_text(plan))
-    searched = config.retrieval is None
+    searched = _searchable(config)
     _check_used(request.objective, config, searched=searched)
     return _compared(
         request,
@@ -456,11 +462,8 @@ def _check_used(objective: Objective, config: TransformerConfig, *, searched: bo
     """Raise an error if an objective is told and no plan is searched."""
     if searched or objective is Objective.TIME:
         return
-    why = (
-        "a plan is named"
-        if config.retrieval is None
-        else f"{config.name} looks texts up, which no search knows"
-    )
+    unknown = f"{config.name} looks texts up, which no search knows"
+    why = "a plan is named" if _searchable(config) else unknown
     msg = f"objective '{objective}' is not used: {why}; leave it out"
     raise ParameterError(msg)
 
