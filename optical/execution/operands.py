@@ -321,14 +321,20 @@ def code_type(x: torch.Tensor, length: int, levels: int | None) -> torch.dtype:
     usual = x.device.type == "cpu" and x.dtype == torch.float32
     if not usual or levels is None or length > _LONGEST_INT8_SUM or levels > _LARGEST_HALVED_CODE:
         return x.dtype
-    if not has_exact_int8_products():
+    if not has_quick_int8_products():
         return x.dtype
     return torch.int8 if levels <= _LARGEST_INT8_CODE else torch.int16
 
 
 @functools.cache
-def has_exact_int8_products() -> bool:
-    """Return whether int8 products are there and do not saturate, as they may on a CPU without VNNI."""
+def has_quick_int8_products() -> bool:
+    """Return whether int8 products are quicker than float32's, and do not saturate.
+
+    Without AVX-512 torch has a plain loop for them, 40 to 100 times as slow as float32; without VNNI they
+    may saturate.
+    """
+    if torch.backends.cpu.get_cpu_capability() != "AVX512":
+        return False
     codes = torch.full((64, 64), _LARGEST_INT8_CODE, dtype=torch.int8)
     try:
         product = torch._int_mm(codes, codes)

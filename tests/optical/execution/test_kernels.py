@@ -9,6 +9,7 @@ import threading
 import pytest
 import torch
 
+import optical.execution.operands
 from optical.cores import load_core
 from optical.execution import AnalogSpec, ProductSpecs, Rounding, Scale, kernels
 from optical.execution.draws import Draws
@@ -244,8 +245,10 @@ def test_exact_tiles_follow_clipping_that_one_draw_does_not():
 @pytest.mark.parametrize("bits", [4, 8, 12, 14])
 @pytest.mark.parametrize("shape", [(32, 64, 32), (77, 64, 160), (31, 70, 30), (1, 64, 64), (600, 1088, 1)])
 @pytest.mark.parametrize("turned", [False, True])
-def test_products_of_codes_are_exact(shape, bits, turned):
-    """Each equals that of float64, to the last bits of a float32 where codes are halved."""
+@pytest.mark.parametrize("in_int8", [True, False])
+def test_products_of_codes_are_exact(monkeypatch, shape, bits, turned, in_int8):
+    """Each equals that of float64, to the last bits of a float32 where codes are halved, or of its terms."""
+    monkeypatch.setattr(optical.execution.operands, "has_quick_int8_products", lambda: in_int8)
     x, y = operands((1, *shape))
     x = x.mT.contiguous().mT if turned else x
     spec = dataclasses.replace(CONVERTERS, dac_bits=bits)
@@ -254,8 +257,11 @@ def test_products_of_codes_are_exact(shape, bits, turned):
     found, exact = multiply(a.codes, b.codes).double(), a.codes.double() @ b.codes.double()
     if bits <= 8:
         assert torch.equal(found, exact)
-    else:
+    elif in_int8:
         torch.testing.assert_close(found, exact, rtol=3e-7, atol=1.0)
+    else:
+        terms = a.codes.double().abs() @ b.codes.double().abs()
+        assert ((found - exact).abs() <= math.sqrt(shape[1]) * 2.0**-23 * terms).all()
 
 
 def test_numbers_that_are_none_stay_so():

@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 import math
 
 import pytest
@@ -134,13 +135,14 @@ def test_many_bits_and_little_noise_approach_the_product():
 
 @pytest.mark.parametrize(("rows", "length", "columns"), [(1, 24, 5), (6, 1, 24), (1, 12, 1), (7, 12, 1)])
 @pytest.mark.parametrize("turned", [False, True])
-def test_a_size_of_one_misleads_no_int8_product(rows, length, columns, turned):
+def test_a_size_of_one_misleads_no_int8_product(monkeypatch, rows, length, columns, turned):
     """`torch._int_mm` of torch 2.13 reads wrong memory where a row keeps the strides of a column."""
     generator = torch.Generator().manual_seed(0)
     a = torch.randn(1, rows, length, generator=generator)
     b = torch.randn(1, length, columns, generator=generator)
     if turned:
         a, b = a.mT.clone().mT, b.mT.clone().mT
+    monkeypatch.setattr(optical.execution.operands, "has_quick_int8_products", lambda: True)
     fine = dataclasses.replace(AnalogSpec.ideal(), dac_bits=8.0, analog_length=64)
     found = AnalogNumerics(fine).matmul(a, b, 1)
     torch.testing.assert_close(found, a @ b, rtol=0.0, atol=0.03 * length)
@@ -148,9 +150,24 @@ def test_a_size_of_one_misleads_no_int8_product(rows, length, columns, turned):
 
 def test_eight_bit_codes_in_int8_and_in_float_agree_bit_for_bit(monkeypatch):
     a, b = operands(m=300, k=200, n=500)
-    quick = AnalogNumerics(REALISTIC).matmul(a, b, 3)
-    monkeypatch.setattr(optical.execution.operands, "has_exact_int8_products", lambda: False)
-    assert torch.equal(AnalogNumerics(REALISTIC).matmul(a, b, 3), quick)
+    found = []
+    for quick in (True, False):
+        monkeypatch.setattr(
+            optical.execution.operands, "has_quick_int8_products", functools.partial(bool, quick)
+        )
+        found.append(AnalogNumerics(REALISTIC).matmul(a, b, 3))
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("capability", ["AVX2", "DEFAULT"])
+def test_int8_is_left_where_torch_has_a_plain_loop_for_it(monkeypatch, capability):
+    """Below AVX-512, and on ARM, a product of int8 takes some 70 times as long as one of float32."""
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    assert not optical.execution.operands.has_quick_int8_products.__wrapped__()
+    optical.execution.operands.has_quick_int8_products.cache_clear()
+    x = torch.zeros(4, 4)
+    assert optical.execution.operands.code_type(x, 4, 127) is torch.float32
+    optical.execution.operands.has_quick_int8_products.cache_clear()
 
 
 @pytest.mark.parametrize("rin_variance", [0.0, 1e-2])
