@@ -33,8 +33,6 @@ SMALLEST_SCALE = 1e-30
 """Full scale of an operand row that is all zero, so that nothing is divided by zero."""
 _DITHER_UNIT = np.float32(2.0**-16)
 """One 16-bit word of dither, in steps."""
-_WHOLE = (torch.int8, torch.int16)
-"""Types that codes are written in, if they hold the largest."""
 _MAGNITUDE = np.int32(2**31 - 1)
 """All bits of a float32 but its sign, in which magnitudes have the order of whole numbers."""
 
@@ -43,7 +41,7 @@ class Rounded(NamedTuple):
     """Codes of an operand, with their energies and full scales: tensors, or the arrays of their memory."""
 
     codes: Any
-    """Whole numbers, in the smallest type that holds them or the operand's own; [B, R, C]."""
+    """Whole numbers, [B, R, C]."""
     energy: Any
     """Sums of squared codes along a dimension, which it keeps with one element."""
     scale: Any
@@ -96,7 +94,15 @@ class Shared:
 NOTHING_SHARED = Shared()
 
 
-def to_codes(x_BRC: torch.Tensor, reach: float, dim: int, draws: Draws | None, blocks: int | None) -> Rounded:
+def to_codes(
+    x_BRC: torch.Tensor,
+    reach: float,
+    dim: int,
+    *,
+    dtype: torch.dtype,
+    draws: Draws | None,
+    blocks: int | None,
+) -> Rounded:
     """Return an operand rounded to codes.
 
     Parameters
@@ -107,6 +113,8 @@ def to_codes(x_BRC: torch.Tensor, reach: float, dim: int, draws: Draws | None, b
         Code of full scale.
     dim : int
         -1 or -2, along which energies are summed.
+    dtype : torch.dtype
+        Of the codes, which holds the largest.
     draws : Draws or None
         Source of dithers; none to round to nearest.
     blocks : int or None
@@ -118,9 +126,8 @@ def to_codes(x_BRC: torch.Tensor, reach: float, dim: int, draws: Draws | None, b
         if draws is not None:
             codes.add_(draws.dither(x_BRC.shape, x_BRC.dtype))
         codes.round_()
-        return Rounded(codes, energy_of(codes, dim, x_BRC.dtype), scale)
+        return Rounded(codes.to(dtype), energy_of(codes, dim, x_BRC.dtype), scale)
     batch, rows, columns = x_BRC.shape
-    dtype = next((kind for kind in _WHOLE if reach <= torch.iinfo(kind).max), x_BRC.dtype)
     codes = torch.empty_like(x_BRC, dtype=dtype)
     energy = x_BRC.new_empty((batch, rows, 1) if dim == -1 else (batch, 1, columns))
     scale = torch.empty_like(energy) if blocks is None else full_scale(x_BRC, dim, blocks)

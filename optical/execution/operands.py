@@ -254,8 +254,8 @@ def encode(
     else:
         single = x.shape[0] == 1 if single is None else single
         dtype = code_type(x, x.shape[dim], levels if single and spec.load_variance == 0.0 else None)
-        codes, energy, scale = to_codes(x, reach, dim, draws if dithers else None, blocks)
-        codes = codes.to(dtype)
+        dithered = draws if dithers else None
+        codes, energy, scale = to_codes(x, reach, dim, dtype=dtype, draws=dithered, blocks=blocks)
     if error > 0.0:
         codes = codes.add(draws.gaussian(x.shape, x.dtype), alpha=reach * error)
         energy = energy_of(codes, dim, x.dtype)
