@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from types import MappingProxyType
@@ -22,6 +22,7 @@ from optical.fabrics.circuits import (
 from optical.fabrics.node_circuits import (
     BesidePackets,
     CircuitChoice,
+    CircuitsBeside,
     NodeCircuits,
     RegionCircuits,
     card_variants,
@@ -32,7 +33,7 @@ from optical.fabrics.switches import LaneOptics, OpticalSwitch, load_optics, loa
 from optical.scheduling.birkhoff import is_worth_moving
 from simulator.errors import ParameterError, check_choices, check_range
 from simulator.fabric import CircuitPolicy, Fabric, Loads, PortTiming, Traits, route_loads
-from simulator.interfaces import MIXED, Flows, LinkGraph, Reconfiguration, Wiring
+from simulator.interfaces import MIXED, Flows, Reconfiguration, Wiring
 from simulator.layout import Axis
 from simulator.topology.graphs import NO_LINK, joined, packed, shared_loads
 from simulator.topology.scale_up import (
@@ -46,7 +47,7 @@ UNTURNED = ("", 0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class HybridFabric(BesidePackets, NodeCircuits):
+class HybridFabric(BesidePackets, NodeCircuits, CircuitsBeside):
     """Nodes with cards to packet switches and cards to optical switches; circuits join nodes of a region.
 
     Notes
@@ -132,6 +133,16 @@ class HybridFabric(BesidePackets, NodeCircuits):
         """Nodes of a region; at most all."""
         return min(self.region or self.nodes, self.nodes)
 
+    @property
+    def parts(self) -> int:
+        """Regions."""
+        return self.nodes // self.joined
+
+    @property
+    def part_lanes(self) -> int:
+        """Cards of a region's nodes."""
+        return self.joined * self.degree
+
     def bill(self) -> dict[str, BillItem]:
         """Return the bill of materials: item -> count, power and price of each."""
         return self.packets.bill() | (self.circuit_bill() if self.nodes > 1 else {})
@@ -144,7 +155,7 @@ class HybridFabric(BesidePackets, NodeCircuits):
         """Return circuits for the step's traffic; with the policy ``per-axis``, for its first big axis."""
         big = self._big(demand)
         served = [flows for flows in demand if self._served(flows.axis)]
-        axes = [UNTURNED] * (self.nodes // self.joined)
+        axes = [UNTURNED] * self.parts
         turns = self.policy is not CircuitPolicy.STATIC
         if turns:
             first = next((flows.axis for flows in served if big[flows.axis]), "")
@@ -286,42 +297,6 @@ class HybridFabric(BesidePackets, NodeCircuits):
             energy_j=self.move_energy_j(circuits.circuits, after),
         )
 
-    def part_settings(self, circuits: RegionCircuits, parts: np.ndarray) -> Hashable:
-        """Return the lanes of some regions, and whom they serve."""
-        lanes = circuits.circuits.tx_peer.reshape(-1, self.joined * self.degree)[parts]
-        return lanes.tobytes(), tuple(circuits.axes[part] for part in parts.tolist())
-
-    def with_parts(
-        self, circuits: RegionCircuits, other: RegionCircuits, parts: np.ndarray
-    ) -> RegionCircuits:
-        """Return circuits some regions of which stand as in others."""
-        theirs = np.isin(np.arange(self.nodes // self.joined), parts)
-        lanes = np.where(
-            theirs.repeat(self.joined)[:, None], other.circuits.tx_peer, circuits.circuits.tx_peer
-        )
-        axes = zip(theirs.tolist(), other.axes, circuits.axes, strict=True)
-        return replace(
-            circuits,
-            circuits=Circuits(lanes, failed=circuits.circuits.failed),
-            axes=tuple(that if turned else this for turned, that, this in axes),
-        )
-
-    def graph(self, circuits: RegionCircuits) -> LinkGraph:
-        """Return the links that exist now; circuits merged into another have no capacity."""
-        wiring = self.packets.wiring
-        optical = circuits.circuits.lanes_of_first.ravel() * self.circuit_bytes_per_s
-        return LinkGraph(
-            capacity_bytes_per_s=np.concatenate([wiring.capacity_bytes_per_s, optical]),
-            latency_s=self._latency_s,
-        )
-
-    @cached_property
-    def _latency_s(self) -> np.ndarray:
-        optical = np.full(self.nodes * self.degree, self.circuit_latency_s)
-        latency_s = np.concatenate([self.packets.wiring.latency_s, optical])
-        latency_s.flags.writeable = False
-        return latency_s
-
     def by_circuit(self, circuits: RegionCircuits, flows: Flows) -> tuple[np.ndarray, np.ndarray]:
         """Return the circuit of each flow, and whether it has one, each of shape [F]."""
         one, other = self._node_of[flows.sources], self._node_of[flows.destinations]
@@ -361,12 +336,12 @@ class HybridFabric(BesidePackets, NodeCircuits):
 
     def loads(self, circuits: RegionCircuits, flows: Flows) -> Loads:
         """Return what flows of equal rate take of every link, each queue pair on a path of its own."""
-        return shared_loads([one.route(circuits, flows) for one in self._views], self._latency_s, flows)
+        return shared_loads([one.route(circuits, flows) for one in self._views], self.latency_s, flows)
 
     def loads_around(self, circuits: RegionCircuits, flows: Flows, failed: np.ndarray) -> Loads:
         """Return the same past links that carry nothing, shape [n]."""
         ways = [one.around(circuits, flows, failed) for one in self._views]
-        return shared_loads(ways, self._latency_s, flows)
+        return shared_loads(ways, self.latency_s, flows)
 
     def connected(self, circuits: RegionCircuits, flows: Flows) -> bool:
         """Return whether no circuits should turn to the flows; packets reach everybody."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -115,6 +115,74 @@ class RegionCircuits:
     targets: dict[int, tuple[Flows, np.ndarray]] = field(default_factory=dict)
     """Flows that circuits turned to before, by identity, and the lanes of their regions, shape [N, degree];
     handed on from circuits to circuits of a run."""
+
+
+RegionT = TypeVar("RegionT", RegionCircuits, ForwardingCircuits)
+"""Circuits that know whom each part of the machine serves."""
+
+
+class CircuitsBeside(NodeFabric, CircuitFabric, Protocol):
+    """Circuits that turn in parts of the machine (regions of nodes, wafers of chips), packets beside them.
+
+    Links: those of the packet fabric, then the circuits in the order of their lanes.
+    """
+
+    packets: Packets
+
+    @property
+    @abstractmethod
+    def parts(self) -> int:
+        """Parts, in which circuits turn one by one."""
+        ...
+
+    @property
+    @abstractmethod
+    def part_lanes(self) -> int:
+        """Lanes of each part, each of which may begin a circuit."""
+        ...
+
+    @property
+    @abstractmethod
+    def circuit_bytes_per_s(self) -> float:
+        """Rate of one circuit that a long transfer reaches."""
+        ...
+
+    @property
+    @abstractmethod
+    def circuit_latency_s(self) -> float:
+        """Time from memory to memory over one circuit."""
+        ...
+
+    def part_settings(self, circuits: RegionT, parts: np.ndarray) -> Hashable:
+        """Return the lanes of some parts, and whom they serve."""
+        lanes = circuits.circuits.tx_peer.reshape(-1, self.part_lanes)[parts]
+        return lanes.tobytes(), tuple(circuits.axes[part] for part in parts.tolist())
+
+    def with_parts(self, circuits: RegionT, other: RegionT, parts: np.ndarray) -> RegionT:
+        """Return circuits some parts of which stand as in others."""
+        ours, theirs = (one.circuits.tx_peer.reshape(-1, self.part_lanes) for one in (circuits, other))
+        turned = np.isin(np.arange(self.parts), parts)
+        lanes = np.where(turned[:, None], theirs, ours).reshape(circuits.circuits.tx_peer.shape)
+        axes = zip(turned.tolist(), other.axes, circuits.axes, strict=True)
+        return dataclasses.replace(
+            circuits,
+            circuits=Circuits(lanes, failed=circuits.circuits.failed),
+            axes=tuple(that if turned else this for turned, that, this in axes),
+        )
+
+    def graph(self, circuits: RegionT) -> LinkGraph:
+        """Return the links that exist now; circuits merged into another have no capacity."""
+        optical = circuits.circuits.lanes_of_first.ravel() * self.circuit_bytes_per_s
+        capacity = np.concatenate([self.packets.wiring.capacity_bytes_per_s, optical])
+        return LinkGraph(capacity_bytes_per_s=capacity, latency_s=self.latency_s)
+
+    @cached_property
+    def latency_s(self) -> np.ndarray:
+        """Latency of every link, shape [L]."""
+        optical = np.full(self.parts * self.part_lanes, self.circuit_latency_s)
+        latency_s = np.concatenate([self.packets.wiring.latency_s, optical])
+        latency_s.flags.writeable = False
+        return latency_s
 
 
 def region_links(demand: DomainDemand, degree: int, choice: CircuitChoice) -> np.ndarray:

@@ -6,7 +6,7 @@ Geometry, losses and lanes are those of wafers and optical interposers.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -14,7 +14,6 @@ import numpy as np
 
 from optical.fabrics.circuits import (
     DARK,
-    CircuitFabric,
     Circuits,
     ForwardingCircuits,
     circuit_wiring,
@@ -23,11 +22,11 @@ from optical.fabrics.circuits import (
     job_links,
     lanes_of,
 )
-from optical.fabrics.node_circuits import BesidePackets, changed_links, idle_of_packets
+from optical.fabrics.node_circuits import BesidePackets, CircuitsBeside, changed_links, idle_of_packets
 from optical.fabrics.switches import PARAMETERS, LaneBudget
 from simulator.errors import LinkError, ParameterError, RouteError, check_choices, check_positive, check_range
 from simulator.fabric import CircuitPolicy, PortOwner, Ports, PortTiming, Traits, check_policy
-from simulator.interfaces import Flows, LinkGraph, Reconfiguration, Wiring
+from simulator.interfaces import Flows, Reconfiguration, Wiring
 from simulator.tables import Shelf
 from simulator.topology.graphs import NO_LINK, joined, packed
 from simulator.topology.scale_up import BillItem
@@ -161,7 +160,7 @@ load_wafer = Shelf(Wafer, PARAMETERS / "wafers.csv")
 
 
 @dataclass(frozen=True, kw_only=True)
-class WaferFabric(BesidePackets, CircuitFabric):
+class WaferFabric(BesidePackets, CircuitsBeside):
     """Wafers whose chips are joined by optical circuits, laid out for the step or for the axis that asks.
 
     Notes
@@ -222,6 +221,21 @@ class WaferFabric(BesidePackets, CircuitFabric):
         """Rate of one circuit that a long transfer reaches."""
         return self.wafer.lane_bytes_per_s * self.scale_up.efficiency
 
+    @property
+    def circuit_latency_s(self) -> float:
+        """Time from chip to chip over one circuit."""
+        return self.wafer.latency_s
+
+    @property
+    def parts(self) -> int:
+        """Wafers."""
+        return self.endpoints // self.node_size
+
+    @property
+    def part_lanes(self) -> int:
+        """Lanes of a wafer's chips."""
+        return self.node_size * self.wafer.lanes
+
     def bill(self) -> dict[str, BillItem]:
         """Return the bill of materials: item -> count, power and price of each."""
         outside = {item: one for item, one in self.packets.bill().items() if item != "scale-up"}
@@ -244,7 +258,7 @@ class WaferFabric(BesidePackets, CircuitFabric):
         every = np.arange(self.endpoints)
         ring = Flows.around(every.reshape(-1, self.node_size), size_bytes=1.0)
         tx_peer = self._laid_out(self._laid_out(dark, [ring]), kept)
-        axes = (axis,) * (self.endpoints // self.node_size)
+        axes = (axis,) * self.parts
         return ForwardingCircuits(circuits=Circuits(tx_peer), domain=self.node_size, axes=axes)
 
     def _laid_out(self, tx_peer: np.ndarray, served: Sequence[Flows]) -> np.ndarray:
@@ -282,25 +296,6 @@ class WaferFabric(BesidePackets, CircuitFabric):
         """Return the wafers on which flows stay, shape [W]."""
         return np.unique(flows.sources[self._on_wafer(flows)] // self.node_size)
 
-    def part_settings(self, circuits: ForwardingCircuits, parts: np.ndarray) -> Hashable:
-        """Return the lanes of some wafers, and the axis that they serve."""
-        lanes = circuits.circuits.tx_peer.reshape(-1, self.node_size * self.wafer.lanes)[parts]
-        return lanes.tobytes(), tuple(circuits.axes[part] for part in parts.tolist())
-
-    def with_parts(
-        self, circuits: ForwardingCircuits, other: ForwardingCircuits, parts: np.ndarray
-    ) -> ForwardingCircuits:
-        """Return circuits some wafers of which stand as in others."""
-        theirs = np.isin(np.arange(self.endpoints // self.node_size), parts)
-        chips = theirs.repeat(self.node_size)[:, None]
-        lanes = np.where(chips, other.circuits.tx_peer, circuits.circuits.tx_peer)
-        axes = zip(theirs.tolist(), other.axes, circuits.axes, strict=True)
-        return replace(
-            circuits,
-            circuits=Circuits(lanes, failed=circuits.circuits.failed),
-            axes=tuple(that if turned else this for turned, that, this in axes),
-        )
-
     def configure(
         self, circuits: ForwardingCircuits, flows: Flows, demand: tuple[Flows, ...]
     ) -> tuple[ForwardingCircuits, Reconfiguration]:
@@ -328,22 +323,6 @@ class WaferFabric(BesidePackets, CircuitFabric):
     def port_name(self, port: int) -> str:
         """Return what a port is called in messages."""
         return f"lane {port % self.wafer.lanes} of chip {port // self.wafer.lanes}"
-
-    def graph(self, circuits: ForwardingCircuits) -> LinkGraph:
-        """Return the links that exist now; circuits merged into another have no capacity."""
-        wiring = self.packets.wiring
-        optical = circuits.circuits.lanes_of_first.ravel() * self.circuit_bytes_per_s
-        return LinkGraph(
-            capacity_bytes_per_s=np.concatenate([wiring.capacity_bytes_per_s, optical]),
-            latency_s=self._latency_s,
-        )
-
-    @cached_property
-    def _latency_s(self) -> np.ndarray:
-        optical = np.full(self.endpoints * self.wafer.lanes, self.wafer.latency_s)
-        latency_s = np.concatenate([self.packets.wiring.latency_s, optical])
-        latency_s.flags.writeable = False
-        return latency_s
 
     def route(self, circuits: ForwardingCircuits, flows: Flows) -> np.ndarray:
         """Return the links of each flow, shape [F, H], padded with -1; a flow to itself has none."""
@@ -373,7 +352,7 @@ class WaferFabric(BesidePackets, CircuitFabric):
             circuits.circuits,
             np.arange(self.endpoints),
             rate_bytes_per_s=self.circuit_bytes_per_s,
-            latency_s=self.wafer.latency_s,
+            latency_s=self.circuit_latency_s,
         )
         packets = self.packets.wiring
         outside = np.arange(packets.links) >= 2 * self.endpoints
