@@ -45,9 +45,9 @@ from heliograph.report_page.page import (
     step_formulas,
 )
 from heliograph.simulation import wear_warnings
-from heliograph.systems.registry import model_named
 from heliograph.systems.sanity_checks import limits_told, worst_limits
 from heliograph.tables import best_of, binding, comparison_rows, deciding_table, precision_notes
+from heliograph.workload import model_named
 from simulator.errors import ParameterError
 from workloads.plan.plan import plan_text, plan_words
 

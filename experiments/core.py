@@ -29,8 +29,7 @@ from heliograph.figures import (
 from heliograph.parameters import Parameter, parameters_of
 from heliograph.report import ReportRow, ReportTable, format_quantity, format_si, prefix_of, table_of
 from heliograph.systems import System, build_system
-from heliograph.systems.names import DEFAULT_OPERANDS
-from heliograph.systems.registry import core_named
+from heliograph.systems.names import DEFAULT_OPERANDS, core_named
 from heliograph.systems.sanity_checks import check_buildable, light_limits, limits_told
 from optical.cores.sizing import core_precision
 from simulator.errors import HeliographError, LinkError, ParameterError

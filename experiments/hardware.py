@@ -14,9 +14,8 @@ from heliograph.report import ReportTable
 from heliograph.simulation import StepResult, run_at_target, wear_warnings
 from heliograph.systems import System, build_system
 from heliograph.systems.names import DEFAULT_CORE
-from heliograph.systems.registry import model_named
 from heliograph.tables import comparison_rows
-from heliograph.workload import plan_on, ranks_of
+from heliograph.workload import model_named, plan_on, ranks_of
 from simulator.errors import ParameterError
 from simulator.node import Penalties
 from workloads.plan.plan import plan_text

@@ -30,11 +30,10 @@ from heliograph.figures import PALETTE, REFERENCE, new_figure, styled
 from heliograph.report import or_dash, table_of
 from heliograph.simulation import step_graph
 from heliograph.systems import build_system
-from heliograph.systems.names import DEFAULT_CORE, DEFAULT_PARTS
+from heliograph.systems.names import DEFAULT_CORE, DEFAULT_PARTS, core_named
 from heliograph.systems.parts import fitting_parts
-from heliograph.systems.registry import core_named, model_named
 from heliograph.systems.sanity_checks import light_limits
-from heliograph.workload import plan_for
+from heliograph.workload import model_named, plan_for
 from optical.accelerator import PhotonicUnit
 from optical.cores.core import Core
 from optical.cores.rescues import JOINT

@@ -44,8 +44,7 @@ from heliograph.report_page.page import (
 )
 from heliograph.systems import SYSTEMS, System
 from heliograph.systems.fabrics import CIRCUITS, check_fabric
-from heliograph.systems.registry import model_named
-from heliograph.workload import shared_plan
+from heliograph.workload import model_named, shared_plan
 from optical.fabrics.circuits import domain_demands
 from optical.fabrics.node_circuits import DirectConnect
 from optical.fabrics.rails import OcsRails

@@ -44,9 +44,8 @@ from heliograph.figures import PALETTE, REFERENCE, new_figure, styled
 from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.simulation import lit, step_graph
 from heliograph.systems import System
-from heliograph.systems.registry import model_named
 from heliograph.systems.system import InputShares, Kind, PhaseShares, kind_of
-from heliograph.workload import plan_for, ranks_of
+from heliograph.workload import model_named, plan_for, ranks_of
 from optical.cores.core import Core
 from optical.cores.number_formats import BlockFloatCore
 from optical.cores.rescues import JOINT, HybridCore, RotatedCore

@@ -27,11 +27,14 @@ if TYPE_CHECKING:
     from heliograph.simulation import StepResult, simulate
     from heliograph.sweeps.points import sweep
     from heliograph.sweeps.running import Grid
-    from heliograph.systems.registry import register_core, register_fabric, register_model, register_schedule
+    from heliograph.systems.fabrics import register_fabric
     from heliograph.systems.system import System, system
     from heliograph.workload import model, plan
     from optical.conversion.convert import convert
+    from optical.cores.registry import register_core
     from simulator.errors import HeliographError
+    from workloads.models.config import register_model
+    from workloads.pipeline.schedule import register_schedule
 
 _HOMES = {
     "Comparison": "heliograph.comparison.comparison",
@@ -45,10 +48,10 @@ _HOMES = {
     "convert": "optical.conversion.convert",
     "model": "heliograph.workload",
     "plan": "heliograph.workload",
-    "register_core": "heliograph.systems.registry",
-    "register_fabric": "heliograph.systems.registry",
-    "register_model": "heliograph.systems.registry",
-    "register_schedule": "heliograph.systems.registry",
+    "register_core": "optical.cores.registry",
+    "register_fabric": "heliograph.systems.fabrics",
+    "register_model": "workloads.models.config",
+    "register_schedule": "workloads.pipeline.schedule",
     "search": "heliograph.comparison.search",
     "show": "heliograph.catalogue",
     "simulate": "heliograph.simulation",

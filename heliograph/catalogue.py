@@ -14,10 +14,10 @@ from heliograph.plugins import is_reference, offered
 from heliograph.report import Tabular
 from heliograph.simulation import StepResult
 from heliograph.systems.fabrics import FABRIC_GROUP, FABRICS, build_fabric, check_fabric
-from heliograph.systems.names import SYSTEMS, is_system
+from heliograph.systems.names import CORE_GROUP, SYSTEMS, core_named, is_system
 from heliograph.systems.parts import parts_listing
-from heliograph.systems.registry import CORE_GROUP, MODEL_GROUP, core_named, model_named
 from heliograph.systems.system import System, build_system
+from heliograph.workload import MODEL_GROUP, model_named
 from optical.cores import CORES
 from simulator.errors import HeliographError, ParameterError, nearest
 from simulator.fabric import Fabric, missing_members

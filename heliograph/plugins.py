@@ -1,4 +1,9 @@
-"""Attributes of a user's files, ``mine.py:MyCore``, and entry points of installed packages."""
+"""Attributes of a user's files, ``mine.py:MyCore``, and entry points of installed packages.
+
+A core, fabric, model or schedule is found by its name in this order: what is registered already;
+``FILE.py:ATTRIBUTE``; the entry points of installed packages, in the groups ``heliograph.cores``,
+``heliograph.fabrics``, ``heliograph.models`` and ``heliograph.schedules``.
+"""
 
 from __future__ import annotations
 

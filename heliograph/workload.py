@@ -6,17 +6,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from heliograph.systems.registry import know_schedule, model_named
+from heliograph.plugins import from_outside, is_reference
 from heliograph.systems.system import System
 from simulator.errors import ParameterError, WorkloadError
 from workloads.models.architecture import TransformerConfig
-from workloads.models.config import from_hugging_face
+from workloads.models.config import from_hugging_face, known_models, load_model, register_model
+from workloads.pipeline.schedule import SCHEDULES, register_schedule
 from workloads.plan.plan import Plan, default_sequence_length, parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import check_fits, default_plan
 
 TOKENS_PER_ACCELERATOR = 4096
 """Tokens of a step per accelerator where nobody names a batch: 4 M on 1,024, 16 M on 4,096."""
+
+MODEL_GROUP = "heliograph.models"
+"""Entry points of models, of mappings such as a config.json holds, or of functions that return one."""
+SCHEDULE_GROUP = "heliograph.schedules"
+"""Entry points whose objects `register_schedule` takes."""
 
 ModelLike = TransformerConfig | str | Path | Mapping[str, Any]
 """A model, its name, the path of its config.json, or what stands in that."""
@@ -53,6 +59,32 @@ def _config(source: ModelLike) -> TransformerConfig:
             return model_named(source)
     msg = f"a model is a name, the path of a config.json or a mapping such as it holds; got {source!r}"
     raise ParameterError(msg)
+
+
+def model_named(name: str | Path) -> TransformerConfig:
+    """Return a model by its name, by the path of its config.json, from a file's attribute or a package.
+
+    Raises
+    ------
+    WorkloadError
+        If there is none, or it cannot be read.
+    ParameterError
+        If a file's attribute or a package's object is no model.
+    """
+    if isinstance(name, Path) or name in known_models():
+        return load_model(name)
+    found: Any = from_outside(MODEL_GROUP, name)
+    if found is None:
+        return load_model(name)
+    made = found() if callable(found) else found
+    if isinstance(made, Mapping):
+        made = from_hugging_face(made, name=name)
+    if not isinstance(made, TransformerConfig):
+        msg = (
+            f"'{name}' is no model: it must be a TransformerConfig, or a mapping such as a config.json holds"
+        )
+        raise ParameterError(msg)
+    return made if is_reference(name) else register_model(name, made)
 
 
 def plan(
@@ -119,8 +151,22 @@ def _parsed(source: str | Mapping[str, Any], base: Plan | None = None) -> Plan:
     for pair in source.split(","):
         key, _, value = pair.partition("=")
         if key.strip() == "schedule":
-            know_schedule(value.strip())
+            _know_schedule(value.strip())
     return parse_plan(source, base=base)
+
+
+def _know_schedule(name: str) -> None:
+    """Register a schedule of a file or an installed package where no schedule has its name yet.
+
+    Raises
+    ------
+    HeliographError
+        If what is there is no `workloads.pipeline.schedule.Schedule`.
+    """
+    if name not in SCHEDULES:
+        found: Any = from_outside(SCHEDULE_GROUP, name)
+        if found is not None:
+            register_schedule(name, found)
 
 
 def plan_on(system: System, config: TransformerConfig, text: str = "") -> Plan:

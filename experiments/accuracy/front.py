@@ -49,9 +49,8 @@ from heliograph.records import TrainingCache, plain
 from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.simulation import StepRuns, run_step, step_graph
 from heliograph.systems import System, build_system
-from heliograph.systems.registry import model_named
 from heliograph.systems.sanity_checks import limits_told
-from heliograph.workload import plan_for, plan_on
+from heliograph.workload import model_named, plan_for, plan_on
 from optical.cores.sizing import LASER
 from optical.devices import Converter
 from simulator.errors import BudgetError, LinkError, ParameterError

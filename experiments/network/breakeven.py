@@ -47,8 +47,7 @@ from heliograph.processes import OnProgress
 from heliograph.report import ReportRow, ReportTable, format_si, prefix_of, table_of
 from heliograph.simulation import CircuitMode, StepResult, run_at_target
 from heliograph.systems import System
-from heliograph.systems.registry import model_named
-from heliograph.workload import plan_on
+from heliograph.workload import model_named, plan_on
 from optical.fabrics.switches import load_switch, switch_names
 from optical.scheduling.schedule import Lanes, PhasePlan, TrafficPhase, plan_phases
 from simulator.engine.simulation import Simulation

@@ -18,8 +18,7 @@ from heliograph.figures import PALETTE, REFERENCE, label, name_rows, new_figure,
 from heliograph.report import format_si, table_of, value_table
 from heliograph.simulation import StepResult, run_at_target
 from heliograph.systems import System
-from heliograph.systems.registry import model_named
-from heliograph.workload import plan_on, ranks_of
+from heliograph.workload import model_named, plan_on, ranks_of
 from simulator.collectives.traffic import play
 from simulator.engine.simulation import Simulation
 from simulator.errors import ParameterError, check_range, check_whole

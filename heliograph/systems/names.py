@@ -1,4 +1,4 @@
-"""Named systems, and the choice that a name, a file and options make together.
+"""Named systems and cores, and the choice that a name, a file and options make together.
 
 A name is ``BASE[:WORD...][@FABRIC]``: one of `SYSTEMS`, then words in any order, each a GPU
 (``gpu_packet:b200``), the format of its products (``gpu_packet:b200:fp8``) or a photonic core
@@ -13,15 +13,20 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from electronic.gpu import gpu_names, load_gpu
+from heliograph.plugins import from_outside
 from heliograph.systems.fabrics import CIRCUITS, DEFAULT_FABRIC, check_fabric, fabric_in_file
-from heliograph.systems.registry import core_named
+from optical.cores import CORES, Core, load_core, register_core
+from optical.cores.rescues import rescued, split_name
 from simulator.errors import ParameterError, nearest
 from simulator.files import PART, Change, flattened, naming, read_toml
 from simulator.operands.statistics import OperandKind
 from workloads.plan.parts import Precision
 
+CORE_GROUP = "heliograph.cores"
+"""Entry points whose objects `register_core` takes."""
 DEFAULT_GPU = "h100"
 """The GPU, or the one that light replaces, where nobody names one."""
 RIVAL_GPUS = ("h100", "b200")
@@ -158,6 +163,22 @@ class _Said:
     fabric: str | None = None
     options: Options = Options()
     changes: tuple[Change, ...] = ()
+
+
+def core_named(name: str) -> Core:
+    """Return a core by its name, from a file's class, or from an installed package, rescues around it.
+
+    Raises
+    ------
+    ParameterError
+        If there is none, or what there is does not answer `optical.cores.Core`.
+    """
+    within, rescues = split_name(name, CORES) if isinstance(name, str) else (name, ())
+    if within not in CORES:
+        found: Any = from_outside(CORE_GROUP, within)
+        if found is not None:
+            register_core(within, found)
+    return rescued(load_core(within), rescues)
 
 
 def check_accelerators(accelerators: int) -> None:

@@ -24,10 +24,10 @@ from heliograph.systems.names import (
     Choice,
     Options,
     choice_of,
+    core_named,
     no_format,
 )
 from heliograph.systems.parts import is_comb, is_measured, names_part, place_for, with_part
-from heliograph.systems.registry import core_named
 from heliograph.systems.sanity_checks import warn_of_chip, warn_of_system, warn_of_unit
 from optical.accelerator import PhotonicUnit, proportionate_buffer_bytes
 from optical.cores.core import Core

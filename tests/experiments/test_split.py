@@ -30,7 +30,7 @@ from experiments.split import (
 )
 from heliograph.accuracy.precision import ModelProduct, of_core
 from heliograph.systems import build_system
-from heliograph.systems.registry import core_named
+from heliograph.systems.names import core_named
 from optical.execution.numerics import AnalogNumerics
 from simulator.errors import ParameterError
 from simulator.operators import VALUES, Phase

@@ -7,8 +7,7 @@ import pytest
 
 from heliograph.systems import build_system
 from heliograph.systems.fabrics import FABRICS, build_fabric
-from heliograph.systems.registry import model_named
-from heliograph.workload import plan_for
+from heliograph.workload import model_named, plan_for
 from simulator.errors import HeliographError
 
 CORES = ("homodyne", "mzi_mesh", "ring_bank", "crossbar", "pcm_crossbar", "residue", "phase_residue")

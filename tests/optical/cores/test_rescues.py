@@ -5,7 +5,7 @@ import math
 import pytest
 
 from heliograph.systems import build_system
-from heliograph.systems.registry import core_named
+from heliograph.systems.names import core_named
 from optical.cores import load_core
 from optical.cores.rescues import RESCUES, split_name
 from simulator.errors import ParameterError

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from electronic.gpu import load_gpu
+from heliograph.systems.names import core_named
 from heliograph.systems.parts import with_part
-from heliograph.systems.registry import core_named
 from heliograph.systems.sanity_checks import light_limits
 from heliograph.systems.system import system
 from optical.accelerator import PhotonicUnit

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from heliograph.systems.names import core_named
 from heliograph.systems.parts import with_part
-from heliograph.systems.registry import core_named
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 

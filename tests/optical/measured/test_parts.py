@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from heliograph.parameters import parameters_of
+from heliograph.systems.names import core_named
 from heliograph.systems.parts import with_part
-from heliograph.systems.registry import core_named
 from heliograph.systems.system import system
 from optical.cores.analog import crossing_mixing
 from optical.devices import Crossing, MeasuredCrossing, MeasuredRouter
