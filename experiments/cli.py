@@ -437,10 +437,12 @@ def _write(name: str, record: dict[str, Any], found: Result, out: Path) -> list[
 
 
 def _write_page(name: str, study: Study, found: Result, record: dict[str, Any], path: Path) -> Path:
-    from heliograph.report_page.page import write_page  # noqa: PLC0415 - only for --report
+    from experiments.study import command_line  # noqa: PLC0415 - not for --help alone
+    from heliograph.report_page.page import framed, write_page  # noqa: PLC0415 - only for --report
 
     module, _, function = COMMANDS[name].page.partition(":")
-    return write_page(getattr(importlib.import_module(module), function)(name, study, found, record), path)
+    page = getattr(importlib.import_module(module), function)(found)
+    return write_page(framed(page, ["heliograph", *name.split(), *command_line(study)], record), path)
 
 
 def _wrote(written: Sequence[Path]) -> str:

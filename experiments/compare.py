@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from experiments.hardware import Hardware, Workload
-from experiments.page import asked, end
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.law import told_rises
 from heliograph.catalogue import show
@@ -298,7 +297,7 @@ EACH = MappingProxyType(
 """Columns on each accelerator and the fabric, with their heads."""
 
 
-def page(name: str, study: Study, found: Compared, document: Mapping[str, Any]) -> Page:
+def page(found: Compared) -> Page:
     """Return the page of a comparison."""
     comparison = found.comparison
     records = comparison.records()
@@ -337,14 +336,10 @@ def page(name: str, study: Study, found: Compared, document: Mapping[str, Any]) 
                 sheet_of(parameters, "Parameters of all systems"),
             ],
         ),
-        end(document),
     ]
     return Page(
         title=f"{comparison.config.name} on {size:,} accelerators: {len(records)} systems compared",
-        asked=[
-            *asked(name, study, document),
-            *([] if document.get("plan") else [("plan", _own_plans(records))]),
-        ],
+        asked=[] if comparison.fixed else [("plan", _own_plans(records))],
         answers=answers,
         sections=sections,
         formulas=formulas,

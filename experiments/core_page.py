@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Any
 
 from experiments.core import (
     CHANGES,
@@ -18,8 +17,6 @@ from experiments.core import (
     summary_lines,
     training_j_per_mac,
 )
-from experiments.page import asked, end, sheet
-from experiments.study import Study
 from heliograph.report import format_quantity, format_si
 from heliograph.report_page.drawings import Bar, Line, Span, bars, colour, lines, spans
 from heliograph.report_page.page import (
@@ -34,6 +31,7 @@ from heliograph.report_page.page import (
     parameter_formulas,
     part_inputs,
     sheet_of,
+    told_sheet,
 )
 from heliograph.systems.sanity_checks import light_limits
 
@@ -43,7 +41,7 @@ LINK, EXECUTED, SWING = "link budget", "executed", "swing"
 """Keys of what the numbers of whole tables unfold to."""
 
 
-def page(name: str, study: Study, found: CoreResult, document: Mapping[str, Any]) -> Page:
+def page(found: CoreResult) -> Page:
     """Return the page of a core."""
     bench = found.bench
     mean, gpu = training_j_per_mac(found.energies), found.gpu_j_per_mac
@@ -56,23 +54,21 @@ def page(name: str, study: Study, found: CoreResult, document: Mapping[str, Any]
         *(f"Beyond a limit: {said}." for said in light_limits(bench.unit)),
         "Every underlined number unfolds to its formula, inputs, status and source.",
     ]
-    paths = [sheet(one, "element", key=LINK) for one in light_told(found, "value")]
+    paths = [told_sheet(one, "element", key=LINK) for one in light_told(found, "value")]
     sections = [
         Section(title="Where the energy goes", blocks=[_energy_picture(found), _energy_sheet(found)]),
         Section(
             title="Where precision goes",
-            blocks=[_snr_picture(found), sheet(precision_told(found), "operands", key=EXECUTED), *paths],
+            blocks=[_snr_picture(found), told_sheet(precision_told(found), "operands", key=EXECUTED), *paths],
         ),
         Section(title="Effect of each uncertain number", blocks=[_tornadoes(found), _swings(found)]),
         Section(
             title="Every number that it is made of",
             blocks=[sheet_of({bench.name: found.parameters}, "Parameters of the accelerator")],
         ),
-        end(document),
     ]
     return Page(
         title=f"Photonic core {bench.name}: energy, precision, and what each number does",
-        asked=asked(name, study, document),
         answers=answers,
         sections=sections,
         formulas=_formulas(found),

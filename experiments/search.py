@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from experiments.hardware import DEFAULT_ACCELERATORS, SYSTEM, Hardware, Workload
-from experiments.page import asked, end, sheet
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.catalogue import show
 from heliograph.comparison.plan_estimates import Objective
@@ -41,6 +40,7 @@ from heliograph.report_page.page import (
     sheet_of,
     step_formulas,
     told,
+    told_sheet,
 )
 from heliograph.systems import SYSTEMS, System
 from heliograph.systems.fabrics import CIRCUITS, check_fabric
@@ -310,7 +310,7 @@ SHOWN = {
 """Name and unit of each objective."""
 
 
-def page(name: str, study: Study, findings: Findings, document: Mapping[str, Any]) -> Page:
+def page(findings: Findings) -> Page:
     """Return the page of a search."""
     found = findings.search
     winner = found.winner
@@ -339,7 +339,9 @@ def page(name: str, study: Study, findings: Findings, document: Mapping[str, Any
         Section(
             title="The best plan",
             blocks=[
-                sheet(ReportTable("Its plan, its step and its bound", ["value"], rows), "what", key=BEST),
+                told_sheet(
+                    ReportTable("Its plan, its step and its bound", ["value"], rows), "what", key=BEST
+                ),
                 *_winner(winner),
             ],
         ),
@@ -354,11 +356,8 @@ def page(name: str, study: Study, findings: Findings, document: Mapping[str, Any
             title="Every number that the best system is made of",
             blocks=[sheet_of({winner.system.name: parameters}, "Parameters")],
         ),
-        end(document),
     ]
-    return Page(
-        title=title, asked=asked(name, study, document), answers=answers, sections=sections, formulas=formulas
-    )
+    return Page(title=title, answers=answers, sections=sections, formulas=formulas)
 
 
 def _value(value: float, objective: Objective) -> str:

@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from experiments.hardware import DEFAULT_ACCELERATORS, SYSTEM, Hardware, Workload
-from experiments.page import asked, end
 from experiments.study import (
     Block,
     Parser,
@@ -560,7 +559,7 @@ EVERY = "every point"
 """First part of the keys of what numbers of many points unfold to."""
 
 
-def page(name: str, study: Study, found: Swept | States, document: Mapping[str, Any]) -> Page:
+def page(found: Swept | States) -> Page:
     """Return the page of a sweep."""
     if isinstance(found, States):
         msg = "--report is a page of results, and --status runs none; leave one of them out"
@@ -580,14 +579,10 @@ def page(name: str, study: Study, found: Swept | States, document: Mapping[str, 
             title="Every number that stays as it is",
             blocks=[_fixed(system, parameters)],
         ),
-        end(document),
     ]
     return Page(
         title=f"{about or found.grid.study}: {len(rows):,} points over {', '.join(axes)}",
-        asked=[
-            *asked(name, study, document),
-            *((axis, ", ".join(_shown(axis, value) for value in values)) for axis, values in axes.items()),
-        ],
+        asked=[(axis, ", ".join(_shown(axis, value) for value in values)) for axis, values in axes.items()],
         answers=[*answers_of(rows, done, axes), *found.notes],
         sections=sections,
         formulas=sweep_formulas(rows[:MOST_ROWS], axes, shown, system, parameters),

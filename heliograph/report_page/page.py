@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from html import escape
@@ -19,9 +21,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from heliograph.parameters import Parameter
-from heliograph.records import COLUMNS, check_writable, write_atomically
-from heliograph.report import format_quantity, format_si, plain_text
+from heliograph.parameters import Parameter, tables
+from heliograph.records import COLUMNS, check_writable, git_commit, plain, versions, write_atomically
+from heliograph.report import ReportTable, format_quantity, format_si, plain_text
 from simulator.errors import ParameterError
 from simulator.units import dimension_of
 
@@ -288,12 +290,12 @@ class Page:
 
     title: str
     """Heading of the page: what was run."""
-    asked: Sequence[tuple[str, str]]
-    """What was asked, by name."""
     answers: Sequence[str]
     """What came out, in sentences."""
     sections: Sequence[Section]
     """The rest, in order."""
+    asked: Sequence[tuple[str, str]] = ()
+    """What was asked beyond the study's options, by name."""
     formulas: Mapping[str, Formula] = field(default_factory=dict)
     """Origins of the numbers by key."""
 
@@ -329,6 +331,51 @@ class Page:
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 """Nothing is fetched from anywhere, which a browser then holds the page to."""
+
+
+def framed(page: Page, words: Sequence[str], document: Mapping[str, Any]) -> Page:
+    """Return a page with what was asked at its head, and what somebody needs to run it again at its end.
+
+    Parameters
+    ----------
+    page : Page
+        What a study tells.
+    words : sequence of str
+        The command that asks it again.
+    document : mapping
+        The record with its head (`experiments.study.document`).
+    """
+    asked = [("command", shlex.join(words))]
+    for key in ("model", "plan", "accelerators"):
+        value = document.get(key)
+        if value not in (None, "", []):
+            asked.append((key, f"{value:,}" if isinstance(value, int) else str(value)))
+    settings = document.get("settings") or ()
+    asked.append(("changed", "; ".join(map(str, settings)) or "nothing"))
+    return replace(page, asked=[*asked, *page.asked], sections=[*page.sections, _configuration(document)])
+
+
+def _configuration(document: Mapping[str, Any]) -> Section:
+    """Return configuration and versions."""
+    options = [[key, _option(value)] for key, value in document["options"].items()]
+    commit = git_commit()
+    made = [*versions().items(), *([("commit", commit)] if commit else [])]
+    hashes = [[f"{one.path.parent.parent.name}/{one.path.name}", one.sha256] for one in tables()]
+    return Section(
+        title="Configuration and versions",
+        blocks=[
+            Sheet(title="Options", heads=("option", "value"), rows=options),
+            Sheet(title="Versions", heads=("what", "version"), rows=[[key, value] for key, value in made]),
+            Sheet(title="Parameter tables by hash", heads=("table", "SHA-256"), rows=hashes, folded=True),
+        ],
+    )
+
+
+def _option(value: object) -> str:
+    shown = plain(value)
+    if isinstance(shown, list):
+        return ", ".join(map(str, shown)) or "\u2013"
+    return "\u2013" if shown is None or shown == "" else str(shown)
 
 
 def write_page(page: Page, path: Path) -> Path:
@@ -518,3 +565,41 @@ def sheet_of(parameters: Mapping[str, Sequence[Parameter]], title: str) -> Sheet
         rows.append([one.path, shown, parameter_range(one), one.status, one.source, of])
     heads = ("number", "value", "range", "status", "source", "of")
     return Sheet(title=title, heads=heads, rows=rows, folded=True)
+
+
+def told_sheet(table: ReportTable, head: str = "", *, key: str = "") -> Sheet:
+    """Return a table of the terminal as one of a page, notes as its last column.
+
+    Parameters
+    ----------
+    table : ReportTable
+        As the terminal has it.
+    head : str
+        Head of the column of names.
+    key : str
+        Key of the formula that all its numbers unfold to.
+    """
+    noted = any(row.note for row in table.rows)
+    rows: list[Sequence[Cell]] = [
+        [row.label.strip(), *(_told_cell(one, key) for one in row.values), *([row.note] if noted else [])]
+        for row in table.rows
+    ]
+    heads = (head, *table.heads, *(["note"] if noted else []))
+    return Sheet(title=table.title, heads=heads, rows=rows)
+
+
+def _told_cell(shown: str, key: str) -> Cell:
+    """Return a value of the terminal: as a number that is sorted as one, or as the text that it is."""
+    if _NUMBER.match(shown) is None:
+        return shown
+    return Number(text=shown, value=_sorted_by(shown), key=key)
+
+
+def _sorted_by(shown: str) -> float | None:
+    """Return the number that a text begins with, where it has no prefix that scales it."""
+    found = _PLAIN.fullmatch(shown)
+    return float(found[1].replace(",", "")) if found else None
+
+
+_NUMBER = re.compile(r"[-+\u2013]?\d")
+_PLAIN = re.compile(r"([-+]?[\d,]*\.?\d+)(?: (?:dB|%|x|\$))?")
