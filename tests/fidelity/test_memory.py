@@ -8,12 +8,12 @@ import pytest
 
 import experiments.validation
 from experiments.validation.driver import validate
-from experiments.validation.memory import NEEDS
 from experiments.validation.rows import read_records
+from experiments.validation.training import MEMORY_NEEDS
 from simulator.units import to_si
 
 TABLE = Path(experiments.validation.__file__).parent / "reference" / "memory.csv"
-RECORDS = {one.text("id"): one for one in read_records(TABLE, needs=NEEDS)}
+RECORDS = {one.text("id"): one for one in read_records(TABLE, needs=MEMORY_NEEDS)}
 CLOSED = [name for name, one in RECORDS.items() if one.text("quantity") != "peak allocated"]
 
 
