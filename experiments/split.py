@@ -79,13 +79,40 @@ SLACK = 1e-9
 """Share of a mixture below which a choice is not taken."""
 BUDGETS = tuple(10.0 ** (place / 4.0) for place in range(-16, 1))
 """Budgets of the front, nats a byte; a choice."""
-_SITES = {Kind.QKV: "qkv", Kind.OUTPUT: "projection", Kind.UP: "up", Kind.DOWN: "down", Kind.HEAD: "head"}
+
+
+class Site(StrEnum):
+    """Product of the model that ships: the head's once, the others in each of its blocks."""
+
+    QKV = "qkv"
+    SCORES = "scores"
+    VALUES = "values"
+    PROJECTION = "projection"
+    UP = "up"
+    DOWN = "down"
+    HEAD = "head"
+
+    @property
+    def fused(self) -> bool:
+        """Whether it is of attention's kernel, whose scores never leave the chip: both run on one unit."""
+        return self in (Site.SCORES, Site.VALUES)
+
+    @property
+    def group(self) -> str:
+        """Kind of product that is split as one."""
+        return str(Kind.ATTENTION) if self.fused else str(self)
+
+
+_SITES = {
+    Kind.QKV: Site.QKV,
+    Kind.OUTPUT: Site.PROJECTION,
+    Kind.UP: Site.UP,
+    Kind.DOWN: Site.DOWN,
+    Kind.HEAD: Site.HEAD,
+}
 """Product of the measured model by kind; attention has two."""
-_SPLIT_AS = {Kind.OUTPUT: "projection"}
-"""Name here of a kind that a system calls otherwise."""
-_TOGETHER = {"scores": "attention", "values": "attention"}
-"""Products of one fused kernel, whose scores never leave the chip: they run on one unit."""
-_SHOWN = ("qkv", "attention", "projection", "up", "down", "head")
+_GROUPS = tuple(dict.fromkeys(site.group for site in Site))
+"""Kinds of products that are split."""
 
 
 BOTH = "split"
@@ -244,11 +271,11 @@ def sensitivities(path: Path = TABLE) -> Mapping[str, Sensitivity]:
         }
 
 
-def _site(role: Role) -> str:
+def _site(role: Role) -> Site:
     """Return the measured product that stands for a model's."""
     kind = kind_of(role)
     if kind is Kind.ATTENTION:
-        return "scores" if role in SCORES else "values"
+        return Site.SCORES if role in SCORES else Site.VALUES
     return _SITES[kind]
 
 
@@ -284,7 +311,7 @@ class _Way:
     light: bool
     products: Mapping[MatMul, float]
     priced: Mapping[MatMul, Cost]
-    noise: Mapping[tuple[str, Phase], float]
+    noise: Mapping[tuple[Site, Phase], float]
     """Noise over signal by kind of product and phase, of the model that is split."""
     by_law: Mapping[str, float]
     """The same with sums as long as those of the model that ships, by its products."""
@@ -295,13 +322,13 @@ class _Way:
 
     def longer(self, site: str) -> float:
         """Return noise over signal with sums as long as in the model that is split, over that with own."""
-        theirs, own = self.noise[_kind_and_phase(site)], self.by_law[site]
+        theirs, own = self.noise[_site_and_phase(site)], self.by_law[site]
         return theirs / own if own > 0.0 else 1.0
 
-    def gradient_noise(self, kind: str, phase: Phase) -> float:
+    def gradient_noise(self, site: Site, phase: Phase) -> float:
         """Return noise over signal of gradients: the mean over the layers of the model that ships."""
-        sites = [site for site in self.errors if _kind_and_phase(site) == (kind, phase)]
-        return math.fsum(math.fsum(self.errors[site]) * self.longer(site) for site in sites) / len(sites)
+        names = [name for name in self.errors if _site_and_phase(name) == (site, phase)]
+        return math.fsum(math.fsum(self.errors[name]) * self.longer(name) for name in names) / len(names)
 
     def dimmed(self, by_law: Mapping[str, float]) -> dict[str, Errors]:
         """Return the errors with other light: noise as by the law, and what a range cuts off as it is."""
@@ -311,17 +338,17 @@ class _Way:
         }
 
 
-def _kind_and_phase(site: str) -> tuple[str, Phase]:
-    """Return kind and phase of a product of the model that ships; all gradients of attention are inputs'."""
-    name, _, phase = site.partition(":")
-    kind = name.partition(".")[0]
+def _site_and_phase(name: str) -> tuple[Site, Phase]:
+    """Return site and phase of a product of the model that ships; all gradients of attention are inputs'."""
+    where, _, phase = name.partition(":")
+    site = Site(where.partition(".")[0])
     if not phase:
-        return kind, Phase.FORWARD
-    return kind, Phase.GRAD_INPUT if kind in _TOGETHER else Phase(phase)
+        return site, Phase.FORWARD
+    return site, Phase.GRAD_INPUT if site.fused else Phase(phase)
 
 
-def _noise_by_site(delivered: Delivered) -> dict[tuple[str, Phase], float]:
-    parts: dict[tuple[str, Phase], list[tuple[float, OperandPrecision]]] = defaultdict(list)
+def _noise_by_site(delivered: Delivered) -> dict[tuple[Site, Phase], float]:
+    parts: dict[tuple[Site, Phase], list[tuple[float, OperandPrecision]]] = defaultdict(list)
     for product, precision in delivered.parts:
         parts[_site(product.role), product.phase].append((product.macs, precision))
     return {site: 10.0 ** (-average(some).snr_db / 10.0) for site, some in parts.items()}
@@ -372,7 +399,7 @@ class Shipped:
         self._operands = learnt_bench(windows=WINDOWS).operands(rows=_ROWS)
         for one in capture_gpt(learnt=True):
             if one.phase is not Phase.FORWARD:
-                site = one.product if one.product == "head" else f"{one.product}.{one.layer}"
+                site = one.product if one.product == Site.HEAD else f"{one.product}.{one.layer}"
                 self._operands[f"{site}:{one.phase}"] = [(one.a_BMK[:, :_ROWS], one.b_BKN)]
         self.lengths = {site: batches[0][0].shape[2] for site, batches in self._operands.items()}
         """Products of a sum, by site."""
@@ -385,7 +412,7 @@ class Shipped:
 
         found = {}
         for site in sites or self._operands:
-            spec = None if analog is None else analog(_kind_and_phase(site)[1])
+            spec = None if analog is None else analog(_site_and_phase(site)[1])
             whole = error_power(_runs(way, spec, site), self._operands[site])
             clipped = 0.0 if spec is None else min(whole, self._clipping(spec, site))
             turned = spec is not None and spec.transforms is not None and spec.transforms.rotation_width > 1
@@ -413,17 +440,17 @@ def by_law(
     lengths: Mapping[str, int],
 ) -> dict[str, float]:
     """Return noise over signal of a model's products with sums of these lengths, by site."""
-    noise: dict[tuple[str, Phase, int], float] = {}
-    for site, length in lengths.items():
-        kind, phase = _kind_and_phase(site)
-        if (kind, phase, length) not in noise:
+    noise: dict[tuple[Site, Phase, int], float] = {}
+    for name, length in lengths.items():
+        site, phase = _site_and_phase(name)
+        if (site, phase, length) not in noise:
             ours = tuple(
                 replace(one, length=length)
                 for one in products
-                if one.phase is phase and _site(one.role) == kind
+                if one.phase is phase and _site(one.role) is site
             )
-            noise[kind, phase, length] = _noise_by_site(judge(ours))[kind, phase] if ours else 0.0
-    return {site: noise[*_kind_and_phase(site), length] for site, length in lengths.items()}
+            noise[site, phase, length] = _noise_by_site(judge(ours))[site, phase] if ours else 0.0
+    return {name: noise[*_site_and_phase(name), length] for name, length in lengths.items()}
 
 
 def ways_of(system: System, config: Any, plan: Any) -> tuple[list[_Way], dict[str, AnalogSpec]]:  # noqa: ANN401
@@ -518,14 +545,14 @@ def choices_of(
         noise: dict[tuple[str, Phase], float] = defaultdict(float)
         macs: dict[Phase, float] = defaultdict(float)
         for product, count in way.products.items():
-            kind, phase = _site(product.role), product.phase
-            group = _TOGETHER.get(kind, kind), phase
+            site, phase = _site(product.role), product.phase
+            group = site.group, phase
             cost = way.priced[product]
             time[group] += count * cost.time_s
             each_j = math.fsum(cost.energy_j.values()) + cost.time_s * static_w
             energy[group] += count * each_j * at_mains
             if phase is not Phase.FORWARD:
-                noise[group] += count * product.macs * way.gradient_noise(kind, phase)
+                noise[group] += count * product.macs * way.gradient_noise(site, phase)
             macs[phase] += count * product.macs
         for (name, phase), energy_j in energy.items():
             if phase is Phase.FORWARD:
@@ -551,14 +578,12 @@ def choices_of(
 
 def _forward_rises(way: _Way, name: str, layers: int) -> dict[str, tuple[float, float]]:
     """Return the rise of the loss by a kind of forward product, by group, and what longer sums make of it."""
-    kinds = [
-        kind for kind, phase in way.noise if phase is Phase.FORWARD and _TOGETHER.get(kind, kind) == name
-    ]
+    sites = [site for site, phase in way.noise if phase is Phase.FORWARD and site.group == name]
     found = {}
-    for place in [""] if name == "head" else [f".{layer}" for layer in range(layers)]:
+    for place in [""] if name == Site.HEAD else [f".{layer}" for layer in range(layers)]:
         nats = {
-            f"{kind}{place}": way.errors[f"{kind}{place}"].nats(sensitivities()[f"{kind}{place}"])
-            for kind in kinds
+            f"{site}{place}": way.errors[f"{site}{place}"].nats(sensitivities()[f"{site}{place}"])
+            for site in sites
         }
         shipped = math.fsum(nats.values())
         rise = math.fsum(way.longer(site) * one for site, one in nats.items())
@@ -632,7 +657,7 @@ class Splits(Result):
                 kind if phase is Phase.FORWARD else f"  {phase}",
                 tuple(f"{counted[way] / math.fsum(counted.values()):.0%}" for way in used),
             )
-            for kind, phase in itertools.product(_SHOWN, Phase)
+            for kind, phase in itertools.product(_GROUPS, Phase)
             if (counted := shares.get((kind, phase)))
         ]
         of = "joules a token" if self.objective is Objective.ENERGY else "seconds a step"
@@ -754,7 +779,8 @@ class Splits(Result):
         found = [f"{LASER}={max(one.laser_w for one in lit):.6g}"]
         for kind in Kind:
             for phase in dataclasses.fields(PhaseShares if kind is not Kind.ATTENTION else InputShares):
-                counted = shares[_SPLIT_AS.get(kind, str(kind)), Phase(phase.name)]
+                group = str(kind) if kind is Kind.ATTENTION else _SITES[kind].group
+                counted = shares[group, Phase(phase.name)]
                 whole = counted[True] + counted[False]
                 found.append(f"light.{kind}.{phase.name}={counted[True] / whole if whole else 0.0:.6g}")
         return tuple(found)
@@ -842,10 +868,9 @@ def _forward(some: Iterable[Choice]) -> tuple[Choice, ...]:
 def _patterns(group: str) -> list[str]:
     """Return the names of a group's products in the GPT that ships."""
     kind, _, layer = group.partition(".")
-    if kind == "head":
-        return ["head"]
-    kinds = [one for one, together in _TOGETHER.items() if together == kind] or [kind]
-    return [f"{one}.{layer}" for one in kinds]
+    if kind == Site.HEAD:
+        return [kind]
+    return [f"{site}.{layer}" for site in Site if site.group == kind]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1022,8 +1047,8 @@ def _runs(way: str, spec: AnalogSpec | None, site: str) -> Numerics:
 
     if spec is not None:
         return AnalogNumerics(spec)
-    kind, phase = _kind_and_phase(site)
-    if way != Precision.FP8 or kind in (*_TOGETHER, "head"):
+    where, phase = _site_and_phase(site)
+    if way != Precision.FP8 or where.fused or where is Site.HEAD:
         return BfloatNumerics()
     forward, grad_input, grad_weight = float8_passes()
     return {Phase.GRAD_INPUT: grad_input, Phase.GRAD_WEIGHT: grad_weight}.get(phase, forward)
