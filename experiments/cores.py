@@ -542,15 +542,23 @@ class Winners:
         return wins
 
 
-def winners(found: CoresResult, quantity: str) -> Winners:
+class Quantity(StrEnum):
+    """Quantity of which the core that takes least is sought, by its field."""
+
+    ENERGY = "j_per_mac"
+    TIME = "s_per_mac"
+    """Time of accelerators of one power, or area, by the basis."""
+
+
+def winners(found: CoresResult, quantity: Quantity) -> Winners:
     """Return who takes least of a quantity.
 
     Parameters
     ----------
     found : CoresResult
         What was found.
-    quantity : str
-        ``j_per_mac`` or ``s_per_mac``; time is that of accelerators of one power, or area, by the basis.
+    quantity : Quantity
+        The quantity.
 
     Notes
     -----
@@ -563,7 +571,7 @@ def winners(found: CoresResult, quantity: str) -> Winners:
     best = taken.min(axis=0)
     first = np.argmax(taken <= (1.0 + TIE) * best, axis=0)
     memory = np.array([one.memory_bound for one in found.maps]).reshape(shape)
-    waits = np.take_along_axis(memory, first[None], axis=0)[0] & (quantity == "s_per_mac")
+    waits = np.take_along_axis(memory, first[None], axis=0)[0] & (quantity is Quantity.TIME)
     nothing = np.full(shape[2], np.nan)
     return Winners(
         core=np.where(np.isfinite(best), np.where(waits, MEMORY, first), NOBODY),
@@ -803,8 +811,8 @@ def winner_maps(found: CoresResult) -> Figure:
         panels = figure.subplots(1, 2, sharey=True)
         shown: set[str] = set()
         for axes, quantity, title in (
-            (panels[0], "j_per_mac", "Least energy per multiply-accumulate"),
-            (panels[1], "s_per_mac", f"Least time, accelerators of one {found.basis}"),
+            (panels[0], Quantity.ENERGY, "Least energy per multiply-accumulate"),
+            (panels[1], Quantity.TIME, f"Least time, accelerators of one {found.basis}"),
         ):
             won = winners(found, quantity)
             shown |= _map_panel(axes, found, won)
@@ -966,7 +974,7 @@ def summary_lines(found: CoresResult) -> list[str]:
         f"executed signal over noise of sums of {INPUTS:,} products, {found.operands} operands; GPUs alike.",
         "Reuse: products that each element of either operand takes part in, hence vectors that pass a load.",
     ]
-    for quantity, word in (("j_per_mac", "energy"), ("s_per_mac", "time")):
+    for quantity, word in ((Quantity.ENERGY, "energy"), (Quantity.TIME, "time")):
         won = winners(found, quantity)
         reached = won.core != NOBODY
         if not reached.any():

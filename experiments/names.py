@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.study import Block, Progress, Result, Row, Study, option
-from heliograph.catalogue import Parameter, description, listing, parameter_lines
+from heliograph.catalogue import LISTINGS, Parameter, description, listing, parameter_lines
 from heliograph.report import ReportRow, ReportTable, format_quantity
 from simulator.errors import ParameterError
 from simulator.files import read_json_value
@@ -43,9 +43,7 @@ class Named(Result):
 class Names(Study):
     """Names of systems, models, cores, fabrics, devices or parts."""
 
-    what: str = option(
-        ..., "what is listed", metavar="systems|models|cores|fabrics|devices|parts", positional=True
-    )
+    what: str = option(..., "what is listed", metavar="|".join(LISTINGS), positional=True)
 
     def run(self, progress: Progress) -> Named:
         """Return the names."""

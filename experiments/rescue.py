@@ -291,6 +291,8 @@ ROWS, MOST_LENGTH = 32, 2048
 """Rows, columns and the longest sums that are executed; sums beyond lose little more. Choices."""
 SETTLED_LOG = 0.01
 """How closely the logarithm of a power is found, 0.04 dB; a choice."""
+NO_RESCUE = "none"
+"""Name of a core without rescues in the ranking."""
 _SEPARATE = ("query", "key", "value")
 _CAPTURED_AS = {
     Role.ATTENTION_SCORES: ("scores",),
@@ -347,7 +349,7 @@ def _statistics(one: ModelProduct, source: str, layer: int) -> tuple[CapturedPro
     """
     names = _CAPTURED_AS.get(one.role, ("up",))
     phase = one.phase
-    scores = names == ("scores",)
+    scores = names == _CAPTURED_AS[Role.ATTENTION_SCORES]
     second = one.rows < one.columns if scores else one.length > one.columns
     if (scores or one.role in VALUES) and phase is Phase.GRAD_INPUT and second:
         phase = Phase.GRAD_WEIGHT
@@ -458,7 +460,7 @@ class Ranking(Result):
 
     def report(self) -> list[Block]:
         """Return the ranking."""
-        bare = next(one for one in self.rescues if one.rescue == "none")
+        bare = next(one for one in self.rescues if one.rescue == NO_RESCUE)
         columns: dict[str, Callable[[RescueRow], str]] = {
             "captured dB": lambda one: f"{one.captured_db:.1f}",
             "outliers dB": lambda one: f"{one.executed_db['outliers']:.1f}",
@@ -580,7 +582,7 @@ class RankRescues(Study):
         energy, time = _per_mac(built)
         found = delivered_db(core, samples)
         row = RescueRow(
-            rescue=" + ".join((*names, *(("short sums",) if settings else ()))) or "none",
+            rescue=" + ".join((*names, *(("short sums",) if settings else ()))) or NO_RESCUE,
             core=name,
             settings=settings,
             captured_db=found["all"],

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, cast
 
 from electronic.devices import host_names, load_host
@@ -138,41 +139,61 @@ def _system_parameters(system: System) -> list[Parameter]:
 
 
 def listing(what: str) -> dict[str, str]:
-    """Return the names of a kind with one line on each.
+    """Return the names of a kind, one of `LISTINGS`, with one line on each.
 
     Raises
     ------
     ParameterError
         If there is no such kind.
     """
-    match what:
-        case "systems":
-            return {name: kind.summary for name, kind in SYSTEMS.items()}
-        case "models":
-            failed = _bring_in(MODEL_GROUP, model_named)
-            models = {name: model_named(name) for name in known_models()}
-            return failed | {
-                name: f"{model.parameters:,} parameters, {model.layers} layers of width {model.hidden}"
-                for name, model in models.items()
-            }
-        case "cores":
-            failed = _bring_in(CORE_GROUP, core_named)
-            return {name: kind.summary for name, kind in CORES.items()} | failed
-        case "fabrics":
-            failed = _bring_in(FABRIC_GROUP, check_fabric)
-            return {name: kind.summary for name, kind in FABRICS.items()} | failed
-        case "devices":
-            return {
-                name: f"{table.path.parent.parent.name}/{table.path.name}, {len(table.of(name))} parameters"
-                for table in tables()
-                for name in table.names
-            }
-        case "parts":
-            return parts_listing()
-        case _:
-            kinds = ("systems", "models", "cores", "fabrics", "devices", "parts")
-            msg = f"nothing called '{what}' to list; {nearest(what, kinds, noun='kind')}"
-            raise ParameterError(msg)
+    if what not in LISTINGS:
+        msg = f"nothing called '{what}' to list; {nearest(what, LISTINGS, noun='kind')}"
+        raise ParameterError(msg)
+    return LISTINGS[what]()
+
+
+def _systems() -> dict[str, str]:
+    return {name: kind.summary for name, kind in SYSTEMS.items()}
+
+
+def _models() -> dict[str, str]:
+    failed = _bring_in(MODEL_GROUP, model_named)
+    models = {name: model_named(name) for name in known_models()}
+    return failed | {
+        name: f"{model.parameters:,} parameters, {model.layers} layers of width {model.hidden}"
+        for name, model in models.items()
+    }
+
+
+def _cores() -> dict[str, str]:
+    failed = _bring_in(CORE_GROUP, core_named)
+    return {name: kind.summary for name, kind in CORES.items()} | failed
+
+
+def _fabrics() -> dict[str, str]:
+    failed = _bring_in(FABRIC_GROUP, check_fabric)
+    return {name: kind.summary for name, kind in FABRICS.items()} | failed
+
+
+def _devices() -> dict[str, str]:
+    return {
+        name: f"{table.path.parent.parent.name}/{table.path.name}, {len(table.of(name))} parameters"
+        for table in tables()
+        for name in table.names
+    }
+
+
+LISTINGS: Mapping[str, Callable[[], dict[str, str]]] = MappingProxyType(
+    {
+        "systems": _systems,
+        "models": _models,
+        "cores": _cores,
+        "fabrics": _fabrics,
+        "devices": _devices,
+        "parts": parts_listing,
+    }
+)
+"""Kinds of things that have names, with what lists them."""
 
 
 def _bring_in(group: str, load: Callable[[str], object]) -> dict[str, str]:

@@ -157,8 +157,8 @@ class StepResult(Tabular):
     """Price of the whole system."""
     step_usd: dict[str, float]
     """Cost of the step by part."""
-    circuits: str
-    """Circuit policy that was run, or ``"none"``."""
+    circuits: CircuitPolicy | None
+    """Circuit policy that was run; None where the fabric has none."""
     config: TransformerConfig
     """The model."""
     plan: Plan
@@ -232,6 +232,11 @@ class StepResult(Tabular):
         """Precision that the system delivers, effective bits of a full-scale sample."""
         return self.system.effective_bits()
 
+    @property
+    def circuits_told(self) -> str:
+        """Circuit policy that was run, in words."""
+        return str(self.circuits or "none")
+
     def rows(self) -> list[dict[str, Any]]:
         """Return one row, with the columns of `heliograph.records.COLUMNS`."""
         return [row_of(self.record())]
@@ -258,7 +263,7 @@ class StepResult(Tabular):
             ("cost", f"{self.usd_per_million_tokens:.3g} USD a million tokens (assumed prices)"),
             ("precision", f"{self.snr_db:.1f} dB of signal over noise on {self.precision.operands} operands"),
             ("memory", f"{format_si(sum(self.memory_bytes.values()), 'B')} of the fullest accelerator"),
-            ("circuits", self.circuits),
+            ("circuits", self.circuits_told),
             ("changed", self.system.settings_text() or "nothing"),
         ]
 
@@ -288,7 +293,7 @@ class StepResult(Tabular):
             "capital_usd": self.capital_usd,
             "step_usd": self.step_usd,
             "usd_per_million_tokens": self.usd_per_million_tokens,
-            "circuit_policy": self.circuits,
+            "circuit_policy": self.circuits_told,
             "placement": self.placement,
             "reconfigurations": self.metrics.reconfigurations,
             "network_bytes": self.metrics.network_bytes,
@@ -542,7 +547,7 @@ def _fastest(
         fabric = circuits.with_policy(policy)
         try:
             moved = dataclasses.replace(system, fabric=fabric)
-            results.append(_run(moved, config, plan, placement, runs, circuits=str(policy)))
+            results.append(_run(moved, config, plan, placement, runs, circuits=policy))
         except RouteError as error:  # a plan may have more neighbours than lanes, and still run in turns
             reason = error
     if not results and reason is not None:
@@ -557,7 +562,7 @@ def _run(
     placement: str,
     runs: StepRuns,
     *,
-    circuits: str = "none",
+    circuits: CircuitPolicy | None = None,
 ) -> StepResult:
     node, graph = system.node(), runs.graph
     trace = runs.run(node, system.fabric)

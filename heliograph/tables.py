@@ -9,6 +9,7 @@ from typing import Any
 
 from heliograph.parameters import CHOICE, SET
 from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
+from simulator.fabric import CircuitPolicy
 from simulator.results import (
     BUBBLE,
     DARK,
@@ -105,11 +106,11 @@ def _lifetime(record: Record) -> str:
 
 
 def _dark(record: Record) -> str:
-    return NO_CIRCUITS if record["circuit_policy"] == "none" else _share(record, DARK)
+    return _share(record, DARK) if record["circuit_policy"] in set(CircuitPolicy) else NO_CIRCUITS
 
 
 def _circuits(record: Record) -> str:
-    if record["circuit_policy"] == "none":
+    if record["circuit_policy"] not in set(CircuitPolicy):
         return NO_CIRCUITS
     changes = record["reconfigurations"]
     return f"{record['circuit_policy']}, {changes}"

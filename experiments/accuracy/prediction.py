@@ -65,6 +65,13 @@ BITS = (8, 7, 6, 5, 4)
 """Bits of one converter, the other being exact."""
 
 
+class _Converter(StrEnum):
+    """Converter of a photonic core."""
+
+    OUTPUT = "ADC"
+    OPERAND = "DAC"
+
+
 def converter_ladder(arithmetics: Iterable[Arithmetic]) -> tuple[Arithmetic, ...]:
     """Return arithmetics with output or operand converters of so many bits, and no other error.
 
@@ -76,16 +83,16 @@ def converter_ladder(arithmetics: Iterable[Arithmetic]) -> tuple[Arithmetic, ...
     for one in arithmetics:
         spec = one.analog[Phase.FORWARD] if one.analog is not None else None
         if spec is not None and spec.residues is None:
-            return tuple(_converter(spec, one, kind, bits) for kind in ("ADC", "DAC") for bits in BITS)
+            return tuple(_converter(spec, one, kind, bits) for kind in _Converter for bits in BITS)
     msg = "converters are turned on a photonic core that reads its sums; name one with --system, as crossbar"
     raise ParameterError(msg)
 
 
-def _converter(spec: AnalogSpec, one: Arithmetic, kind: str, bits: int) -> Arithmetic:
+def _converter(spec: AnalogSpec, one: Arithmetic, kind: _Converter, bits: int) -> Arithmetic:
     alone = dataclasses.replace(
         AnalogSpec.ideal(), analog_length=spec.analog_length, scale=spec.scale, rounding=spec.rounding
     )
-    if kind == "ADC":
+    if kind is _Converter.OUTPUT:
         alone = dataclasses.replace(
             alone,
             adc_bits=float(bits),

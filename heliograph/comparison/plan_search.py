@@ -98,7 +98,7 @@ class Candidate:
             "placement": self.placement,
             "estimate": {str(one): value for one, value in self.estimate.items()},
             "engine": {str(one): self.value(one) for one in Objective} if self.result else None,
-            "circuit_policy": self.result.circuits if self.result else "",
+            "circuit_policy": self.result.circuits_told if self.result else "",
             "circuits": str(self.mode or "none"),
             "schedule": str(self.plan.schedule.kind),
             "refusal": self.refusal,

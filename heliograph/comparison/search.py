@@ -362,7 +362,7 @@ def checked(one: Candidate) -> float | None:
     result = one.result
     if result is None:
         return None
-    stands = result.circuits in ("none", CircuitPolicy.STATIC)
+    stands = result.circuits in (None, CircuitPolicy.STATIC)
     if len(result.graph.tasks) > (MOST_CHECKED if stands else MOST_TURNED):
         return None
     again = Simulation(result.graph, result.system.node(), result.system.fabric).run()

@@ -289,32 +289,43 @@ def _pieces(base: str) -> list[str]:
     return found
 
 
+class _Word(StrEnum):
+    """Kind of a word in a name, in the plural."""
+
+    GPU = "GPUs"
+    PRECISION = "formats"
+    CORE = "cores"
+
+
+def _word_kind(word: str) -> _Word:
+    """Return what a word names: a core unless a GPU or a format is called so."""
+    if word in gpu_names():
+        return _Word.GPU
+    return _Word.PRECISION if word in set(Precision) else _Word.CORE
+
+
 def _words(base: str) -> _Said:
     """Return what the words of a name say."""
     plain, *words = _pieces(base)
     light = SYSTEMS[plain].light
-    found: dict[str, str] = {}
+    found: dict[_Word, str] = {}
     for word in words:
-        kind = "gpu" if word in gpu_names() else "precision" if word in set(Precision) else "core"
+        kind = _word_kind(word)
         if kind in found:
-            msg = f"system '{base}' names two {_KINDS[kind]}, {found[kind]} and {word}; leave one of them out"
+            msg = f"system '{base}' names two {kind}, {found[kind]} and {word}; leave one of them out"
             raise ParameterError(msg)
-        if kind == "core" and not light:
+        if kind is _Word.CORE and not light:
             raise ParameterError(_no_word(base, plain, word))
-        if kind == "precision" and light:
+        if kind is _Word.PRECISION and light:
             raise ParameterError(no_format(base, word))
         found[kind] = word
     return _Said(
         label=base,
         base=plain,
-        core=found.get("core"),
-        gpu=found.get("gpu"),
-        precision=Precision(found["precision"]) if "precision" in found else None,
+        core=found.get(_Word.CORE),
+        gpu=found.get(_Word.GPU),
+        precision=Precision(found[_Word.PRECISION]) if _Word.PRECISION in found else None,
     )
-
-
-_KINDS: Mapping[str, str] = MappingProxyType({"gpu": "GPUs", "precision": "formats", "core": "cores"})
-"""Kinds of words in a name, in the plural."""
 
 
 def _no_word(base: str, plain: str, word: str) -> str:

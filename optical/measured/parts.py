@@ -13,7 +13,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -192,9 +192,7 @@ def _passed(present: object, found: MeasuredScattering, field: str, core: Lit) -
     if not isinstance(present, PassiveElement):
         msg = f"{found.name}: no scattering matrix says what a core needs of a {_kind(present)}"
         raise ParameterError(msg)
-    if field == "branch":
-        return _splitter(found, core)
-    return _crossing(found, core) if field == "crossing" else _coupler(found, core)
+    return _PASSIVES.get(field, _coupler)(found, core)
 
 
 def _two_ports(found: MeasuredScattering, what: str, core: Lit) -> float:
@@ -291,6 +289,12 @@ def _crossing(found: MeasuredScattering, core: Lit) -> dict[str, Any]:
     if core.holds_weights:  # a leak at a fixed cell is learnt with the cell
         return changes
     return changes | {"kind": MeasuredCrossing, "crosstalk": float(at_lines.max())}
+
+
+_PASSIVES: Mapping[str, Callable[[MeasuredScattering, Lit], dict[str, Any]]] = MappingProxyType(
+    {"branch": _splitter, "crossing": _crossing}
+)
+"""Reader of a passive element by the field that it stands in; others are couplers."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ from experiments.cores import (
     TIE,
     AllCores,
     Outcome,
+    Quantity,
     best_size,
     blocks,
     decibel_grid,
@@ -169,7 +170,7 @@ def test_sizes_without_light_or_room_are_told(found):
 
 
 def test_winner_takes_least_of_those_with_room(found):
-    won = winners(found, "j_per_mac")
+    won = winners(found, Quantity.ENERGY)
     for row, target in enumerate(found.targets_db):
         lit = [one for one in found.maps if one.target_db == target and one.outcome is Outcome.WORKS]
         if not lit:
@@ -182,22 +183,22 @@ def test_winner_takes_least_of_those_with_room(found):
             (own,) = (one for one in lit if one.core == list(CORES)[core])
             assert own.j_per_mac[place] <= (1.0 + TIE) * least[place]
     crowded = tuple(dataclasses.replace(one, outcome=Outcome.NO_ROOM) for one in found.maps)
-    assert (winners(dataclasses.replace(found, maps=crowded), "j_per_mac").core == NOBODY).all()
+    assert (winners(dataclasses.replace(found, maps=crowded), Quantity.ENERGY).core == NOBODY).all()
 
 
 def test_the_gpu_wins_where_it_takes_less(found):
-    reached = winners(found, "j_per_mac").core != NOBODY
+    reached = winners(found, Quantity.ENERGY).core != NOBODY
     for factor, wins in ((1e-6, reached), (1e6, np.zeros_like(reached))):
         rivals = tuple(dataclasses.replace(one, j_per_mac=factor * one.j_per_mac) for one in found.rivals)
-        assert (winners(dataclasses.replace(found, rivals=rivals), "j_per_mac").gpu_wins == wins).all()
+        assert (winners(dataclasses.replace(found, rivals=rivals), Quantity.ENERGY).gpu_wins == wins).all()
 
 
 def test_memory_sets_the_time_where_little_is_reused(found):
-    won = winners(found, "s_per_mac").core
+    won = winners(found, Quantity.TIME).core
     row = found.targets_db.index(20.0)
     assert won[row, 4] == MEMORY
     assert won[row, -1] in range(len(CORES))
-    assert MEMORY not in winners(found, "j_per_mac").core
+    assert MEMORY not in winners(found, Quantity.ENERGY).core
 
 
 def test_gpus_are_priced_by_their_own_model_at_each_width():

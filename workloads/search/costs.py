@@ -9,6 +9,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import cached_property, partial
 from typing import Any
 
@@ -28,7 +29,7 @@ from simulator.estimate import (
 )
 from simulator.fabric import CircuitPolicy, Fabric
 from simulator.interfaces import Flows
-from simulator.layout import RankLayout, placed
+from simulator.layout import Axis, RankLayout, placed
 from simulator.node import Node
 from simulator.operators import Collective, CollectiveKind, Phase, Skew
 from simulator.results import outside_bytes
@@ -377,7 +378,7 @@ class _Peers:
             else:
                 groups = layout.groups(axis, stage)
                 sources = groups.ravel()
-                last = groups.shape[1] if axis == "ep" else min(groups.shape[1], 2)
+                last = groups.shape[1] if axis == Axis.EXPERT else min(groups.shape[1], 2)
                 others += [np.roll(groups, -shift, axis=1).ravel() for shift in range(1, last)]
             sources, ends = np.tile(sources, len(others) - 1), np.concatenate(others)
             off_node = sources // size != ends // size
@@ -418,8 +419,16 @@ class _Peers:
 
 LAYOUT = ("tp", "cp", "dp", "pp", "ep", "placement")
 """Columns that say where ranks stand."""
-PARTS = ("block", "embedding", "head")
-"""Parts of a model whose work is priced."""
+
+
+class Part(StrEnum):
+    """Part of a model whose work is priced."""
+
+    BLOCK = "block"
+    EMBEDDING = "embedding"
+    HEAD = "head"
+
+
 INFINITE = CollectiveLines(start_s=np.full(1, np.inf), s_per_byte=np.zeros(1), energy_j_per_byte=np.zeros(1))
 """Lines of what a fabric cannot carry."""
 
@@ -559,7 +568,7 @@ class _Timed:
 
 def _rest(whole: Mapping[str, np.ndarray], part: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the times of work and launches that are left of a pass beside a part of it."""
-    names = [f"{one}.{name}" for one in PARTS for name in ("time_s", "host_s")]
+    names = [f"{one}.{name}" for one in Part for name in ("time_s", "host_s")]
     return {name: np.maximum(0.0, whole[name] - part[name]) for name in names}
 
 
@@ -792,7 +801,9 @@ class _Pricing:
         time_s, host_s = columns["block.time_s"], columns["block.host_s"]
         block_s = np.maximum(time_s, host_s)
         ends_s = np.empty((*whole_s.shape, 2))
-        for end, (part, held) in enumerate(zip(PARTS[1:], ends_of(self.plans), strict=True)):
+        for end, (part, held) in enumerate(
+            zip((Part.EMBEDDING, Part.HEAD), ends_of(self.plans), strict=True)
+        ):
             more = [columns[f"{part}.{name}"][:, None] for name in ("time_s", "host_s")]
             both_s = np.maximum(each * time_s[:, None] + more[0], each * host_s[:, None] + more[1])
             ends_s[:, :, end] = held / self.copies[:, None] * (both_s - each * block_s[:, None])
@@ -936,21 +947,21 @@ class _Pricing:
             "beside_s",
             "experts_s",
         )
-        found = np.zeros((len(first), len(PARTS), len(fields)))
+        found = np.zeros((len(first), len(Part), len(fields)))
         sent = {"tp": np.zeros(len(first)), "cp": np.zeros(len(first)), "ep": np.zeros(len(first))}
         for number, row in enumerate(first):
             shape = self.shapes[self.shape_of[row]]
             layout = int(self.layout_of[row])
             price = partial(self._price, number=layout)
-            for which, part in enumerate(PARTS):
+            for which, part in enumerate(Part):
                 work: Work = getattr(shape, part)[direction]
                 one_part: Priced = priced(work, price)
                 found[number, which] = [getattr(one_part, name) for name in fields]
-                for one, times in work.moved if part == "block" else ():
+                for one, times in work.moved if part is Part.BLOCK else ():
                     sent[one.axis][number] += self._sent(one, layout) * times
         columns = {
             f"{part}.{name}": found[place, which, index]
-            for which, part in enumerate(PARTS)
+            for which, part in enumerate(Part)
             for index, name in enumerate(fields)
         }
         return columns | {f"sent.{axis}": column[place] for axis, column in sent.items()}
