@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from types import MappingProxyType
 
 import numpy as np
 
@@ -134,6 +135,11 @@ class Objective(StrEnum):
     ENERGY = "energy"
     COST = "cost"
 
+    @property
+    def column(self) -> str:
+        """Name of its value in records: time of the step in s, its energy in J, its cost in USD."""
+        return _COLUMNS[self]
+
     @classmethod
     def named(cls, name: str) -> Objective:
         """Return the objective of a name; a `ParameterError` for any other."""
@@ -141,6 +147,11 @@ class Objective(StrEnum):
             msg = f"no objective {name!r:.60}; {nearest(str(name), list(cls), noun='objective')}"
             raise ParameterError(msg)
         return cls(name)
+
+
+_COLUMNS: Mapping[Objective, str] = MappingProxyType(
+    {Objective.TIME: "step_time_s", Objective.ENERGY: "energy_j", Objective.COST: "cost_usd"}
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -96,8 +96,8 @@ class Candidate:
             "topology": self.topology,
             "plan": plan_text(self.plan),
             "placement": self.placement,
-            "estimate": {str(one): value for one, value in self.estimate.items()},
-            "engine": {str(one): self.value(one) for one in Objective} if self.result else None,
+            "estimate": {one.column: value for one, value in self.estimate.items()},
+            "engine": {one.column: self.value(one) for one in Objective} if self.result else None,
             "circuit_policy": self.result.circuits_told if self.result else "",
             "circuits": str(self.mode or "none"),
             "schedule": str(self.plan.schedule.kind),
@@ -418,12 +418,6 @@ SEARCHED = 16
 """Steps of one size that a search runs, as far as is known before: many enough to compile the event loop."""
 
 
-COLUMN: Mapping[Objective, str] = MappingProxyType(
-    {Objective.TIME: "step_time_s", Objective.ENERGY: "energy_j", Objective.COST: "cost_usd"}
-)
-"""What each objective is called in a record."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class BestPlan:
     """Best plan of a system, and how it was found."""
@@ -464,7 +458,7 @@ class BestPlan:
             "bound_s": self.winner.bound.step_time_s,
             "plans_ranked": self.ranked,
             "others": [
-                {"plan": plan_text(one.plan), COLUMN[self.objective]: value}
+                {"plan": plan_text(one.plan), self.objective.column: value}
                 for one, value in zip(self.others, self.others_values, strict=True)
             ],
         }

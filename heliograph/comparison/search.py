@@ -171,12 +171,10 @@ def binding(one: Candidate) -> str:
 
 def candidate_row(one: Candidate) -> dict[str, Any]:
     """Return a plan as a flat row: estimated and simulated time, energy and cost, and its bound."""
-    row = {key: value for key, value in one.record().items() if key not in ("estimate", "engine")}
-    named = {Objective.TIME: "time_s", Objective.ENERGY: "energy_j", Objective.COST: "cost_usd"}
-    row |= {f"estimated_{name}": one.estimate[objective] for objective, name in named.items()}
-    return row | {
-        f"simulated_{name}": one.value(objective) if one.result else None for objective, name in named.items()
-    }
+    row = one.record()
+    estimated, simulated = row.pop("estimate"), row.pop("engine") or {}
+    row |= {f"estimated_{name}": value for name, value in estimated.items()}
+    return row | {f"simulated_{one.column}": simulated.get(one.column) for one in Objective}
 
 
 def topologies(system: System) -> dict[str, System]:

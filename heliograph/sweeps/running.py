@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from heliograph.processes import OnProgress
 from heliograph.records import COLUMNS, plain, write_atomically
 from heliograph.report import Tabular, format_quantity
-from heliograph.sweeps.space import BEST, STEP, Axis, Range, Space, Value, swept_value
+from heliograph.sweeps.space import STEP, Axis, Range, Space, Value, is_searched, swept_value
 from heliograph.sweeps.store import Outcome, Status, Store
 from heliograph.sweeps.work import Job, Work, code_digest, in_processes, in_si, in_this_process, usual_workers
 from simulator.errors import HeliographError, ParameterError, nearest, repeated
@@ -85,7 +85,7 @@ class Grid(Tabular):
         for point in self.points:
             inputs = dict(point.inputs)
             for row in point.rows or (point.row,):
-                told = {name for name in inputs if inputs[name] != BEST or not row.get(name)}
+                told = {name for name, value in inputs.items() if not is_searched(value) or not row.get(name)}
                 found.append(inputs | {name: value for name, value in row.items() if name not in told})
         return found
 

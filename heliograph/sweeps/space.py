@@ -79,6 +79,11 @@ class Axis:
             raise ParameterError(msg)
 
 
+def is_searched(value: object) -> bool:
+    """Return whether a value of a plan or placement asks for the best of each point (``best=energy,...``)."""
+    return isinstance(value, str) and BEST in (one.partition("=")[0].strip() for one in value.split(","))
+
+
 def swept_value(name: str, value: object) -> Value:
     """Return one value of what is swept, numbers of numpy as those of Python.
 

@@ -168,6 +168,14 @@ def test_the_best_plan_is_that_of_least_time_energy_or_cost():
 
 
 @pytest.mark.slow
+def test_a_row_tells_the_plan_that_was_found_whichever_was_asked_for():
+    asked = {"accelerators": [4], "plan": ["tp=4,global_batch=8", "best=energy,global_batch=8"]}
+    told, found = hg.sweep("gpu_packet", asked, model="gpt2").rows()
+    assert told["plan"] == "tp=4,global_batch=8"
+    again = hg.simulate("gpu_packet", "gpt2", found["plan"], placement=found["placement"])
+    assert again.energy_j == pytest.approx(found["energy_j"], rel=1e-9)
+
+
 def test_the_best_placement_is_the_best_of_those_that_are_told():
     """On a torus of two axes it matters whose ranks are neighbours."""
     orders = ["cp tp dp pp", "dp tp cp pp", "best"]
