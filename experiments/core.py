@@ -179,12 +179,12 @@ class PhaseEnergy:
         return {stage: energy_j for stage, energy_j in found.items() if energy_j}
 
 
-def layer_products(tokens: int = TOKENS, inputs: int = INPUTS, outputs: int = OUTPUTS) -> tuple[MatMul, ...]:
+def layer_products(tokens: int = TOKENS) -> tuple[MatMul, ...]:
     """Return the three products of a linear layer in the order of `PHASES`."""
     if tokens < 1:
         msg = f"tokens ({tokens}) must be at least 1"
         raise ParameterError(msg)
-    shapes = ((tokens, inputs, outputs), (tokens, outputs, inputs), (inputs, tokens, outputs))
+    shapes = ((tokens, INPUTS, OUTPUTS), (tokens, OUTPUTS, INPUTS), (INPUTS, tokens, OUTPUTS))
     return tuple(
         MatMul(
             name="linear",

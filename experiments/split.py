@@ -260,10 +260,10 @@ class Sensitivity(NamedTuple):
 
 
 @functools.cache
-def sensitivities(path: Path = TABLE) -> Mapping[str, Sensitivity]:
+def sensitivities() -> Mapping[str, Sensitivity]:
     """Return what errors cost on each product of the model that ships."""
     kinds = Sensitivity._fields
-    with path.open(newline="", encoding="utf-8") as stream:
+    with TABLE.open(newline="", encoding="utf-8") as stream:
         rows = csv.DictReader(line for line in stream if not line.startswith("#"))
         return {
             row["site"]: Sensitivity(*(float(row[f"nats_per_{each}_to_signal"]) for each in kinds))

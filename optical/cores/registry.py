@@ -137,13 +137,13 @@ def unanswered(core_class: object) -> list[str]:
     asked = [name for name in vars(Core) if not name.startswith("_")] + ["default"]
     if not isinstance(core_class, type):
         return asked
-    fields = {one.name for one in dataclasses.fields(core_class)} if _is_record(core_class) else set()
+    fields = (
+        {one.name for one in dataclasses.fields(core_class)}
+        if dataclasses.is_dataclass(core_class)
+        else set()
+    )
     abstract: frozenset[str] = getattr(core_class, "__abstractmethods__", frozenset())
     return [name for name in asked if name in abstract or not (name in fields or hasattr(core_class, name))]
-
-
-def _is_record(core_class: type) -> bool:
-    return dataclasses.is_dataclass(core_class)
 
 
 def _named(core_class: object) -> str:

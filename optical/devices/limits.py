@@ -81,23 +81,21 @@ def photons_per_mac(snr: float, *, depth: int, full_scale: bool) -> float:
     return snr / depth if full_scale else snr
 
 
-def sampling_floor_j(enob_bits: float, temperature_k: float = ROOM_TEMPERATURE_K) -> float:
-    """Return the least energy of a conversion whose noise is that of a sampled capacitor, 8 k T SNR.
+def sampling_floor_j(enob_bits: float) -> float:
+    """Return the least energy of a conversion whose noise is that of a sampled capacitor at 300 K, 8 k T SNR.
 
     Parameters
     ----------
     enob_bits : float
         Effective bits.
-    temperature_k : float
-        Temperature.
 
     References
     ----------
     B. Murmann, "The race for the extra decibel", IEEE Solid-State Circuits Magazine 7(3), 58 (2015): a
     class-B driver of a sampling capacitor.
     """
-    _positive(enob_bits=enob_bits, temperature_k=temperature_k)
-    return 8.0 * BOLTZMANN_J_PER_K * temperature_k * snr_from_bits(enob_bits)
+    _positive(enob_bits=enob_bits)
+    return 8.0 * BOLTZMANN_J_PER_K * ROOM_TEMPERATURE_K * snr_from_bits(enob_bits)
 
 
 def walden_j(power_w: float, rate_hz: float, enob_bits: float) -> float:

@@ -7,7 +7,6 @@ decays its rate to zero. Runs of one seed share initial weights and batches, wha
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -195,7 +194,6 @@ def train_points(
     shape: GptConfig,
     products: Products,
     corpus: Corpus,
-    on_step: Callable[[int, int], None] | None = None,
 ) -> tuple[LawPoint, ...]:
     """Train once and return the loss at every number of tokens, by both schedules.
 
@@ -209,8 +207,6 @@ def train_points(
         What runs its products, in training and in judging.
     corpus : Corpus
         What to read.
-    on_step : callable, optional
-        Told updates done and in all, of the constant rate.
     """
     run = _Run(recipe, shape, products, corpus)
     per_step = recipe.batch * shape.context
@@ -229,6 +225,4 @@ def train_points(
             points.append(aside.point(ends[end], decayed=True))
         if step in ends:
             points.append(run.point(ends[step], decayed=False))
-        if on_step is not None:
-            on_step(step, max(ends))
     return tuple(points)

@@ -30,6 +30,8 @@ CORPUS_BYTES = 2**24
 """Most bytes of the corpus of pretraining: all of the standard library."""
 _BETAS = (0.9, 0.95)
 _RECORD = "record"
+_AT_A_TIME = 16
+"""Windows that are judged at a time."""
 
 
 class FastBfloat:
@@ -183,7 +185,7 @@ def pretrain(
 
 
 @torch.no_grad()
-def held_out_loss(model: Gpt, corpus: Corpus, windows: int | None = None, batch: int = 16) -> float:
+def held_out_loss(model: Gpt, corpus: Corpus, windows: int | None = None) -> float:
     """Return the mean loss over the validation text, in nats per byte, through the model's own numerics.
 
     Parameters
@@ -194,19 +196,17 @@ def held_out_loss(model: Gpt, corpus: Corpus, windows: int | None = None, batch:
         Its validation text is read.
     windows : int, optional
         Windows of the context's length, evenly spaced; by default all, side by side.
-    batch : int
-        Windows at a time.
     """
-    return float(np.mean(list(_window_losses(model, corpus, windows, batch))))
+    return float(np.mean(list(_window_losses(model, corpus, windows))))
 
 
-def _window_losses(model: Gpt, corpus: Corpus, windows: int | None, batch: int) -> Iterator[float]:
+def _window_losses(model: Gpt, corpus: Corpus, windows: int | None) -> Iterator[float]:
     """Yield the mean loss of each window."""
     length = model.config.context
     last = corpus.validation.size - length - 1
     starts = np.arange(0, last + 1, length) if windows is None else np.linspace(0, last, windows).astype(int)
-    for first in range(0, len(starts), batch):
-        tokens_BT, targets_BT = text_windows(corpus.validation, starts[first : first + batch], length)
+    for first in range(0, len(starts), _AT_A_TIME):
+        tokens_BT, targets_BT = text_windows(corpus.validation, starts[first : first + _AT_A_TIME], length)
         logits_BTV = model(tokens_BT, key=mix_key(first))
         losses_BT = torch.nn.functional.cross_entropy(logits_BTV.mT, targets_BT, reduction="none")
         yield from losses_BT.mean(1).tolist()
