@@ -34,6 +34,7 @@ from simulator.operands.statistics import (
     signal_to_noise_db,
 )
 from simulator.operators import Phase
+from simulator.units import db_from_ratio, ratio_from_db
 
 HELD_DB = 0.5
 """Difference within which the prediction is held to execution; a choice."""
@@ -144,7 +145,7 @@ def _told(machine: str, operands: Operands, length: int, rows: int, phase: Phase
 
 def rows_for(snr_db: float, least: int) -> int:
     """Return the rows, and columns, of which the best gain of products is found to `GAIN_ERROR`."""
-    outputs = 10.0 ** (-snr_db / 10.0) / GAIN_ERROR**2
+    outputs = ratio_from_db(-snr_db) / GAIN_ERROR**2
     return min(MOST_ROWS, max(least, math.ceil(math.sqrt(outputs))))
 
 
@@ -155,7 +156,7 @@ def held(machine: str, kind: OperandKind, length: int, draws: int) -> Held:
     ratios: list[float] = []
     for seed in range(1 if kind in _QUIET else MORE_DRAWS * draws):
         a, b = operands.draw(np.random.default_rng(seed), rows, length, rows)
-        ratios.append(10.0 ** (-executed(machine, a, b, phase, (seed,)) / 10.0))
+        ratios.append(ratio_from_db(-executed(machine, a, b, phase, (seed,))))
         if seed + 1 >= draws > 1 and np.std(ratios, ddof=1) < CERTAIN * np.mean(ratios) * math.sqrt(seed + 1):
             break
     found = _told(machine, operands, length, rows, phase)
@@ -164,7 +165,7 @@ def held(machine: str, kind: OperandKind, length: int, draws: int) -> Held:
         operands=kind,
         length=length,
         predicted_db=found.snr_db,
-        executed_db=-10.0 * math.log10(math.fsum(ratios) / len(ratios)),
+        executed_db=-db_from_ratio(math.fsum(ratios) / len(ratios)),
         worst=found.worst,
     )
 
@@ -185,7 +186,7 @@ def held_captured(machine: str, products: Iterable[CapturedProduct]) -> Held:
         rows = rows_for(expected_db, CAPTURED_ROWS)
         a, b = one.draw(rows, rows, np.random.default_rng(place))
         keys = range(place, place + (FAINT_DRAWS if expected_db < FAINT_DB else 1))
-        done.append(10.0 ** (-executed(machine, a, b, one.phase, keys, by_sample=True) / 10.0))
+        done.append(ratio_from_db(-executed(machine, a, b, one.phase, keys, by_sample=True)))
         drawn = measure_product(
             a[None], b[None], model=one.model, layer=one.layer, product=one.product, phase=one.phase
         )
@@ -195,8 +196,8 @@ def held_captured(machine: str, products: Iterable[CapturedProduct]) -> Held:
         machine=machine,
         operands=OperandKind.CAPTURED,
         length=None,
-        predicted_db=-10.0 * math.log10(np.mean(told)),
-        executed_db=-10.0 * math.log10(np.mean(done)),
+        predicted_db=-db_from_ratio(float(np.mean(told))),
+        executed_db=-db_from_ratio(float(np.mean(done))),
         worst=found.worst,
     )
 

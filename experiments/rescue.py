@@ -47,7 +47,7 @@ from simulator.operands.statistics import OperandKind, Precision, operands_of, s
 from simulator.operators import VALUES, Phase, Role
 from simulator.parameter_tree import get_at
 from simulator.tables import Status
-from simulator.units import to_si
+from simulator.units import db_from_ratio, ratio_from_db, to_si
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -386,11 +386,11 @@ def format_db(name: str, samples: Sequence[Sample]) -> dict[str, float]:
 def _averages(samples: Sequence[Sample], results: Sequence[np.ndarray]) -> dict[str, float]:
     noise: dict[str, list[tuple[float, float]]] = {"all": []}
     for one, result in zip(samples, results, strict=True):
-        ratio = 10.0 ** (-signal_to_noise_db(one.exact_MN, result) / 10.0)
+        ratio = ratio_from_db(-signal_to_noise_db(one.exact_MN, result))
         for group in ("all", str(one.phase)):
             noise.setdefault(group, []).append((one.weight, ratio))
     return {
-        group: -10.0 * math.log10(math.fsum(w * x for w, x in each) / math.fsum(w for w, _ in each))
+        group: -db_from_ratio(math.fsum(w * x for w, x in each) / math.fsum(w for w, _ in each))
         for group, each in noise.items()
     }
 
@@ -399,7 +399,7 @@ def executing(samples: Sequence[Sample]) -> Judge:
     """Return the judge that executes samples, with the same draws at every power."""
 
     def judge(core: Core) -> Precision:
-        return Precision(noise={"execution": 10.0 ** (-delivered_db(core, samples)["all"] / 10.0)})
+        return Precision(noise={"execution": ratio_from_db(-delivered_db(core, samples)["all"])})
 
     return judge
 

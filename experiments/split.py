@@ -58,6 +58,7 @@ from simulator.operands.statistics import Precision as OperandPrecision
 from simulator.operands.statistics import average
 from simulator.operators import SCORES, MatMul, Phase, Role
 from simulator.parameter_tree import get_at, replace_at
+from simulator.units import ratio_from_db
 from workloads.plan.parts import Precision
 
 if TYPE_CHECKING:
@@ -351,7 +352,7 @@ def _noise_by_site(delivered: Delivered) -> dict[tuple[Site, Phase], float]:
     parts: dict[tuple[Site, Phase], list[tuple[float, OperandPrecision]]] = defaultdict(list)
     for product, precision in delivered.parts:
         parts[_site(product.role), product.phase].append((product.macs, precision))
-    return {site: 10.0 ** (-average(some).snr_db / 10.0) for site, some in parts.items()}
+    return {site: ratio_from_db(-average(some).snr_db) for site, some in parts.items()}
 
 
 _RESCUES: Mapping[type, str] = MappingProxyType(

@@ -23,7 +23,6 @@ from experiments.accuracy.prediction import QUICK_STEPS, Effort, Prediction, pre
 from experiments.hardware import DEFAULT_ACCELERATORS, SYSTEM, Hardware
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.law import (
-    DECIBEL,
     NARROW,
     Band,
     FittedLaw,
@@ -55,6 +54,7 @@ from optical.cores.sizing import LASER
 from optical.devices import Converter
 from simulator.errors import BudgetError, LinkError, ParameterError
 from simulator.parameter_tree import get_at, replace_at
+from simulator.units import ratio_from_db
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.parts import Precision
 from workloads.plan.plan import Plan
@@ -841,7 +841,7 @@ def points_of(
         except (LinkError, BudgetError) as error:
             missing[format_si(factor * power_w, "W")] = str(error)
             continue
-        nsr = 10.0 ** (-snr_db / DECIBEL)
+        nsr = ratio_from_db(-snr_db)
         found.append(
             Point(
                 system=system.name,

@@ -17,7 +17,6 @@ import numpy as np
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.law import (
     COMPUTE_OPTIMAL,
-    DECIBEL,
     MILLION,
     NOTHING_DB,
     RUNS,
@@ -41,6 +40,7 @@ from heliograph.records import write_atomically
 from heliograph.report import ReportRow, ReportTable
 from simulator.errors import ParameterError
 from simulator.operators import Phase
+from simulator.units import db_from_ratio, ratio_from_db
 
 if TYPE_CHECKING:
     import torch
@@ -166,7 +166,7 @@ def products_of(job: LawJob) -> Products:
         case Kind.EXACT:
             phases = (EXACT,) * 3
         case Kind.WHITE:
-            phases = (PooledNoise(nsr=10.0 ** (-job.level / DECIBEL), seed=job.seed),) * 3
+            phases = (PooledNoise(nsr=ratio_from_db(-job.level), seed=job.seed),) * 3
         case Kind.NEAREST | Kind.STOCHASTIC:
             phases = (RoundedNumerics(job.level, job.kind is Kind.STOCHASTIC),) * 3
         case Kind.FP8:
@@ -249,7 +249,7 @@ CARRIED_TO: Mapping[str, float] = MappingProxyType({"8B": 8.03e9, "405B": 4.05e1
 """Parameters of the models that the law is carried to."""
 UNTOLD = 10.0
 """Width of a band over its middle beyond which no number is told; a choice."""
-BIT_DB = 20.0 * math.log10(2.0)
+BIT_DB = 2.0 * db_from_ratio(2.0)
 """Decibels of a bit."""
 _FORMAT_LENGTH = 4096
 """Length of the sum at which a format's noise is taken, that of the 8B model; a choice."""
@@ -333,7 +333,7 @@ class Held:
         arXiv:2302.10360).
         """
         small, large = (one(rise.run.parameters for rise in self.rises) for one in (min, max))
-        per_db = 2.0 / (DECIBEL * math.log10(large / small))
+        per_db = 2.0 / db_from_ratio(large / small)
         middle, *draws = [
             per_db * (law.needed_db(HELD_NATS, large) - law.needed_db(HELD_NATS, small)) - 1.0
             for law in (self.fitted.law, *self.fitted.draws)
@@ -733,7 +733,7 @@ def _draw_rises(axes: Axes, laws: Sequence[Held]) -> None:
         places, nats = zip(*((size / MILLION, one) for size, one in told), strict=True)
         axes.plot(places, nats, "o-", color=colour, markersize=4.0, label=f"{level:g} dB")
         for law, style in zip(laws, _STYLES, strict=True):
-            nsr = 10.0 ** (-level / DECIBEL)
+            nsr = ratio_from_db(-level)
             line = [law.fitted.law.rise(nsr, size, _DRAWN_RATIO) for size in grid]
             axes.plot(grid / MILLION, line, style, color=colour, linewidth=0.9)
     for law, style in zip(laws, _STYLES, strict=True):

@@ -26,7 +26,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from heliograph.accuracy.small_gpt import (
-    DECIBEL,
     EXACT,
     LEARNT,
     MODELS,
@@ -50,6 +49,7 @@ from optical.execution.spec import OperandTransforms, largest_mantissa, misread_
 from simulator.errors import ParameterError, nearest
 from simulator.keys import mix_key
 from simulator.operators import Phase
+from simulator.units import ratio_from_db
 from workloads.training.probes import ErrorClass
 
 if TYPE_CHECKING:
@@ -165,11 +165,11 @@ class Calibration:
 
     def coefficient(self, site: str, error_class: ErrorClass) -> float:
         """Return nats per unit of noise-to-signal ratio of errors of one class at a site."""
-        return statistics.fmean(self.single[site][error_class]) * 10.0 ** (PROBE_DB / DECIBEL)
+        return statistics.fmean(self.single[site][error_class]) * ratio_from_db(PROBE_DB)
 
     def coefficient_variance(self, site: str, error_class: ErrorClass) -> float:
         """Return the squared standard error of a coefficient over draws; zero for one pair."""
-        error = standard_error(self.single[site][error_class]) * 10.0 ** (PROBE_DB / DECIBEL)
+        error = standard_error(self.single[site][error_class]) * ratio_from_db(PROBE_DB)
         return error**2 if math.isfinite(error) else 0.0
 
     def coefficients(self) -> dict[str, float]:
@@ -341,7 +341,7 @@ class Prediction:
     @property
     def additivity(self) -> tuple[float, ...]:
         """Sum of the single rises over the rise of all together at the same noise, per model."""
-        nsr = 10.0 ** (-PROBE_DB / DECIBEL)
+        nsr = ratio_from_db(-PROBE_DB)
         return tuple(
             nsr * math.fsum(one.coefficients().values()) / statistics.fmean(one.together[PROBE_DB])
             for one in self.calibrations
@@ -414,7 +414,7 @@ class Prediction:
         """
         levels = sorted(self.calibrations[0].together, reverse=True)
         rises = [statistics.fmean(x for one in self.calibrations for x in one.together[db]) for db in levels]
-        per_nsr = [rise * 10.0 ** (db / DECIBEL) for db, rise in zip(levels, rises, strict=True)]
+        per_nsr = [rise * ratio_from_db(db) for db, rise in zip(levels, rises, strict=True)]
         law, most = statistics.fmean(per_nsr[:3]), 0.0
         for rise, ratio in zip(rises, per_nsr, strict=True):
             if abs(ratio / law - 1.0) > GOAL:
@@ -549,7 +549,7 @@ class Bench:
         """Return the mean rise of each draw and its mirror image, of Gaussian errors at these sites."""
         from workloads.training.probes import probe  # noqa: PLC0415 - torch, only to execute
 
-        nsr = 10.0 ** (-snr_db / DECIBEL)
+        nsr = ratio_from_db(-snr_db)
         both = [dict.fromkeys(names, probe(error_class, nsr, sign, uneven=effort.uneven)) for sign in (1, -1)]
         return [sum(self.loss(one, draw) for one in both) / 2.0 - clean for draw in range(effort.pairs)]
 

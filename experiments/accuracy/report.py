@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from experiments.accuracy.prediction import (
-    DECIBEL,
     GOAL,
     LEARNT,
     PROBE_DB,
@@ -32,6 +31,7 @@ from heliograph.accuracy.small_gpt import system_arithmetic
 from heliograph.figures import PALETTE, REFERENCE, label, new_figure, plain_ticks, styled
 from heliograph.report import ReportRow, ReportTable
 from simulator.errors import ParameterError
+from simulator.units import db_from_ratio, ratio_from_db
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -163,7 +163,7 @@ def _verdict(found: Prediction, execution: Execution) -> str:
 
 
 def _level(nsr: float) -> str:
-    return f"{-DECIBEL * math.log10(nsr):.1f} dB" if nsr > 0.0 else "exact"
+    return f"{-db_from_ratio(nsr):.1f} dB" if nsr > 0.0 else "exact"
 
 
 def draw(found: Prediction) -> Figure:
@@ -185,7 +185,7 @@ def _draw_law(axes: Axes, found: Prediction) -> None:
     axes.fill_between(levels, low, high, color=PALETTE[0], alpha=0.2, linewidth=0.0)
     axes.plot(levels, mean, "o-", color=PALETTE[0], markersize=3.5, label="all products noisy")
     c = math.fsum(statistics.fmean(found.coefficients(name)) for name in found.products)
-    law = [c * 10.0 ** (-db / DECIBEL) for db in levels]
+    law = [c * ratio_from_db(-db) for db in levels]
     axes.plot(levels, law, "--", color=REFERENCE, linewidth=0.9, label="sum of single products")
     axes.set_yscale("log")
     plain_ticks(axes.yaxis)

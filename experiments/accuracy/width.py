@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.accuracy.prediction import DECIBEL, Effort, Prediction, predict_and_execute
+from experiments.accuracy.prediction import Effort, Prediction, predict_and_execute
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.small_gpt import MODELS
 from heliograph.figures import PALETTE, REFERENCE, new_figure, plain_ticks, styled
 from heliograph.processes import OnProgress
 from heliograph.records import TrainingCache
+from simulator.units import db_from_ratio
 from workloads.models.config import load_model
 from workloads.training.probes import ErrorClass
 
@@ -259,7 +260,7 @@ def study_widths(
 
 def decibels(nsr: float) -> float:
     """Return a noise-to-signal ratio as signal to noise in dB."""
-    return -DECIBEL * math.log10(nsr)
+    return -db_from_ratio(nsr)
 
 
 _NAMES = {"all": "all products", "body": "all but the head", "head": "head"}

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.errors import ParameterError
+from simulator.units import ratio_from_db
 
 RUNS = Path(__file__).parent / "noise_law.csv"
 """Trainings that ship, one row for each run, number of tokens and schedule."""
@@ -179,7 +180,7 @@ class Rise:
     @property
     def nsr(self) -> float:
         """Noise to signal of a run with white noise, dimensionless power ratio."""
-        return 10.0 ** (-self.run.level / DECIBEL)
+        return ratio_from_db(-self.run.level)
 
 
 def rises(
@@ -603,7 +604,7 @@ def told_rises(
         if decibels < loudest:
             lines.append(f"{system} not resolved ({decibels:.1f} dB, louder than any training)")
             continue
-        bands = [law.rise(10.0 ** (-decibels / DECIBEL), parameters) for law in laws]
+        bands = [law.rise(ratio_from_db(-decibels), parameters) for law in laws]
         low, high = min(band.low for band in bands), max(band.high for band in bands)
         if high > NARROW * low:
             lines.append(f"{system} not resolved")

@@ -21,6 +21,7 @@ from heliograph.tables import UNRESOLVED
 from optical.execution import AnalogSpec
 from simulator.errors import ParameterError, nearest
 from simulator.operators import Phase
+from simulator.units import ratio_from_db
 from workloads.plan.parts import Precision
 
 if TYPE_CHECKING:
@@ -40,8 +41,6 @@ FLOAT8_ROWS = "fp8, scale per row"
 CHAOS_NATS = 0.0005
 """Movement of the final loss of a seed by noise of nothing, standard deviation, nats per byte; measured with
 the small GPT, see docs/accuracy.md. For runs that measure no floor of their own."""
-DECIBEL = 10.0
-"""Decibels in a power ratio of ten."""
 CONFIDENCE = 0.95
 """Confidence at which a difference counts as resolved."""
 INT8 = "int8, scale per row"
@@ -136,9 +135,7 @@ class Accuracy:
     @property
     def difference_error(self) -> float:
         """Standard error of the mean difference; not a number for one seed."""
-        if len(self.final) < 2:
-            return math.nan
-        return statistics.stdev(self.differences) / math.sqrt(len(self.final))
+        return standard_error(self.differences)
 
     def resolved(self, floor: float) -> bool:
         """Return whether the mean difference is told from chance (`is_resolved`).
@@ -277,7 +274,7 @@ def _electronic(arithmetic: Arithmetic) -> Products:
     from workloads.training.probes import GaussianProducts  # noqa: PLC0415 - torch, only to execute
 
     if arithmetic.white_db is not None:
-        return Products.same(GaussianProducts(10.0 ** (-arithmetic.white_db / DECIBEL)))
+        return Products.same(GaussianProducts(ratio_from_db(-arithmetic.white_db)))
     match arithmetic.label:
         case str(label) if label == EXACT:
             return Products.same(ExactNumerics())
