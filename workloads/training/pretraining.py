@@ -37,7 +37,8 @@ _AT_A_TIME = 16
 class FastBfloat:
     """Products in the processor's own bfloat16 with sums in float32; as `BfloatNumerics`, but faster.
 
-    A CPU without AVX-512 multiplies the rounded operands in float32: its own bfloat16 takes 100 times as long.
+    A CPU without AVX-512 multiplies the rounded operands in float32: its own bfloat16 takes 100 times as
+    long.
     """
 
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
