@@ -13,7 +13,7 @@ from typing import Any
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.catalogue import LISTINGS, Parameter, description, listing, parameter_lines
 from heliograph.report import ReportRow, ReportTable, format_quantity
-from simulator.errors import ParameterError
+from simulator.errors import ParameterError, is_number
 from simulator.files import read_json_value
 from simulator.units import dimension_of
 
@@ -168,7 +168,7 @@ class Change:
     @property
     def relative(self) -> float | None:
         """Second over first, less one; None where that is no number."""
-        numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in self._both)
+        numbers = all(is_number(one) for one in self._both)
         if not numbers or self.first == 0.0:
             return None
         return float(self.second / self.first) - 1.0
@@ -253,7 +253,7 @@ def _percent(relative: float | None) -> str:
 def _told(name: str, value: object) -> str:
     if value is None:
         return "-"
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not is_number(value):
         text = str(value)
         return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}\u2026"
     unit = (dimension_of(name.rpartition(".")[2]) or ("", ""))[1]

@@ -40,7 +40,6 @@ from heliograph.report_page.page import (
     Page,
     Section,
     Sheet,
-    is_number,
     numbers,
     sheet_of,
     step_formulas,
@@ -63,7 +62,7 @@ from heliograph.sweeps.space import (
 from heliograph.sweeps.store import Status, Store, Told
 from heliograph.sweeps.work import Reader, Work, code_digest, outside_digest
 from heliograph.systems.names import is_system
-from simulator.errors import ParameterError, nearest
+from simulator.errors import ParameterError, is_number, nearest
 from simulator.parameter_tree import parse_assignment
 from simulator.units import dimension_of
 from workloads.plan.plan import parse_plan, plan_words
@@ -523,7 +522,7 @@ def words_of(kind: type, values: Mapping[str, Any]) -> list[str]:
 
 def _told(name: str, value: object) -> str:
     """Return a value as the terminal shows it, with its unit."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not is_number(value):
         return "" if value is None else str(value)
     unit = (dimension_of(name.rpartition(".")[2]) or ("", ""))[1]
     if unit == "dB":

@@ -20,7 +20,7 @@ from heliograph.systems.parts import parts_listing
 from heliograph.systems.system import System, build_system
 from heliograph.workload import MODEL_GROUP, model_named
 from optical.cores import CORES
-from simulator.errors import HeliographError, ParameterError, nearest
+from simulator.errors import HeliographError, ParameterError, is_number, nearest
 from simulator.fabric import Fabric, missing_members
 from simulator.parameter_tree import shown_paths
 from simulator.tables import Row
@@ -270,4 +270,4 @@ def _model_parameters(model: TransformerConfig) -> list[Parameter]:
 
 
 def _shown(value: object) -> float | str:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+    return value if is_number(value) else str(value)

@@ -19,6 +19,7 @@ from optical.devices.named_parts import named_parts_table
 from optical.devices.programmable import programmable_table
 from optical.fabrics.switches import load_optics, load_switch
 from optical.measured.parts import OF
+from simulator.errors import is_number
 from simulator.goodput import load_hosts
 from simulator.parameter_tree import shown_paths
 from simulator.results import economics_table
@@ -99,7 +100,7 @@ def _walk(
             yield from _walk(inner, f"{path}.", seen)
         elif isinstance(inner, Enum):
             yield _parameter(path, item.name, str(inner.value), None)
-        elif isinstance(inner, int | float) and not isinstance(inner, bool):
+        elif is_number(inner):
             row = rows().get((owner.partition(OF)[0], item.name))
             file = owner.partition(OF)[2]
             if file and (row is None or row.value != inner):

@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 
 from heliograph._version import __version__
-from simulator.errors import HeliographError
+from simulator.errors import HeliographError, is_number
 from simulator.files import ctrl_c_later
 from simulator.tables import Table
 
@@ -149,7 +149,7 @@ def part_rows(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     whole = [
         same | {"quantity": column, "part": "", "value": record[column]}
         for column in COLUMNS
-        if column not in IDENTITY and _is_number(record.get(column))
+        if column not in IDENTITY and is_number(record.get(column))
     ]
     parts = [
         same | {"quantity": quantity, "part": part, "value": value}
@@ -157,10 +157,6 @@ def part_rows(record: Mapping[str, Any]) -> list[dict[str, Any]]:
         for part, value in record.get(key, {}).items()
     ]
     return whole + parts
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 _MAX_ARRAY = 64

@@ -10,7 +10,7 @@ import typing
 from collections.abc import Hashable, Iterable
 from enum import Enum
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 MOST_SHOWN = 12
 """Most names that an error lists."""
@@ -117,6 +117,11 @@ def nearest(name: str, known: Iterable[str], *, noun: str = "name") -> str:
     return f"known {plural}: {shown}"
 
 
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Return whether a value is a number; a truth value is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def check_range(
     owner: object,
     *names: str,
@@ -148,7 +153,7 @@ def check_range(
         if (kind is float or kind is int) and low < value < high:  # at once: most are, and text takes longer
             continue
         what = f"{type(owner).__name__} '{getattr(owner, 'name', '')}': {name}".replace(" ''", "")
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if not is_number(value):
             msg = f"{what} must be a number; got {value!r}"
             raise ParameterError(msg)
         if math.isnan(value) or (math.isinf(value) and not math.isinf(high)):

@@ -12,7 +12,7 @@ import numpy as np
 
 from experiments.study import Block, Progress, Result, Row, Study, option, refuse_unused
 from heliograph.report import table_of
-from simulator.errors import ParameterError
+from simulator.errors import ParameterError, is_number
 from simulator.files import read_json_value
 from simulator.goodput import Placing, cubes, domains, ring, stranded_share
 
@@ -132,7 +132,7 @@ def _event(one: object, where: str) -> tuple[float, str, str]:
         msg = f"{where}: lacks '{lost[0]}'; an event has {', '.join(EVENT)}"
         raise ParameterError(msg)
     time, kind, node = (one[key] for key in EVENT)
-    if isinstance(time, bool) or not isinstance(time, int | float):
+    if not is_number(time):
         msg = f"{where}: 'event_time' must be a number, in any one unit; got {time!r}"
         raise ParameterError(msg)
     if kind not in (START, END):

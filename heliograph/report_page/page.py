@@ -24,7 +24,7 @@ from typing import Any
 from heliograph.parameters import Parameter, tables
 from heliograph.records import COLUMNS, check_writable, git_commit, plain, versions, write_atomically
 from heliograph.report import ReportTable, format_quantity, format_si, plain_text
-from simulator.errors import ParameterError
+from simulator.errors import ParameterError, is_number
 from simulator.units import dimension_of
 
 SIMULATED, DERIVED, ASSUMED = "simulated", "derived", "assumed"
@@ -153,7 +153,7 @@ def part_inputs(part: str) -> tuple[str, ...]:
 
 def told(column: str, value: object) -> str:
     """Return a value of a column with its unit."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
+    if not is_number(value):
         return "" if value is None else str(value)
     if column in _SHOWN:
         return _SHOWN[column](float(value))
@@ -191,13 +191,8 @@ THOUSAND = 1e3
 
 def numbers(column: str, value: object, key: str) -> Number:
     """Return a value of a column as a cell that unfolds."""
-    order = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    order = float(value) if is_number(value) else None
     return Number(text=told(column, value) or "\u2013", value=order, key=key if order is not None else "")
-
-
-def is_number(value: object) -> bool:
-    """Return whether a value is a number."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 SUFFIX = ".html"

@@ -20,7 +20,7 @@ from heliograph.report import Tabular, format_quantity
 from heliograph.sweeps.space import STEP, Axis, Range, Space, Value, is_searched, swept_value
 from heliograph.sweeps.store import Outcome, Status, Store
 from heliograph.sweeps.work import Job, Work, code_digest, in_processes, in_si, in_this_process, usual_workers
-from simulator.errors import HeliographError, ParameterError, nearest, repeated
+from simulator.errors import HeliographError, ParameterError, is_number, nearest, repeated
 from simulator.units import dimension_of, plain_name
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class Grid(Tabular):
             if column not in rows[0]:
                 msg = f"no column '{column}' to draw; {nearest(str(column), rows[0], noun='column')}"
                 raise ParameterError(msg)
-        drawn = [row for row in rows if _is_number(row[x]) and _is_number(row[y])]
+        drawn = [row for row in rows if is_number(row[x]) and is_number(row[y])]
         if not drawn:
             msg = f"nothing to draw: no point has numbers for both {x} and {y}"
             raise ParameterError(msg)
@@ -171,7 +171,7 @@ class Grid(Tabular):
         lines = [(f"Grid of {len(self.points)} points", f"{len(done)} run")]
         lines += [(name, ", ".join(map(str, values))) for name, values in self.axes.items()]
         for column in ("step_time_s", "energy_per_token_j", "usd_per_million_tokens", "snr_db"):
-            if done and all(_is_number(row.get(column)) for row in done):
+            if done and all(is_number(row.get(column)) for row in done):
                 least, most = (pick(row[column] for row in done) for pick in (min, max))
                 lines.append((column, f"{_shown(column, least)} to {_shown(column, most)}"))
         failed = [str(point.row["error"]) for point in self.points if point.row["error"]]
@@ -203,10 +203,6 @@ def _shown(name: str, value: object) -> str:
         return str(value)
     dimension = dimension_of(name)
     return format_quantity(float(value), dimension[1] if dimension else "1")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 Values = Sequence[Value] | Value | Range

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from simulator.errors import ParameterError, WorkloadError, nearest
+from simulator.errors import ParameterError, WorkloadError, is_number, nearest
 from simulator.files import json_line, read_json, read_text
 from workloads.models.architecture import (
     PUBLISHED,
@@ -634,7 +634,7 @@ class _Reader:
         value = self.values.get(key)
         if value is None:
             return default
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        if not is_number(value) or not 0 <= value < 1:
             self.fail(key, "must be a number from 0 to below 1")
         return float(value)
 

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from simulator.amounts import Flag, choose
-from simulator.errors import WorkloadError
+from simulator.errors import WorkloadError, is_number
 from simulator.layout import Axis
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import SCHEDULES, Schedule, balanced_layers, stage_layers
@@ -296,7 +296,7 @@ def _check_kind(key: str, value: object, kind: type, *, least: int) -> None:
     if isinstance(value, int) and value > MOST:
         msg = f"plan: {key} must be at most {MOST:,}; got {value:,}"
         raise WorkloadError(msg)
-    number = kind is float and isinstance(value, int | float) and not isinstance(value, bool)
+    number = kind is float and is_number(value)
     if kind is not int and not isinstance(value, kind) and not number:
         texts = isinstance(value, str) and (kind is Schedule or issubclass(kind, Enum))
         wanted = f"of type {kind.__name__}, no text (parse_plan reads text)" if texts else kind_phrase(kind)
