@@ -351,7 +351,7 @@ def _execute(
     key : torch.Tensor
         One int64 on the CPU, or two, the second the number of the part of the global batch.
     spec : str
-        `AnalogSpec` as JSON (`spec_to_json`).
+        `AnalogSpec` as JSON (`simulator.files.record_to_json`).
     layout : list of int
         Rows of a block (of a batch of several matrices: matrices), flags (1 where the rows of the batch are
         summed over, as in the gradient of a weight; 2 where every analog sample is executed), which of the

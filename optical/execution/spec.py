@@ -545,7 +545,7 @@ class ProductSpecs:
     def __post_init__(self) -> None:
         check_range(self, "row_block", low=1)
         specs = (self.forward, self.grad_input, self.grad_weight)
-        object.__setattr__(self, "texts", tuple(spec_to_json(spec) for spec in specs))
+        object.__setattr__(self, "texts", tuple(map(record_to_json, specs)))
 
     @classmethod
     def ideal(cls) -> ProductSpecs:
@@ -593,14 +593,9 @@ class ProductSpecs:
         return record_from_json(cls, text)
 
 
-def spec_to_json(spec: AnalogSpec) -> str:
-    """Return the canonical JSON text of one specification."""
-    return record_to_json(spec)
-
-
 @functools.lru_cache(maxsize=1024)
 def spec_from_json(text: str) -> AnalogSpec:
-    """Return the specification that `spec_to_json` wrote; equal texts give the same object.
+    """Return the specification that `simulator.files.record_to_json` wrote; equal texts give the same object.
 
     Raises
     ------

@@ -91,11 +91,6 @@ def _up(count: float) -> int:
     return math.ceil(round(count, _DIGITS))
 
 
-def expert_loads(count: int, imbalance: float) -> tuple[float, ...]:
-    """Return the loads of experts over their mean, the busiest first; they add up to `count`."""
-    return geometric_loads(count, imbalance)
-
-
 def rank_loads(config: TransformerConfig, share: Share) -> tuple[float, ...]:
     """Return the loads of expert-parallel ranks over their mean, shape [ep].
 
@@ -103,7 +98,7 @@ def rank_loads(config: TransformerConfig, share: Share) -> tuple[float, ...]:
     -----
     Experts are dealt to ranks in turn, as in `rank_imbalance`; busy ranks stand far apart in their group.
     """
-    loads = expert_loads(config.experts, share.experts.expert_imbalance)
+    loads = geometric_loads(config.experts, share.experts.expert_imbalance)
     found = [0.0] * share.axes.ep
     for turn, place in enumerate(spread_places(share.axes.ep).tolist()):
         found[place] = math.fsum(loads[turn :: share.axes.ep]) * share.axes.ep / config.experts
@@ -137,7 +132,7 @@ def rank_imbalance(config: TransformerConfig, share: Share) -> float:
     Experts are dealt to ranks in turn from the busiest to the idlest, as nobody knows their loads when they
     are placed but a balanced placement is what every system tries for.
     """
-    loads = expert_loads(config.experts, share.experts.expert_imbalance)
+    loads = geometric_loads(config.experts, share.experts.expert_imbalance)
     return math.fsum(loads[:: share.axes.ep]) * share.axes.ep / config.experts
 
 
@@ -154,7 +149,7 @@ def dropped_share(config: TransformerConfig, share: Share) -> float:
         return 0.0
     mean = share.routed_tokens * config.experts_per_token / config.experts
     room = places / mean
-    loads = expert_loads(config.experts, share.experts.expert_imbalance)
+    loads = geometric_loads(config.experts, share.experts.expert_imbalance)
     return math.fsum(max(0.0, load - room) for load in loads) / config.experts
 
 

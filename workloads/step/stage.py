@@ -316,9 +316,20 @@ class StageRun:
         """Return whether a slot gathers parameters or sums gradients."""
         return self._gathers(slot) or self._sums(slot)
 
-    def compute(self, slot: Slot, items: tuple[Item, ...], after: tuple[int, ...]) -> int:
+    def compute(
+        self, slot: Slot, items: tuple[Item, ...], after: tuple[int, ...], ring: tuple[Collective, ...] = ()
+    ) -> int:
         """Add work of a slot after what has been added before, and return its id."""
-        return self._sequence(slot, items, after)
+        sequence = Sequence(
+            name=slot.direction.value,
+            phase=PHASES[slot.direction],
+            items=items,
+            microbatch=slot.microbatch,
+            chunk=slot.chunk,
+            ring=ring,
+        )
+        self.priority += 1
+        return self.graph.add(self.stage, sequence, after, self.priority)
 
     def _gathers(self, slot: Slot) -> bool:
         plan = self.plan
@@ -425,7 +436,7 @@ class StageRun:
             beside = [
                 self.graph.add(self.stage, one, before, self.priority, times=part.layers) for one in ring
             ]
-            after = (self._sequence(slot, others, after), *beside)
+            after = (self.compute(slot, others, after), *beside)
         items = self.passes.of(part, slot.direction)
         if gathered is not None:
             first = slot.direction is Pass.FORWARD and not self.runs[slot.chunk, slot.direction]
@@ -437,23 +448,9 @@ class StageRun:
             )
         if summed is not None:
             items = (*items, *self.sharded.before(summed))
-        self.computed.append(self._sequence(slot, items, after, ring))
+        self.computed.append(self.compute(slot, items, after, ring))
         self.sharded.advance(self.priority)
         return self.computed[-1]
-
-    def _sequence(
-        self, slot: Slot, items: tuple[Item, ...], after: tuple[int, ...], ring: tuple[Collective, ...] = ()
-    ) -> int:
-        sequence = Sequence(
-            name=slot.direction.value,
-            phase=PHASES[slot.direction],
-            items=items,
-            microbatch=slot.microbatch,
-            chunk=slot.chunk,
-            ring=ring,
-        )
-        self.priority += 1
-        return self.graph.add(self.stage, sequence, after, self.priority)
 
     def _chain(
         self, collectives: tuple[Collective, ...], after: tuple[int, ...], units: int

@@ -13,8 +13,9 @@ from optical.execution.matmul import noisy_matmul
 from optical.execution.numerics import AnalogNumerics
 from optical.execution.operands import in_core, multiply_transformed, rotated
 from optical.execution.precision import predicted
-from optical.execution.spec import spec_from_json, spec_to_json
+from optical.execution.spec import spec_from_json
 from simulator.errors import ParameterError
+from simulator.files import record_to_json
 from simulator.operands.captured import captured
 from simulator.operands.statistics import OperandKind, operands_of, signal_to_noise_db
 from simulator.operators import Phase
@@ -122,7 +123,7 @@ def test_averaging_n_times_lowers_noise_n_fold():
 
 def test_records_and_mistakes():
     spec = dataclasses.replace(load_core("crossbar").analog(Phase.FORWARD), transforms=EACH[-1])
-    assert spec_from_json(spec_to_json(spec)) == spec
+    assert spec_from_json(record_to_json(spec)) == spec
     with pytest.raises(ParameterError, match="rotation_width \\(48\\) must be a power of two; try 32 or 64"):
         OperandTransforms(rotation_width=48)
     with pytest.raises(ParameterError, match="electronic_share"):

@@ -13,8 +13,9 @@ from optical.execution.draws import Draws
 from optical.execution.numerics import AnalogNumerics
 from optical.execution.operands import Order
 from optical.execution.precision import predicted
-from optical.execution.spec import Shot, spec_from_json, spec_to_json
+from optical.execution.spec import Shot, spec_from_json
 from optical.noise.chip import ChipErrors, CommonEncoding, CommonNoise, Mismatch, left_after
+from simulator.files import record_to_json
 from simulator.operands.statistics import OperandKind, operands_of
 from simulator.operators import Phase
 from simulator.parameter_tree import replace_at
@@ -336,7 +337,7 @@ def test_calibration_pays_in_bits_and_costs_time(name):
 
 def test_a_specification_is_plain_data():
     spec = dataclasses.replace(on_chip(first_gain=1e-4), common=sharing().common)
-    assert spec_from_json(spec_to_json(spec)) == spec
+    assert spec_from_json(record_to_json(spec)) == spec
 
 
 @pytest.mark.parametrize("name", ["crossbar", "homodyne"])

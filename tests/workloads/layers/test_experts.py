@@ -11,7 +11,7 @@ from simulator.errors import WorkloadError
 from simulator.operators import Collective, MatMul, Phase, Skew, geometric_loads
 from simulator.results import summarise
 from tests.workloads.ideal import EVEN, NODE, PLAN, RATE, Star, product_flops, run, sent, sequences
-from workloads.layers.parts import capacity, dropped_share, expert_loads, rank_imbalance, rank_loads
+from workloads.layers.parts import capacity, dropped_share, rank_imbalance, rank_loads
 from workloads.layers.transformer import backward_layer, forward_layer
 from workloads.plan.parts import ExpertExchange
 from workloads.plan.plan import parse_plan
@@ -128,7 +128,7 @@ def test_dropped_share_is_a_metric_of_the_step():
     plan = SPREAD.with_(capacity_factor=1.0, expert_imbalance=2.0)
     graph = build_step(ROUTED, plan)
     metrics = summarise(run(ROUTED, plan), graph, NODE, Star(endpoints=8))
-    above = sum(max(0.0, load - 1.0) for load in expert_loads(16, 2.0))
+    above = sum(max(0.0, load - 1.0) for load in geometric_loads(16, 2.0))
     assert metrics.dropped_share == pytest.approx(above / 16)
     assert run(ROUTED, plan).makespan_s == run(ROUTED, plan.with_(expert_imbalance=1.0)).makespan_s
 
@@ -138,7 +138,7 @@ def test_dropped_share_is_a_metric_of_the_step():
 
 @pytest.mark.parametrize(("count", "imbalance"), [(2, 1.5), (16, 1.0), (16, 3.7), (256, 40.0), (8, 8.0)])
 def test_loads_have_the_stated_peak_and_mean(count, imbalance):
-    loads = expert_loads(count, imbalance)
+    loads = geometric_loads(count, imbalance)
     assert loads[0] == pytest.approx(imbalance)
     assert math.fsum(loads) == pytest.approx(count)
     assert list(loads) == sorted(loads, reverse=True)
