@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -713,11 +714,21 @@ RANKS = 8
 SYSTEM = "gpu_ocs"
 """System that runs a step where nobody names one."""
 _BANK = ("switch", "reconfiguration_s", "rate_bytes_per_s", "planes")
-MEANT_FOR: Mapping[str, tuple[str, ...]] = MappingProxyType(
+
+
+class Use(StrEnum):
+    """Traffic that circuits are scheduled for."""
+
+    DEMAND = "demand"
+    COLLECTIVE = "collective"
+    MODEL = "model"
+
+
+MEANT_FOR: Mapping[Use, tuple[str, ...]] = MappingProxyType(
     {
-        "demand": (*_BANK, "policy", "packet_rate_bytes_per_s"),
-        "collective": (*_BANK, "ranks", "size_bytes", "algorithm"),
-        "model": ("plan", "system", "accelerators", "settings"),
+        Use.DEMAND: (*_BANK, "policy", "packet_rate_bytes_per_s"),
+        Use.COLLECTIVE: (*_BANK, "ranks", "size_bytes", "algorithm"),
+        Use.MODEL: ("plan", "system", "accelerators", "settings"),
     }
 )
 """Options of each of the three uses."""
@@ -773,7 +784,7 @@ class Circuits(Study):
         HeliographError
             If none or several of demand, collective and model are given, or an option of another use.
         """
-        uses = {"demand": self.demand, "collective": self.collective, "model": self.model}
+        uses = {Use.DEMAND: self.demand, Use.COLLECTIVE: self.collective, Use.MODEL: self.model}
         asked = [name for name, value in uses.items() if value is not None]
         if len(asked) != 1:
             got = f"got {' and '.join(asked)}" if asked else "got none of them"
@@ -796,11 +807,11 @@ class Circuits(Study):
         )
         return study_phases(result)
 
-    def _given(self, use: str) -> dict[str, Any]:
+    def _given(self, use: Use) -> dict[str, Any]:
         """Return the options that are given, all of this use."""
         for name in sorted({name for names in MEANT_FOR.values() for name in names} - {*MEANT_FOR[use]}):
             uses = " or ".join(other for other in MEANT_FOR if name in MEANT_FOR[other])
-            own = use == "model" and name == "switch"
+            own = use is Use.MODEL and name == "switch"
             hint = " (--set fabric.switch=NAME changes the system's)" if own else ""
             refuse_unused(self, (name,), f"it is for a {uses}, not for a {use}{hint}")
         values = {name: getattr(self, name) for name in MEANT_FOR[use]}
