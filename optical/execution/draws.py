@@ -55,10 +55,24 @@ _MULTIPLIERS = tuple(np.uint64(multiplier) for _, multiplier in MIXING)
 
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # noqa: ANN401
-    """Return what makes a function one that is compiled at its first call."""
+    """Return what makes a function one that is compiled at its first call.
+
+    Notes
+    -----
+    numba keeps machine code on disk where it finds a folder to write to; else each process makes it anew.
+    """
     if numba is None:
         return lambda function: function
-    made: Callable[..., Any] = numba.njit(nogil=True, cache=True, error_model="numpy", **options)
+    how: dict[str, Any] = {"nogil": True, "error_model": "numpy", **options}
+
+    def made(function: Callable[..., Any]) -> Callable[..., Any]:
+        found: Callable[..., Any]
+        try:
+            found = numba.njit(cache=True, **how)(function)
+        except RuntimeError:  # no folder for what is compiled
+            found = numba.njit(**how)(function)
+        return found
+
     return made
 
 

@@ -12,7 +12,7 @@ import torch
 import optical.execution.operands
 from optical.cores import load_core
 from optical.execution import AnalogSpec, ProductSpecs, Rounding, Scale, kernels
-from optical.execution.draws import Draws
+from optical.execution.draws import Draws, compiled
 from optical.execution.matmul import noisy_matmul
 from optical.execution.numerics import AnalogNumerics
 from optical.execution.operands import encode
@@ -20,7 +20,7 @@ from optical.execution.readout import multiply
 from simulator.keys import mix_key
 from simulator.operators import Phase
 
-pytest.importorskip("numba")
+numba = pytest.importorskip("numba")
 CPU = torch.device("cpu")
 CONVERTERS = dataclasses.replace(
     AnalogSpec.ideal(),
@@ -308,3 +308,13 @@ def test_a_specification_does_not_carry_its_hash_to_other_processes():
     assert "_hash" not in vars(copy)
     assert copy == spec
     assert hash(copy) == hash(spec)
+
+
+def test_passes_compile_where_no_folder_takes_machine_code():
+    def twice(x):
+        return 2 * x
+
+    twice.__code__ = twice.__code__.replace(co_filename="<no file>")  # numba has no folder for it
+    with pytest.raises(RuntimeError, match="cannot cache"):
+        numba.njit(cache=True)(twice)
+    assert compiled()(twice)(3) == 6
