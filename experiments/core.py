@@ -21,6 +21,7 @@ from heliograph.figures import (
     Ends,
     draw_ends,
     label,
+    legend_below_or_above,
     linear_width,
     new_figure,
     signed_ticks,
@@ -469,20 +470,22 @@ def snr_over_power(curve: SnrCurve) -> Figure:
         axes.plot(*now, "o", color=REFERENCE, markersize=6.0)
         text = f"{now[1]:.1f} dB at {now[0]:.3g} {symbol}W"
         axes.annotate(text, now, (6, -14), textcoords="offset points")
-        works = np.flatnonzero(~np.isnan(ratio_db))
+        works, last = np.flatnonzero(~np.isnan(ratio_db)), power[-1]
         if works.size and works[-1] < len(ratio_db) - 1:
             end = (power[works[-1]], ratio_db[works[-1]])
             axes.plot(*end, "x", color=REFERENCE, markersize=7.0, label="too much light for the core beyond")
+            last = min(last, 2.0 * end[0])
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.set_xlim(power[0], power[-1])
+        axes.set_xlim(power[0], last)
         axes.set_ylim(*_SHOWN_DB)
         axes.set_xlabel(f"Laser power ({symbol}W)")
         axes.set_ylabel("Signal over noise of a layer's products (dB)")
         axes.grid(visible=True)
         title = f"{label(curve.name)}, {curve.operands} operands: each line is one cause of noise alone"
         axes.set_title(title, loc="left")
-        figure.legend(loc="outside lower center", ncols=3)
+        told = axes.get_legend_handles_labels()
+        legend_below_or_above(figure, *told, loc="outside lower center", most=3)
         return figure
 
 

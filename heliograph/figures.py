@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure, SubFigure
+    from matplotlib.legend import Legend
     from matplotlib.patches import Patch
 
 WIDTH_IN = 7.0
@@ -197,6 +198,31 @@ def swatches(colours: Mapping[str, Any]) -> list[Patch]:
     from matplotlib.patches import Patch  # noqa: PLC0415 - takes its time
 
     return [Patch(color=colour, label=meaning) for meaning, colour in colours.items()]
+
+
+def legend_below_or_above(
+    figure: Figure | SubFigure, handles: Sequence[Any], names: Sequence[str], *, loc: str, most: int
+) -> Legend:
+    """Return a legend outside the axes, drawn in as many columns as the figure is wide.
+
+    Parameters
+    ----------
+    figure : Figure or SubFigure
+        Gets the legend.
+    handles, names : sequence
+        What it shows, and what that means.
+    loc : str
+        ``"outside upper center"`` or ``"outside lower center"``.
+    most : int
+        Columns at most.
+    """
+    room = figure.bbox.width
+    for columns in range(min(most, len(names)), 1, -1):
+        legend = figure.legend(handles, names, loc=loc, ncols=columns)
+        if legend.get_window_extent().width <= room:
+            return legend
+        legend.remove()
+    return figure.legend(handles, names, loc=loc, ncols=1)
 
 
 @contextmanager
@@ -422,7 +448,8 @@ def loss_curves(curves: Sequence[Mapping[str, Any]], path: Path) -> tuple[Path, 
         right.set(xlabel=f"Last loss minus {drawn[reference][0]};\ndot: a seed, bar: mean")
         right.set_ylim(len(order) - 0.4, -0.6)
         right.grid(visible=True, axis="x")
-        figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=min(3, len(order)))
+        told = left.get_legend_handles_labels()
+        legend_below_or_above(figure, *told, loc="outside upper center", most=3)
         return save(figure, path)
 
 
@@ -462,7 +489,8 @@ def lines_figure(lines: Mapping[str, Sequence[tuple[float, float]]], *, x: str, 
             )
         axes.grid(visible=True)
         if len(lines) > 1:
-            figure.legend(loc="outside upper center", ncols=min(3, len(lines)))
+            told = axes.get_legend_handles_labels()
+            legend_below_or_above(figure, *told, loc="outside upper center", most=3)
     return figure
 
 
@@ -509,7 +537,7 @@ def _stacked_bars(
     axes.set_xlabel(f"{quantity} ({symbol}{unit})")
     axes.grid(visible=True, axis="x")
     handles, names = axes.get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside upper center", ncols=min(4, len(names)))
+    legend_below_or_above(figure, handles, names, loc="outside upper center", most=4)
 
 
 def parts_of(records: Sequence[Mapping[str, Any]], key: str) -> dict[str, np.ndarray]:

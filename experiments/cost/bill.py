@@ -14,7 +14,7 @@ import numpy as np
 
 from experiments.hardware import DEFAULT_ACCELERATORS, Replaced, changes
 from experiments.study import Block, Progress, Result, Row, Study, option
-from heliograph.figures import PALETTE, label, new_figure, styled
+from heliograph.figures import PALETTE, label, legend_below_or_above, new_figure, styled
 from heliograph.parameters import CHOICE, SET, Parameter, parameters_of
 from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
 from heliograph.systems import System, build_system
@@ -400,7 +400,7 @@ def draw_bills(bills: Sequence[Bill]) -> Figure:
         right.tick_params(axis="y", length=0)
         left.set_ylim(len(bills) - 0.5, -0.5)
         handles, names = left.get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside upper center", ncols=min(4, len(names)))
+        legend_below_or_above(figure, handles, names, loc="outside upper center", most=4)
         return figure
 
 

@@ -317,7 +317,7 @@ def _draw_sent(figure: SubFigure, axes: Axes, loads: LinkLoads) -> None:
     with np.errstate(divide="ignore"):
         exponent = np.where(loads.sent_bytes > 0, np.log10(loads.sent_bytes), np.nan)
     sent = axes.imshow(exponent, aspect="equal", cmap="magma_r", interpolation="nearest")
-    figure.colorbar(sent, ax=axes, label="power of ten", shrink=0.8)
+    figure.colorbar(sent, ax=axes, label="bytes (power of ten)", shrink=0.8)
     axes.set_xlabel("destination node")
     axes.set_ylabel("source node")
     axes.set_title(label("bytes between nodes"), loc="left")

@@ -13,8 +13,10 @@ from heliograph.figures import (
     WIDTH_IN,
     energy_bars,
     label,
+    lines_figure,
     looks_of,
     loss_curves,
+    step_figure,
     step_time_bars,
 )
 from heliograph.simulation import simulate
@@ -165,3 +167,18 @@ def test_any_name_can_be_drawn(tmp_path, name):
 
 def test_palette_has_no_colour_twice():
     assert len(set(PALETTE)) == len(PALETTE)
+
+
+def widest_legend(figure):
+    """Return the width of the widest legend of a figure or of its panels over the figure's."""
+    legends = [*figure.legends, *(one for panel in figure.subfigs for one in panel.legends)]
+    return max(one.get_window_extent().width for one in legends) / figure.bbox.width
+
+
+def test_legends_are_no_wider_than_the_figure():
+    parts = dict.fromkeys([*TIME_LOOKS][:8], 1.0)
+    assert widest_legend(step_figure([record(time_by_category_s=parts)])) <= 1.0
+    lines = {f"photonic_packet, wall plug efficiency {size}": [(1.0, size)] for size in (1, 2, 3)}
+    assert widest_legend(lines_figure(lines, x="laser_power_w", y="step_time_s")) <= 1.0
+    short = lines_figure({name: [(1.0, 2.0)] for name in "abc"}, x="laser_power_w", y="step_time_s")
+    assert short.legends[0]._ncols == 3
