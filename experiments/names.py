@@ -125,8 +125,11 @@ def read_run(path: Path) -> Run:
         msg = f"there is no run at {path}; name a directory that --out was given, or the .json in it"
         raise ParameterError(msg)
     record = read_json_value(path)
-    if not isinstance(record, dict):
-        msg = f"{path} is no record of a run: it must hold one JSON object"
+    if not isinstance(record, dict) or "schema" not in record:
+        msg = (
+            f"{path} is no record of a run: it must hold one JSON object with the key 'schema'; name what "
+            "--out or --json wrote"
+        )
         raise ParameterError(msg)
     return Run(path=path, inputs=_inputs(record), outputs=_outputs(record))
 

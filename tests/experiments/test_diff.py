@@ -58,3 +58,7 @@ def test_two_comparisons_are_told_by_their_systems(capsys, tmp_path):
 def test_what_is_no_run_is_one_sentence(capsys, runs, tmp_path):
     assert call(capsys, "diff", runs / "a", tmp_path / "nowhere")[0] == BAD_INPUT
     assert "holds no record" in call(capsys, "diff", runs / "a", tmp_path)[2]
+    (tmp_path / "model.json").write_text('{"hidden_size": 512}')
+    status, _, told = call(capsys, "diff", runs / "a", tmp_path / "model.json")
+    assert status == BAD_INPUT
+    assert "model.json is no record of a run" in told
