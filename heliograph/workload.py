@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,15 +77,29 @@ def model_named(name: str | Path) -> TransformerConfig:
     found: Any = from_outside(MODEL_GROUP, name)
     if found is None:
         return load_model(name)
-    made = found() if callable(found) else found
+    made = found() if callable(found) and not _asked_for(found) else found
     if isinstance(made, Mapping):
         made = from_hugging_face(made, name=name)
     if not isinstance(made, TransformerConfig):
         msg = (
-            f"'{name}' is no model: it must be a TransformerConfig, or a mapping such as a config.json holds"
+            f"'{name}' is no model: it must be a TransformerConfig, a mapping such as a config.json holds, "
+            "or a function without arguments that returns one of them"
         )
         raise ParameterError(msg)
     return made if is_reference(name) else register_model(name, made)
+
+
+def _asked_for(function: Callable[..., object]) -> tuple[str, ...]:
+    """Return the arguments that a function cannot be called without."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # some of those written in C do not say
+        return ()
+    return tuple(
+        one.name
+        for one in parameters
+        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    )
 
 
 def plan(

@@ -296,11 +296,12 @@ def unregister_fabric(name: str) -> None:
 
 def _maker(name: str, build: Build | type[Fabric]) -> Build:
     """Return what makes a fabric from accelerators and nodes, once it is known to take them."""
+    if isinstance(build, type):
+        _check_answers(f"class {build.__name__}", build)
     signature = inspect.signature(build)
     if not isinstance(build, type):
         _check_takes(name, signature, 1, None)
         return build
-    _check_answers(f"class {build.__name__}", build)
     given = ("endpoints", "scale_up") if "scale_up" in signature.parameters else ("endpoints",)
     _check_takes(name, signature, **dict.fromkeys(given))
     make: Callable[..., Fabric] = build

@@ -175,6 +175,7 @@ WRONG = [
     ("fabric", "", "{}", "names a file and nothing in it"),
     ("fabric", "class MyFabric: pass", "{}:MyFabric", "is no fabric: it lacks"),
     ("fabric", "MyFabric = 3", "{}:MyFabric", "is no class and no function"),
+    ("fabric", "MyFabric = int", "{}:MyFabric", "class int is no fabric: it lacks"),
 ]
 
 
@@ -190,12 +191,13 @@ def test_what_cannot_be_brought_in_is_told_in_one_sentence(file, option, text, r
     ("arguments", "says"),
     [
         (("--model", "{}:THREE"), "is no model"),
+        (("--model", "{}:asking"), "or a function without arguments that returns one of them"),
         (("--model", "gpt2", "--plan", "dp=8,global_batch=8,schedule={}:THREE"), "must be a Schedule"),
         (("--model", "gpt2", "--plan", "dp=8,global_batch=8,schedule={}:FOUR"), "has no 'FOUR'"),
     ],
 )
 def test_the_command_line_says_so_too(capsys, file, arguments, says):
-    path = file("THREE = 3")
+    path = file("THREE = 3\ndef asking(x): return x")
     assert main(["step", "--accelerators", "8", *(one.format(path) for one in arguments)]) == BAD_INPUT
     error = capsys.readouterr().err
     assert says in error
