@@ -205,11 +205,12 @@ class PhotonicUnit:
         """Raise an error unless light and chip of a core can be: their bounds are those of any core."""
         for path, value in numbers_named(self.core, "laser_power_w", "chip_seed").items():
             name = path.rpartition(".")[2]
+            shown = f"{self.core.name}: {name}"
             if name == "laser_power_w" and not 0.0 < value <= MOST_LASER_W:
-                msg = f"{path} must be above 0 and at most {MOST_LASER_W:g} W; got {value:g}"
+                msg = f"{shown} must be above 0 and at most {MOST_LASER_W:g} W; got {value:g}"
                 raise ParameterError(msg)
             if name == "chip_seed" and value < 0:
-                msg = f"{path} must be a whole number of at least 0; got {value}"
+                msg = f"{shown} must be a whole number of at least 0; got {value}"
                 raise ParameterError(msg)
 
     def _check_light(self) -> None:

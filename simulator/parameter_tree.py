@@ -27,6 +27,8 @@ from simulator.units import dimension_of, to_si
 
 TreeT = TypeVar("TreeT")
 
+MOST_WHOLE = 2**31 - 1
+"""Largest count of anything: products of two still fit into 64 bits."""
 NAMED_IN_FULL = "host."
 """Beginning of paths whose ending means another part's number where both have that name: a server's."""
 
@@ -51,6 +53,11 @@ class _Field:
         return ".".join(self.segments)
 
     @property
+    def shown(self) -> str:
+        """Path as a reader sees it, without a name twice in a row."""
+        return _once(self.path)
+
+    @property
     def field(self) -> str:
         """Name of the field in its owner."""
         return self.segments[-1]
@@ -64,11 +71,6 @@ class _Leaf(_Field):
     def value(self) -> Any:  # noqa: ANN401 - a number or a member of an enumeration
         """The present value."""
         return getattr(self.owner, self.field)
-
-    @property
-    def shown(self) -> str:
-        """Path as a reader sees it, without a name twice in a row."""
-        return _once(self.path)
 
 
 def numeric_leaves(obj: object) -> dict[str, float | int]:
@@ -171,7 +173,7 @@ def parse_assignment(text: str) -> tuple[str, str]:
     """
     path, equals, value = (part.strip() for part in text.partition("="))
     if not (path and equals and value):
-        msg = f"'{text}' is not an assignment; write path.to.parameter=value, e.g. laser.power_w=0.1"
+        msg = f"'{text}' is not an assignment; write path.to.parameter=value, e.g. laser_power_w=0.2"
         raise ParameterError(msg)
     return path, value
 
@@ -311,6 +313,9 @@ def _converted(leaf: _Leaf, value: float | str) -> float | int | Enum | None:
     if math.isinf(number) or number != int(number):
         msg = f"{leaf.shown} must be a whole number; got {value}"
         raise ParameterError(msg)
+    if abs(number) > MOST_WHOLE:
+        msg = f"{leaf.shown} must be at most {MOST_WHOLE:,}; got {value}"
+        raise ParameterError(msg)
     return int(number)
 
 
@@ -427,7 +432,7 @@ def find_place(obj: object, path: str) -> Place | None:
     found = found or [one for one in places(obj) if one.path.endswith(f".{path}")]
     found = found or [one for one in places(obj) if f".{_once(one.path)}".endswith(f".{path}")]
     if len({id(one.owner) for one in found}) > 1:
-        shown = ", ".join(one.path for one in found[:8]) + (", ..." if len(found) > 8 else "")
+        shown = ", ".join(one.shown for one in found[:8]) + (", ..." if len(found) > 8 else "")
         msg = f"'{path}' fits {len(found)} parts; write one of {shown}"
         raise ParameterError(msg)
     return found[0] if found else None

@@ -112,7 +112,7 @@ def with_part(system: TreeT, path: str, name: str, folder: Path | None = None) -
         return system
     place, part = place_for(system, path), named_parts().get(name)
     if place is None:
-        shown = ", ".join(one.path for one in places(system) if _fitting(one))
+        shown = ", ".join(one.shown for one in places(system) if _fitting(one))
         rest = f"write one of {shown}" if shown else "nothing here is made of named parts"
         msg = f"no part '{path}' to replace by '{name}'; {rest}"
         raise ParameterError(msg)
@@ -124,7 +124,7 @@ def with_part(system: TreeT, path: str, name: str, folder: Path | None = None) -
     if part is None or not fits(part, place.field, place.kinds):
         what = "no part" if part is None else f"it does not take the {part.role}"
         choices = ", ".join(_fitting(place))
-        msg = f"{place.path}: {what} '{name}'; choose one of {choices} (heliograph list parts, or devices)"
+        msg = f"{place.shown}: {what} '{name}'; choose one of {choices} (heliograph list parts, or devices)"
         raise ParameterError(msg)
     return put_part(system, place, fitted(part.build(), place.part))
 

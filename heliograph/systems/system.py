@@ -41,7 +41,7 @@ from simulator.interfaces import ComputeUnit, Cost, Numerics
 from simulator.node import NO_PENALTIES, Host, Node, Penalties
 from simulator.operands.statistics import OperandKind
 from simulator.operators import SCORES, VALUES, Elementwise, MatMul, Phase, Role
-from simulator.parameter_tree import get_at, parse_assignment, path_of, replace_at
+from simulator.parameter_tree import get_at, parse_assignment, path_of, replace_at, shown_paths
 from simulator.results import Economics, default_economics
 from workloads.plan.parts import Precision
 from workloads.plan.plan import Plan
@@ -837,8 +837,10 @@ def _refuse_lost(before: Mapping[str, Change], path: str, change: Change) -> Non
         if other.file != change.file:
             continue
         if earlier == path:
+            shown = next(iter(shown_paths([path]).values()))
             msg = (
-                f"{change.key}={change.value}: {path} is already set, to {other.value}; leave one of them out"
+                f"{change.key}={change.value}: {shown} is already set, to {other.value}; "
+                "leave one of them out"
             )
             raise ParameterError(msg)
         if earlier.startswith(f"{path}."):

@@ -198,9 +198,12 @@ def test_cores_that_share_no_light_stand_on_dies_of_their_own():
         ("laser_power_w=\uff11\uff15e-3", "laser_power_w must be a number, with or without a unit; got"),
         ("core.dac.enob_bits=0", "enob_bits must be above 0 and at most 8"),
         ("core.dac.enob_bits=20", "enob_bits must be above 0 and at most 8"),
+        ("scale_up.size=1e30", "fabric.scale_up.size must be at most 2,147,483,647; got 1e30"),
+        ("core.adc=nosuch", "photonic.core.adc: no part 'nosuch'"),
     ],
 )
 def test_what_cannot_be_is_said_of_the_number_itself(assignment, said):
     with pytest.raises(ParameterError) as caught:
-        build_system("photonic_packet:crossbar", accelerators=8, assignments=[assignment])
+        build_system("photonic_packet:crossbar+block", accelerators=8, assignments=[assignment])
     assert said in str(caught.value)
+    assert "core.core" not in str(caught.value)
