@@ -485,7 +485,7 @@ def snr_over_power(curve: SnrCurve) -> Figure:
         title = f"{label(curve.name)}, {curve.operands} operands: each line is one cause of noise alone"
         axes.set_title(title, loc="left")
         told = axes.get_legend_handles_labels()
-        legend_below_or_above(figure, *told, loc="outside lower center", most=3)
+        legend_below_or_above(figure, *told, above=False, most=3)
         return figure
 
 

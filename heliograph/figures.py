@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -201,7 +201,7 @@ def swatches(colours: Mapping[str, Any]) -> list[Patch]:
 
 
 def legend_below_or_above(
-    figure: Figure | SubFigure, handles: Sequence[Any], names: Sequence[str], *, loc: str, most: int
+    figure: Figure | SubFigure, handles: Sequence[Any], names: Sequence[str], *, above: bool, most: int
 ) -> Legend:
     """Return a legend outside the axes, drawn in as many columns as the figure is wide.
 
@@ -211,11 +211,13 @@ def legend_below_or_above(
         Gets the legend.
     handles, names : sequence
         What it shows, and what that means.
-    loc : str
-        ``"outside upper center"`` or ``"outside lower center"``.
+    above : bool
+        Whether it stands above the axes; beneath them otherwise.
     most : int
         Columns at most.
     """
+    loc: Literal["outside upper center", "outside lower center"]
+    loc = "outside upper center" if above else "outside lower center"
     room = figure.bbox.width
     for columns in range(min(most, len(names)), 1, -1):
         legend = figure.legend(handles, names, loc=loc, ncols=columns)
@@ -449,7 +451,7 @@ def loss_curves(curves: Sequence[Mapping[str, Any]], path: Path) -> tuple[Path, 
         right.set_ylim(len(order) - 0.4, -0.6)
         right.grid(visible=True, axis="x")
         told = left.get_legend_handles_labels()
-        legend_below_or_above(figure, *told, loc="outside upper center", most=3)
+        legend_below_or_above(figure, *told, above=True, most=3)
         return save(figure, path)
 
 
@@ -490,7 +492,7 @@ def lines_figure(lines: Mapping[str, Sequence[tuple[float, float]]], *, x: str, 
         axes.grid(visible=True)
         if len(lines) > 1:
             told = axes.get_legend_handles_labels()
-            legend_below_or_above(figure, *told, loc="outside upper center", most=3)
+            legend_below_or_above(figure, *told, above=True, most=3)
     return figure
 
 
@@ -537,7 +539,7 @@ def _stacked_bars(
     axes.set_xlabel(f"{quantity} ({symbol}{unit})")
     axes.grid(visible=True, axis="x")
     handles, names = axes.get_legend_handles_labels()
-    legend_below_or_above(figure, handles, names, loc="outside upper center", most=4)
+    legend_below_or_above(figure, handles, names, above=True, most=4)
 
 
 def parts_of(records: Sequence[Mapping[str, Any]], key: str) -> dict[str, np.ndarray]:

@@ -400,7 +400,7 @@ def draw_bills(bills: Sequence[Bill]) -> Figure:
         right.tick_params(axis="y", length=0)
         left.set_ylim(len(bills) - 0.5, -0.5)
         handles, names = left.get_legend_handles_labels()
-        legend_below_or_above(figure, handles, names, loc="outside upper center", most=4)
+        legend_below_or_above(figure, handles, names, above=True, most=4)
         return figure
 
 
