@@ -16,6 +16,7 @@ greatest cycle mean.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
@@ -211,6 +212,24 @@ class LinePrices:
         if key not in self._crowds:
             self._crowds[key] = self._crowd(operator, layout, [inner_class(layout), *site.beside])
         return self._crowds[key]
+
+    def together(self, operators: Sequence[Collective], layout: RankLayout) -> Traffic | None:
+        """Return the prices of collectives of one layout whose circuits turn; None if it cannot carry them.
+
+        Parameters
+        ----------
+        operators : sequence of Collective
+            One for each axis, in the order in which a step first has them; payloads do not matter.
+        layout : RankLayout
+            Where the ranks stand.
+        """
+        demand: dict[tuple[str, int, int], Flows] = {}
+        for one in operators:
+            demand |= self._demand(one, layout, inner_class(layout))
+        try:
+            return self._traffic(layout, demand)
+        except RouteError:
+            return None
 
     def _crowd(self, operator: Collective, layout: RankLayout, stages: list[int]) -> float:
         demand = {key: each for one in stages for key, each in self._demand(operator, layout, one).items()}

@@ -12,7 +12,7 @@ import numpy as np
 from heliograph.simulation import CircuitMode, modes
 from heliograph.systems.system import System
 from simulator.errors import ParameterError, nearest
-from simulator.estimate import FreeLines, LinePrices, StandingLines, StepArrays, estimate
+from simulator.estimate import FreeLines, LinePrices, Order, StandingLines, StepArrays, estimate
 from simulator.fabric import CircuitPolicy, Fabric, PortTiming
 from simulator.interfaces import Flows
 from simulator.node import Node
@@ -51,7 +51,10 @@ def under_mode(
     microbatch (of every piece of the parameters, where an axis inside the passes leaves the node, too), and
     in every block as often as its axes take circuits from each other (`workloads.search.costs.BlockTurns`).
     What standing circuits carry turns nothing, and is as much slower as they have other peers. Ports serve
-    sends before gradients' sums, which have time.
+    sends before gradients' sums, which have time. Where exchanges between experts leave the nodes, the turns
+    of a stage are those of its collectives played in order on the fabric
+    (`workloads.search.circuits.StagePlay`), none hidden: m times those of a microbatch, and those of one alone
+    on its way through the other stages. A turn takes as long as the slowest of the ports that it moves.
     *Per layer*: a further change between any two blocks of a pass whose exchanges differ. Those between axes
     or blocks of a pass make it longer, and thus what fills and empties the pipeline, too.
     *Ahead*: a change around a microbatch's traffic hides behind the work between two of them,
@@ -64,6 +67,7 @@ def under_mode(
         axis: (moved > 0) & _turns_to(fabric, mode, axis) for axis, moved in costs.outside_bytes.items()
     }
     turns, arrays, zero = costs.turns, costs.arrays, plans["zero"]
+    played = turns.played
     inside = leaves["tp"] | leaves["cp"] | leaves["ep"]
     sums_meet = leaves["dpcp"] & np.where(inside, turns.clashes["dpcp"], leaves["pp"])
     sends_meet = inside & leaves["pp"] & turns.clashes["pp"]
@@ -82,8 +86,14 @@ def under_mode(
     passes = np.where(waits, arrays.gathers, np.maximum(arrays.gathers, arrays.sums_each))
     each = np.where(sums_meet, 2 * passes * np.where(inside, pieces, arrays.chunks), 0)
     each = each + np.where(sends_meet, 4 * plans["vpp"], 0)
+    # A microbatch alone passes through all stages, those that follow wait for the turns of one.
+    hops = np.where(arrays.order == Order.BOTH_WAYS, plans["pp"] / 2, plans["pp"] - 1) / arrays.chunks
+    line = (plans["pp"] > 1) & (arrays.chunks == 1)
+    alone = hops * played.alone - np.where(line, played.among, 0.0)
+    once = np.where(played.known, played.once + alone, once)
+    each = np.where(played.known, played.each, each)
     blocks = np.ceil(layers / plans["pp"])
-    inner = blocks * turns.block
+    inner = np.where(played.known, 0.0, blocks * turns.block)
     by_layer = mode.policy is CircuitPolicy.PER_LAYER and plans.base.experts.expert_patterns > 1
     between = np.where(leaves["ep"] & by_layer, 2.0 * (blocks - 1.0), 0.0)
     dark_s = fabric.traits.reconfiguration_s
@@ -103,6 +113,8 @@ def under_mode(
     later_s = sum(np.where(carried, beside.waited_s[axis], 0.0) * (slower[axis] - 1.0) for axis in INNER)
     later_s = later_s + np.maximum(0.0, beside.ring_s * slower["cp"] - beside.hiding_s)
     later_s = later_s - np.maximum(0.0, beside.ring_s - beside.hiding_s)
+    turn_s = np.where(played.known, _turn_s(fabric, played.ports), dark_s)
+    later_s = later_s + turn_s[:, None] * played.block
     dark = 0.5 * dark_s * (inner + between)[:, None]
     # A pass that waits for its launches anyway has as much less to wait for them.
     longer_s = dark[:, :, None] + beside.blocks[:, :, None] * later_s[:, None, :]
@@ -114,11 +126,19 @@ def under_mode(
         inputs_s=arrays.inputs_s + shown_s[:, :, 1],
         whole_s=arrays.whole_s + np.column_stack([shown_s[:, 1] * share, np.zeros(len(plans))]),
         slack_s=np.maximum(0.0, arrays.slack_s - longer_s),
-        reconfiguration_s=np.full(len(plans), dark_s),
+        gather_s=arrays.gather_s * played.sums_slower[:, None],
+        sum_s=arrays.sum_s * played.sums_slower[:, None],
+        reconfiguration_s=turn_s,
         changes_each=each,
         changes_once=once.astype(float),
         sums_last=waits & (arrays.gathers == 0),
     )
+
+
+def _turn_s(fabric: Fabric, ports: np.ndarray) -> np.ndarray:
+    """Return the time until light passes the last of some ports that turn at once, of the shape of ports."""
+    many, place = np.unique(np.rint(ports).astype(int), return_inverse=True)
+    return np.array([fabric.lane_turn_s(int(one)) for one in many])[place.ravel()]
 
 
 def _turns_to(fabric: Fabric, mode: CircuitMode, axis: str) -> bool:

@@ -569,6 +569,11 @@ class Traffic:
         return self._network
 
     @property
+    def demand(self) -> tuple[Flows, ...]:
+        """Traffic of the whole step."""
+        return tuple(self._demand.values())
+
+    @property
     def routes_by_size(self) -> bool:
         """Whether small transfers go other ways than large ones."""
         return self._traits.routes_by_size

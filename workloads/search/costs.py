@@ -36,6 +36,7 @@ from simulator.results import outside_bytes
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import Chain, Pass
 from workloads.plan.plan import Plan
+from workloads.search.circuits import CircuitWalk, Passed, Stage, StagePlay, settled
 from workloads.search.plans import (
     DIRECTIONS,
     PLACEMENTS,
@@ -52,6 +53,7 @@ from workloads.search.plans import (
     parameters,
     priced,
     stage_blocks,
+    strides,
     two_copies,
 )
 from workloads.step.sharding import (
@@ -338,6 +340,30 @@ class BlockTurns:
     backward, shape [P, 2] each."""
     clashes: Mapping[str, np.ndarray]
     """Whether circuits turn between traffic inside passes and that of an axis outside them, shape [P]."""
+    played: StepTurns
+    """Turns of the plans whose circuits were played collective by collective."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTurns:
+    """Turns of P plans whose exchanges between experts leave the nodes, played collective by collective."""
+
+    known: np.ndarray
+    """Whether a plan's were played; all else is nothing where not, shape [P]."""
+    block: np.ndarray
+    """Turns in a block, forward and backward, shape [P, 2]; dimensionless."""
+    ports: np.ndarray
+    """Ports that turn at once, on average, shape [P]."""
+    each: np.ndarray
+    """Turns of a microbatch on a stage beside those in its blocks, shape [P]."""
+    once: np.ndarray
+    """Turns of a step beside those of its microbatches, shape [P]."""
+    alone: np.ndarray
+    """Turns of the first microbatch on a stage, beside gathers and sums, shape [P]."""
+    among: np.ndarray
+    """The same of one among others, shape [P]."""
+    sums_slower: np.ndarray
+    """How many times as long gathers and sums take over circuits that stand for others, shape [P]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -419,6 +445,9 @@ class _Peers:
 
 LAYOUT = ("tp", "cp", "dp", "pp", "ep", "placement")
 """Columns that say where ranks stand."""
+NODES_KEPT, GROUPS_KEPT, STAGES_KEPT = 4, 3, 4
+"""Nodes along data-parallel ranks, groups of experts and stages of a layout on which circuits are played; a
+choice: rings and exchanges have the same neighbours with more."""
 
 
 class Part(StrEnum):
@@ -470,6 +499,7 @@ class PlanPricer:
         self._shapes: dict[tuple[object, ...], ShapeWork] = {}
         self._updates: dict[tuple[float, ...], tuple[float, float]] = {}
         self._bare: tuple[PlanArrays, PlanCosts] | None = None
+        self._walks: dict[int, tuple[LinePrices, dict[tuple[object, ...], CircuitWalk | None]]] = {}
 
     def costs(self, plans: PlanArrays, prices: LinePrices) -> PlanCosts:
         """Return the pieces of all plans' steps on a fabric.
@@ -484,6 +514,13 @@ class PlanPricer:
         """
         with np.errstate(invalid="ignore"):  # what a fabric cannot carry takes for ever
             return _Pricing(self, plans, prices).costs()
+
+    def walks(self, prices: LinePrices) -> dict[tuple[object, ...], CircuitWalk | None]:
+        """Return the circuits on a fabric that were played before, by layout."""
+        found = self._walks.get(id(prices))
+        if found is None:  # kept with the prices, so that no others get their identity
+            found = self._walks[id(prices)] = prices, {}
+        return found[1]
 
     def without_traffic(self, plans: PlanArrays, fabric: Fabric) -> PlanCosts:
         """Return the pieces of all plans' steps where every transfer takes no time and no energy.
@@ -582,6 +619,17 @@ _SEND = Collective(
     shift=1,
 )
 """A send from a stage to the next."""
+_RETURN = replace(_SEND, shift=-1)
+"""A send from a stage to the one before."""
+_SUM = Collective(
+    name="gradients",
+    phase=Phase.GRAD_WEIGHT,
+    kind=CollectiveKind.REDUCE_SCATTER,
+    axis="dp",
+    size=2,
+    payload_bytes=1.0,
+)
+"""A sum of gradients."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -631,6 +679,8 @@ class _Pricing:
         self._known: dict[tuple[object, ...], CollectiveLines] = {}
         self._paid: dict[tuple[object, ...], tuple[float, float]] = {}
         self._near: dict[tuple[str, int], int] = {}
+        self.walks = pricer.walks(prices)
+        self._outside_ops: dict[tuple[int, str], tuple[Collective, ...]] = {}
 
     def costs(self) -> PlanCosts:
         """Return the pieces of all rows' steps."""
@@ -695,10 +745,215 @@ class _Pricing:
             outside = {"dpcp": str(self.plans.whole.axes.gradient_axis[row]), PIPELINE: PIPELINE}
             for name, axis in outside.items() if standing else ():
                 clashes[name][number] = math.isinf(met.slower(axis, standing))
+        found = {axis: one[place] for axis, one in slower.items()}
+        played, over = self._steps_played()
+        if played.known.any():
+            found = {axis: np.where(played.known[:, None], over[axis], one) for axis, one in found.items()}
         return BlockTurns(
+            played=played,
             block=block[place],
-            slower={axis: one[place] for axis, one in slower.items()},
+            slower=found,
             clashes={axis: one[place] for axis, one in clashes.items()},
+        )
+
+    def _steps_played(self) -> tuple[StepTurns, dict[str, np.ndarray]]:
+        """Return turns played collective by collective, and how slow axes are over what stands."""
+        several = self.plans.microbatches > 1
+        pieces, chunks = self._pieces() * self.chunks // self.copies, self.chunks // self.copies
+        columns = [
+            self.shape_of,
+            self.layout_of,
+            pieces,
+            chunks,
+            several,
+            self.plans["zero"],
+            self.plans["vpp"],
+        ]
+        _, first, place = np.unique(np.column_stack(columns), axis=0, return_index=True, return_inverse=True)
+        place = place.ravel()
+        traits = self.prices.fabric.traits
+        if traits.policy in {None, CircuitPolicy.STATIC} or traits.endpoint_lanes is None:
+            first, place = first[:1], np.zeros_like(place)
+            walks: list[CircuitWalk | None] = [None]
+        else:
+            walks = [self._walk(row) for row in first.tolist()]
+        many = len(first)
+        slower = {axis: np.ones((many, len(BOTH))) for axis in AXES}
+        block, known = np.zeros((many, len(BOTH))), np.zeros(many, dtype=bool)
+        ports, sums_slower = np.ones((2, many))
+        each, once, alone, among = np.zeros((4, many))
+        for number, (row, walk) in enumerate(zip(first.tolist(), walks, strict=True)):
+            if walk is None:
+                continue
+            known[number] = True
+            stage, passes = self._stage_of(row, walk, pieces=int(pieces[row]), chunks=int(chunks[row]))
+            block[number] = stage.steady
+            for axis, times in slower.items():
+                times[number] = [one.slower(axis) for one in passes]
+            play = StagePlay(walk, stage)
+            each[number], once[number], alone[number], among[number] = self._played(
+                play, int(self.plans["zero"][row]), several=bool(several[row])
+            )
+            ports[number] = walk.mean_ports * self.layouts[self.layout_of[row]].ranks_per_class / walk.ranks
+            sums_slower[number] = play.outside.slowest
+        found = StepTurns(
+            known=known[place],
+            block=block[place],
+            ports=ports[place],
+            each=each[place],
+            once=once[place],
+            alone=alone[place],
+            among=among[place],
+            sums_slower=sums_slower[place],
+        )
+        return found, {axis: one[place] for axis, one in slower.items()}
+
+    def _stage_of(
+        self, row: int, walk: CircuitWalk, *, pieces: int, chunks: int
+    ) -> tuple[Stage, list[Passed]]:
+        """Return what asks for circuits on the inner stage of a row, and what its blocks meet."""
+        shape, alone = self.shapes[self.shape_of[row]], self.plans["pp"][row] == 1
+        number = int(self.layout_of[row])
+
+        def leaving(run: tuple[Collective, ...]) -> tuple[Collective, ...]:
+            return tuple(one for one in run if self._local(one.axis, number) < one.size)
+
+        ends = [
+            [leaving(one) for one in shape.ends[way][:: 1 if way is Pass.FORWARD else -1]]
+            if alone
+            else [(), ()]
+            for way in BOTH
+        ]
+        blocks = [leaving(shape.single[way]) for way in BOTH]
+        passes = [settled(walk, one) for one in blocks]
+        config = self.pricer.config
+        share = 1.0 - config.dense_layers / config.layers
+        forward, backward = (one.turns * share for one in passes)
+        stage = Stage(
+            blocks=(blocks[0], blocks[1]),
+            ends=((ends[0][0], ends[0][1]), (ends[1][0], ends[1][1])),
+            steady=(forward, backward),
+            sums=self._sums_of(row),
+            sends=self._sends_of(row),
+            pieces=pieces,
+            chunks=chunks,
+        )
+        return stage, passes
+
+    def _played(self, play: StagePlay, zero: int, *, several: bool) -> tuple[float, float, float, float]:
+        """Return turns of a microbatch, of a step beside those, and of a microbatch alone and among others.
+
+        The last two are those beside gathers and sums.
+        """
+        every, reshard = zero == 3, self.plans.base.sharding.reshard
+
+        def microbatch(*, first: bool = False, last: bool = False) -> float:
+            forward = play.run(0, gathers=every or (zero > 0 and first), sums=False)
+            return forward + play.run(1, gathers=every and reshard, sums=zero >= 2 or last)
+
+        alone, *_, among = (
+            play.run(0, gathers=False, sums=False) + play.run(1, gathers=False, sums=False) for _ in range(3)
+        )
+        play.begin()
+        if not several:
+            once = microbatch(first=True, last=True) + play.end()
+            return among, once - among, alone, among
+        first = microbatch(first=True)
+        microbatch()
+        each = microbatch()
+        last = microbatch(last=True) + play.end()
+        return each, first + last - 2 * each, alone, among
+
+    def _walk(self, row: int) -> CircuitWalk | None:
+        """Return the circuits of a row's inner stage; None if no exchange of experts leaves its nodes."""
+        number = int(self.layout_of[row])
+        exchange = self.inside.get((number, "ep"))
+        if exchange is None or self._local("ep", number) == exchange.size:
+            return None
+        layout, key = self._smaller(row)
+        key = (*key, bool(self.plans["zero"][row] > 0))
+        if key not in self.walks:
+            self.walks[key] = self._walked(row, layout)
+        return self.walks[key]
+
+    def _walked(self, row: int, layout: RankLayout) -> CircuitWalk | None:
+        number = int(self.layout_of[row])
+        inside = [self.inside[number, axis] for axis in ("cp", "tp", "ep") if (number, axis) in self.inside]
+        inside = [one for one in inside if self._local(one.axis, number) < one.size]
+        sums = self._sums_of(row)
+        axes = [*sums, *inside] if self.plans["zero"][row] > 0 else [*inside, *sums]
+        traffic = self._smaller_prices(layout).together([*axes, *([_SEND] if layout.pp > 1 else [])], layout)
+        return None if traffic is None else CircuitWalk(traffic, inner_class(layout), layout.ranks_per_class)
+
+    def _smaller_prices(self, layout: RankLayout) -> LinePrices:
+        """Return the prices on as much of the fabric as a layout takes."""
+        fabric: Any = self.prices.fabric
+        return LinePrices(replace(fabric, endpoints=-(-layout.ranks // fabric.node_size) * fabric.node_size))
+
+    def _smaller(self, row: int) -> tuple[RankLayout, tuple[object, ...]]:
+        """Return a layout of fewer replicas and stages with the turns of a row's, and its key.
+
+        Of data-parallel ranks as many are kept as span four nodes, and whole groups of experts three times;
+        of stages that stand farthest from each other four.
+        """
+        plan, order, size = self.plans.plan(row), self.plans.placement(row), self.prices.fabric.node_size
+        axes, layout = plan.axes, plan.layout
+        near = strides(order, axes.tp, axes.cp, axes.dp, axes.pp)["dp"]
+        least = max(NODES_KEPT, NODES_KEPT * size // near)
+        replicas = int(axes.expert_replicas)
+
+        def enough(dp: int) -> bool:
+            left = replicas * dp // axes.dp
+            whole = replicas * dp % axes.dp == 0 and (dp * near) % size == (axes.dp * near) % size
+            return axes.dp % dp == 0 and dp >= least and whole and left >= min(replicas, GROUPS_KEPT)
+
+        dp = next((one for one in range(1, axes.dp) if enough(one)), axes.dp)
+        pp = min(axes.pp, STAGES_KEPT) if order.split()[-1] == PIPELINE else axes.pp
+        layout = replace(layout, dp=dp, pp=pp)
+        key = (axes.tp, axes.cp, dp, pp, axes.ep, order)
+        if order != PLACEMENTS[0]:
+            layout = placed(layout, endpoints_of(replace(axes, dp=dp, pp=pp), order))
+        return layout, key
+
+    def _sums_of(self, row: int) -> tuple[Collective, ...]:
+        """Return the sums of gradients of a row's inner stage, those of experts apart."""
+        key = (int(self.layout_of[row]), "sums")
+        found = self._outside_ops.get(key)
+        if found is None:
+            axes: Any = self.plans.whole.axes
+            dense, expert = (float(held[row, 1]) for held in self.held)
+            apart = self.plans["ep"][row] > 1
+            every = dense if apart else dense + expert
+            kinds = (
+                (str(axes.gradient_axis[row]), int(axes.gradient_ranks[row]), every),
+                ("edp", int(axes.expert_replicas[row]), expert if apart else 0.0),
+            )
+            width = self.plans.base.precision.grad_bytes
+            found = self._outside_ops[key] = tuple(
+                replace(_SUM, axis=axis, size=size, payload_bytes=count * width)
+                for axis, size, count in kinds
+                if count > 0.0 and self._local(axis, int(self.layout_of[row])) < size
+            )
+        return found
+
+    def _sends_of(self, row: int) -> tuple[tuple[tuple[Collective, int], ...], ...]:
+        """Return the sends of a row's inner stage and of the neighbours that send to it, each way.
+
+        Of two stages with several chunks, each sends to the other both ways.
+        """
+        layout, _ = self._smaller(row)
+        here = inner_class(layout)
+        pairs = ((_SEND, 0), (_SEND, 1)), ((_RETURN, 0), (_RETURN, -1))
+        if layout.pp == 2 and self.plans["vpp"][row] > 1:
+            pairs = ((_SEND, 0), (_RETURN, -1)), ((_SEND, 0), (_RETURN, -1))
+        stages = range(layout.pp)
+        return tuple(
+            tuple(
+                (send, behind)
+                for send, behind in way
+                if here - behind in stages and here - behind + send.shift in stages
+            )
+            for way in pairs
         )
 
     def _arrays(

@@ -109,10 +109,33 @@ class ShapeWork:
             one: _work(passes.of(blocks, one), node, each, passes.ring(blocks, one), config.layers)
             for one in DIRECTIONS
         }
+        single = StagePart(layers=1)
+        self.single = {
+            one: (*passes.ring(single, one)[1], *_in_order(passes.of(single, one))) for one in DIRECTIONS
+        }
+        """Collectives of one block with experts, in the order in which they ask for circuits."""
+        self.ends = {
+            one: (
+                _in_order(passes.of(StagePart(layers=0, embedding=True), one)),
+                _in_order(passes.of(StagePart(layers=0, head=True), one)),
+            )
+            for one in DIRECTIONS
+        }
+        """The same of the embedding and of the head."""
         self.embedding = {
             one: _work(passes.of(StagePart(layers=0, embedding=True), one), node) for one in DIRECTIONS
         }
         self.head = {one: _work(passes.of(StagePart(layers=0, head=True), one), node) for one in DIRECTIONS}
+
+
+def _in_order(items: tuple[Item, ...]) -> tuple[Collective, ...]:
+    """Return the collectives of a run as often as it has them, in its order."""
+    return tuple(
+        one.collective if isinstance(one, Overlapped) else one
+        for one, count in items
+        for _ in range(count)
+        if isinstance(one, Collective | Overlapped)
+    )
 
 
 def _work(

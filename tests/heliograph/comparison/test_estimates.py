@@ -1,6 +1,7 @@
 """Estimates of kinds of plans beside the engine's steps."""
 
 import dataclasses
+import math
 
 import pytest
 
@@ -10,6 +11,7 @@ from heliograph.systems import build_system
 from workloads.models.config import load_model
 from workloads.pipeline.schedule import SCHEDULES as KNOWN
 from workloads.plan.plan import Plan
+from workloads.search import costs
 from workloads.search.costs import PlanPricer
 from workloads.search.plans import SCHEDULES, grid
 
@@ -18,6 +20,7 @@ MODELS = {
     "mixtral": dataclasses.replace(load_model("mixtral-8x7b"), layers=8),
     "mixtral16": dataclasses.replace(load_model("mixtral-8x7b"), layers=16),
     "qwen": dataclasses.replace(load_model("qwen3-30b-a3b"), layers=16),
+    "qwen8": dataclasses.replace(load_model("qwen3-30b-a3b"), layers=8),
 }
 KINDS = {name: SCHEDULES.index(KNOWN[name]) for name in ("gpipe", "zero_bubble", "zb_v", "dualpipe")}
 ONE = {name: (1,) for name in ("tp", "cp", "pp", "ep", "zero", "micro_batch", "vpp")}
@@ -25,18 +28,24 @@ ONE |= {name: (0,) for name in ("recompute", "schedule", "placement")}
 """Columns of a grid of one plan, those of others apart."""
 
 
-def step_times_s(name, accelerators, model, columns):
+def step_times_s(name, accelerators, model, columns, *, global_batch=64, switch_s=None):
     """Return the estimated and the simulated step of one plan, by mode of its circuits."""
     system = build_system(name, accelerators=accelerators)
+    if switch_s is not None:
+        switch = dataclasses.replace(system.fabric.switch, switch_s=switch_s)
+        system = dataclasses.replace(system, fabric=dataclasses.replace(system.fabric, switch=switch))
     config = MODELS[model]
     chosen = ONE | {column: (value,) for column, value in columns.items()}
-    base = Plan.of(sequence_length=4096, global_batch=64)
+    base = Plan.of(sequence_length=4096, global_batch=global_batch)
     plans = grid(system.planned(base), accelerators, config.experts, chosen)
     plans, _ = feasible(config, plans, system.node().memory.capacity_bytes)
     assert len(plans) == 1
     found = estimates(system, PlanPricer(config, system.node()), plans)
     ran_s = []
-    for mode in found.modes or (None,):
+    for mode, time_s in zip(found.modes or (None,), found.mode_time_s[:, 0], strict=True):
+        if math.isinf(time_s):  # more peers than lanes, where circuits stay
+            ran_s.append(time_s)
+            continue
         turned = system
         if mode is not None:
             fabric = system.fabric.with_policy(mode.policy, mode.turning)
@@ -125,3 +134,45 @@ def test_sums_go_with_the_passes_where_circuits_that_stand_carry_them(model, col
     """Circuits that turn, two stages, a sum for every microbatch: sums at the end, 50 and 55 % too long."""
     estimated_s, ran_s = step_times_s("gpu_ocs", 64, model, {"pp": 2, "zero": 2} | columns)
     assert estimated_s[1] == pytest.approx(ran_s[1], rel=0.07)
+
+
+@pytest.mark.parametrize(
+    ("model", "columns", "switch_s"),
+    [
+        # Sums of experts and of all else take ports from each other and from exchanges: -88 %.
+        ("mixtral", {"tp": 2, "ep": 8, "zero": 0, "recompute": 2}, 0.1),
+        # So do gathers, for every microbatch: -33 %.
+        ("mixtral", {"cp": 4, "ep": 4, "micro_batch": 2, "zero": 3, "recompute": 2, "placement": 2}, 1e-3),
+        # Exchanges that nodes pass on go over the ring's circuits: turns in every block, +81 %.
+        ("mixtral", {"tp": 8, "cp": 2, "ep": 8, "micro_batch": 4}, 1e-3),
+        ("qwen8", {"tp": 8, "ep": 8, "zero": 3, "recompute": 2}, 0.01),
+        # Exchanges in turns leave the rings of context ranks and gradients a lane of four: -68 %.
+        ("qwen8", {"cp": 16, "ep": 32, "micro_batch": 8, "zero": 0, "recompute": 2, "placement": 2}, 1e-5),
+        # Sends of both stages take ports from exchanges in every chunk: -56 %.
+        (
+            "qwen8",
+            {"tp": 4, "pp": 2, "vpp": 2, "ep": 2, "micro_batch": 2, "zero": 2, "recompute": 2}
+            | {"placement": 1},
+            0.1,
+        ),
+    ],
+)
+def test_exchanges_between_nodes_turn_circuits_as_the_engine_turns_them(model, columns, switch_s):
+    """As far off as told with peers of groups for the flows that ask, and without sums of experts."""
+    estimated_s, ran_s = step_times_s("gpu_ocs", 64, model, columns, global_batch=32, switch_s=switch_s)
+    assert estimated_s[1] == pytest.approx(ran_s[1], rel=0.06)
+
+
+def test_circuits_turn_on_fewer_replicas_and_stages_as_on_all(monkeypatch):
+    """Rings and exchanges have the same neighbours there, so that large systems cost no more to play."""
+    system = build_system("gpu_ocs", accelerators=512)
+    config = dataclasses.replace(load_model("mixtral-8x7b"), layers=16)
+    chosen = ONE | {"tp": (1, 2), "cp": (1, 2), "pp": (1, 8), "ep": (8,), "zero": (0, 3), "placement": (0, 1)}
+    plans = grid(system.planned(Plan.of(sequence_length=4096, global_batch=512)), 512, 8, chosen)
+    plans, _ = feasible(config, plans, system.node().memory.capacity_bytes)
+    few = estimates(system, PlanPricer(config, system.node()), plans).mode_time_s
+    for kept in ("NODES_KEPT", "GROUPS_KEPT", "STAGES_KEPT"):
+        monkeypatch.setattr(costs, kept, 512)
+    every = estimates(system, PlanPricer(config, system.node()), plans).mode_time_s
+    assert len(plans) > 8
+    assert few == pytest.approx(every, rel=0.01)

@@ -1,0 +1,320 @@
+"""Circuits of a class of ranks as its collectives ask for them in order, on the fabric without a clock."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from simulator.collectives.flow_groups import FlowGroup, PricedCollective
+from simulator.collectives.traffic import Traffic
+from simulator.fabric import Fabric
+from simulator.interfaces import Circuits
+from simulator.operators import Collective, Phase
+
+LEVEL = 2.0
+"""Octaves within which collectives of one kind go the way that the first of them goes; a choice."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """Circuits after a collective has been carried, and what it met."""
+
+    state: int
+    """Number of the circuits that stand then."""
+    turns: int = 0
+    """How often circuits turned for it."""
+    ports: int = 0
+    """Ports that turned, over all turns."""
+    taken_s: float = 0.0
+    """Time of its transfers over what stood."""
+    own_s: float = 0.0
+    """The same over the circuits that its axis has when it is served alone."""
+
+
+@dataclass(kw_only=True)
+class Passed:
+    """Turns and slowed traffic of a run of collectives."""
+
+    state: int
+    """Number of the circuits that stand at its end."""
+    turns: int = 0
+    """How often circuits turned."""
+    ports: int = 0
+    """Ports that turned, over all turns."""
+    taken_s: dict[str, float] = field(default_factory=dict)
+    """Time of transfers over what stood, by axis."""
+    own_s: dict[str, float] = field(default_factory=dict)
+    """The same over circuits of their own, by axis."""
+
+    def add(self, axis: str, asked: Asked) -> None:
+        """Count a collective along an axis."""
+        self.state = asked.state
+        self.turns += asked.turns
+        self.ports += asked.ports
+        if asked.own_s > 0.0:
+            self.taken_s[axis] = self.taken_s.get(axis, 0.0) + asked.taken_s
+            self.own_s[axis] = self.own_s.get(axis, 0.0) + asked.own_s
+
+    def slower(self, axis: str) -> float:
+        """Return how many times as long an axis' transfers took as over circuits of their own."""
+        own_s = self.own_s.get(axis, 0.0)
+        return max(1.0, self.taken_s[axis] / own_s) if own_s > 0.0 else 1.0
+
+    @property
+    def slowest(self) -> float:
+        """How many times as long the transfers of all axes took as over circuits of their own."""
+        own_s = sum(self.own_s.values())
+        return max(1.0, sum(self.taken_s.values()) / own_s) if own_s > 0.0 else 1.0
+
+
+class CircuitWalk:
+    """Circuits of one class, turned by its collectives one after the other as the engine turns them.
+
+    Parameters
+    ----------
+    traffic : Traffic
+        Prices of all its collectives on a fabric that nobody uses.
+    rank_class : int
+        The class.
+    ranks : int
+        Its ranks.
+
+    Notes
+    -----
+    The law is the engine's (`simulator.engine.network`): what stands carries a group of flows if it connects
+    all of them, over however many lanes; else the fabric turns the ports of those that lack a circuit, to
+    the circuits of the group's axis or, where these are more than fit, of the group alone. So an exchange in
+    turns asks for each of its parts, one that nodes pass on may find its hops on a ring's circuits, and a
+    ring that was left one lane of four takes four times as long and turns nothing. Each transition is worked
+    out once.
+    """
+
+    def __init__(self, traffic: Traffic, rank_class: int, ranks: int) -> None:
+        self.ranks = ranks
+        self._traffic, self._class = traffic, rank_class
+        self._fabric: Fabric = traffic.network.fabric
+        self._circuits: list[Circuits] = []
+        self._numbers: dict[bytes, int] = {}
+        self._met: dict[tuple[int, FlowGroup], tuple[int, int, float]] = {}
+        self._own: dict[FlowGroup, float] = {}
+        self._served: dict[str, Circuits] = {}
+        self._asked: dict[tuple[int, int], Asked] = {}
+        self._plans: dict[tuple[int, int], tuple[Collective, PricedCollective]] = {}
+        self._ways: dict[tuple[Collective, int], PricedCollective] = {}
+        self.start = self._number(traffic.network.circuits)
+
+    @property
+    def mean_ports(self) -> float:
+        """Ports that turn at once, the mean over all kinds of turns met; 1 without any."""
+        moved = [moved for _, moved, _ in self._met.values() if moved]
+        return sum(moved) / len(moved) if moved else 1.0
+
+    def play(self, state: int, operators: Iterable[Collective]) -> Passed:
+        """Return what becomes of circuits when collectives ask for them in order."""
+        found = Passed(state=state)
+        for one in operators:
+            found.add(one.axis, self.ask(found.state, one))
+        return found
+
+    def ask(self, state: int, operator: Collective, behind: int = 0) -> Asked:
+        """Return what becomes of circuits when a collective asks for its own.
+
+        Parameters
+        ----------
+        state : int
+            Number of the circuits that stand.
+        operator : Collective
+            What is carried.
+        behind : int
+            Stages by which those who carry it stand behind the class.
+        """
+        plan = self._plan(operator, behind)
+        key = (state, id(plan))
+        found = self._asked.get(key)
+        if found is None:
+            found = self._asked[key] = self._carried(state, plan)
+        return found
+
+    def _plan(self, operator: Collective, behind: int = 0) -> PricedCollective:
+        found = self._plans.get((id(operator), behind))
+        if found is None:  # kept with the operator, so that no other gets its identity
+            level = round(math.log2(max(operator.payload_bytes, 1.0)) / LEVEL)
+            key = (replace(operator, name="", phase=Phase.FORWARD, payload_bytes=level), behind)
+            if key not in self._ways:
+                self._ways[key] = self._traffic.plan(operator, self._class - behind)
+            found = self._plans[id(operator), behind] = operator, self._ways[key]
+        return found[1]
+
+    def _carried(self, state: int, plan: PricedCollective) -> Asked:
+        turns = ports = 0
+        taken, own = [plan.protocol_s], [plan.protocol_s]
+        for group, size_bytes, count in plan.parts:
+            after, moved, rate = self._turned(state, group)
+            turns, ports, state = turns + (moved > 0), ports + moved, after
+            if size_bytes > 0.0:
+                taken.append(size_bytes * count / rate)
+                own.append(size_bytes * count / self._own_rate(group))
+        if plan.in_turns:  # which its price holds already
+            turns -= len(plan.parts)
+        whole = max if plan.at_once else sum
+        return Asked(
+            state=state,
+            turns=turns,
+            ports=ports,
+            taken_s=float(taken[0] + whole(taken[1:] or [0.0])),
+            own_s=float(own[0] + whole(own[1:] or [0.0])),
+        )
+
+    def _turned(self, state: int, group: FlowGroup) -> tuple[int, int, float]:
+        """Return the circuits over which a group goes, the ports that turn to them, and its rate in B/s."""
+        found = self._met.get((state, group))
+        if found is None:
+            circuits, moved = self._circuits[state], 0
+            after = state
+            if not self._fabric.connected(circuits, group.flows):
+                turned, _ = self._fabric.configure(circuits, group.flows, group.demand)
+                after, moved = self._number(turned), self._ports(circuits, turned)
+            found = after, moved, self._rate(self._circuits[after], group)
+            self._met[state, group] = found
+        return found
+
+    def _own_rate(self, group: FlowGroup) -> float:
+        """Return the rate of a group over the circuits that its axis has when it is served alone."""
+        found = self._own.get(group)
+        if found is None:
+            axis = group.flows.axis
+            if axis not in self._served:
+                self._served[axis] = self._traffic.network.axis_circuits(group)
+            circuits = self._served[axis]
+            if not self._fabric.connected(circuits, group.flows):
+                circuits = self._fabric.configure(circuits, group.flows, group.demand)[0]
+            found = self._own[group] = self._rate(circuits, group)
+        return found
+
+    def _rate(self, circuits: Circuits, group: FlowGroup) -> float:
+        loads, graph = self._fabric.loads(circuits, group.flows), self._fabric.graph(circuits)
+        if not loads.links.size:
+            return np.inf
+        return float((graph.capacity_bytes_per_s[loads.links] / loads.usage).min())
+
+    def _ports(self, before: Circuits, after: Circuits) -> int:
+        """Return how many ports turned; at least one, for a circuit that goes dark is a turn."""
+        old, new = self._fabric.lane_peers(before), self._fabric.lane_peers(after)
+        return max(int(((old != new) & (new >= 0)).sum()), 1)
+
+    def _number(self, circuits: Circuits) -> int:
+        """Return the number of circuits, the same for those that stand alike."""
+        key = self._fabric.lane_peers(circuits).tobytes()
+        if key not in self._numbers:
+            self._numbers[key] = len(self._circuits)
+            self._circuits.append(circuits)
+        return self._numbers[key]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """Collectives of a stage by what they serve."""
+
+    blocks: tuple[tuple[Collective, ...], tuple[Collective, ...]]
+    """Of a block, forward and backward, as they ask for circuits."""
+    steady: tuple[float, float]
+    """Turns that a block costs among others like it, forward and backward; dimensionless."""
+    ends: tuple[tuple[tuple[Collective, ...], ...], tuple[tuple[Collective, ...], ...]]
+    """Before and behind all blocks, forward and backward: of embedding and head."""
+    sums: tuple[Collective, ...]
+    """Of gradients, and of parameters, which go the same ways."""
+    sends: tuple[tuple[tuple[Collective, int], ...], ...]
+    """Of the stage and of the neighbour that sends to it, forward and backward, each with the stages by which
+    its sender stands behind."""
+    pieces: int
+    """Pieces in which all its chunks' gradients and parameters travel."""
+    chunks: int
+    """Chunks of the stage."""
+
+
+class StagePlay:
+    """Turns of a stage's circuits beyond those inside its passes, for whatever meets these.
+
+    Parameters
+    ----------
+    walk : CircuitWalk
+        The circuits.
+    stage : Stage
+        What asks for them.
+
+    Notes
+    -----
+    What is gathered and summed has ports as soon as they idle: it is asked for while a piece computes, and
+    takes turns with the piece's own collectives, one of these after each of those (ports go first come, first
+    served). A stage's sends go behind its chunks, those of its neighbours at the same time.
+    """
+
+    def __init__(self, walk: CircuitWalk, stage: Stage) -> None:
+        self._walk, self._stage = walk, stage
+        self.state = walk.start
+        self.outside = Passed(state=walk.start)
+        self._waiting: list[Collective] = []
+
+    def begin(self) -> None:
+        """Begin with the circuits at the start of a step."""
+        self.state = self._walk.start
+        self.outside = Passed(state=self.state)
+        self._waiting = []
+
+    def run(self, way: int, *, gathers: bool, sums: bool) -> float:
+        """Return the turns of a pass of a microbatch forward (0) or backward (1), less its blocks' own."""
+        stage = self._stage
+        pieces = stage.pieces if gathers or sums else stage.chunks
+        before, after = stage.ends[way]
+        turns = sum(map(self._ask, before))
+        for piece in range(pieces):
+            if gathers:  # of the next piece
+                self._waiting += stage.sums
+            turns += self._piece(stage.blocks[way])
+            if sums:
+                self._waiting += stage.sums
+            if (piece + 1) % max(1, pieces // stage.chunks) == 0:
+                turns += self._sent(way)
+        turns += sum(map(self._ask, after))
+        return turns - pieces * stage.steady[way]
+
+    def end(self) -> int:
+        """Return the turns for what is left when all passes have ended."""
+        waiting, self._waiting = self._waiting, []
+        return sum(self._ask(one, outside=True) for one in waiting)
+
+    def _piece(self, own: Sequence[Collective]) -> int:
+        """Return the turns of one piece whose collectives take turns with what waits beside it."""
+        turns = 0
+        for one in own:
+            if self._waiting:
+                turns += self._ask(self._waiting.pop(0), outside=True)
+            turns += self._ask(one)
+        return turns
+
+    def _sent(self, way: int) -> int:
+        """Return the turns of a stage's send, while the neighbour that sends the same way does so, too."""
+        turns = 0
+        for send, behind in self._stage.sends[way]:
+            asked = self._walk.ask(self.state, send, behind)
+            self.state = asked.state
+            turns += 0 if behind else asked.turns
+        return turns
+
+    def _ask(self, one: Collective, *, outside: bool = False) -> int:
+        asked = self._walk.ask(self.state, one)
+        self.state = asked.state
+        if outside:
+            self.outside.add(one.axis, asked)
+        return asked.turns
+
+
+def settled(walk: CircuitWalk, block: Sequence[Collective]) -> Passed:
+    """Return what becomes of circuits in one of many equal blocks in a row.
+
+    The first finds what was there before; the second what the first has left, as all others do.
+    """
+    return walk.play(walk.play(walk.start, block).state, block)
