@@ -53,8 +53,8 @@ def under_mode(
     What standing circuits carry turns nothing, and is as much slower as they have other peers. Ports serve
     sends before gradients' sums, which have time. Where exchanges between experts leave the nodes, the turns
     of a stage are those of its collectives played in order on the fabric
-    (`workloads.search.circuits.StagePlay`), none hidden: m times those of a microbatch, and those of one alone
-    on its way through the other stages. A turn takes as long as the slowest of the ports that it moves.
+    (`workloads.search.circuits.StagePlay`), none hidden: m times those of a microbatch, and those of one
+    alone on its way through the other stages. A turn takes as long as the slowest of the ports that it moves.
     *Per layer*: a further change between any two blocks of a pass whose exchanges differ. Those between axes
     or blocks of a pass make it longer, and thus what fills and empties the pipeline, too.
     *Ahead*: a change around a microbatch's traffic hides behind the work between two of them,
