@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dis
 import fcntl
+import gc
 import hashlib
 import math
 import os
@@ -17,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum, auto
+from functools import cache, partial
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -62,18 +64,20 @@ from simulator.engine.compiled.memory import (
     set_wake,
     solve,
     start_process,
+    task_of,
 )
 from simulator.engine.compiled.turns import (
+    CARRIED,
+    COMING,
+    FREED,
+    LIT_UP,
+    NEEDED,
     NO_PARTS,
-    NO_TURNS,
     PARTS,
     TURNS,
-    end_communication,
-    light_up,
-    serve,
-    task_of,
-    turn_ahead,
-    wait_for_circuits,
+    Turn,
+    stay,
+    turn,
 )
 from simulator.engine.simulation import SETTLED
 
@@ -94,9 +98,10 @@ def begin_transfer(ints: Ints, reals: Reals, at: At, actor: int, counter: int) -
     set_wake(ints, reals, at)
 
 
-def is_carried(ints: Ints, reals: Reals, at: At, actor: int, counter: int) -> bool:
-    """Return whether an instruction has nothing to carry once its circuits stand; else wait for either."""
-    if at.turns and not wait_for_circuits(ints, reals, at, actor, counter):
+def is_carried(ints: Ints, reals: Reals, at: At, turn: Turn, actor: int) -> bool:
+    """Return whether an actor has nothing to carry once its circuits stand; if not, wait for either."""
+    counter = ints[at.counter + actor] - 1
+    if at.turns and not turn(ints, reals, at, NEEDED, actor):
         return False
     if reals[at.x + counter] <= 0.0:
         return True
@@ -104,7 +109,7 @@ def is_carried(ints: Ints, reals: Reals, at: At, actor: int, counter: int) -> bo
     return False
 
 
-def end_transfers(ints: Ints, reals: Reals, at: At) -> None:
+def end_transfers(ints: Ints, reals: Reals, at: At, turn: Turn) -> None:
     """End the transfers whose last byte has left, and share what they leave."""
     advance(ints, reals, at)
     count = ints[at.transfers]
@@ -137,7 +142,7 @@ def end_transfers(ints: Ints, reals: Reals, at: At) -> None:
         solve(ints, reals, at)
     set_wake(ints, reals, at)
     if at.turns:
-        serve(ints, reals, at)
+        turn(ints, reals, at, FREED, 0)
 
 
 def grant(ints: Ints, at: At, channel: int) -> None:
@@ -261,7 +266,7 @@ def note(ints: Ints, reals: Reals, at: At, actor: int, counter: int) -> None:
         reals[at.begin_s + actor] = reals[at.now]
 
 
-def step_program(ints: Ints, reals: Reals, at: At, actor: int) -> bool:
+def step_program(ints: Ints, reals: Reals, at: At, turn: Turn, actor: int) -> bool:
     """Run an actor's program up to where it waits; return False there, and True at its end."""
     counter = ints[at.counter + actor]
     while True:
@@ -269,12 +274,13 @@ def step_program(ints: Ints, reals: Reals, at: At, actor: int) -> bool:
         note(ints, reals, at, actor, counter)
         counter += 1
         ints[at.counter + actor] = counter
-        if op in (SLEEP, PATH):
-            if op == PATH:
-                x *= reals[at.latency + ints[at.row + ints[at.i + counter - 1]]]
+        if op == PATH:
+            x *= reals[at.latency + ints[at.row + ints[at.i + counter - 1]]]
+            op = SLEEP
+        if op == SLEEP:
             push_later(ints, reals, at, x, RESUME + KINDS * actor)
             return False
-        carried = op != MOVE or is_carried(ints, reals, at, actor, counter - 1)
+        carried = op != MOVE or is_carried(ints, reals, at, turn, actor)
         if not carried or (op == WORK and not is_worked(ints, reals, at, actor)):
             return False
         if op == LATE:
@@ -284,7 +290,7 @@ def step_program(ints: Ints, reals: Reals, at: At, actor: int) -> bool:
                 push_later(ints, reals, at, late_s, RESUME + KINDS * actor)
                 return False
         elif op == AHEAD:
-            counter = turn_ahead(ints, reals, at, actor, counter - 1)
+            counter = turn(ints, reals, at, COMING, actor)
         elif op == FORK:
             ints[at.counter + actor] = fork(ints, at, actor, counter - 1)
             return False
@@ -301,8 +307,9 @@ def step_program(ints: Ints, reals: Reals, at: At, actor: int) -> bool:
             return True
 
 
-def end_task(ints: Ints, reals: Reals, at: At, actor: int, task: int) -> None:
-    """Note the end of a task, free its channel, and go on to the actor's next one."""
+def end_task(ints: Ints, reals: Reals, at: At, turn: Turn, actor: int) -> None:
+    """Note the end of an actor's task, free its channel, and go on to the next one."""
+    task = ints[at.order + ints[at.place + actor]]
     reals[at.end_s + task] = reals[at.now]
     if ints[at.takes + task] >= 0:
         settle(ints, reals, at, ints[at.takes + task])
@@ -315,7 +322,7 @@ def end_task(ints: Ints, reals: Reals, at: At, actor: int, task: int) -> None:
         push(ints, at, RELEASE + KINDS * channel)
     push(ints, at, DONE + KINDS * task)
     if at.turns and channel >= 0:
-        end_communication(ints, reals, at, task)
+        turn(ints, reals, at, CARRIED, task)
     place = ints[at.place + actor] + 1
     ints[at.place + actor] = place
     ints[at.phase + actor] = WAITING
@@ -323,35 +330,43 @@ def end_task(ints: Ints, reals: Reals, at: At, actor: int, task: int) -> None:
         ints[at.wait + actor] = ints[at.first_after + ints[at.order + place]]
 
 
-def resume(ints: Ints, reals: Reals, at: At, actor: int) -> None:
+def is_running(ints: Ints, reals: Reals, at: At, actor: int) -> bool:
+    """Return whether an actor runs a program; if not, it waits, or has no more tasks. Children always run."""
+    if actor >= at.actors or ints[at.phase + actor] == RUNNING:
+        return True
+    if ints[at.place + actor] >= ints[at.first_order + actor + 1]:
+        return False
+    task = ints[at.order + ints[at.place + actor]]
+    if ints[at.phase + actor] == WAITING:
+        if not wait_for_others(ints, at, actor, task):
+            return False
+        ints[at.phase + actor] = TURN
+        if ints[at.channel + task] >= 0:
+            request(ints, at, ints[at.channel + task], actor)
+            return False
+    ints[at.phase + actor] = RUNNING
+    reals[at.start_s + task] = reals[at.now]
+    if ints[at.takes + task] >= 0:
+        settle(ints, reals, at, ints[at.takes + task])
+        ints[at.collectives + ints[at.takes + task]] += 1
+    ints[at.again + actor] = ints[at.times + task]
+    ints[at.counter + actor] = ints[at.program + task]
+    return True
+
+
+def resume(ints: Ints, reals: Reals, at: At, turn: Turn, actor: int) -> None:
     """Let an actor go on until it waits again."""
-    if actor >= at.actors:
-        if step_program(ints, reals, at, actor):
+    while True:
+        if not is_running(ints, reals, at, actor) or not step_program(ints, reals, at, turn, actor):
+            return
+        if actor >= at.actors:
             push(ints, at, ENDED + KINDS * ints[at.place + actor])
-        return
-    while ints[at.place + actor] < ints[at.first_order + actor + 1]:
-        task = ints[at.order + ints[at.place + actor]]
-        if ints[at.phase + actor] == WAITING:
-            if not wait_for_others(ints, at, actor, task):
-                return
-            ints[at.phase + actor] = TURN
-            if ints[at.channel + task] >= 0:
-                request(ints, at, ints[at.channel + task], actor)
-                return
-        if ints[at.phase + actor] == TURN:
-            ints[at.phase + actor] = RUNNING
-            reals[at.start_s + task] = reals[at.now]
-            if ints[at.takes + task] >= 0:
-                settle(ints, reals, at, ints[at.takes + task])
-                ints[at.collectives + ints[at.takes + task]] += 1
-            ints[at.again + actor] = ints[at.times + task]
-            ints[at.counter + actor] = ints[at.program + task]
-        while ints[at.again + actor] > 0:
-            if not step_program(ints, reals, at, actor):
-                return
-            ints[at.again + actor] -= 1
-            ints[at.counter + actor] = ints[at.program + task]
-        end_task(ints, reals, at, actor, task)
+            return
+        ints[at.again + actor] -= 1
+        if ints[at.again + actor] > 0:
+            ints[at.counter + actor] = ints[at.program + ints[at.order + ints[at.place + actor]]]
+        else:
+            end_task(ints, reals, at, turn, actor)
 
 
 def next_event(ints: Ints, reals: Reals, at: At) -> int:
@@ -379,19 +394,15 @@ def next_event(ints: Ints, reals: Reals, at: At) -> int:
     return WAKE + KINDS * ints[at.token]
 
 
-def take(ints: Ints, reals: Reals, at: At, event: int) -> None:
-    """Do what an event is about."""
+def take(ints: Ints, reals: Reals, at: At, turn: Turn, event: int) -> int:
+    """Do what an event is about; return the first actor that it lets go on, -1 if none."""
     kind, what = event % KINDS, event // KINDS
     if kind == RESUME:
-        resume(ints, reals, at, what)
-    elif kind == DONE:
+        return what
+    if kind == DONE:
         ints[at.done + what] = 1
-        actor = ints[at.first_waiter + what]
-        while actor >= 0:
-            following = ints[at.next_waiter + actor]
-            resume(ints, reals, at, actor)
-            actor = following
-    elif kind == RELEASE:
+        return ints[at.first_waiter + what]
+    if kind == RELEASE:
         grant(ints, at, what)
     elif kind == ENDED:
         ints[at.left + what] -= 1
@@ -400,29 +411,32 @@ def take(ints: Ints, reals: Reals, at: At, event: int) -> None:
     elif kind == MOVED:
         push_later(ints, reals, at, reals[at.turn_s + ints[at.change_ports + what]], LIT + KINDS * what)
     elif kind == LIT:
-        light_up(ints, reals, at, what)
+        turn(ints, reals, at, LIT_UP, what)
     elif what == ints[at.token]:
-        end_transfers(ints, reals, at)
+        end_transfers(ints, reals, at, turn)
+    return -1
 
 
-def play(ints: Ints, reals: Reals, at: At) -> None:
+def play(ints: Ints, reals: Reals, at: At, turn: Turn) -> None:
     """Run all events, or so many that there is no room for one more change of circuits, or one is a fault."""
     while True:
         event = next_event(ints, reals, at)
         if event < 0:
             ints[at.over] = 1
-            if not at.turns or not serve(ints, reals, at) or ints[at.fault]:
+            if not at.turns or not turn(ints, reals, at, FREED, 0) or ints[at.fault]:
                 return
             ints[at.over] = 0
             continue
-        take(ints, reals, at, event)
+        actor = take(ints, reals, at, turn, event)
+        while actor >= 0:
+            following = ints[at.next_waiter + actor] if event % KINDS == DONE else -1
+            resume(ints, reals, at, turn, actor)
+            actor = following
         if ints[at.changes] >= at.most_changes or ints[at.fault]:
             return
 
 
 _FUNCTIONS = (
-    *EVENTS,
-    *TURNS,
     begin_transfer,
     is_carried,
     end_transfers,
@@ -437,6 +451,7 @@ _FUNCTIONS = (
     note,
     step_program,
     end_task,
+    is_running,
     resume,
     next_event,
     take,
@@ -445,7 +460,7 @@ _FUNCTIONS = (
 
 
 class Turning(Enum):
-    """Ways in which circuits turn during a step, for each of which the loop is compiled by itself."""
+    """Ways in which circuits turn during a step, for each of which `turn` is compiled by itself."""
 
     NONE = auto()
     """They stay."""
@@ -455,14 +470,13 @@ class Turning(Enum):
     """Part by part."""
 
 
-UNUSED: Mapping[Turning, Mapping[str, Callable[..., object]]] = {
-    Turning.NONE: NO_TURNS,
-    Turning.LANES: NO_PARTS,
-    Turning.PARTS: {},
-}
-"""What stands for functions that nothing calls then."""
 Play = Callable[[np.ndarray, np.ndarray, np.void], None]
 """`play` on arrays, with places as `record` returns them."""
+Compiled = Any
+"""A function, before or behind numba, or numba's type of one."""
+_OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
+"""Divisions are numpy's. Nothing counts references to the memories, which the caller holds: counts took half
+of the time of events on packets."""
 _COMPILED: dict[Turning, Play | None] = {}
 
 
@@ -477,7 +491,9 @@ def compiled_play(turning: Turning) -> Play | None:
     Notes
     -----
     The functions are compiled as copies that call each other's copies, so that the plain ones stay plain.
-    numba keeps machine code on disk where it finds a folder to write to; else each process makes it anew.
+    The loop is compiled once and handed what turns circuits, which is compiled apart: neither waits for the
+    other, or grows with it. numba keeps machine code on disk where it finds a folder to write to; else each
+    process makes it anew.
     """
     if turning not in _COMPILED:
         _COMPILED[turning] = _compile(turning)
@@ -496,31 +512,93 @@ def _compile(turning: Turning) -> Play | None:
         import numba  # noqa: PLC0415 - its import takes longer than most steps
     except ImportError:  # it is an extra
         return None
-    names = {**vars(memory), **vars(turns), **globals()}
-    functions: dict[str, Any] = {one.__name__: one for one in (*_FUNCTIONS, *PARTS)}
-    functions |= UNUSED[turning]
-    calls = _calls(functions)
+    memories = (numba.int64[::1], numba.float64[::1], numba.typeof(record(range(len(At._fields)))))
+    turn_type = numba.int64(*memories, numba.int64, numba.int64)
+    found = _loop()
+    with _uncollected(), _alone(found.stats.cache_path, f"{play.__name__}_{_digest()}"):
+        found.compile((*memories, numba.types.FunctionType(turn_type)))
+        turned = _turned(turning, turn_type)
+    return lambda ints, reals, at: found(ints, reals, at, turned)
+
+
+@cache
+def _loop() -> Compiled:
+    """Return `play` as numba is to compile it, for all ways in which circuits may turn."""
+    import numba  # noqa: PLC0415
+
+    functions = _by_name(_FUNCTIONS)
+    names = _copied(functions, {**globals(), **_events()}, _calls((play,), functions))
+    return _kept(partial(numba.njit, nogil=True), play, names, f"{play.__name__}_{_digest()}")
+
+
+def _turned(turning: Turning, signature: Compiled) -> Compiled:
+    """Return what turns circuits in some way, compiled so that the loop can be handed it."""
+    import numba  # noqa: PLC0415
+
+    root = stay if turning is Turning.NONE else turn
+    functions = {} if turning is Turning.NONE else _by_name((*PARTS, *TURNS))
+    if turning is Turning.LANES:
+        functions |= NO_PARTS
+    names = _copied(functions, {**vars(turns), **_events()}, _calls((root,), functions))
+    return _kept(partial(numba.cfunc, signature), root, names, f"{root.__name__}_{_digest()}_{turning.name}")
+
+
+@cache
+def _events() -> Mapping[str, Any]:
+    """Return names of `memory`, of its functions copies that are compiled once for all that call them."""
+    functions = _by_name(EVENTS)
+    every = functions | _by_name((*_FUNCTIONS, *TURNS, *PARTS))
+    return _copied(functions, vars(memory), _calls((play, turn), every))
+
+
+def _by_name(functions: Iterable[Any]) -> dict[str, Any]:
+    return {one.__name__: one for one in functions}
+
+
+def _copied(
+    functions: Mapping[str, Any], names: Mapping[str, Any], calls: Mapping[str, int]
+) -> dict[str, Any]:
+    """Return names, of functions copies that numba compiles, and that call each other.
+
+    A function that is called at one place is compiled there; else it would be compiled by itself and there.
+    """
+    import numba  # noqa: PLC0415
+
+    found = dict(names)
     inner: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # half the time to compile
     for name, function in functions.items():
-        copied = FunctionType(function.__code__, names, name)
-        how = inner if calls[name] > 1 else {"inline": "always"}  # else compiled in its caller and by itself
-        names[name] = numba.njit(error_model="numpy", **how)(copied)
-    copied = FunctionType(play.__code__, names, play.__name__)
-    copied.__qualname__ = f"{play.__name__}_{_digest()}_{turning.name}"  # by which numba finds it again
+        copied = FunctionType(function.__code__, found, name)
+        how = inner if calls[name] > 1 else {"inline": "always"}
+        found[name] = numba.njit(**_OPTIONS, **how)(copied)
+    return found
+
+
+def _kept(decorator: Callable[..., Any], function: Compiled, names: dict[str, Any], name: str) -> Compiled:
+    """Return a copy of a function by a decorator of numba, whose machine code stays on disk if it can."""
+    copied = FunctionType(function.__code__, names, function.__name__)
+    copied.__qualname__ = name  # by which numba finds it again
     try:
-        found: Any = numba.njit(nogil=True, cache=True, error_model="numpy")(copied)
+        return decorator(cache=True, **_OPTIONS)(copied)
     except RuntimeError:  # no folder for what is compiled
-        found = numba.njit(nogil=True, error_model="numpy")(copied)
-    with _alone(found.stats.cache_path, copied.__qualname__):
-        found.compile((numba.int64[::1], numba.float64[::1], numba.typeof(record(range(len(At._fields))))))
-    fast: Play = found
-    return fast
+        return decorator(**_OPTIONS)(copied)
 
 
-def _calls(functions: Mapping[str, Any]) -> Counter[str]:
-    """Return at how many places each of some functions is called by `play` or by another that it needs."""
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Look for no garbage: numba makes millions of objects that are in use until it has compiled."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _calls(roots: Iterable[Any], functions: Mapping[str, Any]) -> Counter[str]:
+    """Return at how many places each of some functions is called by roots or by others that they need."""
     calls: Counter[str] = Counter()
-    code = [play.__code__]
+    code = [one.__code__ for one in roots]
     while code:
         used = [one.argval for one in dis.get_instructions(code.pop()) if one.opname == "LOAD_GLOBAL"]
         used = [name for name in used if name in functions]

@@ -619,6 +619,13 @@ def set_wake(ints: Ints, reals: Reals, at: At) -> None:
     ints[at.sequence] += 1
 
 
+def task_of(ints: Ints, at: At, actor: int) -> int:
+    """Return the task that an actor, or a child of one, runs."""
+    while actor >= at.actors:
+        actor = ints[at.place + actor]
+    return ints[at.order + ints[at.place + actor]]
+
+
 EVENTS = (
     push,
     start_process,
@@ -631,5 +638,6 @@ EVENTS = (
     freeze,
     solve,
     set_wake,
+    task_of,
 )
 """The functions above, each behind those that it calls."""

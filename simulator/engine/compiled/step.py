@@ -16,7 +16,7 @@ from simulator.engine.compiled.loop import Play, Turning, compiled_play, is_comp
 from simulator.engine.compiled.memory import KINDS, LEVELS, RESUME, At, Memories
 from simulator.engine.compiled.programs import Charge, NotCoveredError, Programs, StepNetwork, StepStructure
 from simulator.engine.compiled.settings import Settings, lay_rows
-from simulator.engine.compiled.turns import Coming, fixed_loads, lay_lanes, need_of
+from simulator.engine.compiled.turns import Coming, fixed_loads, lay_lanes, need_of, turn
 from simulator.engine.simulation import Simulation
 from simulator.fabric import Fabric, Loads
 from simulator.node import Node
@@ -355,7 +355,7 @@ class Player:
         if fast is None:
             before = whole[at.ended]
             ints, reals = whole.tolist(), real.tolist()  # on which plain Python is fastest
-            play(ints, reals, at)
+            play(ints, reals, at, turn)
             whole[:], real[:] = ints, reals
             width = self._settings.links_of_row // NARROW_LINKS if self._settings else 1
             _IN_PYTHON["tasks"] += int(whole[at.ended] - before) * max(1, width)

@@ -30,6 +30,7 @@ from simulator.engine.compiled.memory import (
     push,
     set_wake,
     solve,
+    task_of,
 )
 from simulator.engine.compiled.programs import NotCoveredError, Programs, StepNetwork, StepStructure
 from simulator.engine.compiled.settings import Settings, cells
@@ -600,13 +601,6 @@ def move(ints: Ints, reals: Reals, at: At, group: int) -> bool:
     return True
 
 
-def task_of(ints: Ints, at: At, actor: int) -> int:
-    """Return the task that an actor, or a child of one, runs."""
-    while actor >= at.actors:
-        actor = ints[at.place + actor]
-    return ints[at.order + ints[at.place + actor]]
-
-
 def is_connected(ints: Ints, reals: Reals, at: At, work: int) -> bool:
     """Return whether communication of some kind takes circuits, and has all of them."""
     first, last = ints[at.first_part + work], ints[at.first_part + work + 1]
@@ -688,8 +682,9 @@ def serve(ints: Ints, reals: Reals, at: At) -> bool:
     return progress
 
 
-def wait_for_circuits(ints: Ints, reals: Reals, at: At, actor: int, counter: int) -> bool:
-    """Return whether the group of an instruction has its circuits; if not, wait for them."""
+def has_circuits(ints: Ints, reals: Reals, at: At, actor: int) -> bool:
+    """Return whether the group of an actor's instruction has its circuits; if not, it waits for them."""
+    counter = ints[at.counter + actor] - 1
     group = ints[at.i + counter]
     if locate(ints, reals, at, group) and not is_blocked(ints, at, group):
         redeem(ints, at, group)
@@ -697,7 +692,6 @@ def wait_for_circuits(ints: Ints, reals: Reals, at: At, actor: int, counter: int
     ints[at.counter + actor] = counter
     ints[at.waiter + ints[at.waiting]] = actor
     ints[at.waiting] += 1
-    serve(ints, reals, at)
     return False
 
 
@@ -709,7 +703,6 @@ def light_up(ints: Ints, reals: Reals, at: At, head: int) -> None:
             ints[at.dark + link] = 0
             link = ints[at.next_dark + link]
     elif not light_parts(ints, reals, at, ints[at.change_ports + head]):
-        serve(ints, reals, at)
         return
     place = ints[at.changes]
     ints[at.changed_group + place] = ints[at.change_group + head]
@@ -717,7 +710,6 @@ def light_up(ints: Ints, reals: Reals, at: At, head: int) -> None:
     reals[at.turned_s + place] = reals[at.change_s + head]
     reals[at.lit_s + place] = reals[at.now]
     ints[at.changes] = place + 1
-    serve(ints, reals, at)
 
 
 def prefetch(ints: Ints, reals: Reals, at: At, one: int) -> None:
@@ -749,17 +741,18 @@ def receives(ints: Ints, reals: Reals, at: At, one: int) -> bool:
     return False
 
 
-def end_communication(ints: Ints, reals: Reals, at: At, task: int) -> None:
-    """Serve what waits, after a task that ran beside compute; if it communicates, it is no longer ahead."""
+def class_ahead(ints: Ints, at: At, task: int) -> int:
+    """Return the class whose idle ports turn to what comes next, now that a task has ended; -1 if none do."""
     communicates = ints[at.still + task]
     ints[at.still + task] = 0
-    serve(ints, reals, at)
     if at.prefetches and communicates and not ints[at.chained + task]:
-        prefetch(ints, reals, at, ints[at.task_class + task])
+        return ints[at.task_class + task]
+    return -1
 
 
-def turn_ahead(ints: Ints, reals: Reals, at: At, actor: int, counter: int) -> int:
+def turn_ahead(ints: Ints, reals: Reals, at: At, actor: int) -> int:
     """Turn idle ports to the next block's exchange; return the instruction behind what that takes."""
+    counter = ints[at.counter + actor] - 1
     others = ints[at.j + counter]
     if others >= 0 and others_first(ints, reals, at, task_of(ints, at, actor)):
         return counter + 1 + others
@@ -767,6 +760,39 @@ def turn_ahead(ints: Ints, reals: Reals, at: At, actor: int, counter: int) -> in
     if not locate(ints, reals, at, group):
         move(ints, reals, at, group)
     return counter + 1
+
+
+NEEDED, COMING, CARRIED, LIT_UP, FREED = range(5)
+"""Occasions on which the loop has circuits turn: an actor's instruction needs them, or is about the next
+block's exchange; a task has ended that ran beside compute; ports of a move are lit again; links are free."""
+Turn = Callable[[Ints, Reals, At, int, int], int]
+"""What turns circuits: `turn`, or `stay` where none does."""
+
+
+def turn(ints: Ints, reals: Reals, at: At, occasion: int, one: int) -> int:
+    """Turn circuits on an occasion that is about an actor, a task or a move, and serve what waits.
+
+    Returns whether an actor has its circuits, the instruction that it goes on with, or whether anything that
+    waited goes on.
+    """
+    ahead = -1
+    if occasion == NEEDED and has_circuits(ints, reals, at, one):
+        return 1
+    if occasion == COMING:
+        return turn_ahead(ints, reals, at, one)
+    if occasion == CARRIED:
+        ahead = class_ahead(ints, at, one)
+    elif occasion == LIT_UP:
+        light_up(ints, reals, at, one)
+    goes_on = serve(ints, reals, at)
+    if ahead >= 0:
+        prefetch(ints, reals, at, ahead)
+    return 1 if goes_on and occasion == FREED else 0
+
+
+def stay(ints: Ints, reals: Reals, at: At, occasion: int, one: int) -> int:
+    """Turn no circuits; nothing asks for it where none turn."""
+    return 0
 
 
 TURNS = (
@@ -785,17 +811,16 @@ TURNS = (
     find_moved,
     begin_move,
     move,
-    task_of,
     is_connected,
     next_mine,
     next_theirs,
     others_first,
     serve,
-    wait_for_circuits,
+    has_circuits,
     light_up,
     receives,
     prefetch,
-    end_communication,
+    class_ahead,
     turn_ahead,
 )
 """The functions above, each behind those that it calls."""
@@ -814,18 +839,6 @@ def _never_found(ints: Ints, at: At, group: int) -> int:
     return -1
 
 
-def _never_serves(ints: Ints, reals: Reals, at: At) -> bool:
-    return False
-
-
-def _never_waits(ints: Ints, reals: Reals, at: At, actor: int, counter: int) -> bool:
-    return True
-
-
-def _never_ahead(ints: Ints, reals: Reals, at: At, actor: int, counter: int) -> int:
-    return counter + 1
-
-
 NO_PARTS: dict[str, Callable[..., object]] = {
     "find_entry": _never_found,
     "turn_parts": _never,
@@ -833,11 +846,3 @@ NO_PARTS: dict[str, Callable[..., object]] = {
 }
 """What stands for functions that nothing calls where no circuits turn part by part, so that a third of the
 time to compile is saved."""
-NO_TURNS: dict[str, Callable[..., object]] = NO_PARTS | {
-    "wait_for_circuits": _never_waits,
-    "serve": _never_serves,
-    "light_up": _never,
-    "end_communication": _never,
-    "turn_ahead": _never_ahead,
-}
-"""The same where no circuits turn at all, which saves another half."""
