@@ -271,6 +271,8 @@ class DieYield:
     def share(self, clusters: int, built: int, cluster_m2: float) -> float:
         """Return the share of dies with at least so many working clusters among those built, 0 to 1."""
         works = self.works(cluster_m2)
+        if works == 0.0:
+            return float(clusters == 0)
         term = found = works**built
         for failed in range(1, built - clusters + 1):
             term *= (built - failed + 1) / failed * (1.0 - works) / works

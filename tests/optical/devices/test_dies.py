@@ -55,6 +55,7 @@ def test_yield_without_spares_is_that_of_all_clusters_together():
 def test_a_spare_of_four_is_a_binomial_tail():
     works = math.exp(-0.1)
     assert YIELD.share(4, 5, 1e-4) == pytest.approx(works**5 + 5 * works**4 * (1 - works))
+    assert YIELD.share(4, 5, 1e9) == 0.0  # no area without a defect
 
 
 @pytest.mark.parametrize("side_m", [8e-3, 20e-3, 28e-3])
