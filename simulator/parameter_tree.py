@@ -27,8 +27,8 @@ from simulator.units import dimension_of, to_si
 
 TreeT = TypeVar("TreeT")
 
-MOST_WHOLE = 2**31 - 1
-"""Largest count of anything: products of two still fit into 64 bits."""
+MOST_WHOLE = 2**53
+"""Largest count of anything: beyond, a float does not hold every whole number."""
 NAMED_IN_FULL = "host."
 """Beginning of paths whose ending means another part's number where both have that name: a server's."""
 

@@ -198,7 +198,7 @@ def test_cores_that_share_no_light_stand_on_dies_of_their_own():
         ("laser_power_w=\uff11\uff15e-3", "laser_power_w must be a number, with or without a unit; got"),
         ("core.dac.enob_bits=0", "enob_bits must be above 0 and at most 8"),
         ("core.dac.enob_bits=20", "enob_bits must be above 0 and at most 8"),
-        ("scale_up.size=1e30", "fabric.scale_up.size must be at most 2,147,483,647; got 1e30"),
+        ("scale_up.size=1e30", "fabric.scale_up.size must be at most 9,007,199,254,740,992; got 1e30"),
         ("core.adc=nosuch", "photonic.core.adc: no part 'nosuch'"),
     ],
 )
