@@ -77,7 +77,7 @@ def model_named(name: str | Path) -> TransformerConfig:
     found: Any = from_outside(MODEL_GROUP, name)
     if found is None:
         return load_model(name)
-    made = found() if callable(found) and not _asked_for(found) else found
+    made = found() if callable(found) and not _needs_arguments(found) else found
     if isinstance(made, Mapping):
         made = from_hugging_face(made, name=name)
     if not isinstance(made, TransformerConfig):
@@ -89,17 +89,15 @@ def model_named(name: str | Path) -> TransformerConfig:
     return made if is_reference(name) else register_model(name, made)
 
 
-def _asked_for(function: Callable[..., object]) -> tuple[str, ...]:
-    """Return the arguments that a function cannot be called without."""
+def _needs_arguments(function: Callable[..., object]) -> bool:
+    """Return whether a function cannot be called without arguments."""
     try:
-        parameters = inspect.signature(function).parameters.values()
+        inspect.signature(function).bind()
+    except TypeError:
+        return True
     except ValueError:  # some of those written in C do not say
-        return ()
-    return tuple(
-        one.name
-        for one in parameters
-        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
-    )
+        return False
+    return False
 
 
 def plan(

@@ -1,4 +1,7 @@
-"""Strict reading of users' files, changes in TOML and frozen records; and Ctrl-C that waits for a write."""
+"""Strict reading of users' files, changes in TOML and frozen records.
+
+Beside it what must not be cut short or made twice: writes that Ctrl-C waits for, and compiled code.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import re
 import signal
 import tomllib
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -249,6 +252,17 @@ def ctrl_c_later() -> Iterator[None]:
 
 
 @functools.lru_cache(maxsize=1024)
+def kept_on_disk(decorator: Callable[..., Any], function: Callable[..., Any]) -> Any:  # noqa: ANN401
+    """Return what a decorator of numba makes of a function, its machine code on disk where a folder takes it.
+
+    Where none does, each process compiles anew.
+    """
+    try:
+        return decorator(cache=True)(function)
+    except RuntimeError:
+        return decorator()(function)
+
+
 def record_to_json(value: object) -> str:
     """Return the canonical JSON text of a frozen record of records, numbers, choices and texts."""
     return json.dumps(_plain(value), sort_keys=True, allow_nan=False)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from simulator.files import kept_on_disk
 from simulator.keys import mix_key
 
 try:
@@ -55,25 +56,11 @@ _MULTIPLIERS = tuple(np.uint64(multiplier) for _, multiplier in MIXING)
 
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # noqa: ANN401
-    """Return what makes a function one that is compiled at its first call.
-
-    Notes
-    -----
-    numba keeps machine code on disk where it finds a folder to write to; else each process makes it anew.
-    """
+    """Return what makes a function one that is compiled at its first call."""
     if numba is None:
         return lambda function: function
-    how: dict[str, Any] = {"nogil": True, "error_model": "numpy", **options}
-
-    def made(function: Callable[..., Any]) -> Callable[..., Any]:
-        found: Callable[..., Any]
-        try:
-            found = numba.njit(cache=True, **how)(function)
-        except RuntimeError:  # no folder for what is compiled
-            found = numba.njit(**how)(function)
-        return found
-
-    return made
+    decorator = functools.partial(numba.njit, nogil=True, error_model="numpy", **options)
+    return functools.partial(kept_on_disk, decorator)
 
 
 inner = compiled(no_cpython_wrapper=True, no_cfunc_wrapper=True)

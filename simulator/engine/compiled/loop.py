@@ -80,6 +80,7 @@ from simulator.engine.compiled.turns import (
     turn,
 )
 from simulator.engine.simulation import SETTLED
+from simulator.files import kept_on_disk
 
 
 def begin_transfer(ints: Ints, reals: Reals, at: At, actor: int, counter: int) -> None:
@@ -577,10 +578,7 @@ def _kept(decorator: Callable[..., Any], function: Compiled, names: dict[str, An
     """Return a copy of a function by a decorator of numba, whose machine code stays on disk if it can."""
     copied = FunctionType(function.__code__, names, function.__name__)
     copied.__qualname__ = name  # by which numba finds it again
-    try:
-        return decorator(cache=True, **_OPTIONS)(copied)
-    except RuntimeError:  # no folder for what is compiled
-        return decorator(**_OPTIONS)(copied)
+    return kept_on_disk(partial(decorator, **_OPTIONS), copied)
 
 
 @contextmanager
