@@ -171,6 +171,8 @@ class PricedCollective:
     """Whether circuits turn between its parts, so that each repetition turns them again."""
     at_once: bool = False
     """Whether its parts are levels that work at the same time; `protocol_s` then has all their latency."""
+    dark_s: float = 0.0
+    """Time in which circuits turn between its parts, which both durations have."""
 
 
 def step_demand(graph: StepGraph, node_size: int = 1) -> dict[tuple[str, int, int], Flows]:

@@ -899,6 +899,7 @@ class Traffic:
             wire_bytes=way.wire_bytes,
             energy_j=way.energy_j,
             in_turns=way.in_turns,
+            dark_s=dark_s,
         )
 
     def _energy_j(self, flow_group: FlowGroup, flows: Flows) -> float:

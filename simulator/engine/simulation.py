@@ -163,9 +163,6 @@ class Simulation:
         for task in graph.tasks:
             if isinstance(task.operator, Transfer | HostWork):
                 node.host_cost(task.operator)  # a node without a host refuses at once
-        self._lookahead = step_lookahead(
-            graph, self.traffic, self.network, lambda one: self._done[one].triggered
-        )
 
     def run(self) -> Trace:
         """Return the trace of the whole step."""
@@ -177,6 +174,9 @@ class Simulation:
 
     def start(self) -> None:
         """Set everything going, from the clock's present time on."""
+        self._lookahead = step_lookahead(
+            self.graph, self.traffic, self.network, lambda one: self._done[one].triggered
+        )
         for task in self.graph.tasks:
             match task.operator:
                 case Collective(axis=axis, shift=shift):
@@ -260,6 +260,7 @@ class Simulation:
             )
             self._spans.append(span)
             self._done[task.id].succeed()
+            self.network.serve()
 
     def _execute(
         self, operator: Operator, rank_class: int, parts: defaultdict[str, float], task_id: int

@@ -67,8 +67,8 @@ from simulator.engine.compiled.memory import (
     task_of,
 )
 from simulator.engine.compiled.turns import (
-    CARRIED,
     COMING,
+    DONE_WITH,
     FREED,
     LIT_UP,
     NEEDED,
@@ -322,8 +322,8 @@ def end_task(ints: Ints, reals: Reals, at: At, turn: Turn, actor: int) -> None:
         ints[at.busy + channel] = 0
         push(ints, at, RELEASE + KINDS * channel)
     push(ints, at, DONE + KINDS * task)
-    if at.turns and channel >= 0:
-        turn(ints, reals, at, CARRIED, task)
+    if at.turns:
+        turn(ints, reals, at, DONE_WITH, task)
     place = ints[at.place + actor] + 1
     ints[at.place + actor] = place
     ints[at.phase + actor] = WAITING

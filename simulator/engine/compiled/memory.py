@@ -225,7 +225,7 @@ class At(NamedTuple):
     """Of each change of circuits: the group that it was for."""
     changed_ports: int
     task_class: int
-    """Of each task, as are the next five: its class of ranks."""
+    """Of each task, as are the next six: its class of ranks."""
     work: int
     """Its work."""
     here: int
@@ -234,32 +234,40 @@ class At(NamedTuple):
     """Order in which the class that waits for it does."""
     chained: int
     """Whether a collective follows it directly."""
+    short: int
+    """Whether it is carried too soon for ports to leave a pass for it."""
     still: int
     """Whether it communicates and has not ended."""
+    first_exchange: int
+    """Of each work: the number of its first collective; [works + 1]."""
     first_part: int
-    """Of each work: its first place in `part`; [works + 1]."""
+    """Of each collective: its first place in `part`; [collectives + 1]."""
     part: int
     """Groups with lanes that it moves, in order."""
     first_begun: int
     """Of each class: its first place in `begun`; [classes + 1]."""
     begun: int
-    """Works by which a class communicates."""
+    """Collectives of a class beside its compute."""
+    first_passes: int
+    """Of each class: its first place in `passes`; [classes + 1]."""
+    passes: int
+    """Collectives inside what it computes."""
     first_sent: int
     """Of each class: its first place in `sent`; [classes + 1]."""
     sent: int
-    """Works by which others send to it."""
+    """Collectives by which others send to it."""
     first_mine: int
-    """Of each work: its first place in `mine`; [works + 1]."""
+    """Of each collective: its first place in `mine`; [collectives + 1]."""
     mine: int
-    """Tasks of each work that communicate, as their class needs them."""
+    """Tasks that carry it, as their class needs them."""
     next_mine: int
-    """Of each work: place in `mine` before which all have ended."""
+    """Of each collective: place in `mine` before which all have ended."""
     first_theirs: int
-    """Of each work: its first place in `theirs`; [works + 1]."""
+    """Of each collective: its first place in `theirs`; [collectives + 1]."""
     theirs: int
     """The same tasks as the class needs them that they send to."""
     next_theirs: int
-    """Of each work: place in `theirs` before which all have ended."""
+    """Of each collective: place in `theirs` before which all have ended."""
     first_asked: int
     """Of each class: its first place in `asked`; [classes + 1]."""
     asked: int

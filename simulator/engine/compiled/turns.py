@@ -34,8 +34,10 @@ from simulator.engine.compiled.memory import (
 )
 from simulator.engine.compiled.programs import NotCoveredError, Programs, StepNetwork, StepStructure
 from simulator.engine.compiled.settings import Settings, cells
+from simulator.engine.lookahead import exchanges, is_short
 from simulator.fabric import Loads
 from simulator.operators import Collective
+from simulator.operators import Sequence as Run
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -118,8 +120,9 @@ class Coming:
     """
 
     TABLES = (
-        "task_class work here there chained still first_part part first_begun begun first_sent sent "
-        "first_mine mine next_mine first_theirs theirs next_theirs first_asked asked next_asked"
+        "task_class work here there chained short still first_exchange first_part part first_begun begun "
+        "first_passes passes first_sent sent first_mine mine next_mine first_theirs theirs next_theirs "
+        "first_asked asked next_asked"
     )
     """Tables that `lay` adds."""
 
@@ -130,30 +133,44 @@ class Coming:
         ids = [task.id for task in structure.graph.tasks]
         self.here, self.there = ([table[one] for one in ids] for table in (order.here, order.there))
         self.chained = [int(one in order.chained) for one in ids]
-        plans = [
-            network.plan(work.operator, work.rank_class) if isinstance(work.operator, Collective) else None
-            for work in works
-        ]
-        self.parts = [
-            [programs.groups[one] for one, _, _ in (plan.parts if plan else ()) if network.may_wait(one)]
-            for plan in plans
-        ]
+        self.exchanges: list[list[int]] = [[] for _ in works]
+        self.parts: list[list[int]] = []
         self.begun: list[list[int]] = [[] for _ in range(classes)]
+        self.passes: list[list[int]] = [[] for _ in range(classes)]
         self.sent: list[list[int]] = [[] for _ in range(classes)]
+        short = [False for _ in works]
+        turn_s = network.fabric.traits.reconfiguration_s
         for number, work in enumerate(works):
-            if isinstance(work.operator, Collective):
-                self.begun[work.rank_class].append(number)
-                if work.operator.shift:
-                    self.sent[work.rank_class + work.operator.shift].append(number)
+            operator, rank_class = work.operator, work.rank_class
+            beside = isinstance(operator, Collective)
+            own = isinstance(operator, Run) and network.private(operator, rank_class)
+            if (work.beside and not beside) or own:
+                continue
+            rows = (self.begun if beside else self.passes)[rank_class]
+            for one in exchanges(operator):
+                plan = network.plan(one, rank_class)
+                exchange = len(self.parts)
+                self.parts.append(
+                    [programs.groups[group] for group, _, _ in plan.parts if network.may_wait(group)]
+                )
+                self.exchanges[number].append(exchange)
+                rows.append(exchange)
+                if isinstance(operator, Collective):
+                    short[number] = is_short(plan, work.times, turn_s)
+                    if operator.shift:
+                        self.sent[rank_class + operator.shift].append(exchange)
+        self.short = [int(short[work]) for work in self.work_of]
         self.asked: list[list[int]] = [[] for _ in range(classes)]
-        self.mine: list[list[int]] = [[] for _ in works]
-        self.theirs: list[list[int]] = [[] for _ in works]
-        asking = [place for place, work in enumerate(self.work_of) if plans[work] is not None]
+        self.mine: list[list[int]] = [[] for _ in self.parts]
+        self.theirs: list[list[int]] = [[] for _ in self.parts]
+        asking = [place for place, work in enumerate(self.work_of) if self.exchanges[work]]
         for place in sorted(asking, key=self.here.__getitem__):
             self.asked[self.task_class[place]].append(place)
-            self.mine[self.work_of[place]].append(place)
+            for exchange in self.exchanges[self.work_of[place]]:
+                self.mine[exchange].append(place)
         for place in sorted(asking, key=self.there.__getitem__):
-            self.theirs[self.work_of[place]].append(place)
+            for exchange in self.exchanges[self.work_of[place]]:
+                self.theirs[exchange].append(place)
 
     def lay(self, memories: Memories) -> None:
         """Add the tables."""
@@ -162,9 +179,12 @@ class Coming:
         memories.whole("here", self.here)
         memories.whole("there", self.there)
         memories.whole("chained", self.chained)
-        memories.whole("still", (int(bool(self.mine[work])) for work in self.work_of))
+        memories.whole("short", self.short)
+        memories.whole("still", (int(bool(self.exchanges[work])) for work in self.work_of))
+        memories.whole("first_exchange", itertools.accumulate(map(len, self.exchanges), initial=0))
         memories.rows("part", self.parts)
         memories.rows("begun", self.begun)
+        memories.rows("passes", self.passes)
         memories.rows("sent", self.sent)
         for name, rows in (("mine", self.mine), ("theirs", self.theirs), ("asked", self.asked)):
             memories.rows(name, rows)
@@ -601,46 +621,54 @@ def move(ints: Ints, reals: Reals, at: At, group: int) -> bool:
     return True
 
 
-def is_connected(ints: Ints, reals: Reals, at: At, work: int) -> bool:
-    """Return whether communication of some kind takes circuits, and has all of them."""
-    first, last = ints[at.first_part + work], ints[at.first_part + work + 1]
+def is_connected(ints: Ints, reals: Reals, at: At, exchange: int) -> bool:
+    """Return whether a collective takes circuits, and has all of them."""
+    first, last = ints[at.first_part + exchange], ints[at.first_part + exchange + 1]
     for p in range(first, last):
         if not locate(ints, reals, at, ints[at.part + p]):
             return False
     return last > first
 
 
-def next_mine(ints: Ints, at: At, work: int) -> int:
-    """Return the task of some communication that its class needs next; -1 if all of it has ended."""
-    place = ints[at.next_mine + work]
-    while place < ints[at.first_mine + work + 1] and not ints[at.still + ints[at.mine + place]]:
+def next_mine(ints: Ints, at: At, exchange: int) -> int:
+    """Return the task of a collective that its class needs next; -1 if all of them have ended."""
+    place = ints[at.next_mine + exchange]
+    while place < ints[at.first_mine + exchange + 1] and not ints[at.still + ints[at.mine + place]]:
         place += 1
-    ints[at.next_mine + work] = place
-    return ints[at.mine + place] if place < ints[at.first_mine + work + 1] else -1
+    ints[at.next_mine + exchange] = place
+    return ints[at.mine + place] if place < ints[at.first_mine + exchange + 1] else -1
 
 
-def next_theirs(ints: Ints, at: At, work: int) -> int:
-    """Return the task of some communication that its receivers need next; -1 if all of it has ended."""
-    place = ints[at.next_theirs + work]
-    while place < ints[at.first_theirs + work + 1] and not ints[at.still + ints[at.theirs + place]]:
+def next_theirs(ints: Ints, at: At, exchange: int) -> int:
+    """Return the task of a collective that its receivers need next; -1 if all of them have ended."""
+    place = ints[at.next_theirs + exchange]
+    while place < ints[at.first_theirs + exchange + 1] and not ints[at.still + ints[at.theirs + place]]:
         place += 1
-    ints[at.next_theirs + work] = place
-    return ints[at.theirs + place] if place < ints[at.first_theirs + work + 1] else -1
+    ints[at.next_theirs + exchange] = place
+    return ints[at.theirs + place] if place < ints[at.first_theirs + exchange + 1] else -1
+
+
+def is_before(ints: Ints, reals: Reals, at: At, exchange: int, turn: int) -> bool:
+    """Return whether a collective is connected that its class needs before a turn."""
+    other = next_mine(ints, at, exchange)
+    return other >= 0 and ints[at.here + other] < turn and is_connected(ints, reals, at, exchange)
 
 
 def others_first(ints: Ints, reals: Reals, at: At, task: int) -> bool:
     """Return whether traffic from or to a class is connected that it needs before a task."""
     one, turn = ints[at.task_class + task], ints[at.here + task]
     for p in range(ints[at.first_begun + one], ints[at.first_begun + one + 1]):
-        work = ints[at.begun + p]
-        other = next_mine(ints, at, work)
-        if other >= 0 and ints[at.here + other] < turn and is_connected(ints, reals, at, work):
+        if is_before(ints, reals, at, ints[at.begun + p], turn):
             return True
     for p in range(ints[at.first_sent + one], ints[at.first_sent + one + 1]):
-        work = ints[at.sent + p]
-        other = next_theirs(ints, at, work)
-        if other >= 0 and ints[at.there + other] < turn and is_connected(ints, reals, at, work):
+        exchange = ints[at.sent + p]
+        other = next_theirs(ints, at, exchange)
+        if other >= 0 and ints[at.there + other] < turn and is_connected(ints, reals, at, exchange):
             return True
+    if ints[at.short + task]:
+        for p in range(ints[at.first_passes + one], ints[at.first_passes + one + 1]):
+            if is_before(ints, reals, at, ints[at.passes + p], turn):
+                return True
     return False
 
 
@@ -721,7 +749,8 @@ def prefetch(ints: Ints, reals: Reals, at: At, one: int) -> None:
                 ints[at.next_asked + one] = place + 1
             continue
         work = ints[at.work + task]
-        first, last = ints[at.first_part + work], ints[at.first_part + work + 1]
+        first = ints[at.first_part + ints[at.first_exchange + work]]
+        last = ints[at.first_part + ints[at.first_exchange + work + 1]]
         for p in range(first, last):
             group = ints[at.part + p]
             if not locate(ints, reals, at, group):
@@ -735,8 +764,8 @@ def prefetch(ints: Ints, reals: Reals, at: At, one: int) -> None:
 def receives(ints: Ints, reals: Reals, at: At, one: int) -> bool:
     """Return whether other classes still send to a class over present circuits."""
     for p in range(ints[at.first_sent + one], ints[at.first_sent + one + 1]):
-        work = ints[at.sent + p]
-        if next_theirs(ints, at, work) >= 0 and is_connected(ints, reals, at, work):
+        exchange = ints[at.sent + p]
+        if next_theirs(ints, at, exchange) >= 0 and is_connected(ints, reals, at, exchange):
             return True
     return False
 
@@ -745,7 +774,7 @@ def class_ahead(ints: Ints, at: At, task: int) -> int:
     """Return the class whose idle ports turn to what comes next, now that a task has ended; -1 if none do."""
     communicates = ints[at.still + task]
     ints[at.still + task] = 0
-    if at.prefetches and communicates and not ints[at.chained + task]:
+    if at.prefetches and communicates and ints[at.channel + task] >= 0 and not ints[at.chained + task]:
         return ints[at.task_class + task]
     return -1
 
@@ -762,9 +791,9 @@ def turn_ahead(ints: Ints, reals: Reals, at: At, actor: int) -> int:
     return counter + 1
 
 
-NEEDED, COMING, CARRIED, LIT_UP, FREED = range(5)
+NEEDED, COMING, DONE_WITH, LIT_UP, FREED = range(5)
 """Occasions on which the loop has circuits turn: an actor's instruction needs them, or is about the next
-block's exchange; a task has ended that ran beside compute; ports of a move are lit again; links are free."""
+block's exchange; a task has ended; ports of a move are lit again; links are free."""
 Turn = Callable[[Ints, Reals, At, int, int], int]
 """What turns circuits: `turn`, or `stay` where none does."""
 
@@ -780,7 +809,7 @@ def turn(ints: Ints, reals: Reals, at: At, occasion: int, one: int) -> int:
         return 1
     if occasion == COMING:
         return turn_ahead(ints, reals, at, one)
-    if occasion == CARRIED:
+    if occasion == DONE_WITH:
         ahead = class_ahead(ints, at, one)
     elif occasion == LIT_UP:
         light_up(ints, reals, at, one)
@@ -814,6 +843,7 @@ TURNS = (
     is_connected,
     next_mine,
     next_theirs,
+    is_before,
     others_first,
     serve,
     has_circuits,

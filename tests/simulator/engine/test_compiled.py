@@ -297,6 +297,30 @@ def test_random_graphs_end_alike_while_circuits_turn(seed, turning):
     assert trace.reconfigurations > 0
 
 
+@pytest.mark.parametrize(("share", "waits"), [(0.51, False), (0.49, True)])
+def test_a_sum_waits_for_the_exchanges_of_a_pass_if_half_a_turn_takes_longer(share, waits):
+    fabric = rails(4, lanes=1, node=1)
+    turn_s = fabric.traits.reconfiguration_s
+    work = Elementwise(name="e", phase=Phase.FORWARD, flops=1e12, read_bytes=0.0, written_bytes=0.0)
+    pairs = builders.collective(CollectiveKind.ALL_GATHER, 2, 0.25e9, axis="tp", name="x")
+    sums = builders.collective(CollectiveKind.ALL_GATHER, 2, share * turn_s * 1e9, axis="dp", name="sum")
+    first, last = (
+        Sequence(name=name, phase=Phase.FORWARD, items=((pairs, 1), (work, 1)) * 4, microbatch=number)
+        for number, name in enumerate(("first", "last"))
+    )
+    tasks = (
+        Task(id=0, rank_class=0, operator=first),
+        Task(id=1, rank_class=0, operator=sums, after=(0,)),
+        Task(id=2, rank_class=0, operator=last, after=(0,), priority=1),
+        Task(id=3, rank_class=0, operator=work, after=(1, 2), priority=2),
+    )
+    graph = StepGraph(tasks=tasks, layout=RankLayout(tp=2, dp=2), tokens=1)
+    trace = expect_equal(graph, NODE, fabric)
+    ends = {span.task: span.end_s for span in trace.spans if span.task >= 0}
+    assert (ends[1] > ends[2]) == waits
+    assert trace.reconfigurations == (1 if waits else 2)
+
+
 def test_the_compiled_loop_turns_circuits_to_the_same_bits():
     pytest.importorskip("numba")
     if loop.compiled_play(loop.Turning.LANES) is None:
