@@ -67,7 +67,8 @@ def under_mode(
         axis: (moved > 0) & _turns_to(fabric, mode, axis) for axis, moved in costs.outside_bytes.items()
     }
     turns, arrays, zero = costs.turns, costs.arrays, plans["zero"]
-    played = turns.played
+    dark_s = fabric.traits.reconfiguration_s
+    played = turns.stages.turns(dark_s)
     inside = leaves["tp"] | leaves["cp"] | leaves["ep"]
     sums_meet = leaves["dpcp"] & np.where(inside, turns.clashes["dpcp"], leaves["pp"])
     sends_meet = inside & leaves["pp"] & turns.clashes["pp"]
@@ -96,7 +97,6 @@ def under_mode(
     inner = np.where(played.known, 0.0, blocks * turns.block)
     by_layer = mode.policy is CircuitPolicy.PER_LAYER and plans.base.experts.expert_patterns > 1
     between = np.where(leaves["ep"] & by_layer, 2.0 * (blocks - 1.0), 0.0)
-    dark_s = fabric.traits.reconfiguration_s
     if dark_s > 0.0:
         passes_s = arrays.forward_s[:, 1] + arrays.inputs_s[:, 1] + arrays.weights_s[:, 1]
         work_s = passes_s - costs.waited_s
@@ -131,7 +131,7 @@ def under_mode(
         reconfiguration_s=turn_s,
         changes_each=each,
         changes_once=once.astype(float),
-        sums_last=waits & (arrays.gathers == 0),
+        sums_last=(waits | played.sums_wait) & (arrays.gathers == 0),
     )
 
 

@@ -174,6 +174,11 @@ class PricedCollective:
     dark_s: float = 0.0
     """Time in which circuits turn between its parts, which both durations have."""
 
+    @property
+    def carried_s(self) -> float:
+        """Duration with all links to itself, without turns."""
+        return self.alone_s - self.dark_s
+
 
 def step_demand(graph: StepGraph, node_size: int = 1) -> dict[tuple[str, int, int], Flows]:
     """Return the traffic of the whole step by (axis, class, direction): rings, servers or sends.

@@ -15,7 +15,7 @@ from operator import itemgetter
 from types import MappingProxyType
 from typing import Generic, Protocol, TypeVar
 
-from simulator.collectives.flow_groups import FlowGroup, PricedCollective
+from simulator.collectives.flow_groups import FlowGroup
 from simulator.collectives.traffic import Traffic
 from simulator.engine.network import Network
 from simulator.engine.rank_graph import Message, RankGraph, RankTask, Together, Work
@@ -112,9 +112,9 @@ best of 1/4, 1/2, 1 and 2 on 60 plans of four models drawn at random, switches o
 """
 
 
-def is_short(plan: PricedCollective, times: int, turn_s: float) -> bool:
-    """Return whether carrying a collective so often is soon done, measured by a turn of circuits."""
-    return (plan.alone_s - plan.dark_s) * times < SHORT * turn_s
+def short_s(turn_s: float) -> float:
+    """Return the time of a transfer below which ports do not leave a pass's exchanges for it."""
+    return SHORT * turn_s
 
 
 def compute_orders(graph: StepGraph) -> dict[int, list[Task]]:
@@ -372,8 +372,9 @@ class _StepTraffic:
         """Return whether a task carries one collective that is soon done."""
         if number not in self._short:
             task = self._tasks[number]
-            self._short[number] = isinstance(task.operator, Collective) and is_short(
-                self._traffic.plan(task.operator, task.rank_class), task.multiplicity, self._turn_s
+            self._short[number] = isinstance(task.operator, Collective) and (
+                self._traffic.plan(task.operator, task.rank_class).carried_s * task.multiplicity
+                < short_s(self._turn_s)
             )
         return self._short[number]
 

@@ -14,6 +14,8 @@ from simulator.fabric import Fabric
 from simulator.interfaces import Circuits
 from simulator.operators import Collective, Phase
 
+EXPERT_REPLICAS = "edp"
+"""Axis of the ranks that hold the same experts."""
 LEVEL = 2.0
 """Octaves within which collectives of one kind go the way that the first of them goes; a choice."""
 
@@ -235,6 +237,97 @@ class Stage:
     """Chunks of the stage."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Kinds:
+    """Whether something holds for the parameters of experts, and for all others."""
+
+    dense: bool = False
+    experts: bool = False
+
+    def of(self, sums: Collective) -> bool:
+        """Return whether it holds for what a collective sums or gathers."""
+        return self.experts if sums.axis == EXPERT_REPLICAS else self.dense
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waits:
+    """Whether gathers and sums wait for the exchanges of passes."""
+
+    gathers: Kinds = Kinds()
+    sums: Kinds = Kinds()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageTurns:
+    """Turns of a stage's circuits beyond those inside its blocks."""
+
+    each: float
+    """Of a microbatch; dimensionless, as are all."""
+    once: float
+    """Of a step beside its microbatches."""
+    alone: float
+    """Of the first microbatch, beside gathers and sums."""
+    among: float
+    """Of one among others, beside gathers and sums."""
+    sums_slower: float
+    """How many times as long gathers and sums take over circuits that stand for others."""
+
+
+class StepPlay:
+    """Turns of a step's stage, for whatever waits.
+
+    Parameters
+    ----------
+    walk : CircuitWalk
+        The circuits.
+    stage : Stage
+        What asks for them.
+    zero : int
+        What is sharded.
+    reshard : bool
+        Whether parameters are gathered for the way back, too.
+    several : bool
+        Whether a step has several microbatches.
+    """
+
+    def __init__(self, walk: CircuitWalk, stage: Stage, *, zero: int, reshard: bool, several: bool) -> None:
+        self._walk, self._stage = walk, stage
+        self._zero, self._reshard, self._several = zero, reshard, several
+        self._found: dict[Waits, StageTurns] = {}
+
+    def turns(self, waits: Waits) -> StageTurns:
+        """Return the turns if some of what is gathered and summed waits for exchanges."""
+        if waits not in self._found:
+            self._found[waits] = self._played(waits)
+        return self._found[waits]
+
+    def _played(self, waits: Waits) -> StageTurns:
+        bare = StagePlay(self._walk, self._stage, waits)
+        alone, *_, among = (
+            bare.run(0, gathers=False, sums=False) + bare.run(1, gathers=False, sums=False) for _ in range(3)
+        )
+        play = StagePlay(self._walk, self._stage, waits)
+        if self._several:
+            first = self._microbatch(play, first=True)
+            self._microbatch(play)
+            each = self._microbatch(play)
+            once = first + self._microbatch(play, last=True) - 2 * each
+            left = play.end()
+            if self._zero >= 2:  # of every microbatch that was played
+                each += left / 4
+            else:
+                once += left
+        else:
+            each, once = among, self._microbatch(play, first=True, last=True) + play.end() - among
+        slower = play.outside.slowest
+        return StageTurns(each=each, once=once, alone=alone, among=among, sums_slower=slower)
+
+    def _microbatch(self, play: StagePlay, *, first: bool = False, last: bool = False) -> float:
+        every = self._zero == 3
+        forward = play.run(0, gathers=every or (self._zero > 0 and first), sums=False)
+        return forward + play.run(1, gathers=every and self._reshard, sums=self._zero >= 2 or last)
+
+
 class StagePlay:
     """Turns of a stage's circuits beyond those inside its passes, for whatever meets these.
 
@@ -245,24 +338,29 @@ class StagePlay:
     stage : Stage
         What asks for them.
 
+    waits : Waits
+        What is gathered and summed behind passes.
+
     Notes
     -----
     What is gathered and summed has ports as soon as they idle: it is asked for while a piece computes, and
     takes turns with the piece's own collectives, one of these after each of those (ports go first come, first
-    served). A stage's sends go behind its chunks, those of its neighbours at the same time.
+    served). What ports do not leave a pass for (`simulator.engine.lookahead.short_s`) is gathered behind the
+    piece, and summed there, too, if a gather stands behind it, else when all passes have ended. A stage's
+    sends go behind its chunks, those of its neighbours at the same time.
     """
 
-    def __init__(self, walk: CircuitWalk, stage: Stage) -> None:
+    def __init__(self, walk: CircuitWalk, stage: Stage, waits: Waits) -> None:
         self._walk, self._stage = walk, stage
         self.state = walk.start
         self.outside = Passed(state=walk.start)
         self._waiting: list[Collective] = []
-
-    def begin(self) -> None:
-        """Begin with the circuits at the start of a step."""
-        self.state = self._walk.start
-        self.outside = Passed(state=self.state)
-        self._waiting = []
+        self._behind: list[Collective] = []
+        self._last: list[Collective] = []
+        self._gathered, self._summed = (
+            [[one for one in stage.sums if kind.of(one) == late] for late in (False, True)]
+            for kind in (waits.gathers, waits.sums)
+        )
 
     def run(self, way: int, *, gathers: bool, sums: bool) -> float:
         """Return the turns of a pass of a microbatch forward (0) or backward (1), less its blocks' own."""
@@ -272,10 +370,15 @@ class StagePlay:
         turns = sum(map(self._ask, before))
         for piece in range(pieces):
             if gathers:  # of the next piece
-                self._waiting += stage.sums
+                self._waiting += self._gathered[0]
+                self._behind += self._gathered[1]
             turns += self._piece(stage.blocks[way])
+            behind, self._behind = self._behind, []
+            turns += sum(self._ask(one, outside=True) for one in behind)
             if sums:
-                self._waiting += stage.sums
+                self._waiting += self._summed[0]
+                late = self._behind if gathers else self._last
+                late += self._summed[1]
             if (piece + 1) % max(1, pieces // stage.chunks) == 0:
                 turns += self._sent(way)
         turns += sum(map(self._ask, after))
@@ -283,7 +386,8 @@ class StagePlay:
 
     def end(self) -> int:
         """Return the turns for what is left when all passes have ended."""
-        waiting, self._waiting = self._waiting, []
+        waiting = self._waiting + self._behind + self._last
+        self._waiting, self._behind, self._last = [], [], []
         return sum(self._ask(one, outside=True) for one in waiting)
 
     def _piece(self, own: Sequence[Collective]) -> int:

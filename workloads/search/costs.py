@@ -17,6 +17,7 @@ import numpy as np
 
 from simulator.collectives.algorithms import vector_bytes
 from simulator.collectives.flow_groups import main_kind
+from simulator.engine.lookahead import short_s
 from simulator.estimate import (
     PIPELINE,
     SPLIT,
@@ -36,7 +37,16 @@ from simulator.results import outside_bytes
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import Chain, Pass
 from workloads.plan.plan import Plan
-from workloads.search.circuits import CircuitWalk, Passed, Stage, StagePlay, settled
+from workloads.search.circuits import (
+    EXPERT_REPLICAS,
+    CircuitWalk,
+    Kinds,
+    Passed,
+    Stage,
+    StepPlay,
+    Waits,
+    settled,
+)
 from workloads.search.plans import (
     DIRECTIONS,
     PLACEMENTS,
@@ -213,7 +223,7 @@ def slowdowns(
     found = {axis: (np.ones(len(layouts)), np.ones(len(layouts))) for axis in AXES}
     for (number, axis), operator in inside.items():
         layout = layouts[number]
-        summed = "edp" if experts else "dp" if layout.cp == 1 else "dpcp"
+        summed = EXPERT_REPLICAS if experts else "dp" if layout.cp == 1 else "dpcp"
         sums = Collective(
             name="gradients",
             phase=Phase.GRAD_WEIGHT,
@@ -340,8 +350,8 @@ class BlockTurns:
     backward, shape [P, 2] each."""
     clashes: Mapping[str, np.ndarray]
     """Whether circuits turn between traffic inside passes and that of an axis outside them, shape [P]."""
-    played: StepTurns
-    """Turns of the plans whose circuits were played collective by collective."""
+    stages: StagesPlayed
+    """Stages whose circuits are played collective by collective."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -364,6 +374,55 @@ class StepTurns:
     """The same of one among others, shape [P]."""
     sums_slower: np.ndarray
     """How many times as long gathers and sums take over circuits that stand for others, shape [P]."""
+    sums_wait: np.ndarray
+    """Whether sums wait for the exchanges of passes, shape [P]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagesPlayed:
+    """Stages of P plans whose circuits are played, Q of them apart."""
+
+    place: np.ndarray
+    """Stage of each plan among those apart, shape [P]."""
+    plays: tuple[StepPlay | None, ...]
+    """Their plays; None if no exchange of experts leaves the nodes, Q of them."""
+    block: np.ndarray
+    """Turns in a block, forward and backward, shape [Q, 2]; dimensionless."""
+    ports: np.ndarray
+    """Ports that turn at once, on average, shape [Q]."""
+    gather_s: np.ndarray
+    """Gather of one piece of the parameters of experts and of all others, shape [Q, 2]."""
+    sum_s: np.ndarray
+    """Sum of the gradients of one piece, shape [Q, 2]."""
+
+    @property
+    def known(self) -> np.ndarray:
+        """Whether a plan's stage is played, shape [P]."""
+        return np.array([one is not None for one in self.plays])[self.place]
+
+    def turns(self, turn_s: float) -> StepTurns:
+        """Return the turns of all plans if one takes so long."""
+        many = len(self.plays)
+        found = {name: np.zeros(many) for name in ("each", "once", "alone", "among")}
+        slower, waits = np.ones(many), np.zeros(many, dtype=bool)
+        late = [one < short_s(turn_s) for one in (self.gather_s, self.sum_s)]
+        for number, play in enumerate(self.plays):
+            if play is None:
+                continue
+            gathers, sums = (Kinds(experts=bool(one[number, 0]), dense=bool(one[number, 1])) for one in late)
+            turns = play.turns(Waits(gathers=gathers, sums=sums))
+            for name, column in found.items():
+                column[number] = getattr(turns, name)
+            slower[number] = turns.sums_slower
+            waits[number] = sums.dense and sums.experts
+        return StepTurns(
+            known=self.known,
+            block=self.block[self.place],
+            ports=self.ports[self.place],
+            sums_slower=slower[self.place],
+            sums_wait=waits[self.place],
+            **{name: column[self.place] for name, column in found.items()},
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -705,7 +764,7 @@ class _Pricing:
             ),
             waited_s=of_mixtures("waited_s"),
             experts_s=of_mixtures("experts_s"),
-            turns=self._turns(),
+            turns=self._turns(moved),
         )
 
     def _met(self, experts_share: np.ndarray) -> Slowdowns:
@@ -724,8 +783,8 @@ class _Pricing:
         )
         return mixed(dense, experts, experts_share)
 
-    def _turns(self) -> BlockTurns:
-        """Return what circuits do that turn to the axis which asks."""
+    def _turns(self, moved: Mapping[str, np.ndarray]) -> BlockTurns:
+        """Return what circuits do that turn to the axis which asks, with what `_gradients` gives."""
         first, place = self._shares()
         if self.prices.fabric.traits.policy in {None, CircuitPolicy.STATIC}:
             first, place = first[:0], place[:0]
@@ -746,18 +805,19 @@ class _Pricing:
             for name, axis in outside.items() if standing else ():
                 clashes[name][number] = math.isinf(met.slower(axis, standing))
         found = {axis: one[place] for axis, one in slower.items()}
-        played, over = self._steps_played()
-        if played.known.any():
-            found = {axis: np.where(played.known[:, None], over[axis], one) for axis, one in found.items()}
+        stages, over = self._stages_played(moved)
+        known = stages.known[:, None]
+        if known.any():
+            found = {axis: np.where(known, over[axis], one) for axis, one in found.items()}
         return BlockTurns(
-            played=played,
+            stages=stages,
             block=block[place],
             slower=found,
             clashes={axis: one[place] for axis, one in clashes.items()},
         )
 
-    def _steps_played(self) -> tuple[StepTurns, dict[str, np.ndarray]]:
-        """Return turns played collective by collective, and how slow axes are over what stands."""
+    def _stages_played(self, moved: Mapping[str, np.ndarray]) -> tuple[StagesPlayed, dict[str, np.ndarray]]:
+        """Return stages played collective by collective, and how slow axes are over what stands."""
         several = self.plans.microbatches > 1
         pieces, chunks = self._pieces() * self.chunks // self.copies, self.chunks // self.copies
         columns = [
@@ -779,32 +839,33 @@ class _Pricing:
             walks = [self._walk(row) for row in first.tolist()]
         many = len(first)
         slower = {axis: np.ones((many, len(BOTH))) for axis in AXES}
-        block, known = np.zeros((many, len(BOTH))), np.zeros(many, dtype=bool)
-        ports, sums_slower = np.ones((2, many))
-        each, once, alone, among = np.zeros((4, many))
+        block, ports = np.zeros((many, len(BOTH))), np.ones(many)
+        plays: list[StepPlay | None] = []
         for number, (row, walk) in enumerate(zip(first.tolist(), walks, strict=True)):
             if walk is None:
+                plays.append(None)
                 continue
-            known[number] = True
             stage, passes = self._stage_of(row, walk, pieces=int(pieces[row]), chunks=int(chunks[row]))
             block[number] = stage.steady
             for axis, times in slower.items():
                 times[number] = [one.slower(axis) for one in passes]
-            play = StagePlay(walk, stage)
-            each[number], once[number], alone[number], among[number] = self._played(
-                play, int(self.plans["zero"][row]), several=bool(several[row])
+            play = StepPlay(
+                walk,
+                stage,
+                zero=int(self.plans["zero"][row]),
+                reshard=self.plans.base.sharding.reshard,
+                several=bool(several[row]),
             )
+            play.turns(Waits())  # after which the ports of its turns are known
+            plays.append(play)
             ports[number] = walk.mean_ports * self.layouts[self.layout_of[row]].ranks_per_class / walk.ranks
-            sums_slower[number] = play.outside.slowest
-        found = StepTurns(
-            known=known[place],
-            block=block[place],
-            ports=ports[place],
-            each=each[place],
-            once=once[place],
-            alone=alone[place],
-            among=among[place],
-            sums_slower=sums_slower[place],
+        share = moved["experts_share"]
+        shares = np.stack([share, 1.0 - share], axis=1) / (self._pieces() * self.chunks)[:, None]
+        gather_s, sum_s = (
+            (moved[name].max(axis=1)[:, None] * shares)[first] for name in ("gather_s", "sum_s")
+        )
+        found = StagesPlayed(
+            place=place, plays=tuple(plays), block=block, ports=ports, gather_s=gather_s, sum_s=sum_s
         )
         return found, {axis: one[place] for axis, one in slower.items()}
 
@@ -839,30 +900,6 @@ class _Pricing:
             chunks=chunks,
         )
         return stage, passes
-
-    def _played(self, play: StagePlay, zero: int, *, several: bool) -> tuple[float, float, float, float]:
-        """Return turns of a microbatch, of a step beside those, and of a microbatch alone and among others.
-
-        The last two are those beside gathers and sums.
-        """
-        every, reshard = zero == 3, self.plans.base.sharding.reshard
-
-        def microbatch(*, first: bool = False, last: bool = False) -> float:
-            forward = play.run(0, gathers=every or (zero > 0 and first), sums=False)
-            return forward + play.run(1, gathers=every and reshard, sums=zero >= 2 or last)
-
-        alone, *_, among = (
-            play.run(0, gathers=False, sums=False) + play.run(1, gathers=False, sums=False) for _ in range(3)
-        )
-        play.begin()
-        if not several:
-            once = microbatch(first=True, last=True) + play.end()
-            return among, once - among, alone, among
-        first = microbatch(first=True)
-        microbatch()
-        each = microbatch()
-        last = microbatch(last=True) + play.end()
-        return each, first + last - 2 * each, alone, among
 
     def _walk(self, row: int) -> CircuitWalk | None:
         """Return the circuits of a row's inner stage; None if no exchange of experts leaves its nodes."""
@@ -926,7 +963,7 @@ class _Pricing:
             every = dense if apart else dense + expert
             kinds = (
                 (str(axes.gradient_axis[row]), int(axes.gradient_ranks[row]), every),
-                ("edp", int(axes.expert_replicas[row]), expert if apart else 0.0),
+                (EXPERT_REPLICAS, int(axes.expert_replicas[row]), expert if apart else 0.0),
             )
             width = self.plans.base.precision.grad_bytes
             found = self._outside_ops[key] = tuple(
@@ -1117,7 +1154,7 @@ class _Pricing:
         sums = np.where(zero >= 2, passed, 1.0)
         for axis, sizes, count in (
             (axes.gradient_axis, axes.gradient_ranks, np.where(apart, dense, dense + expert)),
-            (np.full(len(plans), "edp"), axes.expert_replicas, np.where(apart, expert, 0.0)),
+            (np.full(len(plans), EXPERT_REPLICAS), axes.expert_replicas, np.where(apart, expert, 0.0)),
         ):
             gathered, summed = count * formats.element_bytes * gathers, count * formats.grad_bytes * sums
             either = np.where(gathered > summed, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
@@ -1253,7 +1290,7 @@ class _Pricing:
         axes_P: Any = plans.whole.axes
         for axes, sizes, count in (
             (axes_P.gradient_axis, axes_P.gradient_ranks, alike),
-            (np.full(len(plans), "edp"), axes_P.expert_replicas, np.where(apart, expert, 0.0)),
+            (np.full(len(plans), EXPERT_REPLICAS), axes_P.expert_replicas, np.where(apart, expert, 0.0)),
         ):
             if not (count.any() and (sizes > 1).any()):
                 continue

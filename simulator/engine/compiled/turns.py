@@ -34,7 +34,7 @@ from simulator.engine.compiled.memory import (
 )
 from simulator.engine.compiled.programs import NotCoveredError, Programs, StepNetwork, StepStructure
 from simulator.engine.compiled.settings import Settings, cells
-from simulator.engine.lookahead import exchanges, is_short
+from simulator.engine.lookahead import exchanges, short_s
 from simulator.fabric import Loads
 from simulator.operators import Collective
 from simulator.operators import Sequence as Run
@@ -156,7 +156,7 @@ class Coming:
                 self.exchanges[number].append(exchange)
                 rows.append(exchange)
                 if isinstance(operator, Collective):
-                    short[number] = is_short(plan, work.times, turn_s)
+                    short[number] = plan.carried_s * work.times < short_s(turn_s)
                     if operator.shift:
                         self.sent[rank_class + operator.shift].append(exchange)
         self.short = [int(short[work]) for work in self.work_of]

@@ -160,7 +160,7 @@ def test_sums_go_with_the_passes_where_circuits_that_stand_carry_them(model, col
 def test_exchanges_between_nodes_turn_circuits_as_the_engine_turns_them(model, columns, switch_s):
     """As far off as told with peers of groups for the flows that ask, and without sums of experts."""
     estimated_s, ran_s = step_times_s("gpu_ocs", 64, model, columns, global_batch=32, switch_s=switch_s)
-    assert estimated_s[1] == pytest.approx(ran_s[1], rel=0.06)
+    assert estimated_s[1] == pytest.approx(ran_s[1], rel=0.07)
 
 
 def test_circuits_turn_on_fewer_replicas_and_stages_as_on_all(monkeypatch):
