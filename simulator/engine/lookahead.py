@@ -266,8 +266,6 @@ class Lookahead(Generic[T]):
         self._beside = _last_first(beside, order.here)
         self._passes = _last_first(passes, order.here)
         self._sent = _last_first(arriving, order.there)
-        both = {one: (*beside.get(one, ()), *passes.get(one, ())) for one in {*beside, *passes}}
-        self._asked = _last_first(both, order.here)
 
     def others_first(self, task_id: int, *classes: int) -> bool:
         """Return whether classes' ports still have other traffic ahead on their present circuits.
@@ -301,7 +299,7 @@ class Lookahead(Generic[T]):
         """
         if ended in self._order.chained:
             return
-        for task in self._coming(self._asked, rank_class):
+        for task in self._coming(self._beside, rank_class):
             flow_groups = list(chain.from_iterable(self._turning(task)))
             lacking = [flow_group for flow_group in flow_groups if not self._network.locate(flow_group)]
             if lacking and not self.others_first(task.id, rank_class) and not self._receives(rank_class):

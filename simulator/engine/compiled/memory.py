@@ -271,7 +271,7 @@ class At(NamedTuple):
     first_asked: int
     """Of each class: its first place in `asked`; [classes + 1]."""
     asked: int
-    """Tasks by which a class communicates, as they are needed."""
+    """Tasks by which a class communicates beside its compute, as they are needed."""
     next_asked: int
     """Of each class: place in `asked` before which all have ended."""
     version: int

@@ -165,7 +165,8 @@ class Coming:
         self.theirs: list[list[int]] = [[] for _ in self.parts]
         asking = [place for place, work in enumerate(self.work_of) if self.exchanges[work]]
         for place in sorted(asking, key=self.here.__getitem__):
-            self.asked[self.task_class[place]].append(place)
+            if isinstance(works[self.work_of[place]].operator, Collective):
+                self.asked[self.task_class[place]].append(place)
             for exchange in self.exchanges[self.work_of[place]]:
                 self.mine[exchange].append(place)
         for place in sorted(asking, key=self.there.__getitem__):
