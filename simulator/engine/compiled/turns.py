@@ -138,9 +138,26 @@ class Coming:
         self.begun: list[list[int]] = [[] for _ in range(classes)]
         self.passes: list[list[int]] = [[] for _ in range(classes)]
         self.sent: list[list[int]] = [[] for _ in range(classes)]
-        short = [False for _ in works]
+        self.asked: list[list[int]] = [[] for _ in range(classes)]
+        self._short = [False for _ in works]
+        self._number(structure, programs, network)
+        self.short = [int(self._short[work]) for work in self.work_of]
+        self.mine: list[list[int]] = [[] for _ in self.parts]
+        self.theirs: list[list[int]] = [[] for _ in self.parts]
+        asking = [place for place, work in enumerate(self.work_of) if self.exchanges[work]]
+        for place in sorted(asking, key=self.here.__getitem__):
+            if isinstance(works[self.work_of[place]].operator, Collective):
+                self.asked[self.task_class[place]].append(place)
+            for exchange in self.exchanges[self.work_of[place]]:
+                self.mine[exchange].append(place)
+        for place in sorted(asking, key=self.there.__getitem__):
+            for exchange in self.exchanges[self.work_of[place]]:
+                self.theirs[exchange].append(place)
+
+    def _number(self, structure: StepStructure, programs: Programs, network: StepNetwork) -> None:
+        """Give numbers to the collectives that may share links with others: beside compute, and in passes."""
         turn_s = network.fabric.traits.reconfiguration_s
-        for number, work in enumerate(works):
+        for number, work in enumerate(structure.works):
             operator, rank_class = work.operator, work.rank_class
             beside = isinstance(operator, Collective)
             own = isinstance(operator, Run) and network.private(operator, rank_class)
@@ -156,22 +173,9 @@ class Coming:
                 self.exchanges[number].append(exchange)
                 rows.append(exchange)
                 if isinstance(operator, Collective):
-                    short[number] = plan.carried_s * work.times < short_s(turn_s)
+                    self._short[number] = plan.carried_s * work.times < short_s(turn_s)
                     if operator.shift:
                         self.sent[rank_class + operator.shift].append(exchange)
-        self.short = [int(short[work]) for work in self.work_of]
-        self.asked: list[list[int]] = [[] for _ in range(classes)]
-        self.mine: list[list[int]] = [[] for _ in self.parts]
-        self.theirs: list[list[int]] = [[] for _ in self.parts]
-        asking = [place for place, work in enumerate(self.work_of) if self.exchanges[work]]
-        for place in sorted(asking, key=self.here.__getitem__):
-            if isinstance(works[self.work_of[place]].operator, Collective):
-                self.asked[self.task_class[place]].append(place)
-            for exchange in self.exchanges[self.work_of[place]]:
-                self.mine[exchange].append(place)
-        for place in sorted(asking, key=self.there.__getitem__):
-            for exchange in self.exchanges[self.work_of[place]]:
-                self.theirs[exchange].append(place)
 
     def lay(self, memories: Memories) -> None:
         """Add the tables."""
