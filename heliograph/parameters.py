@@ -14,11 +14,11 @@ from typing import Any
 
 from electronic.devices import table as electronic_table
 from heliograph.report import format_quantity
+from optical.cores.measured_parts import OF
 from optical.devices import device_table
 from optical.devices.named_parts import named_parts_table
 from optical.devices.programmable import programmable_table
 from optical.fabrics.switches import load_optics, load_switch
-from optical.measured.parts import OF
 from simulator.errors import is_number
 from simulator.goodput import load_hosts
 from simulator.parameter_tree import shown_paths

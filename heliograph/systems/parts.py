@@ -12,6 +12,7 @@ from heliograph.plugins import MARK, from_outside, is_reference
 from heliograph.report import format_si as _si
 from heliograph.systems.fabrics import load_network_part, network_parts
 from optical.cores.analog import AnalogCore
+from optical.cores.measured_parts import read_comb, scattering_of, with_comb, with_scattering
 from optical.devices import (
     AbsorptionModulator,
     Comb,
@@ -41,8 +42,7 @@ from optical.devices.programmable import (
     PcmCell,
     WeightRing,
 )
-from optical.measured.parts import read_comb, scattering_of, with_comb, with_scattering
-from optical.measured.scattering import is_touchstone, read_touchstone
+from optical.transfer.scattering import is_touchstone, read_touchstone
 from simulator.errors import ParameterError
 from simulator.parameter_tree import Place, TreeT, find_place, places, put_part, rebuilt
 

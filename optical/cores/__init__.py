@@ -3,7 +3,7 @@
 `core` is the seam to the accelerator, `analog` the common arithmetic of cores that read sums of light,
 `sizing` the laser power for a precision, `registry` the names. The cores are `crossbar`, `homodyne`,
 `ring_bank`, `mzi_mesh`, `pcm_crossbar`, `phase_residue` and, around one of them, `number_formats` and
-`rescues`.
+`rescues`. `measured_parts` puts what a file says of a part into any of them.
 """
 
 from __future__ import annotations

@@ -116,6 +116,17 @@ def test_a_folder_says_what_lives_there(folder):
     assert words - inside <= DEFINED
 
 
+@pytest.mark.parametrize("folder", FOLDERS, ids=str)
+def test_a_folder_begins_where_a_subject_needs_three_files(folder):
+    """Modules, folders and data beside them; less is a module or two of the folder above.
+
+    The pipeline has two: what a schedule from outside imports, and the schedules that ship.
+    """
+    least = 2 if folder == Path("workloads/pipeline") else 3
+    inside = [one for one in (ROOT / folder).iterdir() if one.name not in {"__init__.py", "__pycache__"}]
+    assert len(inside) >= least
+
+
 def test_the_walk_sees_what_it_must_see():
     source = "import a.b\nfrom c import d\nfrom . import e\ndef f():\n    import g\n"
     source += "if TYPE_CHECKING:\n    import h\n"

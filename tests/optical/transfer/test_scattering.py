@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from optical.measured.scattering import read_touchstone, sampled
 from optical.transfer.models import coupler, crossing, scattering_matrix
+from optical.transfer.scattering import read_touchstone, sampled
 from simulator.errors import ParameterError
 from simulator.units import SPEED_OF_LIGHT_M_PER_S
 

@@ -38,7 +38,7 @@ from optical.devices import (
 )
 from optical.devices.devices import MeasuredElement, RingRouter
 from optical.devices.programmable import CapacitiveShifter, CarrierShifter, Heater, MeshCoupler, WeightRing
-from optical.measured.scattering import MeasuredScattering, Real, sampled
+from optical.transfer.scattering import MeasuredScattering, Real, sampled
 from simulator.errors import ParameterError, nearest
 from simulator.files import read_text
 from simulator.units import SPEED_OF_LIGHT_M_PER_S, db_from_ratio, to_si, watts_from_dbm
@@ -127,7 +127,7 @@ def scattering_of(model: Callable[..., Any], name: str, present: object, core: L
     Parameters
     ----------
     model : callable
-        As `optical.measured.scattering.sampled` takes it.
+        As `optical.transfer.scattering.sampled` takes it.
     name : str
         What it is called.
     present : Device

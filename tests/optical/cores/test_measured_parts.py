@@ -16,7 +16,7 @@ from optical.transfer.models import crossing as crossing_model
 from optical.transfer.models import scattering_matrix
 from simulator.errors import ParameterError
 from simulator.parameter_tree import get_at
-from tests.optical.measured.test_scattering import PORTS, written
+from tests.optical.transfer.test_scattering import PORTS, written
 
 MODELS = """
 from functools import partial

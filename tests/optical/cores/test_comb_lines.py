@@ -11,7 +11,7 @@ from heliograph.systems.parts import with_part
 from heliograph.systems.sanity_checks import light_limits
 from heliograph.systems.system import system
 from optical.accelerator import PhotonicUnit
-from optical.measured.parts import read_comb
+from optical.cores.measured_parts import read_comb
 from simulator.errors import ParameterError
 from simulator.parameter_tree import replace_at
 
