@@ -355,12 +355,7 @@ def _subject_help(subject: str) -> str:
 
 def drive(name: str, study: Study, driven: Driven) -> None:
     """Run a study, print what it found and write its files."""
-    from experiments.study import (  # noqa: PLC0415 - not for --help alone
-        PICTURES,
-        Progress,
-        document,
-        written_by,
-    )
+    from experiments.study import Progress, written_by  # noqa: PLC0415 - not for --help alone
     from heliograph.processes import reporting  # noqa: PLC0415 - rich takes its time
     from heliograph.records import check_writable  # noqa: PLC0415 - not for --help alone
 
@@ -370,11 +365,8 @@ def drive(name: str, study: Study, driven: Driven) -> None:
         check_page_path(driven.report)
     for path in written_by(study):
         check_writable(path)
-    out = driven.out if driven.out is not None else study.default_out()
-    if out is not None and out.suffix in NO_PICTURES:
-        msg = f"--out {out}: files go into a directory, or to a picture that ends in {' or '.join(PICTURES)}"
-        raise ParameterError(msg)
-    pictured = out is not None and out.suffix in PICTURES
+    out = _out(name, study, driven.out)
+    pictured = out is not None and _is_picture(out)
     directory = out.parent if pictured and out is not None else out
     progress = Progress(directory=directory)
     with _reserved(directory, alone=not pictured):
@@ -383,9 +375,49 @@ def drive(name: str, study: Study, driven: Driven) -> None:
                 found = study.run(progress)
         except (KeyboardInterrupt, HeliographError):
             if progress.finished is not None and out is not None:
-                _write(name, document(name, study, progress.finished), progress.finished, out)
+                _write_stopped(name, study, progress.finished, out)
             raise
         _tell(name, study, driven, found, out)
+
+
+def _is_picture(out: Path) -> bool:
+    from experiments.study import PICTURES  # noqa: PLC0415 - not for --help alone
+
+    return out.suffix in PICTURES
+
+
+def _file_name(name: str, study: Study) -> str:
+    """Return what the files of a study are called."""
+    return study.record_name(COMMANDS[name].files or name.rpartition(" ")[2])
+
+
+def _out(name: str, study: Study, asked: Path | None) -> Path | None:
+    """Return where files go: a new directory if nobody says, never one that holds a run of something else."""
+    from experiments.study import PICTURES, head_of  # noqa: PLC0415 - not for --help alone
+    from heliograph.records import check_same_question, new_run_directory  # noqa: PLC0415 - the same
+
+    record = f"{_file_name(name, study)}.json"
+    if asked is None:
+        usual = study.default_out()
+        return None if usual is None else new_run_directory(usual.parent, usual.name, mark=record)
+    if asked.suffix in NO_PICTURES:
+        msg = (
+            f"--out {asked}: files go into a directory, or to a picture that ends in {' or '.join(PICTURES)}"
+        )
+        raise ParameterError(msg)
+    if not _is_picture(asked):
+        check_same_question(asked / record, head_of(name, study))
+    return asked
+
+
+def _write_stopped(name: str, study: Study, finished: Result, out: Path) -> None:
+    """Write what is finished of a run that was stopped, but not over one that came to its end."""
+    from experiments.study import document  # noqa: PLC0415 - not for --help alone
+    from heliograph.records import STOPPED, standing_record  # noqa: PLC0415 - not for --help alone
+
+    stands = out if _is_picture(out) else out / f"{_file_name(name, study)}.json"
+    if not stands.exists() or STOPPED in (standing_record(stands) or {}):
+        _write(name, study, document(name, study, finished) | {STOPPED: True}, finished, out)
 
 
 @contextmanager
@@ -418,7 +450,7 @@ def _tell(name: str, study: Study, driven: Driven, found: Result, out: Path | No
     # Printed first: a directory that cannot be written takes nothing away.
     written: list[Path] = []
     try:
-        written = _write(name, record, found, out) if out is not None else []
+        written = _write(name, study, record, found, out) if out is not None else []
         if driven.report is not None:
             written.append(_write_page(name, study, found, record, driven.report))
     finally:
@@ -428,12 +460,12 @@ def _tell(name: str, study: Study, driven: Driven, found: Result, out: Path | No
         print(_wrote(written))
 
 
-def _write(name: str, record: dict[str, Any], found: Result, out: Path) -> list[Path]:
-    from experiments.study import PICTURES, draw  # noqa: PLC0415 - not for --help alone
+def _write(name: str, study: Study, record: dict[str, Any], found: Result, out: Path) -> list[Path]:
+    from experiments.study import draw  # noqa: PLC0415 - not for --help alone
 
-    if out.suffix in PICTURES:
+    if _is_picture(out):
         return draw(found, out.with_suffix(""))
-    return found.write(out, COMMANDS[name].files or name.rpartition(" ")[2], record)
+    return found.write(out, _file_name(name, study), record)
 
 
 def _write_page(name: str, study: Study, found: Result, record: dict[str, Any], path: Path) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,8 @@ class Parameters(Study):
 
 CONFIG, SUMMARY = "config.json", "summary.json"
 """Files of a comparison: every parameter, and what came out."""
+COMPARE = "compare"
+"""Command whose directory has them."""
 INPUT_KEYS = ("options", "arguments", "versions", "git_commit", "table_sha256", "systems", "seed", "axes")
 """Keys of a record that were asked for, not found."""
 _NO_OUTPUT = frozenset({"schema", "version", "command", "created", "fingerprint", "settings", "files"})
@@ -96,6 +98,10 @@ class Run:
 
     path: Path
     """Its directory or file."""
+    command: str
+    """Words of its command."""
+    schema: int
+    """Version of the layout of its record."""
     inputs: Mapping[str, Any]
     """What was asked for."""
     outputs: Mapping[str, Any]
@@ -109,11 +115,16 @@ def read_run(path: Path) -> Run:
     ----------
     path : pathlib.Path
         What ``--out`` was given, or the ``.json`` in it.
+
+    Raises
+    ------
+    ParameterError
+        If there is none, or what stands there is no record of this program.
     """
     if path.is_dir() and (path / SUMMARY).is_file():
-        found = read_json_value(path / SUMMARY)
-        asked = read_json_value(path / CONFIG) if (path / CONFIG).is_file() else {}
-        return Run(path=path, inputs=_inputs(asked), outputs=_outputs(found))
+        found = _checked(path / SUMMARY, text=("version", "fingerprint"), mappings=())
+        asked = _checked(path / CONFIG, text=(), mappings=("arguments", "systems"))
+        return _run(path, COMPARE, asked, found)
     if path.is_dir():
         records = sorted(path.glob("*.json"))
         if len(records) != 1:
@@ -124,14 +135,45 @@ def read_run(path: Path) -> Run:
     if not path.is_file():
         msg = f"there is no run at {path}; name a directory that --out was given, or the .json in it"
         raise ParameterError(msg)
+    record = _checked(path, text=("version", "command"), mappings=("options",))
+    return _run(path, record["command"], record, record)
+
+
+def _run(path: Path, command: str, asked: Mapping[str, Any], found: Mapping[str, Any]) -> Run:
+    return Run(
+        path=path, command=command, schema=found["schema"], inputs=_inputs(asked), outputs=_outputs(found)
+    )
+
+
+def _checked(path: Path, *, text: Sequence[str], mappings: Sequence[str]) -> dict[str, Any]:
+    """Return a JSON record after a look at the head that every record of this program has."""
     record = read_json_value(path)
-    if not isinstance(record, dict) or "schema" not in record:
+    kinds = {"schema": int, **dict.fromkeys(text, str), **dict.fromkeys(mappings, dict)}
+    what = "" if isinstance(record, dict) else "it is no JSON object"
+    for key, kind in kinds.items():
+        if not what and type(record.get(key)) is not kind:  # True is an int to isinstance
+            what = f"its '{key}' is missing or of another kind"
+    if what:
+        msg = f"{path} is no record of a run: {what}; name what --out or --json wrote"
+        raise ParameterError(msg)
+    return record
+
+
+def _comparable(first: Run, second: Run) -> tuple[Run, Run]:
+    """Return two runs of one command and one layout; others have nothing of which a difference tells."""
+    if first.command != second.command:
         msg = (
-            f"{path} is no record of a run: it must hold one JSON object with the key 'schema'; name what "
-            "--out or --json wrote"
+            f"{first.path} is a run of '{first.command}', {second.path} of '{second.command}'; "
+            "name two runs of one command"
         )
         raise ParameterError(msg)
-    return Run(path=path, inputs=_inputs(record), outputs=_outputs(record))
+    if first.schema != second.schema:
+        msg = (
+            f"the record of {first.path} has layout {first.schema}, that of {second.path} {second.schema}; "
+            "run the older again"
+        )
+        raise ParameterError(msg)
+    return first, second
 
 
 def _inputs(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -277,6 +319,12 @@ class Diff(Study):
     second: Path = option(..., "the other", positional=True, metavar="OTHER")
 
     def run(self, progress: Progress) -> Differences:
-        """Return what differs."""
+        """Return what differs.
+
+        Raises
+        ------
+        ParameterError
+            If one is no record of a run, or they are of two commands.
+        """
         del progress
-        return Differences(runs=(read_run(self.first), read_run(self.second)))
+        return Differences(runs=_comparable(read_run(self.first), read_run(self.second)))

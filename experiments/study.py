@@ -470,6 +470,10 @@ class Study(Protocol):
     directory: ClassVar[str] = ""
     """Directory below ``results`` where files go if nobody says, options in braces; empty for none."""
 
+    def record_name(self, word: str) -> str:
+        """Return what the files of the study are called, after the word of its command."""
+        return word
+
     def run(self, progress: Progress) -> Result:
         """Return what is found.
 
@@ -481,7 +485,7 @@ class Study(Protocol):
         ...
 
     def default_out(self) -> Path | None:
-        """Return where files go if nobody says; None writes none."""
+        """Return where files go if nobody says, numbered if a run stands there; None writes none."""
         if not self.directory:
             return None
         given = {name: file_name(str(value)) for name, value in options_of(self).items()}
@@ -521,8 +525,14 @@ def document(command: str, study: Study, result: Result) -> dict[str, Any]:
     result : Result
         What was found. Its own model, plan and system, as they were run, stand in place of those asked for.
     """
+    found = {key: value for key, value in result.record().items() if key not in _OF_THE_HEAD}
+    return head_of(command, study) | found
+
+
+def head_of(command: str, study: Study) -> dict[str, Any]:
+    """Return the head of a study's record, which is known before it runs."""
     options = options_of(study)
-    head = {
+    return {
         "schema": SCHEMA,
         "version": __version__,
         "command": command,
@@ -533,8 +543,6 @@ def document(command: str, study: Study, result: Result) -> dict[str, Any]:
         "seed": options.get("seed"),
         "options": options,
     }
-    found = {key: value for key, value in result.record().items() if key not in _OF_THE_HEAD}
-    return head | found
 
 
 _OF_THE_HEAD = ("schema", "version", "command", "settings", "options")

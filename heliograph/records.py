@@ -402,12 +402,22 @@ CONFIG, SUMMARY = "config.json", "summary.json"
 """Files of a run: what was asked, and what came out, which is the mark of a finished one."""
 
 
-def new_run_directory(root: Path, name: str) -> Path:
-    """Return ``root/name``, or the first of ``name-2``, ``name-3``... that holds no finished run."""
+def new_run_directory(root: Path, name: str, *, mark: str = SUMMARY) -> Path:
+    """Return ``root/name``, or the first of ``name-2``, ``name-3``... that holds no run.
+
+    Parameters
+    ----------
+    root : pathlib.Path
+        Where directories of runs stand.
+    name : str
+        What is run, in words that may be no name of a file.
+    mark : str
+        File that says that a directory holds a run.
+    """
     safe = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)[:80].strip(".-")
     for count in range(1, 10_000):
         directory = root / (f"{safe or 'run'}-{count}" if count > 1 else safe or "run")
-        if not (directory / SUMMARY).exists():
+        if not (directory / mark).exists():
             return directory
     msg = f"{root} holds 9,999 runs named '{safe}'; name another directory with --out"
     raise HeliographError(msg)
@@ -501,6 +511,60 @@ def check_same_run(directory: Path, config: Mapping[str, Any]) -> None:
         before.get(key) != asked[key] for key in asked if key != "systems"
     ):
         raise _holds_another(directory)
+
+
+QUESTION = ("schema", "version", "command", "options")
+"""Keys of a record's head that say which question it answers."""
+STOPPED = "stopped"
+"""Key of a record whose run was stopped before its end; others have none."""
+
+
+def check_same_question(path: Path, head: Mapping[str, Any]) -> None:
+    """Raise an error if a record stands that answers another question than the one asked.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        The record that is about to be written.
+    head : mapping
+        Head of it.
+
+    Raises
+    ------
+    HeliographError
+        If another command, other options or another version of the program left what stands there, or
+        something else did.
+    """
+    if not path.exists():
+        return
+    standing, asked = standing_record(path), json.loads(canonical_json(head))
+    if standing is None:
+        msg = f"{path} is no record of this program; name another directory with --out, or remove it"
+        raise HeliographError(msg)
+    differing = [key for key in QUESTION if standing.get(key) != asked[key]]
+    if differing == ["options"]:
+        before, now = standing["options"], asked["options"]
+        differing = [f"'{one}'" for one in now if not isinstance(before, dict) or before.get(one) != now[one]]
+    if differing:
+        what = ", ".join(differing[:_MOST_NAMED]) or "options"
+        more = " and more" if len(differing) > _MOST_NAMED else ""
+        msg = (
+            f"{path} is of another run (other {what}{more}); name another directory with --out, or remove it"
+        )
+        raise HeliographError(msg)
+
+
+_MOST_NAMED = 3
+"""Differences that a sentence names; a choice."""
+
+
+def standing_record(path: Path) -> dict[str, Any] | None:
+    """Return the record that stands in a file; None where nothing does that could be one."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) and "schema" in found else None
 
 
 def _holds_another(directory: Path) -> HeliographError:

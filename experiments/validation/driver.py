@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from experiments.study import Block, Progress, Result, Row, Study, option
+from experiments.study import Block, Progress, Result, Row, Study, headed, option
 from experiments.validation import collectives, famous, kernels, network, photonic, training
 from experiments.validation.network_tables import (
     beside_text,
@@ -39,7 +39,7 @@ from experiments.validation.rows import (
 )
 from heliograph.figures import PALETTE, new_figure, plain_ticks, save, styled
 from heliograph.processes import OnProgress
-from heliograph.records import canonical_json, whole, write_atomically
+from heliograph.records import canonical_json, csv_text, whole, write_atomically
 from heliograph.report import ReportRow, plain_text, prefix_of, table_text
 from simulator.errors import HeliographError, ParameterError, nearest
 
@@ -266,32 +266,6 @@ def validate(kind: str, *, data: Path | None = None, progress: OnProgress | None
     return Validation(kind=kind, outcomes=found)
 
 
-def write(validation: Validation, directory: Path) -> tuple[Path, ...]:
-    """Write ``validation.json`` and the scatter plot to a directory; return the files.
-
-    Raises
-    ------
-    HeliographError
-        If it cannot be made or written.
-    """
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        msg = f"cannot make {directory} ({error.strerror}); name another directory with --out"
-        raise HeliographError(msg) from error
-    name = f"validate-{validation.kind}"
-    kind = KINDS.get(validation.kind)
-    with whole(directory, mark=f"{name}.json") as aside:
-        written = [aside / f"{name}.json"]
-        write_atomically(written[0], canonical_json(validation.record(), indent=1) + "\n")
-        for more, records in kind.beside_records.items() if kind is not None else ():
-            written.append(aside / f"{name}-{more}.json")
-            write_atomically(written[-1], canonical_json(records(validation), indent=1) + "\n")
-        if validation.predicted:
-            written += scatter(validation, aside / name)
-    return tuple(directory / file.name for file in written)
-
-
 def report(validation: Validation) -> str:
     """Return what the terminal shows: statistics by source, rows that miss, reasons of skipped rows."""
     columns: tuple[str, ...] = ("rows", "mean", "median", "p90", "max", "bias", "constant", "skipped")
@@ -384,8 +358,24 @@ class Validated(Result):
         return found
 
     def write(self, directory: Path, name: str, document: Mapping[str, Any]) -> list[Path]:
-        """Write rows, what stands beside them, and the scatter plot."""
-        return list(write(self.validation, directory))
+        """Write record, table, what stands beside them and the scatter plot, all or none; return the files.
+
+        Raises
+        ------
+        HeliographError
+            If they cannot be written.
+        """
+        kind = KINDS.get(self.validation.kind)
+        with whole(directory, mark=f"{name}.json") as aside:
+            written = [aside / f"{name}.json", aside / f"{name}.csv"]
+            write_atomically(written[0], canonical_json(document, indent=1) + "\n")
+            write_atomically(written[1], csv_text(headed(document, self.rows())))
+            for more, records in kind.beside_records.items() if kind is not None else ():
+                written.append(aside / f"{name}-{more}.json")
+                write_atomically(written[-1], canonical_json(records(self.validation), indent=1) + "\n")
+            if self.validation.predicted:
+                written += scatter(self.validation, aside / name)
+        return [directory / file.name for file in written]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -394,6 +384,10 @@ class Validate(Study):
 
     kind: str = option(..., "what is validated", metavar="|".join(KINDS), positional=True)
     data: Path | None = option(None, "CSV of measurements instead of the table that ships", metavar="FILE")
+
+    def record_name(self, word: str) -> str:
+        """Return a name of its own for each kind."""
+        return f"{word}-{self.kind}"
 
     def run(self, progress: Progress) -> Validated:
         """Return all rows with their predictions."""

@@ -58,7 +58,43 @@ def test_two_comparisons_are_told_by_their_systems(capsys, tmp_path):
 def test_what_is_no_run_is_one_sentence(capsys, runs, tmp_path):
     assert call(capsys, "diff", runs / "a", tmp_path / "nowhere")[0] == BAD_INPUT
     assert "holds no record" in call(capsys, "diff", runs / "a", tmp_path)[2]
-    (tmp_path / "model.json").write_text('{"hidden_size": 512}')
-    status, _, told = call(capsys, "diff", runs / "a", tmp_path / "model.json")
-    assert status == BAD_INPUT
-    assert "model.json is no record of a run" in told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"schema": None}, "'schema'"),
+        ({"schema": True}, "'schema'"),
+        ({"schema": "2"}, "'schema'"),
+        ({"version": 1}, "'version'"),
+        ({"command": None}, "'command'"),
+        ({"options": []}, "'options'"),
+    ],
+)
+def test_a_record_of_another_program_is_one_sentence(capsys, runs, tmp_path, change, why):
+    record = json.loads((runs / "a" / "step.json").read_text()) | change
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps({key: value for key, value in record.items() if value is not None}))
+    status, out, told = call(capsys, "diff", runs / "a", other)
+    assert (status, out) == (BAD_INPUT, "")
+    assert "other.json is no record of a run" in told
+    assert why in told
+    assert told.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_runs_that_cannot_be_compared_are_one_sentence(capsys, runs, tmp_path):
+    assert main(["network", "schedule", "1f1b", "--out", str(tmp_path)]) == 0
+    capsys.readouterr()
+    status, out, told = call(capsys, "diff", runs / "a", tmp_path)
+    assert (status, out) == (BAD_INPUT, "")
+    assert "is a run of 'step'" in told
+    assert "of 'network schedule'; name two runs of one command" in told
+    record = json.loads((runs / "a" / "step.json").read_text())
+    old = tmp_path / "old.json"
+    old.write_text(json.dumps(record | {"schema": record["schema"] - 1}))
+    assert "run the older again" in call(capsys, "diff", runs / "a", old)[2]
+    assert main(["validate", "memory", "--out", str(tmp_path / "memory")]) == 0
+    capsys.readouterr()
+    assert "The runs are the same" in call(capsys, "diff", *[tmp_path / "memory"] * 2)[1]

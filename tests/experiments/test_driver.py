@@ -56,12 +56,9 @@ class Adding(Study):
     twice: bool = option(False, "count them twice")
     hardware: Hardware = dataclasses.field(default_factory=Hardware)
     seed: int = option(0, "first seed")
-    stop: bool = option(False, "stop half way")
 
     def run(self, progress):
         progress.keep(Sum(total=self.numbers[0]))
-        if self.stop:
-            raise KeyboardInterrupt
         return Sum(total=sum(self.numbers) * (2 if self.twice else 1))
 
 
@@ -210,15 +207,56 @@ def test_out_may_name_a_picture(capsys, tmp_path):
     assert "mine.png" in out
 
 
+class Stopped(Adding):
+    """The same, stopped half way."""
+
+    def run(self, progress):
+        super().run(progress)
+        raise KeyboardInterrupt
+
+
 def test_what_is_finished_is_written_when_it_is_stopped(tmp_path):
-    stopped = Adding(numbers=(4.0, 5.0), stop=True)
+    """And not in place of what came to its end."""
+    record = tmp_path / "run" / "step.json"
     with pytest.raises(KeyboardInterrupt):
-        drive("step", stopped, driven(out=tmp_path / "run"))
-    assert json.loads((tmp_path / "run" / "step.json").read_text())["total"] == 4.0
+        drive("step", Stopped(numbers=(4.0, 5.0)), driven(out=tmp_path / "run"))
+    assert json.loads(record.read_text())["total"] == 4.0
+    assert json.loads(record.read_text())["stopped"] is True
     drive("step", Adding(numbers=(4.0, 5.0)), driven(out=tmp_path / "run"))
-    record = json.loads((tmp_path / "run" / "step.json").read_text())
-    assert record["total"] == 9.0
-    assert record["options"]["numbers"] == [4.0, 5.0]
+    whole = json.loads(record.read_text())
+    assert whole["total"] == 9.0
+    assert whole["options"]["numbers"] == [4.0, 5.0]
+    assert "stopped" not in whole
+    with pytest.raises(KeyboardInterrupt):
+        drive("step", Stopped(numbers=(4.0, 5.0)), driven(out=tmp_path / "run"))
+    assert json.loads(record.read_text()) == whole
+
+
+def test_a_record_is_never_lost_to_another_question(tmp_path):
+    """The same may be asked again; what answers something else is refused before anything runs."""
+    out = driven(out=tmp_path)
+    drive("step", Adding(numbers=(4.0,)), out)
+    first = (tmp_path / "step.json").read_bytes()
+    drive("step", Adding(numbers=(4.0,)), out)
+    assert (tmp_path / "step.json").read_bytes() == first
+    with pytest.raises(HeliographError, match=r"is of another run \(other 'numbers', 'twice'\)"):
+        drive("step", Adding(numbers=(5.0,), twice=True), out)
+    drive("diff", Adding(numbers=(5.0,)), out)  # files of another name
+    (tmp_path / "step.json").write_bytes(first.replace(b'"0.', b'"9.'))
+    with pytest.raises(HeliographError, match=r"another run \(other version\)"):
+        drive("step", Adding(numbers=(4.0,)), out)
+    (tmp_path / "step.json").write_text('{"hidden_size": 512}')
+    with pytest.raises(HeliographError, match="no record of this program"):
+        drive("step", Adding(numbers=(4.0,)), out)
+    assert (tmp_path / "step.json").read_text() == '{"hidden_size": 512}'
+
+
+def test_files_that_nobody_placed_go_into_a_new_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Adding, "directory", "sum_{seed}")
+    for seed in (0, 0, 1):
+        drive("step", Adding(numbers=(4.0,), seed=seed), driven())
+    assert sorted(path.parent.name for path in tmp_path.rglob("step.json")) == ["sum_0", "sum_0-2", "sum_1"]
 
 
 def test_nothing_stays_of_a_directory_for_which_nothing_came(capsys, tmp_path):

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.validation.driver import family, report, scatter, validate, write
+from experiments.study import document
+from experiments.validation.driver import Validate, Validated, family, report, scatter, validate
 from experiments.validation.rows import Outcome, Validation
 from simulator.errors import HeliographError
 from tests import builders
@@ -111,10 +112,17 @@ def test_the_report_names_rows_that_miss_and_where_their_time_goes():
     assert "row-0  +30%  products 60%" in text
 
 
+def write(validation, directory):
+    study = Validate(kind=validation.kind)
+    found = Validated(validation=validation)
+    return found.write(directory, study.record_name("validate"), document("validate", study, found))
+
+
 def test_files_are_written_where_asked(tmp_path):
-    written = write(Validation(kind="training", outcomes=outcomes(30)), tmp_path / "deep" / "er")
+    written = write(Validation(kind="training", outcomes=outcomes(30)), tmp_path)
     assert [path.name for path in written] == [
         "validate-training.json",
+        "validate-training.csv",
         "validate-training.png",
         "validate-training.svg",
     ]
@@ -126,7 +134,7 @@ def test_nothing_predicted_is_nothing_drawn(tmp_path):
     empty = Validation(kind="training", outcomes=(blank,))
     with pytest.raises(HeliographError, match="nothing to draw"):
         scatter(empty, tmp_path / "picture")
-    assert [path.suffix for path in write(empty, tmp_path)] == [".json"]
+    assert [path.suffix for path in write(empty, tmp_path)] == [".json", ".csv"]
 
 
 def test_tables_of_one_publication_are_one_family():
@@ -151,7 +159,7 @@ def test_files_that_cannot_be_written_take_nothing_away(capsys, tmp_path, monkey
         msg = "the disk is full"
         raise HeliographError(msg)
 
-    monkeypatch.setattr("experiments.validation.driver.write", full)
+    monkeypatch.setattr("experiments.validation.driver.Validated.write", full)
     code, out, err = run(capsys, "memory", "--out", str(tmp_path), *form)
     assert code == 2
     assert "the disk is full" in err
