@@ -258,11 +258,14 @@ def _run(words: list[str]) -> None:
     name = _chosen(words)
     if name is None:
         return
-    from experiments.study import Parser, add_options, study_from  # noqa: PLC0415 - not for --help alone
-    from heliograph.processes import among_ranks  # noqa: PLC0415 - not for --help alone
+    from simulator.files import ctrl_c_later  # noqa: PLC0415 - not for --help alone
 
-    module, _, kind_name = COMMANDS[name].study.partition(":")
-    kind = getattr(importlib.import_module(module), kind_name)
+    with ctrl_c_later():  # what libraries do as they are imported can drop a Ctrl-C without a word
+        from experiments.study import Parser, add_options, study_from  # noqa: PLC0415 - not for --help alone
+        from heliograph.processes import among_ranks  # noqa: PLC0415 - not for --help alone
+
+        module, _, kind_name = COMMANDS[name].study.partition(":")
+        kind = getattr(importlib.import_module(module), kind_name)
     parser = Parser(prog=f"heliograph {name}", description=f"{COMMANDS[name].text.capitalize()}.")
     add_options(parser, kind)
     _add_own(parser, paged=bool(COMMANDS[name].page))

@@ -76,6 +76,56 @@ def test_ctrl_c_while_a_command_starts_ends_it_with_a_sentence(monkeypatch, caps
     assert capsys.readouterr().err == "heliograph: interrupted; what is finished is kept\n"
 
 
+def test_nothing_is_imported_before_ctrl_c_is_guarded():
+    """What stands above `main` in its module is what Python has loaded before it, so it takes no time."""
+    program = (
+        "import sys; before = set(sys.modules); import experiments.__main__; "
+        "sys.exit(repr(set(sys.modules) - before - {'experiments', 'experiments.__main__'}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {program}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr.strip() == "{'__future__'}"
+
+
+def test_ctrl_c_during_the_set_up_ends_it_with_a_sentence(monkeypatch, capsys):
+    def pressed():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("experiments.__main__._set_up", pressed)
+    assert main(["list", "systems"]) == 130
+    assert capsys.readouterr().err == "heliograph: interrupted; what is finished is kept\n"
+
+
+CAUGHT = """
+import importlib, os, signal, sys, time
+from experiments.__main__ import main
+
+def caught(module, load=importlib.import_module):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+    except KeyboardInterrupt:
+        pass
+    return load(module)
+
+importlib.import_module = caught
+sys.exit(main(["list", "systems"]))
+"""
+
+
+def test_ctrl_c_while_a_study_is_imported_waits_until_it_is_there():
+    """Some library may catch it in the midst of an import, and the command would go on."""
+    done = subprocess.run(
+        [sys.executable, "-c", CAUGHT], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "heliograph: interrupted; what is finished is kept\n"
+
+
 def test_progress_of_a_log_is_a_line_for_what_is_done_and_seldom(monkeypatch, capsys):
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
