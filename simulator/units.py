@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 
+from simulator.amounts import AmountT
 from simulator.errors import ParameterError
 
 ELEMENTARY_CHARGE_C = 1.602176634e-19
@@ -88,12 +89,12 @@ _MICRO = {ord("\u00b5"): "u", ord("\u03bc"): "u"}
 _UNPREFIXED = {"dB/m", "dB/Hz", "dBm", "dB", "bit", "rad", "USD", "USD/m^2", "USD/m", "USD/J", "m^2", "1/K"}
 
 
-def ratio_from_db(value_db: float) -> float:
+def ratio_from_db(value_db: AmountT) -> AmountT:
     """Return the power ratio of a value in decibels.
 
     Parameters
     ----------
-    value_db : float
+    value_db : float, or numpy.ndarray of any shape
         Decibels; a loss of 3 dB is passed as -3.
     """
     return 10.0 ** (value_db / 10.0)

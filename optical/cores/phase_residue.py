@@ -225,10 +225,10 @@ class PhaseChannel:
     def _misreading(self, ratio: NoiseRatio) -> float:
         turned = math.fsum(self.phase_variances.values())
         added = ratio.total - turned
-        ones = np.arange(self.digits + 1)
+        ones: Reals = np.arange(self.digits + 1.0)
         excess_db = (ones - 0.5 * self.digits) * (self.one_loss_db - self.zero_loss_db)
-        noise = added * 10.0 ** (excess_db / 10.0) + turned
-        chances = phase_misreading(np.asarray(noise, dtype=float), self.modulus)
+        noise = added * ratio_from_db(excess_db) + turned
+        chances = phase_misreading(noise, self.modulus)
         gammaln = scipy.special.gammaln
         ways = gammaln(self.digits + 1) - gammaln(ones + 1) - gammaln(self.digits - ones + 1)
         return float(np.sum(np.exp(ways - self.digits * math.log(2.0)) * chances))

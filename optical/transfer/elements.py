@@ -32,6 +32,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simulator.errors import ParameterError, check_positive, check_range
 from simulator.tables import Table, read_table
+from simulator.units import ratio_from_db
 
 
 @cache
@@ -123,7 +124,7 @@ def amplitude(loss_db: ArrayLike) -> Real:
         Loss, not negative.
     """
     require("a loss in dB", loss_db, 0.0)
-    return np.asarray(10.0 ** (-np.asarray(loss_db, dtype=float) / 20.0))
+    return np.asarray(ratio_from_db(-0.5 * np.asarray(loss_db, dtype=float)))
 
 
 def mode_index(mode: GuidedMode, wavelength_m: ArrayLike, *, rise_k: float = 0.0) -> Real:

@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -115,6 +116,14 @@ def test_decibels_of_well_known_ratios():
     assert ratio_from_db(-3.0) == pytest.approx(0.501187, rel=1e-6)
     assert watts_from_dbm(0.0) == 1e-3
     assert watts_from_dbm(30.0) == pytest.approx(1.0)
+
+
+def test_decibels_of_many_values_are_those_of_each():
+    values_db = np.array([[-30.0, -3.0, 0.0], [0.1, 10.0, 25.0]])
+    ratios = ratio_from_db(values_db)
+    assert ratios.shape == (2, 3)
+    assert ratios.ravel() == pytest.approx([ratio_from_db(float(one)) for one in values_db.flat], rel=1e-15)
+    assert isinstance(ratio_from_db(3.0), float)
 
 
 @pytest.mark.parametrize("ratio", [0.0, -1.0, math.nan])
