@@ -32,7 +32,7 @@ from heliograph.sweeps.space import (
 )
 from heliograph.sweeps.work import Reader, Work, code_digest, outside_digest
 from heliograph.systems.names import Options, choice_of
-from heliograph.systems.system import System, build_system
+from heliograph.systems.system import BUFFER_PATH, CORES_PATH, System, build_system
 from heliograph.systems.system import system as named_system
 from heliograph.workload import ModelLike, PlanLike, ranks_of, shared_plan
 from heliograph.workload import model as model_of
@@ -270,7 +270,10 @@ class _Fragments:
         if isinstance(work.system, System):
             bare = dataclasses.replace(work.system, settings=())
             own = dict(work.system.settings)
-            return {"built": plain(bare), "cores set": own.get("photonic.cores"), "code": _own_code(bare)}
+            held = {"cores set": own.get(CORES_PATH)}
+            if BUFFER_PATH in own:
+                held["buffer set"] = own[BUFFER_PATH]
+            return {"built": plain(bare), **held, "code": _own_code(bare)}
         name = str(every.get(SYSTEM, work.system))
         chosen: dict[str, Any] = {key: every[key] for key in CHOICES if key in every}
         told = {key: outside_digest(value) for key, value in chosen.items()}

@@ -216,6 +216,10 @@ __all__ = [
 
 PUBLISHED_CORES = 16
 """Cores of the published chip: LT-L has 8 tiles of 2 cores (Lightening-Transformer, HPCA 2024)."""
+CORES_PATH, BUFFER_PATH = "photonic.cores", "photonic.sram_bytes"
+"""Numbers that follow from the size of a photonic accelerator unless they are set themselves."""
+NO_BUFFER_BYTES = 1.0
+"""Buffer next to which every other weighs, for a bound on the cores beside one that is set."""
 
 
 class TargetFormat(StrEnum):
@@ -326,16 +330,28 @@ class System(Summary):
 
         Notes
         -----
-        The number of cores stays only where it is set itself (``cores``).
+        The number of cores stays only where it is set itself (``cores``); the buffer goes with it unless it
+        is set itself (``sram_bytes``).
         """
         plain = self
         if self.photonic is not None and not self._cores_are_set:
-            plain = dataclasses.replace(self, photonic=self.photonic.resized(self.photonic.core.cluster))
+            one = self._with_cores(self.photonic, self.photonic.core.cluster)
+            plain = dataclasses.replace(self, photonic=one)
         return _with_changes(plain, _changes(changes, numbers))
 
     @property
     def _cores_are_set(self) -> bool:
-        return "photonic.cores" in dict(self.settings)
+        return CORES_PATH in dict(self.settings)
+
+    @property
+    def _buffer_is_set(self) -> bool:
+        return BUFFER_PATH in dict(self.settings)
+
+    def _with_cores(self, unit: PhotonicUnit, cores: int) -> PhotonicUnit:
+        """Return a unit with other cores; its buffer goes with them unless it is set itself."""
+        if self._buffer_is_set:
+            return dataclasses.replace(unit, cores=cores)
+        return unit.resized(cores)
 
     @property
     def core_name(self) -> str:
@@ -362,7 +378,7 @@ class System(Summary):
             return self
         unit = dataclasses.replace(self.photonic, core=core)
         if not self._cores_are_set:
-            unit = unit.resized(core.cluster)
+            unit = self._with_cores(unit, core.cluster)
         sized = dataclasses.replace(self, photonic=unit).sized()
         _warn_of_chip(sized)
         return sized
@@ -550,34 +566,46 @@ class System(Summary):
         if self.photonic is None or self.vector is None or self._cores_are_set:
             return self
         cluster = self.photonic.core.cluster
-        one, waiting = self.photonic.resized(cluster), math.inf
+        one, waiting = self._with_cores(self.photonic, cluster), math.inf
+        least = dataclasses.replace(one, sram_bytes=NO_BUFFER_BYTES) if self._buffer_is_set else one
         match self.basis:
             case Basis.POWER:
                 budget, unit = self.gpu.chip.tdp_w, "W"
-                rest, each = self._beside_light_w, one.peak_power_w
+                rest, each, needed = self._beside_light_w, least.peak_power_w, one.peak_power_w
                 left_w = budget - rest - _lanes_at_work_w(self.vector)
-                waiting = left_w / one.static_w if one.static_w > 0.0 else math.inf
+                waiting = left_w / least.static_w if least.static_w > 0.0 else math.inf
             case Basis.AREA:
-                beside = self.gpu if self.is_hybrid else self.vector
-                budget, rest, each = self.gpu.area_m2, beside.area_m2, one.area_m2
-                unit = "m^2"
+                budget, unit = self.gpu.area_m2, "m^2"
+                rest, each, needed = self._beside_light_m2, least.area_m2, one.area_m2
             case _:
                 clusters = max(1, PUBLISHED_CORES // cluster)
-                return dataclasses.replace(self, photonic=self.photonic.resized(clusters * cluster))
+                return dataclasses.replace(self, photonic=self._with_cores(self.photonic, clusters * cluster))
         clusters = math.floor(min((budget - rest) / each, waiting))
-        if clusters < 1:
+        if clusters < 1 or (self._buffer_is_set and not self._fits(one)):
             msg = (
                 f"basis {self.basis}: {self.gpu.name} gives {budget:g} {unit}, electronics and memory take "
-                f"{rest:g}, and {cluster} photonic cores need {each:g} {unit}; try --basis count, or smaller "
-                "cores"
+                f"{rest:g}, and {cluster} photonic cores need {needed:g} {unit}; try --basis count, or "
+                "smaller cores"
             )
             raise BudgetError(msg)
-        if self.basis is Basis.AREA:
-            sizes = (self.photonic.resized(number * cluster) for number in range(clusters, 1, -1))
-            return dataclasses.replace(  # spare clusters and links between dies take area too
-                self, photonic=next((unit for unit in sizes if unit.area_m2 <= budget - rest), one)
-            )
+        if self._buffer_is_set or self.basis is Basis.AREA:  # a buffer, spares and links are no cluster's own
+            sizes = (self._with_cores(self.photonic, number * cluster) for number in range(clusters, 1, -1))
+            return dataclasses.replace(self, photonic=next(filter(self._fits, sizes), one))
         return dataclasses.replace(self, photonic=self.photonic.resized(clusters * cluster))
+
+    @property
+    def _beside_light_m2(self) -> float:
+        """Die area of a photonic accelerator without its photonic unit."""
+        beside = self.gpu if self.is_hybrid else self.vector
+        return 0.0 if beside is None else beside.area_m2
+
+    def _fits(self, unit: PhotonicUnit) -> bool:
+        """Return whether a photonic unit has room beside what else its accelerator carries."""
+        if self.basis is Basis.AREA:
+            return unit.area_m2 <= self.gpu.area_m2 - self._beside_light_m2
+        left_w = self.gpu.chip.tdp_w - self._beside_light_w
+        lanes_w = 0.0 if self.vector is None else _lanes_at_work_w(self.vector)
+        return unit.peak_power_w <= left_w and unit.static_w <= left_w - lanes_w
 
 
 SIGNIFICAND_BITS: Mapping[Precision, int] = MappingProxyType(
@@ -751,6 +779,7 @@ def _with_changes(system: System, changes: Sequence[Change]) -> System:
     """Return a system with numbers and parts changed in their order, and sized."""
     paths: dict[str, Change] = {}
     changes = _measured_last(changes)
+    cores_before = 0 if system.photonic is None else system.photonic.cores
     for one in changes:
         with one.named():
             _refuse_choice(one.key)
@@ -766,6 +795,8 @@ def _with_changes(system: System, changes: Sequence[Change]) -> System:
     if "fabric.policy" in paths:  # no longer the faster one
         system = dataclasses.replace(system, circuits=CircuitPolicy(get_at(system, "fabric.policy")))
     settings = dict(system.settings) | {path: str(one.value) for path, one in paths.items()}
+    if CORES_PATH in paths and BUFFER_PATH not in settings:
+        system = _with_buffer_for(system, cores_before)
     bright = next(
         (path for path, one in paths.items() if path.endswith(f".{LASER}") or is_comb(one.value)), None
     )
@@ -777,6 +808,15 @@ def _with_changes(system: System, changes: Sequence[Change]) -> System:
             raise ParameterError(msg)
         system = dataclasses.replace(system, lighting=None)
     return _warned(dataclasses.replace(system, settings=tuple(settings.items())).sized())
+
+
+def _with_buffer_for(system: System, cores_before: int) -> System:
+    """Return a system whose photonic cores were set with a buffer in proportion, as `resized` gives it."""
+    unit = system.photonic
+    if unit is None:
+        return system
+    grown = dataclasses.replace(unit, sram_bytes=unit.sram_bytes * unit.cores / cores_before)
+    return dataclasses.replace(system, photonic=grown)
 
 
 def _measured_last(changes: Sequence[Change]) -> list[Change]:

@@ -4,7 +4,7 @@ import math
 import pytest
 
 from heliograph.simulation import run_step, step_graph
-from heliograph.systems import SYSTEMS, build_system
+from heliograph.systems import SYSTEMS, System, build_system
 from heliograph.workload import plan_for
 from simulator.engine.compiled.step import StepRuns
 from simulator.errors import HeliographError, ParameterError, WorkloadError
@@ -12,6 +12,7 @@ from simulator.fabric import CircuitPolicy
 from simulator.operators import Phase
 from simulator.parameter_tree import numeric_leaves, replace_at
 from simulator.topology.scale_up import load_cables
+from simulator.units import to_si
 from workloads.models.config import load_model
 from workloads.plan.plan import parse_plan, plan_text
 from workloads.step.memory import memory_by_kind
@@ -63,6 +64,40 @@ def test_the_count_basis_is_the_published_chip():
 
 def test_a_named_number_of_cores_is_not_resized():
     assert system("photonic_packet", "photonic.cores=24").photonic.cores == 24
+
+
+@pytest.mark.parametrize("basis", ["power", "area", "count"])
+def test_as_many_cores_as_fit_are_the_same_system_when_they_are_set(basis):
+    fitting = system("photonic_packet", basis=basis)
+    chosen = system("photonic_packet", f"photonic.cores={fitting.photonic.cores}", basis=basis)
+    assert chosen.photonic == fitting.photonic
+    fewer = chosen.with_({"photonic.cores": 2})
+    assert fewer.photonic.sram_bytes == pytest.approx(
+        2 * fitting.photonic.sram_bytes / fitting.photonic.cores, rel=1e-12
+    )
+
+
+@pytest.mark.parametrize(
+    ("basis", "buffer", "taken", "given"),
+    [
+        ("power", "100 MB", System.accelerator_peak_w, lambda gpu: gpu.chip.tdp_w),
+        ("area", "30 MB", System.accelerator_area_m2, lambda gpu: gpu.area_m2),
+    ],
+)
+def test_a_buffer_that_is_set_stays_and_leaves_room_for_what_fits(basis, buffer, taken, given):
+    one = system("photonic_packet", f"photonic.sram_bytes={buffer}", basis=basis)
+    for found in (one, one.with_(laser_power_w="60.1 mW"), one.with_core(one.photonic.core)):
+        assert found.photonic == dataclasses.replace(one.photonic, core=found.photonic.core)
+        assert taken(found) <= given(one.gpu)
+    assert one.photonic.sram_bytes == to_si("sram_bytes", float(buffer.split()[0]), "MB")
+    assert one.photonic.cores < system("photonic_packet", basis=basis).photonic.cores
+    more = dataclasses.replace(one, photonic=dataclasses.replace(one.photonic, cores=one.photonic.cores + 1))
+    assert taken(more) > given(one.gpu)
+
+
+def test_a_buffer_beyond_the_budget_leaves_no_room():
+    with pytest.raises(ParameterError, match="photonic cores need"):
+        system("photonic_packet", "photonic.sram_bytes=5 GB")
 
 
 def test_light_shares_the_memory_of_the_gpu_it_replaces():
