@@ -466,10 +466,10 @@ class PhotonicUnit:
         """Return what one product takes, or each of many.
 
         Cores, buffer and memory with the links between dies on its way overlap (double buffering): the
-        longest of the three is the time. A core that is loaded waits for it. Every word that a DAC converts
-        is read from the buffer; every byte from or to memory is written to and read from it once. Penalties
-        slow the cores, whose energy stays, and so do calibrations, in which cores draw what they draw at
-        work.
+        longest of the three is the time, after the start of the product; those of a fused attention kernel
+        are started together. A core that is loaded waits for it. Every word that a DAC converts is read from
+        the buffer; every byte from or to memory is written to and read from it once. Penalties slow the
+        cores, whose energy stays, and so do calibrations, in which cores draw what they draw at work.
         """
         work = self.core.work(operator, self.cores)
         moved_bytes = memory_traffic_bytes(operator, self.sram_bytes / 2.0)
@@ -482,14 +482,16 @@ class PhotonicUnit:
         bare = _added(bare, self._prepared_j(operator) | self._calibrated_j(cores_s))
         energy = self._whole(bare) | {"hbm": self.memory.energy_j(moved_bytes)}
         on_chip_s = larger(cores_s, buffer_s)
+        work_s, calls = larger(on_chip_s, memory_s), library_calls(operator)
+        start_s = choose(calls > 0, self._paid.launch_s, 0.0 * calls)
         bound = choose(work.light_s >= work.programming_s, Bound.COMPUTE, Bound.PROGRAMMING)
         bound = choose(cores_s >= buffer_s, bound, Bound.BUFFER)
         bound = choose(on_chip_s >= memory_s, bound, Bound.MEMORY)
         return Costs(
-            time_s=larger(on_chip_s, memory_s),
+            time_s=start_s + work_s,
             energy_j=MappingProxyType(energy),
-            bound=bound,
-            host_s=self._paid.issue_s(library_calls(operator)),
+            bound=choose(start_s > work_s, Bound.LAUNCH, bound),
+            host_s=self._paid.issue_s(calls),
         )
 
     def _prepared_j(self, operator: Products) -> dict[str, Amount]:

@@ -75,6 +75,9 @@ class StepPenalties:
     whole waves need one wave more. The engine counts it (`simulator.engine.simulation`).
 
     *Idle.* Host interface, links, management and leakage draw power whether or not anything runs.
+
+    *Launch.* Each operator starts and drains. A GPU and vector lanes have a time for it of their own; cores
+    in light are started by the sequencer that starts the lanes beside them.
     """
 
     host_operator_s: float = 0.0
@@ -91,11 +94,13 @@ class StepPenalties:
     """Accelerators that wait for each other."""
     idle_w: float = 0.0
     """Power when nothing runs, beyond what parts draw all the time."""
+    launch_s: float = 0.0
+    """Time to start and drain an operator, for units that have no such time of their own."""
 
     def __post_init__(self) -> None:
         check_range(self, "slowest_of", low=1)
         check_range(self, "in_situ_efficiency", high=1.0, open_low=True)
-        check_range(self, "host_operator_s", "host_launch_s", "clock_spread", "idle_w")
+        check_range(self, "host_operator_s", "host_launch_s", "clock_spread", "idle_w", "launch_s")
         check_range(self, "collective_share", high=1.0)
 
     @property

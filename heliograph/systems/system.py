@@ -440,9 +440,8 @@ class System(Summary):
                 collective_issue_s=gpu.penalties.host_operator_s,
             )
         paid = gpu.penalties if self.penalties is Penalties.BOTH else NO_PENALTIES
-        photonic = dataclasses.replace(
-            self.photonic, penalties=dataclasses.replace(paid, idle_w=self._photonic_idle_w)
-        )
+        lit = dataclasses.replace(paid, idle_w=self._photonic_idle_w, launch_s=self.vector.engine.launch_s)
+        photonic = dataclasses.replace(self.photonic, penalties=lit)
         vector = dataclasses.replace(self.vector, penalties=paid)
         products: ComputeUnit = photonic
         if self.light is not None and self.is_hybrid:

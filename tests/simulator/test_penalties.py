@@ -9,8 +9,9 @@ from heliograph.simulation import StepResult, run_step
 from heliograph.systems import System, build_system
 from heliograph.workload import model, plan_for
 from simulator.amounts import Matrices
+from simulator.interfaces import Bound
 from simulator.node import NO_PENALTIES, Penalties, StepPenalties, library_calls
-from simulator.operators import Held, MatMul, Phase
+from simulator.operators import Elementwise, Held, MatMul, MatMuls, Phase
 
 PRODUCT = MatMul(name="up", phase=Phase.FORWARD, batch=1, m=4096, k=4096, n=4096, held=Held.B)
 FUSED = dataclasses.replace(PRODUCT, held=Held.NONE, on_chip=Matrices.C)
@@ -91,6 +92,30 @@ def test_light_pays_what_its_gpu_pays():
     assert shares[0] == shares[1] > 0.0
     idle_w = system.node().static_by_part_w()["idle"]
     assert idle_w + vector.static_w == pytest.approx(gpu.static_w)
+
+
+@pytest.mark.parametrize("penalties", list(Penalties))
+def test_products_in_light_start_as_work_of_the_lanes_beside_them_does(penalties):
+    at_once, late = (
+        build_system(
+            "photonic_packet",
+            accelerators=64,
+            assignments=[f"penalties={penalties}", f"vector.engine.launch_s={text}"],
+        ).node()
+        for text in ("0 us", "2 us")
+    )
+    later = dataclasses.replace(FUSED, on_chip=Matrices.A)
+    tiny = dataclasses.replace(PRODUCT, m=8, k=8, n=8)
+    for one, start_s in ((PRODUCT, 2e-6), (FUSED, 2e-6), (later, 0.0), (tiny, 2e-6), (EXPERTS, 2e-6)):
+        times_s = [node.cost(one).time_s for node in (at_once, late)]
+        assert times_s[1] - times_s[0] == pytest.approx(start_s, rel=1e-9, abs=1e-15)
+    assert late.cost(tiny).bound is Bound.LAUNCH
+    assert late.cost(PRODUCT).bound is at_once.cost(PRODUCT).bound is not Bound.LAUNCH
+    many = MatMuls(m=[8, 4096], k=[8, 4096], n=[8, 4096], held=Held.B)
+    alone_s, started_s = (node.units[0].costs(many).time_s for node in (at_once, late))
+    assert started_s - alone_s == pytest.approx(2e-6, rel=1e-9)
+    work = Elementwise(name="norm", phase=Phase.FORWARD, flops=1e3, read_bytes=1e3, written_bytes=1e3)
+    assert late.cost(work).time_s - at_once.cost(work).time_s == pytest.approx(2e-6, rel=1e-9)
 
 
 def test_a_slower_host_slows_light_too():
