@@ -24,6 +24,7 @@ from heliograph.figures import (
     legend_below_or_above,
     linear_width,
     new_figure,
+    plain_ticks,
     signed_ticks,
     styled,
 )
@@ -395,6 +396,8 @@ LEAST_CHANGE = 3e-3
 """Share of the largest change below which a parameter gets no bar; a choice."""
 
 _SHOWN_DB = (-10.0, 70.0)
+_ROOM_DB = 8.0
+"""Height above the lower end within which a label goes to the left of its point, not below; a choice."""
 _LIMIT_STYLES = ("-", "--")
 _HEADROOM = 1.25
 _MARGIN = 0.04
@@ -447,8 +450,6 @@ def waterfall(energies: Sequence[PhaseEnergy], gpu: str, gpu_j_per_mac: float, t
 
 def snr_over_power(curve: SnrCurve) -> Figure:
     """Draw signal over noise over laser power, with the limit that each cause of noise sets alone."""
-    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - only to draw
-
     symbol, factor = prefix_of(curve.present_w)
     power = np.array(curve.power_w) / factor
     ratio_db = np.array([math.nan if one is None else one for one in curve.snr_db])
@@ -469,14 +470,16 @@ def snr_over_power(curve: SnrCurve) -> Figure:
         now = (curve.present_w / factor, curve.present.snr_db)
         axes.plot(*now, "o", color=REFERENCE, markersize=6.0)
         text = f"{now[1]:.1f} dB at {now[0]:.3g} {symbol}W"
-        axes.annotate(text, now, (6, -14), textcoords="offset points")
+        low = now[1] < _SHOWN_DB[0] + _ROOM_DB
+        offset, side = ((-8, 4), "right") if low else ((6, -14), "left")
+        axes.annotate(text, now, offset, textcoords="offset points", ha=side)
         works, last = np.flatnonzero(~np.isnan(ratio_db)), power[-1]
         if works.size and works[-1] < len(ratio_db) - 1:
             end = (power[works[-1]], ratio_db[works[-1]])
             axes.plot(*end, "x", color=REFERENCE, markersize=7.0, label="too much light for the core beyond")
             last = min(last, 2.0 * end[0])
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        plain_ticks(axes.xaxis)
         axes.set_xlim(power[0], last)
         axes.set_ylim(*_SHOWN_DB)
         axes.set_xlabel(f"Laser power ({symbol}W)")

@@ -146,9 +146,11 @@ class PartRanking(Result):
         """Return a row for each part."""
         return [dataclasses.asdict(one) for one in self.parts]
 
-    def figure(self) -> Figure:
-        """Return the energy of each part that serves."""
+    def figure(self) -> Figure | None:
+        """Return the energy of each part that serves; None where none does."""
         shown = [one for one in self.parts if one.j_per_mac is not None][::-1]
+        if not shown:
+            return None
         with styled():
             figure = new_figure(FIGURE_IN)
             axes = figure.add_subplot()
@@ -157,7 +159,7 @@ class PartRanking(Result):
                 [(one.j_per_mac or 0.0) / PICOJOULE for one in shown],
                 color=[PALETTE[0] if one.eligible else REFERENCE for one in shown],
             )
-            axes.set_xlabel(f"energy at the precision of {self.target}, pJ/MAC (grey: not eligible)")
+            axes.set_xlabel(f"energy at {self.target_db:.1f} dB, pJ/MAC (black: not eligible)")
             return figure
 
 

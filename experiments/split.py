@@ -40,7 +40,7 @@ from heliograph.accuracy.precision import (
     of_format,
     together,
 )
-from heliograph.figures import PALETTE, REFERENCE, new_figure, styled
+from heliograph.figures import PALETTE, REFERENCE, new_figure, plain_ticks, styled
 from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.simulation import lit, step_graph
 from heliograph.systems import System
@@ -832,8 +832,6 @@ class Splits(Result):
 
     def figure(self) -> Figure:
         """Return cost over budget, and how much of the time is in light."""
-        from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - takes its time
-
         scale = self.tokens if self.objective is Objective.ENERGY else 1.0
         with styled():
             figure = new_figure(3.6)
@@ -855,7 +853,7 @@ class Splits(Result):
             share.set_ylim(-2.0, 102.0)
             for axes in (cost, share):
                 axes.set_xscale("log")
-                axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+                plain_ticks(axes.xaxis)
                 axes.set_xlabel("loss allowed (nats a byte)")
                 axes.axvline(self.best.budget_nats, color=REFERENCE, linewidth=0.8)
             return figure

@@ -159,12 +159,23 @@ def signed_ticks(least: float, most: float, linear: float) -> list[float]:
 
 
 def plain_ticks(axis: Axis, text: Callable[[float], str] = "{:g}".format, *, minor: bool = True) -> None:
-    """Label an axis with plain numbers in place of powers; without `minor` its small ticks have no label."""
-    from matplotlib.ticker import FuncFormatter, NullFormatter  # noqa: PLC0415 - takes its time
+    """Label an axis with plain numbers in place of powers; without `minor` its small ticks have no label.
+
+    With it, a logarithmic axis too short for two powers has labels at small ticks; its scale is set before.
+    """
+    from matplotlib.ticker import FuncFormatter, LogFormatter, NullFormatter  # noqa: PLC0415 - takes its time
+
+    class Sparse(LogFormatter):
+        """Text at those small ticks that matplotlib would label."""
+
+        def __call__(self, value: float, place: int | None = None) -> str:
+            return text(value) if super().__call__(value, place) else ""
 
     axis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
     if not minor:
         axis.set_minor_formatter(NullFormatter())
+    elif axis.get_scale() == "log":
+        axis.set_minor_formatter(Sparse())
 
 
 def name_rows(axes: Axes, names: Sequence[str]) -> None:
@@ -478,7 +489,9 @@ def lines_figure(lines: Mapping[str, Sequence[tuple[float, float]]], *, x: str, 
             wide = len(spread) == len(numbers) and max(spread) >= WIDE * min(spread)
             axis = axes.xaxis if place == 0 else axes.yaxis
             axis.set_label_text(f"{plain_name(name)} ({prefix}{unit})" if unit else plain_name(name))
-            (axes.set_xscale if place == 0 else axes.set_yscale)("log" if wide else "linear")
+            if wide:
+                (axes.set_xscale if place == 0 else axes.set_yscale)("log")
+                plain_ticks(axis, "{:,.12g}".format)
         for index, (name, points) in enumerate(lines.items()):
             across, up = zip(*points, strict=True)
             axes.plot(

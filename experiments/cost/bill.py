@@ -376,6 +376,10 @@ def refused_lines(bills: Sequence[Bill]) -> list[str]:
     return ["Left out of the ranges:", *(f"  {one}" for one in found[:SHOWN_ENDS]), *more]
 
 
+_MOST_TICKS = 4
+"""Steps of an axis, so that the longest numbers stand apart."""
+
+
 def draw_bills(bills: Sequence[Bill]) -> Figure:
     """Draw watts and dollars per accelerator as stacked bars, the range of each sum as a bar of error."""
     totals: dict[str, float] = {}
@@ -386,6 +390,8 @@ def draw_bills(bills: Sequence[Bill]) -> Figure:
                 family = _family(line.item)
                 totals[family] = max(totals.get(family, 0.0), largest)
     items = sorted(totals, key=lambda item: -totals[item])
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - takes its time
+
     with styled():
         figure = new_figure(1.5 + 0.32 * len(bills))
         left, right = figure.subplots(1, 2, sharey=True)
@@ -394,6 +400,7 @@ def draw_bills(bills: Sequence[Bill]) -> Figure:
             axes.set_xlabel(f"{unit} per accelerator; line: range of the tables")
             axes.grid(visible=True, axis="x")
             axes.set_xlim(left=0.0)
+            axes.xaxis.set_major_locator(MaxNLocator(_MOST_TICKS))
             axes.xaxis.set_major_formatter("{x:,.0f}")
         left.set_yticks(np.arange(len(bills)), [label(bill.name) for bill in bills])
         left.tick_params(axis="y", length=0)

@@ -236,8 +236,9 @@ class _Axis:
         """Return the axis that shows all values between two places."""
         finite = [one for one in values if math.isfinite(one)] or [0.0, 1.0]
         least, most = min(finite), max(finite)
-        wide = least > 0.0 and (most >= WIDE * least or _by_equal_factors(finite))
-        margin = 0.06 * (most - least) or 0.05 * abs(most) or 1.0
+        alike = most - least <= SAME * max(abs(least), abs(most))
+        wide = least > 0.0 and not alike and (most >= WIDE * least or _by_equal_factors(finite))
+        margin = (0.05 * abs(most) or 1.0) if alike else 0.06 * (most - least)
         ends = (least / 1.15, most * 1.15) if wide else (least - margin, most + margin)
         if not wide and least >= 0.0 and (ends[0] < 0.0 or least < 0.35 * most):
             ends = (0.0, ends[1])
@@ -264,9 +265,7 @@ class _Axis:
             steps = (1.0, 2.0, 5.0) if last - first <= 2 else (1.0,)
             found = [step * 10.0**power for power in range(first, last + 1) for step in steps]
         else:
-            rough = (self.high - self.low) / 5.0
-            size = 10.0 ** math.floor(math.log10(rough))
-            step = next(size * one for one in (1.0, 2.0, 2.5, 5.0, 10.0) if size * one >= rough)
+            step = self._step
             first = math.ceil(self.low / step - 1e-9)
             found = [step * (first + at) for at in range(12)]
         return [one for one in found if self.low <= one <= self.high * (1.0 + 1e-12)]
@@ -275,7 +274,20 @@ class _Axis:
         """Return a value as the axis tells it; logarithmic ones bring prefixes of their own."""
         if self.logarithmic and unit in PREFIXED:
             return format_tick(value, unit)
-        return f"{value / (self.factor[1] if unit in PREFIXED else 1.0):.4g}"
+        largest = max(abs(self.low), abs(self.high))
+        digits = (
+            4
+            if self.logarithmic
+            else 2 + math.floor(math.log10(largest)) - math.floor(math.log10(self._step))
+        )
+        return f"{value / (self.factor[1] if unit in PREFIXED else 1.0):.{max(4, digits)}g}"
+
+    @property
+    def _step(self) -> float:
+        """Distance between the ticks of a linear axis."""
+        rough = (self.high - self.low) / 5.0
+        size = 10.0 ** math.floor(math.log10(rough))
+        return next(size * one for one in (1.0, 2.0, 2.5, 5.0, 10.0) if size * one >= rough)
 
 
 def _by_equal_factors(values: Sequence[float]) -> bool:
@@ -285,6 +297,8 @@ def _by_equal_factors(values: Sequence[float]) -> bool:
     return len(factors) >= FACTORS and max(factors) - min(factors) < 1e-6 * max(factors)
 
 
+SAME = 1e-9
+"""Difference over the value below which values are one and the same, but for rounding; a choice."""
 FACTORS = 3
 """Equal factors in a row from which values are those of a logarithmic range; a choice."""
 PREFIXED = ("s", "J", "W", "B", "Hz", "m", "A", "V", "J/token")

@@ -1,13 +1,16 @@
 """Default parts are those that the command's rule chooses: described, losses published, least energy."""
 
+from dataclasses import replace
+
 import pytest
 
-from experiments.rescue import RankParts, is_eligible
+from experiments.rescue import PartRanking, PartRow, RankParts, is_eligible
 from experiments.study import Progress
 from optical.cores.analog import DEFAULT_CROSSING, DEFAULT_FEED, DEFAULT_MODULATOR, DRIVER
 from optical.cores.homodyne import default_homodyne
 from optical.devices.named_parts import named_parts
 from simulator.errors import ParameterError
+from simulator.operands.statistics import OperandKind
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -30,6 +33,13 @@ def test_the_default_feed_is_the_one_that_the_rule_chooses():
     assert strip.j_per_mac > 1.05 * best.j_per_mac  # bright light is absorbed in it
     assert found.record()["chosen"] == {"feed": DEFAULT_FEED}
     assert len(found.rows()) == len(found.parts)
+
+
+def test_where_no_part_serves_nothing_is_drawn():
+    row = PartRow(place="modulator", part="mzm_quoted", eligible=False, why_not="no light reaches it")
+    given = {"core": "crossbar", "target": "fp8", "target_db": 28.5, "operands": OperandKind.GAUSSIAN}
+    assert PartRanking(parts=(row,), **given).figures() == {}
+    assert set(PartRanking(parts=(replace(row, j_per_mac=1e-12),), **given).figures()) == {""}
 
 
 @pytest.mark.slow

@@ -16,8 +16,11 @@ from heliograph.figures import (
     lines_figure,
     looks_of,
     loss_curves,
+    new_figure,
+    plain_ticks,
     step_figure,
     step_time_bars,
+    styled,
 )
 from heliograph.simulation import simulate
 from simulator.errors import HeliographError
@@ -182,3 +185,24 @@ def test_legends_are_no_wider_than_the_figure():
     assert widest_legend(lines_figure(lines, x="laser_power_w", y="step_time_s")) <= 1.0
     short = lines_figure({name: [(1.0, 2.0)] for name in "abc"}, x="laser_power_w", y="step_time_s")
     assert short.legends[0]._ncols == 3
+
+
+def tick_texts(axis):
+    axis.figure.canvas.draw()
+    ticks = [*axis.get_major_ticks(), *axis.get_minor_ticks()]
+    return [text for one in ticks if (text := one.label1.get_text())]
+
+
+@pytest.mark.parametrize("most", [3.0, 40.0, 1e5])
+def test_logarithmic_axes_tell_plain_numbers(most):
+    """Formulas are not set, so a power would stand there as its source."""
+    axes = lines_figure({"a": [(1.0, 1.0), (most, most)]}, x="x", y="y").axes[0]
+    for axis in (axes.xaxis, axes.yaxis):
+        assert len([float(one.replace(",", "")) for one in tick_texts(axis)]) >= 1
+    with styled():
+        panel = new_figure(2.0).add_subplot()
+        panel.plot([1.0, most], [1.0, most])
+        panel.set_yscale("log")
+        plain_ticks(panel.yaxis)
+        texts = tick_texts(panel.yaxis)
+    assert len([float(one) for one in texts]) >= 2

@@ -331,3 +331,19 @@ def test_numbers_of_many_points_unfold_by_their_column(points):
     owners = {key.partition("/")[0] for key in formulas} - {"gpu_packet"}
     assert owners == ({"every point"} if points > 300 else {f"point {at + 1}" for at in range(points)})
     assert "gpu_packet/gpu.chip.tdp_w" not in formulas
+
+
+@pytest.mark.parametrize(
+    "times_s",
+    [
+        (33.81e-3, 33.81e-3 * (1.0 + 2e-16), 33.81e-3 * (1.0 + 4e-16), 33.81e-3),
+        (66.2690e-3, 66.2752e-3, 66.2793e-3, 66.2814e-3),
+        (1.0, 2.0, 3.0, 4.0),
+    ],
+)
+def test_ticks_of_an_axis_are_told_apart(times_s):
+    points = [(one, float(place)) for place, one in enumerate(times_s)]
+    drawn = lines("title", [Line(label="a", points=points)], x=("time", "s"), y=("place", ""))
+    for side in ("middle", "end"):
+        texts = re.findall(f'class="tick {side}">([^<]*)<', drawn)
+        assert len({float(one) for one in texts}) == len(texts) >= 3

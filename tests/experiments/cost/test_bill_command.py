@@ -1,5 +1,6 @@
 """`heliograph cost bill`: items that add up to the fabric, ranges of the tables, parts by name, files."""
 
+import itertools
 import json
 from dataclasses import replace
 
@@ -146,3 +147,16 @@ def test_a_bill_says_which_light_it_has():
     assert "sizes it" in told("photonic_packet")[0]
     (fixed,) = told("photonic_packet", "laser_power_w=0.15")
     assert fixed.startswith("Light: as it stands, 150 mW a laser or line.\nDies, stacked in pairs: ")
+
+
+def test_numbers_of_an_axis_stand_apart():
+    """A whole system's price has seven digits at the end of its range."""
+    found = BillOf(accelerators=64, system="photonic_ocs").run(Progress())
+    figure = found.figure()
+    figure.canvas.draw()
+    for axes in figure.axes:
+        labels = [one.label1 for one in axes.xaxis.get_major_ticks() if one.label1.get_text()]
+        boxes = [one.get_window_extent() for one in labels]
+        inside = sorted((box.x0, box.x1) for box in boxes if axes.bbox.x0 <= box.x0 <= axes.bbox.x1)
+        assert len(inside) >= 3
+        assert all(end < start for (_, end), (start, _) in itertools.pairwise(inside))
