@@ -352,6 +352,9 @@ class FlowsOnFabric(Study):
         """Return the times of all flows, and the loads of links."""
         if self.file.suffix != ALGORITHM:
             refuse_unused(self, ("size_bytes",), "a CSV tells the bytes of every flow")
+        why = "flows have no compute"
+        refuse_unused(self.hardware, ("core", "penalties", "precision_target"), why)
+        refuse_unused(self.hardware.replaced, ("basis",), why)
         flows = read_flows(self.file, self.size_bytes)
         highest = int(max(flows.sources.max(initial=0), flows.destinations.max(initial=0)))
         system = self.hardware.system(
@@ -523,6 +526,8 @@ class ReplayTrace(Study):
 
     def run(self, progress: Progress) -> ReplayResult:
         """Return what the trace took."""
+        why = "a trace tells no operands for which light could be sized (--set laser_power_w=... sets it)"
+        refuse_unused(self.hardware, ("precision_target",), why)
         compute = Compute.MODELLED if self.modelled else Compute.RECORDED
         graph = import_trace(
             self.prefix, groups=self.groups, compute=compute, ignore_missing=self.ignore_missing

@@ -120,3 +120,16 @@ def test_the_command_writes_flows_and_links(tmp_path):
     assert main(["network", "flows", str(path), "--fabric", "torus", "--out", str(tmp_path / "out")]) == 0
     rows = csv_rows(tmp_path / "out" / "flows_links.csv")
     assert {"link", "tail", "head", "from_s", "to_s", "bytes"} <= set(rows[0])
+
+
+@pytest.mark.parametrize(
+    "words", ["--core mzi_mesh", "--basis area", "--penalties none", "--precision-target int8"]
+)
+def test_options_of_compute_are_refused_of_flows(tmp_path, capsys, words):
+    path = tmp_path / "list.csv"
+    path.write_text(LIST)
+    command = ["network", "flows", str(path), "--system", "photonic_packet", *words.split(), "--json"]
+    assert main(command) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert f"{words.split()[0]} ({words.split()[1]}) is not used: flows have no compute" in told.err

@@ -55,6 +55,19 @@ def test_missing_nodes_are_one_line_and_no_failure_if_so_asked(tmp_path, capsys)
     )
 
 
+def test_a_target_of_precision_is_refused_of_a_trace(tmp_path, capsys):
+    """It tells no operands, so light stands as the system has it."""
+    write_trace(tmp_path / "t.0.et", [Node(id=1, name="x", type=NodeType.COMP, duration_us=9)])
+    command = ["network", "trace", str(tmp_path / "t"), "--system", "photonic_packet"]
+    assert main([*command, "--precision-target", "int8"]) == 2
+    assert "--precision-target (int8) is not used: a trace tells no operands" in capsys.readouterr().err
+    drawn = []
+    for power in ("20 mW", "200 mW"):
+        assert main([*command, "--set", f"laser_power_w={power}", "--json", "--modelled"]) == 0
+        drawn.append(json.loads(capsys.readouterr().out)["energy_j"])
+    assert drawn[0] < drawn[1]
+
+
 def test_a_directory_of_task_graphs_is_judged_and_what_is_not_there_is_skipped(tmp_path):
     graph_of(tmp_path, TASKS).rename(tmp_path / "100dlrm_16.fbuf")
     outcomes = validate("network", data=tmp_path).outcomes
