@@ -166,13 +166,11 @@ def test_without_handwriting_digits_are_drawn_with_a_line_of_notice(tmp_path, mo
     monkeypatch.setattr(handwriting, "has_handwriting", lambda: False)
     assert main(["accuracy", "photons", "--out", str(tmp_path)]) == 0
     assert "scikit-learn is not installed" in capsys.readouterr().err
-    assert main(["accuracy", "photons", "--digits", "drawn", "--out", str(tmp_path)]) == 0
+    assert main(["accuracy", "photons", "--digits", "drawn", "--out", str(tmp_path / "drawn")]) == 0
     assert "scikit-learn" not in capsys.readouterr().err
     assert [one.digits for one in asked] == [DigitSet.DRAWN] * 2
     monkeypatch.undo()
     monkeypatch.setattr(handwriting, "has_handwriting", lambda: False)
-    assert (
-        main(["accuracy", "photons", "--quick", "--model", "mlp", "--digits", "real", "--out", str(tmp_path)])
-        == 2
-    )
+    real = ["--quick", "--model", "mlp", "--digits", "real", "--out", str(tmp_path / "real")]
+    assert main(["accuracy", "photons", *real]) == 2
     assert "install heliograph[digits]" in capsys.readouterr().err
