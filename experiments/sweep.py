@@ -234,8 +234,12 @@ class Running:
 
     def means(self, usual: Path | None) -> Means:
         """Return the means of a sweep whose file is kept at a usual place."""
+        store = self.store or usual
+        if self.retry_failed and store is None:
+            msg = "--retry-failed is not used: nothing is kept; say where with --store FILE"
+            raise ParameterError(msg)
         return Means(
-            store=self.store or usual,
+            store=store,
             workers=self.workers,
             engine=Engine.DASK if self.scheduler else self.engine,
             scheduler=self.scheduler,

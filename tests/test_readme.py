@@ -30,6 +30,7 @@ READ = {
     "heliograph core rescue": "half a minute; test_rescue.py runs it smaller",
     "heliograph accuracy predict": "half a minute; test_accuracy_command.py runs it",
     "heliograph accuracy photons": "test_photons.py runs it",
+    "heliograph split --model": "a minute; test_split.py runs it smaller",
 }
 """Commands whose options are read, but which are not run, with what runs them."""
 SLOW = ("heliograph compare",)

@@ -46,6 +46,15 @@ def test_what_the_file_says_is_not_said_again(capsys, study):
     assert "run the sweep first" in call(capsys, "sweep", study, "--status")[2]
 
 
+def test_points_that_nobody_keeps_are_not_retried(capsys):
+    words = ("sweep", "--model", "gpt2", "--set", "laser_power_w=1mW,2mW", "--retry-failed")
+    code, _, error = call(capsys, *words)
+    assert code == BAD_INPUT
+    assert "--retry-failed is not used: nothing is kept; say where with --store FILE" in " ".join(
+        error.split()
+    )
+
+
 def test_without_what_writes_parquet_one_sentence_says_so(capsys, study, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     code, _, error = call(capsys, "sweep", study, "--export", tmp_path / "grid.parquet")
