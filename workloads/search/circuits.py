@@ -12,10 +12,9 @@ from simulator.collectives.flow_groups import FlowGroup, PricedCollective
 from simulator.collectives.traffic import Traffic
 from simulator.fabric import Fabric
 from simulator.interfaces import Circuits
+from simulator.layout import Axis
 from simulator.operators import Collective, Phase
 
-EXPERT_REPLICAS = "edp"
-"""Axis of the ranks that hold the same experts."""
 LEVEL = 2.0
 """Octaves within which collectives of one kind go the way that the first of them goes; a choice."""
 
@@ -246,7 +245,7 @@ class Kinds:
 
     def of(self, sums: Collective) -> bool:
         """Return whether it holds for what a collective sums or gathers."""
-        return self.experts if sums.axis == EXPERT_REPLICAS else self.dense
+        return self.experts if sums.axis == Axis.REPLICAS else self.dense
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,13 +307,13 @@ class StepPlay:
         )
         play = StagePlay(self._walk, self._stage, waits)
         if self._several:
-            first = self._microbatch(play, first=True)
-            self._microbatch(play)
-            each = self._microbatch(play)
-            once = first + self._microbatch(play, last=True) - 2 * each
+            ends = ((True, False), (False, False), (False, False), (False, True))
+            played = [self._microbatch(play, first=first, last=last) for first, last in ends]
+            first, _, each, last = played  # the second is not yet like those that follow it
+            once = first + last - 2 * each
             left = play.end()
-            if self._zero >= 2:  # of every microbatch that was played
-                each += left / 4
+            if self._zero >= 2:  # sums of every microbatch
+                each += left / len(played)
             else:
                 once += left
         else:
@@ -337,7 +336,6 @@ class StagePlay:
         The circuits.
     stage : Stage
         What asks for them.
-
     waits : Waits
         What is gathered and summed behind passes.
 

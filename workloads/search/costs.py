@@ -38,7 +38,6 @@ from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import Chain, Pass
 from workloads.plan.plan import Plan
 from workloads.search.circuits import (
-    EXPERT_REPLICAS,
     CircuitWalk,
     Kinds,
     Passed,
@@ -223,7 +222,7 @@ def slowdowns(
     found = {axis: (np.ones(len(layouts)), np.ones(len(layouts))) for axis in AXES}
     for (number, axis), operator in inside.items():
         layout = layouts[number]
-        summed = EXPERT_REPLICAS if experts else "dp" if layout.cp == 1 else "dpcp"
+        summed = Axis.REPLICAS if experts else "dp" if layout.cp == 1 else "dpcp"
         sums = Collective(
             name="gradients",
             phase=Phase.GRAD_WEIGHT,
@@ -963,7 +962,7 @@ class _Pricing:
             every = dense if apart else dense + expert
             kinds = (
                 (str(axes.gradient_axis[row]), int(axes.gradient_ranks[row]), every),
-                (EXPERT_REPLICAS, int(axes.expert_replicas[row]), expert if apart else 0.0),
+                (Axis.REPLICAS, int(axes.expert_replicas[row]), expert if apart else 0.0),
             )
             width = self.plans.base.precision.grad_bytes
             found = self._outside_ops[key] = tuple(
@@ -1154,7 +1153,7 @@ class _Pricing:
         sums = np.where(zero >= 2, passed, 1.0)
         for axis, sizes, count in (
             (axes.gradient_axis, axes.gradient_ranks, np.where(apart, dense, dense + expert)),
-            (np.full(len(plans), EXPERT_REPLICAS), axes.expert_replicas, np.where(apart, expert, 0.0)),
+            (np.full(len(plans), Axis.REPLICAS), axes.expert_replicas, np.where(apart, expert, 0.0)),
         ):
             gathered, summed = count * formats.element_bytes * gathers, count * formats.grad_bytes * sums
             either = np.where(gathered > summed, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
@@ -1290,7 +1289,7 @@ class _Pricing:
         axes_P: Any = plans.whole.axes
         for axes, sizes, count in (
             (axes_P.gradient_axis, axes_P.gradient_ranks, alike),
-            (np.full(len(plans), EXPERT_REPLICAS), axes_P.expert_replicas, np.where(apart, expert, 0.0)),
+            (np.full(len(plans), Axis.REPLICAS), axes_P.expert_replicas, np.where(apart, expert, 0.0)),
         ):
             if not (count.any() and (sizes > 1).any()):
                 continue

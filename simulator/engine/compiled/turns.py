@@ -139,9 +139,8 @@ class Coming:
         self.passes: list[list[int]] = [[] for _ in range(classes)]
         self.sent: list[list[int]] = [[] for _ in range(classes)]
         self.asked: list[list[int]] = [[] for _ in range(classes)]
-        self._short = [False for _ in works]
-        self._number(structure, programs, network)
-        self.short = [int(self._short[work]) for work in self.work_of]
+        short = self._number(structure, programs, network)
+        self.short = [int(short[work]) for work in self.work_of]
         self.mine: list[list[int]] = [[] for _ in self.parts]
         self.theirs: list[list[int]] = [[] for _ in self.parts]
         asking = [place for place, work in enumerate(self.work_of) if self.exchanges[work]]
@@ -154,8 +153,12 @@ class Coming:
             for exchange in self.exchanges[self.work_of[place]]:
                 self.theirs[exchange].append(place)
 
-    def _number(self, structure: StepStructure, programs: Programs, network: StepNetwork) -> None:
-        """Give numbers to the collectives that may share links with others: beside compute, and in passes."""
+    def _number(self, structure: StepStructure, programs: Programs, network: StepNetwork) -> list[bool]:
+        """Give numbers to the collectives that may share links with others: beside compute, and in passes.
+
+        Returns of each work whether it is a collective that is soon done.
+        """
+        short = [False for _ in structure.works]
         turn_s = network.fabric.traits.reconfiguration_s
         for number, work in enumerate(structure.works):
             operator, rank_class = work.operator, work.rank_class
@@ -173,9 +176,10 @@ class Coming:
                 self.exchanges[number].append(exchange)
                 rows.append(exchange)
                 if isinstance(operator, Collective):
-                    self._short[number] = plan.carried_s * work.times < short_s(turn_s)
+                    short[number] = plan.carried_s * work.times < short_s(turn_s)
                     if operator.shift:
                         self.sent[rank_class + operator.shift].append(exchange)
+        return short
 
     def lay(self, memories: Memories) -> None:
         """Add the tables."""
