@@ -11,6 +11,7 @@ import numpy as np
 
 from heliograph.simulation import CircuitMode, modes
 from heliograph.systems.system import System
+from simulator.engine.lookahead import short_s
 from simulator.errors import ParameterError, nearest
 from simulator.estimate import FreeLines, LinePrices, Order, StandingLines, StepArrays, estimate
 from simulator.fabric import CircuitPolicy, Fabric, PortTiming
@@ -80,10 +81,10 @@ def under_mode(
     in_passes = leaves["tp"] | leaves["ep"]
     turned_away = in_passes & turns.clashes["pp"]
     waits = leaves["dpcp"] & ((leaves["pp"] & ~turned_away) | (leaves["cp"] & ~in_passes))
-    waits &= sums_meet | leaves["pp"]
     # Of two stages, what stands for traffic inside passes may carry sums, too. With more, sends find both
     # ends at rest only where sums have ended: that these wait for sends is nearer to what the engine does.
-    waits &= ~inside | turns.clashes["dpcp"] | (plans["pp"] > 2)
+    waits &= (sums_meet | leaves["pp"]) & (~inside | turns.clashes["dpcp"] | (plans["pp"] > 2))
+    waits |= inside & sums_meet & _soon_summed(arrays, dark_s)
     passes = np.where(waits, arrays.gathers, np.maximum(arrays.gathers, arrays.sums_each))
     each = np.where(sums_meet, 2 * passes * np.where(inside, pieces, arrays.chunks), 0)
     each = each + np.where(sends_meet, 4 * plans["vpp"], 0)
@@ -133,6 +134,12 @@ def under_mode(
         changes_once=once.astype(float),
         sums_last=(waits | played.sums_wait) & (arrays.gathers == 0),
     )
+
+
+def _soon_summed(arrays: StepArrays, dark_s: float) -> np.ndarray:
+    """Return whether ports do not leave a pass's exchanges for the sum of one piece, shape [P]."""
+    piece_s = arrays.sum_s.max(axis=1) / (arrays.pieces * arrays.chunks)
+    return np.asarray(piece_s < short_s(dark_s))
 
 
 def _turn_s(fabric: Fabric, ports: np.ndarray) -> np.ndarray:

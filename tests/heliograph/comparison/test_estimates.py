@@ -163,6 +163,13 @@ def test_exchanges_between_nodes_turn_circuits_as_the_engine_turns_them(model, c
     assert estimated_s[1] == pytest.approx(ran_s[1], rel=0.07)
 
 
+def test_sums_wait_for_exchanges_of_tensor_ranks_on_several_nodes():
+    """A turn takes longer than all sums of a pass: turning for each of them, nine times too long."""
+    columns = {"tp": 16, "micro_batch": 2, "zero": 2, "recompute": 2}
+    estimated_s, ran_s = step_times_s("gpu_ocs", 64, "dense", columns, global_batch=64, switch_s=0.1)
+    assert 0.7 * ran_s[1] < estimated_s[1] <= ran_s[1]
+
+
 def test_circuits_turn_on_fewer_replicas_and_stages_as_on_all(monkeypatch):
     """Rings and exchanges have the same neighbours there, so that large systems cost no more to play."""
     system = build_system("gpu_ocs", accelerators=512)
