@@ -24,8 +24,8 @@ class VectorUnit:
 
     Notes
     -----
-    Time is a launch and then the longer of arithmetic and memory traffic (roofline); energy is that of the
-    operations and of the bytes moved.
+    Time is a launch and then the longer of arithmetic and memory traffic (roofline), or what a power limit
+    makes of it; energy is that of the operations and of the bytes moved.
     """
 
     name: str = "vector"
@@ -36,6 +36,8 @@ class VectorUnit:
     """The memory they stream from."""
     penalties: StepPenalties | None = None
     """Penalties that they pay within a step; None for lanes by themselves."""
+    limit_w: float | None = None
+    """Power that work may add, the memory's for it included; None for lanes by themselves."""
 
     @property
     def static_w(self) -> float:
@@ -88,11 +90,12 @@ class VectorUnit:
 def _vector_cost(unit: VectorUnit, operator: Elementwise) -> Cost:
     moved = operator.read_bytes + operator.written_bytes
     paid = unit.penalties or NO_PENALTIES
-    compute_s = operator.flops / unit.engine.rate_flop_per_s * paid.lag
+    parts = {"vector": operator.flops * unit.engine.energy_j_per_flop, "hbm": unit.memory.energy_j(moved)}
+    least_s = 0.0 if unit.limit_w is None else sum(parts.values()) / unit.limit_w
+    compute_s = max(operator.flops / unit.engine.rate_flop_per_s, least_s) * paid.lag
     memory_s = unit.memory.mixed_time_s(moved)
     work_s = max(compute_s, memory_s)
     bound = Bound.MEMORY if memory_s > compute_s else Bound.COMPUTE
-    parts = {"vector": operator.flops * unit.engine.energy_j_per_flop, "hbm": unit.memory.energy_j(moved)}
     return Cost(
         time_s=unit.engine.launch_s + work_s,
         energy_j=MappingProxyType(parts),

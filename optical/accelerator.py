@@ -148,10 +148,14 @@ class PhotonicUnit:
     is `overhead`, a factor on all power and energy of the unit, static and dynamic, regulators included; the
     memory, the vector lanes and idle power are not multiplied.
 
+    *Power limit.* Cores and memory share what a limit leaves to work as they use it: products that take more
+    energy than it allows in their time take longer, at the same energy. A GPU does so by its clock
+    (`electronic.gpu.slowdown`); symbols here come at their rate with pauses between.
+
     Raises
     ------
     ParameterError
-        If the cores do not form whole clusters.
+        If the cores do not form whole clusters, or calibrations alone reach the power limit.
     LinkError
         If the core's light does not reach its detectors.
     """
@@ -180,6 +184,8 @@ class PhotonicUnit:
     """Price of electronic area."""
     penalties: StepPenalties | None = None
     """Penalties that it pays within a step; None for the unit by itself."""
+    limit_w: float | None = None
+    """Power that products may add, the memory's for them included; None for the unit by itself."""
 
     def __post_init__(self) -> None:
         check_range(self, "cores", low=1)
@@ -198,6 +204,12 @@ class PhotonicUnit:
             msg = (
                 f"PhotonicUnit '{self.name}': calibration_interval_s ({self.calibration_interval_s:g}) must "
                 f"exceed the time of a calibration, {self.core.calibration.time_s:g} s"
+            )
+            raise ParameterError(msg)
+        if self.limit_w is not None and not self.limit_w > self._calibration_w:
+            msg = (
+                f"PhotonicUnit '{self.name}': its power limit leaves {self.limit_w:.0f} W to products, and "
+                f"calibrations take {self._calibration_w:.0f} W; take fewer cores"
             )
             raise ParameterError(msg)
 
@@ -469,18 +481,23 @@ class PhotonicUnit:
         longest of the three is the time, after the start of the product; those of a fused attention kernel
         are started together. A core that is loaded waits for it. Every word that a DAC converts is read from
         the buffer; every byte from or to memory is written to and read from it once. Penalties slow the
-        cores, whose energy stays, and so do calibrations, in which cores draw what they draw at work.
+        cores, whose energy stays, and so do calibrations, in which cores draw what they draw at work, and a
+        power limit.
         """
         work = self.core.work(operator, self.cores)
         moved_bytes = memory_traffic_bytes(operator, self.sram_bytes / 2.0)
         crossing_s = moved_bytes * self.electronics.link.crossing_s_per_byte(self.dies)
         memory_s = larger(self.memory.time_s(moved_bytes), crossing_s)
         buffer_s = (work.operand_bytes + 2.0 * moved_bytes) / self.buffer_bytes_per_s
-        busy_s = self._paid.in_company_s(work.time_s, operator) * self._paid.lag
-        cores_s = busy_s / (1.0 - self.calibration_duty)
         bare = _added(dict(work.energy_j), self._feeding_j(work.operand_bytes, moved_bytes))
-        bare = _added(bare, self._prepared_j(operator) | self._calibrated_j(cores_s))
-        energy = self._whole(bare) | {"hbm": self.memory.energy_j(moved_bytes)}
+        bare = _added(bare, self._prepared_j(operator))
+        hbm_j = self.memory.energy_j(moved_bytes)
+        busy_s = self._paid.in_company_s(work.time_s, operator) / (1.0 - self.calibration_duty)
+        if self.limit_w is not None:
+            spent_j = sum(self._whole(bare).values(), start=hbm_j)
+            busy_s = larger(busy_s, spent_j / (self.limit_w - self._calibration_w))
+        cores_s = busy_s * self._paid.lag
+        energy = self._whole(_added(bare, self._calibrated_j(cores_s))) | {"hbm": hbm_j}
         on_chip_s = larger(cores_s, buffer_s)
         work_s, calls = larger(on_chip_s, memory_s), library_calls(operator)
         start_s = choose(calls > 0, self._paid.launch_s, 0.0 * calls)
@@ -512,6 +529,11 @@ class PhotonicUnit:
         if extra_j <= 0.0:
             return {}
         return {"calibration": time_s / self.calibration_interval_s * self.cores * extra_j}
+
+    @cached_property
+    def _calibration_w(self) -> float:
+        """Mean power of calibrations while cores work, beyond what the cores draw all the time."""
+        return float(sum(self._whole(self._calibrated_j(1.0)).values()))
 
     def wear(self, operator: MatMul) -> float:
         """Return the share of its cells' life that a product takes of the busiest core; 0 where none wear."""

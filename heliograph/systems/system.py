@@ -441,8 +441,9 @@ class System(Summary):
             )
         paid = gpu.penalties if self.penalties is Penalties.BOTH else NO_PENALTIES
         lit = dataclasses.replace(paid, idle_w=self._photonic_idle_w, launch_s=self.vector.engine.launch_s)
-        photonic = dataclasses.replace(self.photonic, penalties=lit)
-        vector = dataclasses.replace(self.vector, penalties=paid)
+        limit_w = self._left_to_work_w
+        photonic = dataclasses.replace(self.photonic, penalties=lit, limit_w=limit_w)
+        vector = dataclasses.replace(self.vector, penalties=paid, limit_w=limit_w)
         products: ComputeUnit = photonic
         if self.light is not None and self.is_hybrid:
             products = self._hybrid(photonic, vector, gpu, self.light)
@@ -514,21 +515,42 @@ class System(Summary):
 
     @property
     def _beside_light_w(self) -> float:
-        """Power of a photonic accelerator with memory at full rate, but neither cores nor lanes at work."""
+        """Power that a photonic accelerator draws all the time, its photonic unit apart."""
         if self.vector is None:
             return 0.0
-        memory = self.vector.memory
-        memory_w = memory.static_w + memory.energy_j(memory.bandwidth_bytes_per_s)
-        return memory_w + self.vector.engine.static_w + self._photonic_idle_w
+        return self.vector.memory.static_w + self.vector.static_w + self._photonic_idle_w
+
+    @property
+    def _left_to_work_w(self) -> float | None:
+        """Power that the limit of the GPU leaves to cores, lanes and memory at work; None on other bases.
+
+        Raises
+        ------
+        BudgetError
+            If what is drawn all the time reaches the limit.
+        """
+        if self.photonic is None or self.basis is not Basis.POWER:
+            return None
+        drawn_w, limit_w = self.photonic.static_w + self._beside_light_w, self.gpu.chip.tdp_w
+        if not limit_w > drawn_w:
+            msg = (
+                f"'{self.name}' draws {drawn_w:.0f} W all the time, {self.photonic.cores} cores with their "
+                f"light, which leaves nothing of the {limit_w:g} W of {self.gpu.name} to work; set fewer "
+                "cores, a dimmer laser, or --basis count"
+            )
+            raise BudgetError(msg)
+        return limit_w - drawn_w
 
     def accelerator_peak_w(self) -> float:
         """Return the greatest power of one accelerator; cores in light and vector lanes work in turns."""
         if self.photonic is None or self.vector is None:
             return self.gpu.chip.tdp_w
-        light_w = self._beside_light_w + max(
-            self.photonic.peak_power_w, self.photonic.static_w + _lanes_at_work_w(self.vector)
-        )
-        return max(light_w, self.gpu.chip.tdp_w) if self.is_hybrid else light_w
+        memory, light = self.vector.memory, self.photonic
+        at_work_w = max(light.peak_power_w, light.static_w + _lanes_at_work_w(self.vector))
+        full_w = self._beside_light_w + memory.energy_j(memory.bandwidth_bytes_per_s) + at_work_w
+        if self.basis is Basis.POWER:
+            full_w = min(full_w, self.gpu.chip.tdp_w)
+        return max(full_w, self.gpu.chip.tdp_w) if self.is_hybrid else full_w
 
     def accelerator_area_m2(self) -> float:
         """Return the die area of one accelerator, memory apart."""

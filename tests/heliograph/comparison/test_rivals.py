@@ -199,11 +199,11 @@ def test_what_binds_is_the_largest_share():
 
 
 def test_a_system_that_cannot_be_is_told_and_the_others_stand():
-    asked = {"accelerators": N, "assignments": ("gpu.chip.tdp_w=200 W",)}
+    asked = {"accelerators": N, "assignments": ("gpu.chip.tdp_w=160 W",)}
     built = build_systems(Request(systems=("gpu_packet", "photonic_packet:pcm_crossbar"), **asked))
     assert [one.name for one in built.systems] == ["gpu_packet"]
-    assert "h100 gives 200 W" in built.refused["photonic_packet:pcm_crossbar"]
-    with pytest.raises(BudgetError, match="h100 gives 200 W"):
+    assert "h100 gives 160 W" in built.refused["photonic_packet:pcm_crossbar"]
+    with pytest.raises(BudgetError, match="h100 gives 160 W"):
         build_systems(Request(systems=("photonic_packet:pcm_crossbar",), **asked))
 
 

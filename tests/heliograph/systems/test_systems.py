@@ -4,12 +4,12 @@ import math
 import pytest
 
 from heliograph.simulation import run_step, step_graph
-from heliograph.systems import SYSTEMS, System, build_system
+from heliograph.systems import SYSTEMS, Basis, System, build_system
 from heliograph.workload import plan_for
 from simulator.engine.compiled.step import StepRuns
-from simulator.errors import HeliographError, ParameterError, WorkloadError
+from simulator.errors import BudgetError, HeliographError, ParameterError, WorkloadError
 from simulator.fabric import CircuitPolicy
-from simulator.operators import Phase
+from simulator.operators import Elementwise, MatMul, Phase, Sequence
 from simulator.parameter_tree import numeric_leaves, replace_at
 from simulator.topology.scale_up import load_cables
 from simulator.units import to_si
@@ -24,6 +24,12 @@ N = 32
 
 def system(name="photonic_ocs", *assignments, **options):
     return build_system(name, **({"accelerators": N} | options), assignments=assignments)
+
+
+def full_load_w(one):
+    """Return the power of an accelerator in light with its cores at full load and a memory that rests."""
+    node, unit = one.node(), one.photonic
+    return node.static_w - one.host.static_w + unit.peak_power_w - unit.static_w
 
 
 def run(one, plan=PLAN):
@@ -47,7 +53,65 @@ def test_the_power_basis_never_exceeds_the_gpu():
     more = dataclasses.replace(
         one, photonic=one.photonic.resized(one.photonic.cores + one.photonic.core.cluster)
     )
-    assert one.accelerator_peak_w() <= one.gpu.chip.tdp_w < more.accelerator_peak_w()
+    assert full_load_w(one) <= one.gpu.chip.tdp_w < full_load_w(more)
+
+
+LIMITED = {
+    "gpu_packet:h100:bf16": 0.9,
+    "gpu_packet:h100:fp8": 0.9,
+    "gpu_packet:b200:fp8": 0.9,
+    "photonic_packet:h100": 0.9,
+    "photonic_packet:b200": 0.9,
+    "photonic_packet:ring_bank": 0.5,
+    "photonic_packet:pcm_crossbar": 0.5,
+}
+"""Share of the power limit that the busiest operator uses at least: cores that are loaded wait in between."""
+
+
+def single_operators(operator):
+    if isinstance(operator, Sequence):
+        for item, _ in operator.items:
+            yield from single_operators(item)
+    elif isinstance(operator, MatMul | Elementwise):
+        yield operator
+
+
+@pytest.mark.parametrize("penalties", ["both", "none"])
+@pytest.mark.parametrize("name", LIMITED)
+def test_no_operator_of_a_step_draws_more_than_the_power_limit(name, penalties):
+    one = system(name, f"penalties={penalties}")
+    plan = plan_for(MODEL, "dp=32,global_batch=32", accelerators=N, memory_bytes=math.inf)
+    node, graph = one.node(), step_graph(MODEL, one.planned(plan))
+    drawn_w = node.static_w - one.host.static_w
+    at_work_w = []
+    for operator in {single for task in graph.tasks for single in single_operators(task.operator)}:
+        cost = node.cost(operator)
+        if cost.time_s > 0.0:  # what moves nothing is part of the kernel before it
+            at_work_w.append(drawn_w + math.fsum(cost.energy_j.values()) / cost.time_s)
+    assert max(at_work_w) <= one.gpu.chip.tdp_w * (1.0 + 1e-9)
+    assert max(at_work_w) > LIMITED[name] * one.gpu.chip.tdp_w
+
+
+def test_cores_that_exceed_the_power_limit_work_at_it():
+    fitting = system("photonic_packet")
+    product = MatMul(name="some", phase=Phase.FORWARD, batch=1, m=8192, k=8192, n=8192)
+    times = {}
+    for more in (1, 2):
+        several = fitting.with_({"photonic.cores": more * fitting.photonic.cores, "penalties": "none"})
+        node = several.node()
+        cost = node.cost(product)
+        times[more] = cost.time_s
+    at_work_w = sum(cost.energy_j.values()) / (cost.time_s - several.vector.engine.launch_s)
+    assert node.static_w - several.host.static_w + at_work_w == pytest.approx(several.gpu.chip.tdp_w)
+    assert times[2] > 0.8 * times[1]
+    free = dataclasses.replace(several, basis=Basis.COUNT).node().cost(product)
+    assert free.time_s < 0.6 * times[1]
+    assert free.energy_j == pytest.approx(dict(cost.energy_j))
+
+
+def test_cores_whose_light_alone_reaches_the_power_limit_are_an_error():
+    with pytest.raises(BudgetError, match="leaves nothing of the 700 W"):
+        system("photonic_packet", "photonic.cores=4000").node()
 
 
 def test_the_area_basis_never_exceeds_the_gpu():
@@ -80,7 +144,7 @@ def test_as_many_cores_as_fit_are_the_same_system_when_they_are_set(basis):
 @pytest.mark.parametrize(
     ("basis", "buffer", "taken", "given"),
     [
-        ("power", "100 MB", System.accelerator_peak_w, lambda gpu: gpu.chip.tdp_w),
+        ("power", "100 MB", full_load_w, lambda gpu: gpu.chip.tdp_w),
         ("area", "30 MB", System.accelerator_area_m2, lambda gpu: gpu.area_m2),
     ],
 )
