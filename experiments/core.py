@@ -805,10 +805,12 @@ def parameters_told(found: CoreResult) -> ReportTable:
 def summary_lines(found: CoreResult) -> list[str]:
     """Return what a table does not hold, in sentences."""
     unit, bench = found.bench.unit, found.bench
-    mean = training_j_per_mac(found.energies) / PICOJOULE
+    mean_j = training_j_per_mac(found.energies)
+    at_work_w = mean_j * math.fsum(one.macs for one in found.energies) / found.present.time_s
     lines = [
         f"{unit.cores} cores with buffer and memory, without electronics for other work; the three products "
-        f"of a layer with {bench.tokens} tokens: {mean:.3g} pJ per multiply-accumulate.",
+        f"of a layer with {bench.tokens} tokens: {mean_j / PICOJOULE:.3g} pJ per multiply-accumulate, at "
+        f"{at_work_w:.0f} W; {bench.gpu.name} has {bench.gpu.chip.tdp_w:g} W.",
         f"Dies, stacked in pairs: {unit.cut}, {unit.other_cuts}.",
     ]
     moved = [one for one in found.swings if one.at_low and one.at_high]

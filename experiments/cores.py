@@ -411,18 +411,20 @@ def accelerator(system: System, core: Core) -> tuple[PhotonicUnit, bool]:
 
     Notes
     -----
-    The buffer keeps its bytes per multiply-accumulate and second, so that the array alone is compared.
+    The buffer keeps its bytes per multiply-accumulate and second, so that the array alone is compared. Those
+    that have room work within the power limit of the GPU, memory included, as the GPUs beside them do.
     """
     present = photonic_unit(system)
     grown = core.cluster * core.peak_macs_per_s / present.peak_macs_per_s
     one = dataclasses.replace(present, core=core, cores=core.cluster, sram_bytes=present.sram_bytes * grown)
     try:
-        sized = dataclasses.replace(system, photonic=one).sized().photonic
+        sized = dataclasses.replace(system, photonic=one).sized()
+        limit_w = sized.left_to_work_w
     except LinkError:
         raise
     except ParameterError:
         return one, False
-    return (one, False) if sized is None else (sized, True)
+    return dataclasses.replace(photonic_unit(sized), limit_w=limit_w), True
 
 
 CURVES = (64, 512, 4096, 32768, 1048576)

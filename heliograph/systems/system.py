@@ -441,7 +441,7 @@ class System(Summary):
             )
         paid = gpu.penalties if self.penalties is Penalties.BOTH else NO_PENALTIES
         lit = dataclasses.replace(paid, idle_w=self._photonic_idle_w, launch_s=self.vector.engine.launch_s)
-        limit_w = self._left_to_work_w
+        limit_w = self.left_to_work_w
         photonic = dataclasses.replace(self.photonic, penalties=lit, limit_w=limit_w)
         vector = dataclasses.replace(self.vector, penalties=paid, limit_w=limit_w)
         products: ComputeUnit = photonic
@@ -521,7 +521,7 @@ class System(Summary):
         return self.vector.memory.static_w + self.vector.static_w + self._photonic_idle_w
 
     @property
-    def _left_to_work_w(self) -> float | None:
+    def left_to_work_w(self) -> float | None:
         """Power that the limit of the GPU leaves to cores, lanes and memory at work; None on other bases.
 
         Raises
@@ -545,9 +545,9 @@ class System(Summary):
         """Return the greatest power of one accelerator; cores in light and vector lanes work in turns."""
         if self.photonic is None or self.vector is None:
             return self.gpu.chip.tdp_w
-        memory, light = self.vector.memory, self.photonic
+        light = self.photonic
         at_work_w = max(light.peak_power_w, light.static_w + _lanes_at_work_w(self.vector))
-        full_w = self._beside_light_w + memory.energy_j(memory.bandwidth_bytes_per_s) + at_work_w
+        full_w = self._beside_light_w + _memory_at_work_w(self.vector) + at_work_w
         if self.basis is Basis.POWER:
             full_w = min(full_w, self.gpu.chip.tdp_w)
         return max(full_w, self.gpu.chip.tdp_w) if self.is_hybrid else full_w
@@ -579,6 +579,9 @@ class System(Summary):
     def sized(self) -> System:
         """Return the system with as many photonic cores as its basis allows, unless their number is set.
 
+        Under a power limit cores at full load must fit beside the memory at rest, with which they share what
+        the limit leaves; and their light, while it waits, must leave memory and lanes their full rates.
+
         Raises
         ------
         BudgetError
@@ -593,8 +596,8 @@ class System(Summary):
             case Basis.POWER:
                 budget, unit = self.gpu.chip.tdp_w, "W"
                 rest, each, needed = self._beside_light_w, least.peak_power_w, one.peak_power_w
-                left_w = budget - rest - _lanes_at_work_w(self.vector)
-                waiting = left_w / least.static_w if least.static_w > 0.0 else math.inf
+                waiting_w = budget - rest - _lanes_at_work_w(self.vector) - _memory_at_work_w(self.vector)
+                waiting = waiting_w / least.static_w if least.static_w > 0.0 else math.inf
             case Basis.AREA:
                 budget, unit = self.gpu.area_m2, "m^2"
                 rest, each, needed = self._beside_light_m2, least.area_m2, one.area_m2
@@ -625,8 +628,10 @@ class System(Summary):
         if self.basis is Basis.AREA:
             return unit.area_m2 <= self.gpu.area_m2 - self._beside_light_m2
         left_w = self.gpu.chip.tdp_w - self._beside_light_w
-        lanes_w = 0.0 if self.vector is None else _lanes_at_work_w(self.vector)
-        return unit.peak_power_w <= left_w and unit.static_w <= left_w - lanes_w
+        if self.vector is None:
+            return unit.peak_power_w <= left_w
+        beside_w = _lanes_at_work_w(self.vector) + _memory_at_work_w(self.vector)
+        return unit.peak_power_w <= left_w and unit.static_w <= left_w - beside_w
 
 
 SIGNIFICAND_BITS: Mapping[Precision, int] = MappingProxyType(
@@ -646,6 +651,11 @@ SIGNIFICAND_BITS: Mapping[Precision, int] = MappingProxyType(
 def _lanes_at_work_w(vector: VectorUnit) -> float:
     """Return the power of vector lanes at full rate, beyond that without work."""
     return vector.engine.rate_flop_per_s * vector.engine.energy_j_per_flop
+
+
+def _memory_at_work_w(vector: VectorUnit) -> float:
+    """Return the power of the memory of vector lanes at full rate, beyond that without work."""
+    return vector.memory.energy_j(vector.memory.bandwidth_bytes_per_s)
 
 
 def _photonic_parts(gpu: Gpu, core: Core) -> dict[str, Any]:
