@@ -163,7 +163,7 @@ def test_a_cluster_with_the_default_laser_stands_under_a_gpu_s_power():
     dark = "lighting.target=none"
     assert build_system("photonic_packet", assignments=[dark], **names).photonic.cores == CORE.cluster
     with pytest.raises(BudgetError, match="8 photonic cores need"):
-        build_system("photonic_packet", assignments=["laser_power_w=130 mW"], **names)
+        build_system("photonic_packet", assignments=["laser_power_w=200 mW"], **names)
     receiver = 1.0 / CORE.budget.typical_snr
     adc = CORE.adc_range_sigma**2 / 3.0 * 4.0**-CORE.adc.enob_bits
     assert 10.0 < receiver / adc < 11.0
