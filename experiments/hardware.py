@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.study import Block, Progress, Result, Row, Study, option
+from experiments.study import Block, Progress, Result, Row, Study, option, refuse_unused
 from heliograph.parameters import status_counts
 from heliograph.records import canonical_json, write_atomically
 from heliograph.report import ReportTable
@@ -21,6 +21,8 @@ from simulator.node import Penalties
 from workloads.plan.plan import plan_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from matplotlib.figure import Figure
 
 DEFAULT_ACCELERATORS = 1024
@@ -95,6 +97,19 @@ class Hardware:
         """Return what somebody gave, as `build_system` takes it."""
         more = (("core", self.core), ("fabric", self.fabric))
         return self.replaced.given() | {name: value for name, value in more if value is not None}
+
+    def refuse_beside_products(self, systems: Iterable[System]) -> None:
+        """Refuse options that change no product, in studies that only execute them.
+
+        Raises
+        ------
+        ParameterError
+            If one was given: fabric, penalties and basis never do, and a GPU has no part in a core's light.
+        """
+        why = "products come out alike on any"
+        refuse_unused(self, ("fabric", "penalties"), why)
+        lit = all(one.photonic is not None for one in systems)
+        refuse_unused(self.replaced, ("gpu", "basis") if lit else ("basis",), why)
 
     def system(
         self, name: str, *, accelerators: int | None = None, usual_accelerators: int = DEFAULT_ACCELERATORS

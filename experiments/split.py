@@ -30,7 +30,7 @@ import scipy.optimize
 import workloads.training
 from electronic.formats import FORMATS
 from experiments.hardware import Hardware, Workload
-from experiments.study import Block, Progress, Result, Row, Study, option
+from experiments.study import Block, Progress, Result, Row, Study, option, refuse_unused
 from heliograph.accuracy.law import Band, Passes, gradient_price
 from heliograph.accuracy.precision import (
     Delivered,
@@ -891,6 +891,7 @@ class SplitProducts(Study):
         if not self.budget > 0.0:
             msg = f"--budget must be above 0 nats a byte; got {self.budget:g}"
             raise ParameterError(msg)
+        refuse_unused(self.hardware, ("fabric",), "products and their operands cross no fabric")
         config = model_named(self.workload.model)
         usual = ranks_of(self.workload.plan) or ACCELERATORS
         system = self.hardware.system(self.system, accelerators=self.accelerators, usual_accelerators=usual)

@@ -495,6 +495,7 @@ class JudgeEncoder(Study):
             msg = f"--seed must be at least 0; got {self.seed}"
             raise ParameterError(msg)
         systems = [self.hardware.system(name) for name in self.system]
+        self.hardware.refuse_beside_products(systems)
         for one in systems:
             if one.photonic is None:
                 msg = (

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.accuracy.prediction import QUICK_STEPS, Effort, Prediction, predict_and_execute
 from experiments.hardware import DEFAULT_ACCELERATORS, SYSTEM, Hardware
-from experiments.study import Block, Progress, Result, Row, Study, option
+from experiments.study import Block, Progress, Result, Row, Study, option, refuse_unused
 from heliograph.accuracy.law import (
     NARROW,
     Band,
@@ -870,6 +870,7 @@ class ToEqualLoss(Study):
 
     def run(self, progress: Progress) -> EnergyToLoss:
         """Return every core at every laser power."""
+        refuse_unused(self.hardware, ("precision_target",), "laser powers are those of a range")
         config, laws = model_named(self.workload), fitted_laws()
         trained = float(max(run.parameters for run in read_runs()))
         sizes = {f"{trained / 1e6:.2g} million parameters": trained, config.name: float(config.parameters)}

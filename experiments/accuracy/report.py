@@ -330,9 +330,9 @@ class Predict(Study):
         effort = Effort.asked(
             quick=self.quick, model=self.model, steps=self.steps, seeds=self.seeds, first_seed=self.seed
         )
-        known = {
-            one.label: one for one in (system_arithmetic(self.hardware.system(name)) for name in self.system)
-        }
+        systems = [self.hardware.system(name) for name in self.system]
+        self.hardware.refuse_beside_products(systems)
+        known = {one.label: one for one in map(system_arithmetic, systems)}
         arithmetics = with_electronic(known.values(), self.electronic)
         ladder = converter_ladder(known.values()) if self.converters else ()
         return Predicted(

@@ -618,8 +618,10 @@ class TrainVariants(Study):
 
     def run(self, progress: Progress) -> Variants:
         """Return what training with each variant came to."""
+        system = self.hardware.system(self.system)
+        self.hardware.refuse_beside_products([system])
         return train_variants(
-            self.hardware.system(self.system),
+            system,
             seeds=seeds_from(self.seed, self.seeds),
             quick=self.quick,
             cache=progress.training,

@@ -332,3 +332,21 @@ def test_wrong_wishes_are_refused(capsys, tmp_path):
         seeds_from(0, 1)
     with pytest.raises(ParameterError, match="seed"):
         Effort(seeds=())
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ("accuracy predict", "--fabric torus"),
+        ("accuracy predict", "--penalties none"),
+        ("accuracy training", "--basis count"),
+        ("accuracy training", "--gpu b200"),
+        ("accuracy encoder", "--gpu b200"),
+        ("accuracy energy", "--precision-target int8"),
+        ("split", "--fabric torus"),
+    ],
+)
+def test_options_that_change_nothing_are_refused(words, option, capsys):
+    assert main([*words.split(), *option.split()]) == BAD_INPUT
+    name, value = option.split()
+    assert f"{name} ({value}) is not used: " in " ".join(capsys.readouterr().err.split())
