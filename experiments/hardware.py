@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 DEFAULT_ACCELERATORS = 1024
 """Accelerators where neither the plan nor the user says how many."""
+BESIDE_PRODUCTS = ("fabric", "host", "economics", "penalties")
+"""Parts of a system in which no product is executed."""
 SYSTEM = "system by name, or a TOML file"
 """Text on a system's name."""
 
@@ -104,12 +106,21 @@ class Hardware:
         Raises
         ------
         ParameterError
-            If one was given: fabric, penalties and basis never do, and a GPU has no part in a core's light.
+            If one was given: fabric, penalties and basis never do, nor numbers of what is beside products,
+            and a GPU has no part in a core's light.
         """
         why = "products come out alike on any"
         refuse_unused(self, ("fabric", "penalties"), why)
-        lit = all(one.photonic is not None for one in systems)
-        refuse_unused(self.replaced, ("gpu", "basis") if lit else ("basis",), why)
+        refuse_unused(self.replaced, ("basis",), why)
+        for one in systems:
+            if one.photonic is not None:
+                refuse_unused(self.replaced, ("gpu",), why)
+            beside = [f".{path}" for path, _ in one.settings if path.partition(".")[0] in BESIDE_PRODUCTS]
+            given = [text.partition("=")[0].strip() for text in self.settings]
+            unused = [key for key in given if any(path.endswith(f".{key}") for path in beside)]
+            if unused:  # a file may describe more of a system than one study uses
+                msg = f"--set {unused[0]} is not used: {why}; leave it out"
+                raise ParameterError(msg)
 
     def system(
         self, name: str, *, accelerators: int | None = None, usual_accelerators: int = DEFAULT_ACCELERATORS

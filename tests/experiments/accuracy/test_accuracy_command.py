@@ -350,3 +350,9 @@ def test_options_that_change_nothing_are_refused(words, option, capsys):
     assert main([*words.split(), *option.split()]) == BAD_INPUT
     name, value = option.split()
     assert f"{name} ({value}) is not used: " in " ".join(capsys.readouterr().err.split())
+
+
+def test_numbers_in_which_no_product_is_executed_are_refused(capsys):
+    for path in ("fabric.nic.latency_s", "economics.electricity_usd_per_j"):
+        assert main(["accuracy", "predict", "--set", f"{path}=1e-6"]) == BAD_INPUT
+        assert f"--set {path} is not used: " in " ".join(capsys.readouterr().err.split())
