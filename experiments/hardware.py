@@ -112,11 +112,11 @@ class Hardware:
         why = "products come out alike on any"
         refuse_unused(self, ("fabric", "penalties"), why)
         refuse_unused(self.replaced, ("basis",), why)
+        given = [text.partition("=")[0].strip() for text in self.settings]
         for one in systems:
             if one.photonic is not None:
                 refuse_unused(self.replaced, ("gpu",), why)
             beside = [f".{path}" for path, _ in one.settings if path.partition(".")[0] in BESIDE_PRODUCTS]
-            given = [text.partition("=")[0].strip() for text in self.settings]
             unused = [key for key in given if any(path.endswith(f".{key}") for path in beside)]
             if unused:  # a file may describe more of a system than one study uses
                 msg = f"--set {unused[0]} is not used: {why}; leave it out"

@@ -521,6 +521,11 @@ class System(Summary):
         return self.vector.memory.static_w + self.vector.static_w + self._photonic_idle_w
 
     @property
+    def _while_light_waits_w(self) -> float:
+        """Power that lanes and memory add at their full rates, while light waits."""
+        return 0.0 if self.vector is None else _lanes_at_work_w(self.vector) + _memory_at_work_w(self.vector)
+
+    @property
     def left_to_work_w(self) -> float | None:
         """Power that the limit of the GPU leaves to cores, lanes and memory at work; None on other bases.
 
@@ -596,7 +601,7 @@ class System(Summary):
             case Basis.POWER:
                 budget, unit = self.gpu.chip.tdp_w, "W"
                 rest, each, needed = self._beside_light_w, least.peak_power_w, one.peak_power_w
-                waiting_w = budget - rest - _lanes_at_work_w(self.vector) - _memory_at_work_w(self.vector)
+                waiting_w = budget - rest - self._while_light_waits_w
                 waiting = waiting_w / least.static_w if least.static_w > 0.0 else math.inf
             case Basis.AREA:
                 budget, unit = self.gpu.area_m2, "m^2"
@@ -628,10 +633,7 @@ class System(Summary):
         if self.basis is Basis.AREA:
             return unit.area_m2 <= self.gpu.area_m2 - self._beside_light_m2
         left_w = self.gpu.chip.tdp_w - self._beside_light_w
-        if self.vector is None:
-            return unit.peak_power_w <= left_w
-        beside_w = _lanes_at_work_w(self.vector) + _memory_at_work_w(self.vector)
-        return unit.peak_power_w <= left_w and unit.static_w <= left_w - beside_w
+        return unit.peak_power_w <= left_w and unit.static_w <= left_w - self._while_light_waits_w
 
 
 SIGNIFICAND_BITS: Mapping[Precision, int] = MappingProxyType(

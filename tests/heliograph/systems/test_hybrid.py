@@ -30,8 +30,8 @@ PRODUCT = MatMul(
 )
 
 
-def _system(*assignments):
-    return build_system("photonic_packet", accelerators=2, assignments=assignments)
+def _system(*assignments, **options):
+    return build_system("photonic_packet", accelerators=2, assignments=assignments, **options)
 
 
 def test_all_in_light_is_the_photonic_unit():
@@ -61,8 +61,9 @@ def test_electronics_have_the_power_that_light_leaves():
     assert isinstance(unit, HybridUnit)
     taken_w = node.static_w - node.memory.static_w - node.host.static_w - gpu.chip.idle_w
     assert unit.electronics.chip.tdp_w == pytest.approx(gpu.chip.tdp_w - max(0.0, taken_w))
-    with pytest.raises(BudgetError, match="leaves nothing"):
-        _system("light.down.forward=0", "photonic.cores=4000").node()
+    for basis, said in (("power", "to work; set fewer cores"), ("count", "to its matrix units")):
+        with pytest.raises(BudgetError, match=f"leaves nothing .* {said}"):
+            _system("light.down.forward=0", "photonic.cores=4000", basis=basis).node()
 
 
 def test_a_hybrid_has_area_and_price_of_both():
