@@ -289,6 +289,8 @@ TOLD = (OperandKind.GAUSSIAN, OperandKind.OUTLIERS)
 """Kinds of operands beside the captured ones, executed and predicted."""
 LENGTH = 4096
 """Length of the sums on those."""
+USUAL_LAYER = 3
+"""Block whose captured operands are taken if nobody says which; a choice."""
 ROWS, MOST_LENGTH = 32, 2048
 """Rows, columns and the longest sums that are executed; sums beyond lose little more. Choices."""
 SETTLED_LOG = 0.01
@@ -360,8 +362,7 @@ def _statistics(one: ModelProduct, source: str, layer: int) -> tuple[CapturedPro
     for name in (
         names if known.issuperset(names) else ("qkv",) if "qkv" in known and names == _SEPARATE else names
     ):
-        layers = captured(source, name, phase)
-        chosen.append(layers[min(layer, len(layers) - 1)])
+        chosen += [each for each in captured(source, name, phase) if each.layer == layer]
     return tuple(chosen)
 
 
@@ -533,15 +534,20 @@ class RankRescues(Study):
     core: str = option("crossbar", "core by name (heliograph list cores)")
     model: str = option("llama-3-8b", "model whose products set lengths and weights")
     source: str = option("minilm-l6", "model whose captured operands are used: minilm-l6 or small-gpt")
-    layer: int = option(3, "its block", metavar="N")
+    layer: int | None = option(None, "its block, from 0; default: 3, or the last of fewer", metavar="N")
     target: str = option("fp8", "signal over noise that lasers are sized for: a number format, or decibels")
     seed: int = option(0, "seed of the operands")
     quick: bool = option(False, "try the single rescues and the best known combination only")
 
     def run(self, progress: Progress) -> Ranking:
         """Return the ranking."""
-        if self.layer < 0 or self.seed < 0:
-            msg = f"layer and seed must be at least 0; got {self.layer} and {self.seed}"
+        if self.seed < 0:
+            msg = f"seed must be at least 0; got {self.seed}"
+            raise ParameterError(msg)
+        blocks = 1 + max(one.layer for one in captured(self.source))
+        layer = min(USUAL_LAYER, blocks - 1) if self.layer is None else self.layer
+        if not 0 <= layer < blocks:
+            msg = f"layer must be from 0 to {blocks - 1}, the blocks of {self.source}; got {layer}"
             raise ParameterError(msg)
         asked_db = decibels_in(self.target)
         if asked_db is None:
@@ -549,7 +555,7 @@ class RankRescues(Study):
         bare, config = core_named(self.core), model_named(self.model)
         plan = plan_for(config, "", accelerators=1024, memory_bytes=to_si("memory_bytes", 80.0, "GB"))
         products = [one for one in products_of(step_graph(config, plan)) if one.role is not Role.HEAD_LOGITS]
-        samples = samples_of(products, self.source, layer=self.layer, seed=self.seed)
+        samples = samples_of(products, self.source, layer=layer, seed=self.seed)
         wanted_db = format_db(self.target, samples)["all"] if asked_db is None else asked_db
         tried: list[tuple[tuple[str, ...], tuple[str, ...]]] = [(names, ()) for names in COMBINATIONS]
         if hasattr(bare, SHORT_SUMS):

@@ -362,6 +362,12 @@ class Capture(Study):
         if self.seed < 0:
             msg = f"seed must be at least 0; got {self.seed}"
             raise ParameterError(msg)
+        if self.quick and self.model not in (Captured.SMALL_GPT, Captured.ALL):
+            msg = f"--quick cuts the training of {SMALL_GPT} short; {self.model} is trained already"
+            raise ParameterError(msg)
+        if self.seed and self.model is Captured.LEARNT_GPT:
+            msg = f"--seed moves nothing: {self.model} is trained already, and its texts are fixed"
+            raise ParameterError(msg)
         products: list[CapturedProduct] = []
         shipped = (Captured.SMALL_GPT, Captured.ENCODER)
         wanted = shipped if self.model is Captured.ALL else (self.model,)

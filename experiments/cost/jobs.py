@@ -47,6 +47,8 @@ FAILURE_KEYS = {
 """Keys of a `[[failure]]`."""
 ITEMS = {str: "texts", int: "whole numbers", list: "pairs [endpoint, lane]"}
 """Items of lists, in words."""
+NOT_OF_SPARE_PORTS = ("repair_s", "spares", "share")
+"""Keys that mean nothing where spare ports replace what fails: these end the failure, and carry all of it."""
 PARTS = ("ports", "switches", "nodes")
 """Keys of a `[[failure]]` that name parts by what they are."""
 
@@ -232,6 +234,12 @@ def _failures(file: _File, index: int, given: dict[str, Any], fabric: Fabric) ->
         if key != "spare_ports"
     }
     named = {key: values.pop(key, ()) for key in PARTS}
+    unused = [key for key in NOT_OF_SPARE_PORTS if key in given]
+    if replaced and unused:
+        said = f"'{unused[0]}' says nothing of ports that spare_ports replace"
+        file.refuse(
+            "failure", index, f"{said}; write other parts and '{unused[0]}' in a [[failure]] of their own"
+        )
     try:
         found = [_replaced(fabric, values, named["ports"], replaced)] if replaced else []
         named["ports"] = named["ports"][replaced:]

@@ -8,6 +8,7 @@ import pytest
 
 from experiments.rescue import (
     Ranking,
+    RankRescues,
     RescueRow,
     _order,
     _statistics,
@@ -16,10 +17,11 @@ from experiments.rescue import (
     format_db,
     samples_of,
 )
+from experiments.study import Progress
 from heliograph.accuracy.precision import ModelProduct
 from optical.cores import load_core
 from optical.cores.sizing import with_judged_laser
-from simulator.errors import LinkError
+from simulator.errors import LinkError, ParameterError
 from simulator.operators import Phase, Role
 from simulator.parameter_tree import replace_at
 
@@ -118,3 +120,8 @@ def test_least_energy_at_the_target_wins_and_what_cannot_reach_it_comes_last():
     assert result.record()["best"] == "crossbar+b"
     assert {"captured_forward_db", "predicted_outliers_db"} <= set(result.rows()[0])
     assert math.isinf(_order(dataclasses.replace(rows[1], target_j_per_mac=None))[0])
+
+
+def test_a_block_that_the_source_does_not_have_is_refused():
+    with pytest.raises(ParameterError, match=r"from 0 to 1, the blocks of small-gpt; got 3"):
+        RankRescues(source="small-gpt", layer=3).run(Progress())

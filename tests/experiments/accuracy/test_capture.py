@@ -12,6 +12,7 @@ from experiments.study import Progress
 from optical.cores import load_core
 from optical.execution import Scale
 from optical.execution.numerics import AnalogNumerics
+from simulator.errors import ParameterError
 from simulator.operands.captured import read_captured
 from simulator.operators import Phase
 
@@ -91,3 +92,9 @@ def _two(seed):
     a, b = torch.randn(1, 8, 16, generator=generator), torch.randn(1, 16, 8, generator=generator)
     one = Operands(layer=0, product="up", phase=Phase.FORWARD, a_BMK=a, b_BKN=b)
     return [one, one]
+
+
+def test_options_of_a_training_are_refused_where_the_model_is_trained():
+    for given in ({"quick": True}, {"seed": 1}):
+        with pytest.raises(ParameterError, match=f"--{next(iter(given))}.*trained already"):
+            Capture(model=Captured.LEARNT_GPT, **given).run(Progress())

@@ -177,6 +177,12 @@ def test_training_says_where_its_table_goes():
         FitLaw(train=True).run(Progress())
 
 
+def test_numbers_of_a_sweep_are_refused_where_nothing_is_trained():
+    for given in ({"widths": (8,)}, {"levels": (3.0,)}, {"ratios": (1.0,)}, {"seeds": 7}):
+        with pytest.raises(ParameterError, match=f"--{next(iter(given))} says what --train trains"):
+            FitLaw(**given).run(Progress())
+
+
 def test_a_table_is_read_as_it_was_written(tmp_path):
     runs = read_runs()
     path = tmp_path / "runs.csv"

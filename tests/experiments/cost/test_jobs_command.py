@@ -107,6 +107,10 @@ def test_a_spare_port_ends_the_loss_of_a_lane(capsys, tmp_path):
             "spare_ports (2) must be from 1 to the number of ports that fail (1)",
         ),
         (
+            TWO + "[[failure]]\ntime_s = 0.0\nports = [[0, 0]]\nspare_ports = 1\nshare = 0.5\n",
+            "jobs.toml:11: failure 1: 'share' says nothing of ports that spare_ports replace",
+        ),
+        (
             TWO + "[[failure]]\ntime_s = 0.0\nswitches = [0]\n",
             "traffic waits for ever for port 0 of endpoint 0 and 127 more of optical rails",
         ),
