@@ -13,14 +13,17 @@ from heliograph.simulation import CircuitMode, modes
 from heliograph.systems.system import System
 from simulator.engine.lookahead import short_s
 from simulator.errors import ParameterError, nearest
-from simulator.estimate import FreeLines, LinePrices, Order, StandingLines, StepArrays, estimate
+from simulator.estimate.lines import FreeLines, LinePrices, StandingLines
+from simulator.estimate.step import estimate
+from simulator.estimate.step_arrays import Order, StepArrays
 from simulator.fabric import CircuitPolicy, Fabric, PortTiming
 from simulator.interfaces import Flows
 from simulator.node import Node
 from simulator.results import StepBound
 from workloads.layers.transformer import model_flops
 from workloads.models.architecture import TransformerConfig
-from workloads.search.costs import PlanCosts, PlanPricer, beside_sums
+from workloads.search.contention import beside_sums
+from workloads.search.costs import PlanCosts, PlanPricer
 from workloads.search.plans import PlanArrays, broken_rules, memory_bytes, nearest_ranks
 
 INNER = ("tp", "cp", "ep")
@@ -50,11 +53,11 @@ def under_mode(
     *Static*: as laid for all traffic of a step.
     *Per axis*: a change between the gathers, the passes and the sums of a step, around the traffic of every
     microbatch (of every piece of the parameters, where an axis inside the passes leaves the node, too), and
-    in every block as often as its axes take circuits from each other (`workloads.search.costs.BlockTurns`).
+    in every block as often as its axes take circuits from each other (`circuits.BlockTurns`).
     What standing circuits carry turns nothing, and is as much slower as they have other peers. Ports serve
     sends before gradients' sums, which have time. Where exchanges between experts leave the nodes, the turns
     of a stage are those of its collectives played in order on the fabric
-    (`workloads.search.circuits.StagePlay`), none hidden: m times those of a microbatch, and those of one
+    (`circuits.StagePlay`), none hidden: m times those of a microbatch, and those of one
     alone on its way through the other stages. A turn takes as long as the slowest of the ports that it moves.
     *Per layer*: a further change between any two blocks of a pass whose exchanges differ. Those between axes
     or blocks of a pass make it longer, and thus what fills and empties the pipeline, too.

@@ -24,7 +24,7 @@ from heliograph.report import report_text
 from heliograph.simulation import run_step
 from heliograph.systems import build_system
 from simulator.errors import HeliographError
-from simulator.estimate import LinePrices
+from simulator.estimate.lines import LinePrices
 from workloads.models.config import load_model
 from workloads.pipeline.schedule import SCHEDULES
 from workloads.pipeline.schedules import DUALPIPE, ZB_V

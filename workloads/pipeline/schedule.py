@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from simulator.amounts import Amount
 from simulator.errors import WorkloadError, check_choices, check_member, nearest
-from simulator.estimate import Order as ClosedForm
+from simulator.estimate.step_arrays import Order as ClosedForm
 
 
 class Pass(StrEnum):

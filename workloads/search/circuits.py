@@ -1,18 +1,23 @@
-"""Circuits of a class of ranks as its collectives ask for them in order, on the fabric without a clock."""
+"""Circuits of a class of ranks as its collectives ask for them in order, on the fabric without a clock.
+
+What that comes to for arrays of plans is told in turns of a block (`BlockTurns`) and of a step (`StepTurns`).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from simulator.collectives.flow_groups import FlowGroup, PricedCollective
 from simulator.collectives.traffic import Traffic
+from simulator.engine.lookahead import short_s
+from simulator.estimate.lines import PIPELINE, inner_class
 from simulator.fabric import Fabric
-from simulator.interfaces import Circuits
-from simulator.layout import Axis
+from simulator.interfaces import Circuits, Flows
+from simulator.layout import Axis, RankLayout
 from simulator.operators import Collective, Phase
 
 LEVEL = 2.0
@@ -420,3 +425,166 @@ def settled(walk: CircuitWalk, block: Sequence[Collective]) -> Passed:
     The first finds what was there before; the second what the first has left, as all others do.
     """
     return walk.play(walk.play(walk.start, block).state, block)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockTurns:
+    """Circuits of P plans that turn to the axis which asks, unless those that stand carry it."""
+
+    block: np.ndarray
+    """Turns in a block, forward and backward together, shape [P]; dimensionless."""
+    slower: Mapping[str, np.ndarray]
+    """How many times as long an axis' traffic takes over circuits that stand for another, forward and
+    backward, shape [P, 2] each."""
+    clashes: Mapping[str, np.ndarray]
+    """Whether circuits turn between traffic inside passes and that of an axis outside them, shape [P]."""
+    stages: StagesPlayed
+    """Stages whose circuits are played collective by collective."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTurns:
+    """Turns of P plans whose exchanges between experts leave the nodes, played collective by collective."""
+
+    known: np.ndarray
+    """Whether a plan's were played; all else is nothing where not, shape [P]."""
+    block: np.ndarray
+    """Turns in a block, forward and backward, shape [P, 2]; dimensionless."""
+    ports: np.ndarray
+    """Ports that turn at once, on average, shape [P]."""
+    each: np.ndarray
+    """Turns of a microbatch on a stage beside those in its blocks, shape [P]."""
+    once: np.ndarray
+    """Turns of a step beside those of its microbatches, shape [P]."""
+    alone: np.ndarray
+    """Turns of the first microbatch on a stage, beside gathers and sums, shape [P]."""
+    among: np.ndarray
+    """The same of one among others, shape [P]."""
+    sums_slower: np.ndarray
+    """How many times as long gathers and sums take over circuits that stand for others, shape [P]."""
+    sums_wait: np.ndarray
+    """Whether sums wait for the exchanges of passes, shape [P]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagesPlayed:
+    """Stages of P plans whose circuits are played, Q of them apart."""
+
+    place: np.ndarray
+    """Stage of each plan among those apart, shape [P]."""
+    plays: tuple[StepPlay | None, ...]
+    """Their plays; None if no exchange of experts leaves the nodes, Q of them."""
+    block: np.ndarray
+    """Turns in a block, forward and backward, shape [Q, 2]; dimensionless."""
+    ports: np.ndarray
+    """Ports that turn at once, on average, shape [Q]."""
+    gather_s: np.ndarray
+    """Gather of one piece of the parameters of experts and of all others, shape [Q, 2]."""
+    sum_s: np.ndarray
+    """Sum of the gradients of one piece, shape [Q, 2]."""
+
+    @property
+    def known(self) -> np.ndarray:
+        """Whether a plan's stage is played, shape [P]."""
+        return np.array([one is not None for one in self.plays])[self.place]
+
+    def turns(self, turn_s: float) -> StepTurns:
+        """Return the turns of all plans if one takes so long."""
+        many = len(self.plays)
+        found = {name: np.zeros(many) for name in ("each", "once", "alone", "among")}
+        slower, waits = np.ones(many), np.zeros(many, dtype=bool)
+        late = [one < short_s(turn_s) for one in (self.gather_s, self.sum_s)]
+        for number, play in enumerate(self.plays):
+            if play is None:
+                continue
+            gathers, sums = (Kinds(experts=bool(one[number, 0]), dense=bool(one[number, 1])) for one in late)
+            turns = play.turns(Waits(gathers=gathers, sums=sums))
+            for name, column in found.items():
+                column[number] = getattr(turns, name)
+            slower[number] = turns.sums_slower
+            waits[number] = sums.dense and sums.experts
+        return StepTurns(
+            known=self.known,
+            block=self.block[self.place],
+            ports=self.ports[self.place],
+            sums_slower=slower[self.place],
+            sums_wait=waits[self.place],
+            **{name: column[self.place] for name, column in found.items()},
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockWalk:
+    """Circuits in one of many blocks in a row."""
+
+    turns: int
+    """How often they turn."""
+    standing: str
+    """Axis for which they stand at its end; empty if none leaves the nodes."""
+    slower: Mapping[str, float]
+    """How many times as long each axis takes on average over what stands."""
+
+
+class Peers:
+    """Who sends to whom outside the nodes, by axis, on one layout.
+
+    Parameters
+    ----------
+    layout : RankLayout
+        Where ranks stand.
+    fabric : Fabric
+        What joins them.
+    """
+
+    def __init__(self, layout: RankLayout, fabric: Fabric) -> None:
+        self._layout, self._fabric = layout, fabric
+        self._known: dict[str, np.ndarray] = {}
+
+    def pairs(self, axis: str) -> np.ndarray:
+        """Return node that sends and endpoint that receives, each pair as one number, shape [n]."""
+        if axis not in self._known:
+            layout, size = self._layout, self._fabric.node_size
+            stage = inner_class(layout)
+            sources, others = layout.members(stage), [np.empty(0, dtype=int)]
+            if axis == PIPELINE:
+                others += [layout.members(one) for one in (stage - 1, stage + 1) if 0 <= one < layout.pp]
+            else:
+                groups = layout.groups(axis, stage)
+                sources = groups.ravel()
+                last = groups.shape[1] if axis == Axis.EXPERT else min(groups.shape[1], 2)
+                others += [np.roll(groups, -shift, axis=1).ravel() for shift in range(1, last)]
+            sources, ends = np.tile(sources, len(others) - 1), np.concatenate(others)
+            off_node = sources // size != ends // size
+            flows = Flows(sources=sources, destinations=ends, size_bytes=1.0, axis=axis)
+            off_node &= self._fabric.turns_for(flows)
+            numbers = sources[off_node] // size * self._fabric.endpoints + ends[off_node]
+            self._known[axis] = np.unique(numbers)
+        return self._known[axis]
+
+    def slower(self, axis: str, standing: str) -> float:
+        """Return how many times as long an axis takes over circuits for another; infinite if they turn."""
+        mine, theirs = self.pairs(axis), self.pairs(standing)
+        if not len(mine) or axis == standing:
+            return 1.0
+        lanes = self._fabric.traits.peers or math.inf
+        if max(len(mine), len(theirs)) > lanes * self._layout.ranks_per_class:  # they go in turns
+            return math.inf
+        if len(theirs) < len(mine) or not np.isin(mine, theirs, assume_unique=True).all():
+            return math.inf
+        return len(theirs) / len(mine)
+
+    def walk(self, axes: Sequence[str]) -> BlockWalk:
+        """Return what circuits do in one block after another whose traffic goes along axes in order."""
+        inside = [axis for axis in axes if len(self.pairs(axis))]
+        standing, turns = "", 0
+        times: dict[str, list[float]] = {}
+        for again in range(2):  # the second block finds what the first has left, as all others do
+            for axis in inside:
+                slower = self.slower(axis, standing) if standing else math.inf
+                if math.isinf(slower):
+                    standing, slower, turns = axis, 1.0, turns + again
+                if again:
+                    times.setdefault(axis, []).append(slower)
+        return BlockWalk(
+            turns=turns, standing=standing, slower={axis: float(np.mean(one)) for axis, one in times.items()}
+        )

@@ -1,6 +1,7 @@
 """From arrays of plans to the pieces of their steps on one fabric, for `simulator.estimate`.
 
-They include the time lost where gathers and sums share links with the traffic inside passes.
+They include the time lost where gathers and sums share links with the traffic inside passes
+(`workloads.search.contention`) and where circuits turn (`workloads.search.circuits`).
 """
 
 from __future__ import annotations
@@ -17,19 +18,16 @@ import numpy as np
 
 from simulator.collectives.algorithms import vector_bytes
 from simulator.collectives.flow_groups import main_kind
-from simulator.engine.lookahead import short_s
-from simulator.estimate import (
+from simulator.estimate.lines import (
     PIPELINE,
-    SPLIT,
     AxisTraffic,
     CollectiveLines,
     LinePrices,
     StandingLines,
-    StepArrays,
     inner_class,
 )
+from simulator.estimate.step_arrays import SPLIT, StepArrays
 from simulator.fabric import CircuitPolicy, Fabric
-from simulator.interfaces import Flows
 from simulator.layout import Axis, RankLayout, placed
 from simulator.node import Node
 from simulator.operators import Collective, CollectiveKind, Phase, Skew
@@ -38,13 +36,25 @@ from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import Chain, Pass
 from workloads.plan.plan import Plan
 from workloads.search.circuits import (
+    BlockTurns,
     CircuitWalk,
-    Kinds,
     Passed,
+    Peers,
     Stage,
+    StagesPlayed,
     StepPlay,
     Waits,
     settled,
+)
+from workloads.search.contention import (
+    AXES,
+    BLOCKING,
+    BOTH,
+    PassTraffic,
+    Slowdowns,
+    mixed,
+    pass_traffic,
+    slowdowns,
 )
 from workloads.search.plans import (
     DIRECTIONS,
@@ -165,340 +175,6 @@ def _period(forward_s: np.ndarray, backward_s: np.ndarray, send_s: np.ndarray, m
         if (turn + 1) % turns == 0:
             marks.append(end_b.max(axis=0))
     return (marks[-1] - marks[-2]) / many
-
-
-AXES = ("tp", "cp", "ep")
-"""Axes whose traffic lies within the passes."""
-BOTH = (Pass.FORWARD, Pass.BACKWARD)
-"""Passes of a microbatch, of which those of inputs and of weights are parts."""
-BLOCKING = ("tp_s", "cp_s", "ep_s")
-"""Columns of traffic that passes wait for, by axis."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PassTraffic:
-    """Traffic inside the passes of P plans, for which links are shared with gathers and sums."""
-
-    blocks: np.ndarray
-    """Blocks of the first, the fullest inner and the last stage, shape [P, 3]."""
-    layers: int
-    """Blocks of the model."""
-    waited_s: Mapping[str, np.ndarray]
-    """Traffic of a block that a pass waits for, forward and backward, by axis, shape [P, 2] each."""
-    ring_s: np.ndarray
-    """Traffic of a block on the ring of context ranks, forward and backward, shape [P, 2]."""
-    hiding_s: np.ndarray
-    """Work of a block that may hide it, shape [P, 2]."""
-    inside: Mapping[str, np.ndarray]
-    """How many times as long an axis' traffic takes while gathers or sums move, shape [P]; dimensionless."""
-    sums: Mapping[str, np.ndarray]
-    """How many times as long gathers and sums take while an axis' traffic moves, shape [P]; dimensionless."""
-
-
-Slowdowns = dict[str, tuple[np.ndarray, np.ndarray]]
-"""By axis inside the passes, its slowdown beside gathers and sums, and theirs; dimensionless, at least 1."""
-
-
-def slowdowns(
-    prices: LinePrices,
-    layouts: Sequence[RankLayout],
-    inside: Mapping[tuple[int, str], Collective],
-    *,
-    experts: bool = False,
-) -> Slowdowns:
-    """Return the slowdown of each axis inside the passes beside gathers and sums, and theirs, shape [L].
-
-    Parameters
-    ----------
-    prices : LinePrices
-        Collectives on one fabric.
-    layouts : sequence of RankLayout
-        Where ranks stand, L ways.
-    inside : mapping
-        A collective of an axis by number of its layout and axis.
-    experts : bool
-        Whether the sums are those of experts, among fewer ranks, and not those of all else.
-    """
-    found = {axis: (np.ones(len(layouts)), np.ones(len(layouts))) for axis in AXES}
-    for (number, axis), operator in inside.items():
-        layout = layouts[number]
-        summed = Axis.REPLICAS if experts else "dp" if layout.cp == 1 else "dpcp"
-        sums = Collective(
-            name="gradients",
-            phase=Phase.GRAD_WEIGHT,
-            kind=CollectiveKind.REDUCE_SCATTER,
-            axis=summed,
-            size=layout.groups(summed, inner_class(layout)).shape[1],
-            payload_bytes=1.0,
-        )
-        both = prices.slowdown(operator, sums, layout)
-        found[axis][0][number], found[axis][1][number] = both.one, both.other
-    return found
-
-
-def mixed(dense: Slowdowns, experts: Slowdowns, share: np.ndarray) -> Slowdowns:
-    """Return the slowdowns beside sums of which those of experts have a share of the time, shape [P] each."""
-    return {
-        axis: (
-            one[0] * (1.0 - share) + experts[axis][0] * share,
-            1.0 / ((1.0 - share) / one[1] + share / experts[axis][1]),
-        )
-        for axis, one in dense.items()
-    }
-
-
-def pass_traffic(
-    both: tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]],
-    *,
-    blocks: np.ndarray,
-    layers: int,
-    met: Slowdowns,
-) -> PassTraffic:
-    """Return the traffic inside the passes of plans, and how it and the sums slow each other down.
-
-    Parameters
-    ----------
-    both : tuple of mappings
-        Columns of a block forward and backward (``block.tp_s``, ``block.ring_s``, ...), shape [P] each.
-    blocks : numpy.ndarray
-        Blocks of the three stages, shape [P, 3].
-    layers : int
-        Blocks of the model.
-    met : dict
-        What `slowdowns` gives, by plan.
-    """
-
-    def columns(name: str) -> np.ndarray:
-        return np.stack([one[f"block.{name}"] for one in both], axis=1)
-
-    return PassTraffic(
-        blocks=blocks,
-        layers=layers,
-        waited_s={axis: columns(name) for axis, name in zip(AXES, BLOCKING, strict=True)},
-        ring_s=columns("ring_s"),
-        hiding_s=columns("beside_s"),
-        inside={axis: one for axis, (one, _) in met.items()},
-        sums={axis: other for axis, (_, other) in met.items()},
-    )
-
-
-def beside_sums(arrays: StepArrays, traffic: PassTraffic) -> StepArrays:
-    """Return the pieces of steps whose gathers and sums share links with the traffic inside the passes.
-
-    Parameters
-    ----------
-    arrays : StepArrays
-        Pieces in which every collective has the network to itself.
-    traffic : PassTraffic
-        What the passes move.
-
-    Notes
-    -----
-    Of a microbatch's passes with work c and traffic w, and gathers and sums b beside them, let w take s times
-    as long while b moves, and b take r times as long while w does. Taken as fluid (w spread evenly over the
-    passes), b moves for a share ``f = min(1, b / (c + w s / r))`` of them: the passes take ``f w (s - 1)``
-    longer. Where b outlasts them it has lost ``w s (1 - 1 / r)`` by their end. Traffic on a ring counts with
-    what its work does not hide. Sums once a step meet the last backward pass only, which is left out of the
-    passes.
-    """
-    # Forward and backward, [P, 3, 2]; c is what remains of the passes.
-    passes_s = np.stack([arrays.forward_s, arrays.inputs_s + arrays.weights_s], axis=2)
-    blocks = traffic.blocks[:, :, None]
-    gathers = arrays.gathers[:, None]
-    moved_s = gathers * arrays.gather_s + np.where(arrays.sums_each[:, None], arrays.sum_s, 0.0)
-    moved_s = moved_s * arrays.moved_share[:, None]
-    waits = {axis: column[:, None, :] * blocks for axis, column in traffic.waited_s.items()}
-    slowed_s = sum(waits[axis] * traffic.inside[axis][:, None, None] for axis in AXES)
-    waited_s = sum(waits.values())
-    ring_s, hiding_s = (column[:, None, :] * blocks for column in (traffic.ring_s, traffic.hiding_s))
-    shown_s = np.maximum(0.0, ring_s - hiding_s)
-    ring_slow_s = np.maximum(0.0, ring_s * traffic.inside["cp"][:, None, None] - hiding_s)
-    longer_s = slowed_s - waited_s + ring_slow_s - shown_s
-    # What gathers and sums lose while traffic inside moves beside them all along.
-    lost = {axis: traffic.inside[axis] * (1.0 - 1.0 / traffic.sums[axis]) for axis in AXES}
-    lost_s = sum(waits[axis] * lost[axis][:, None, None] for axis in AXES)
-    lost_s = (lost_s + ring_s * lost["cp"][:, None, None]).sum(axis=2)
-    whole_s = (passes_s + longer_s + np.maximum(0.0, arrays.taken_s - arrays.slack_s)).sum(axis=2)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        share = np.where(moved_s > 0.0, np.minimum(1.0, moved_s / np.maximum(whole_s - lost_s, 1e-300)), 0.0)
-        later_s = longer_s * share[:, :, None]
-        outlasting = np.where((share >= 1.0) & (moved_s > 0.0), 1.0 + lost_s / moved_s, 1.0)
-        once_s = np.where(arrays.sums_each[:, None], 0.0, arrays.sum_s)
-        behind_s = passes_s[:, :, 1] + longer_s[:, :, 1]
-        outlasting_once = np.where(once_s > behind_s, 1.0 + lost_s / 2 / np.maximum(once_s, 1e-300), 1.0)
-    whole_s = arrays.whole_s.copy()
-    whole_s[:, :2] += later_s[:, 1] * (traffic.layers / np.maximum(traffic.blocks[:, 1:2], 1.0))
-    return replace(
-        arrays,
-        forward_s=arrays.forward_s + later_s[:, :, 0],
-        inputs_s=arrays.inputs_s + later_s[:, :, 1],
-        whole_s=whole_s,
-        gather_s=arrays.gather_s * np.where(gathers > 0, outlasting, 1.0),
-        sum_s=arrays.sum_s * np.where(arrays.sums_each[:, None], outlasting, outlasting_once),
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class BlockTurns:
-    """Circuits of P plans that turn to the axis which asks, unless those that stand carry it."""
-
-    block: np.ndarray
-    """Turns in a block, forward and backward together, shape [P]; dimensionless."""
-    slower: Mapping[str, np.ndarray]
-    """How many times as long an axis' traffic takes over circuits that stand for another, forward and
-    backward, shape [P, 2] each."""
-    clashes: Mapping[str, np.ndarray]
-    """Whether circuits turn between traffic inside passes and that of an axis outside them, shape [P]."""
-    stages: StagesPlayed
-    """Stages whose circuits are played collective by collective."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepTurns:
-    """Turns of P plans whose exchanges between experts leave the nodes, played collective by collective."""
-
-    known: np.ndarray
-    """Whether a plan's were played; all else is nothing where not, shape [P]."""
-    block: np.ndarray
-    """Turns in a block, forward and backward, shape [P, 2]; dimensionless."""
-    ports: np.ndarray
-    """Ports that turn at once, on average, shape [P]."""
-    each: np.ndarray
-    """Turns of a microbatch on a stage beside those in its blocks, shape [P]."""
-    once: np.ndarray
-    """Turns of a step beside those of its microbatches, shape [P]."""
-    alone: np.ndarray
-    """Turns of the first microbatch on a stage, beside gathers and sums, shape [P]."""
-    among: np.ndarray
-    """The same of one among others, shape [P]."""
-    sums_slower: np.ndarray
-    """How many times as long gathers and sums take over circuits that stand for others, shape [P]."""
-    sums_wait: np.ndarray
-    """Whether sums wait for the exchanges of passes, shape [P]."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StagesPlayed:
-    """Stages of P plans whose circuits are played, Q of them apart."""
-
-    place: np.ndarray
-    """Stage of each plan among those apart, shape [P]."""
-    plays: tuple[StepPlay | None, ...]
-    """Their plays; None if no exchange of experts leaves the nodes, Q of them."""
-    block: np.ndarray
-    """Turns in a block, forward and backward, shape [Q, 2]; dimensionless."""
-    ports: np.ndarray
-    """Ports that turn at once, on average, shape [Q]."""
-    gather_s: np.ndarray
-    """Gather of one piece of the parameters of experts and of all others, shape [Q, 2]."""
-    sum_s: np.ndarray
-    """Sum of the gradients of one piece, shape [Q, 2]."""
-
-    @property
-    def known(self) -> np.ndarray:
-        """Whether a plan's stage is played, shape [P]."""
-        return np.array([one is not None for one in self.plays])[self.place]
-
-    def turns(self, turn_s: float) -> StepTurns:
-        """Return the turns of all plans if one takes so long."""
-        many = len(self.plays)
-        found = {name: np.zeros(many) for name in ("each", "once", "alone", "among")}
-        slower, waits = np.ones(many), np.zeros(many, dtype=bool)
-        late = [one < short_s(turn_s) for one in (self.gather_s, self.sum_s)]
-        for number, play in enumerate(self.plays):
-            if play is None:
-                continue
-            gathers, sums = (Kinds(experts=bool(one[number, 0]), dense=bool(one[number, 1])) for one in late)
-            turns = play.turns(Waits(gathers=gathers, sums=sums))
-            for name, column in found.items():
-                column[number] = getattr(turns, name)
-            slower[number] = turns.sums_slower
-            waits[number] = sums.dense and sums.experts
-        return StepTurns(
-            known=self.known,
-            block=self.block[self.place],
-            ports=self.ports[self.place],
-            sums_slower=slower[self.place],
-            sums_wait=waits[self.place],
-            **{name: column[self.place] for name, column in found.items()},
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Walk:
-    """Circuits in one of many blocks in a row."""
-
-    turns: int
-    """How often they turn."""
-    standing: str
-    """Axis for which they stand at its end; empty if none leaves the nodes."""
-    slower: Mapping[str, float]
-    """How many times as long each axis takes on average over what stands."""
-
-
-class _Peers:
-    """Who sends to whom outside the nodes, by axis, on one layout.
-
-    Parameters
-    ----------
-    layout : RankLayout
-        Where ranks stand.
-    fabric : Fabric
-        What joins them.
-    """
-
-    def __init__(self, layout: RankLayout, fabric: Fabric) -> None:
-        self._layout, self._fabric = layout, fabric
-        self._known: dict[str, np.ndarray] = {}
-
-    def pairs(self, axis: str) -> np.ndarray:
-        """Return node that sends and endpoint that receives, each pair as one number, shape [n]."""
-        if axis not in self._known:
-            layout, size = self._layout, self._fabric.node_size
-            stage = inner_class(layout)
-            sources, others = layout.members(stage), [np.empty(0, dtype=int)]
-            if axis == PIPELINE:
-                others += [layout.members(one) for one in (stage - 1, stage + 1) if 0 <= one < layout.pp]
-            else:
-                groups = layout.groups(axis, stage)
-                sources = groups.ravel()
-                last = groups.shape[1] if axis == Axis.EXPERT else min(groups.shape[1], 2)
-                others += [np.roll(groups, -shift, axis=1).ravel() for shift in range(1, last)]
-            sources, ends = np.tile(sources, len(others) - 1), np.concatenate(others)
-            off_node = sources // size != ends // size
-            flows = Flows(sources=sources, destinations=ends, size_bytes=1.0, axis=axis)
-            off_node &= self._fabric.turns_for(flows)
-            numbers = sources[off_node] // size * self._fabric.endpoints + ends[off_node]
-            self._known[axis] = np.unique(numbers)
-        return self._known[axis]
-
-    def slower(self, axis: str, standing: str) -> float:
-        """Return how many times as long an axis takes over circuits for another; infinite if they turn."""
-        mine, theirs = self.pairs(axis), self.pairs(standing)
-        if not len(mine) or axis == standing:
-            return 1.0
-        lanes = self._fabric.traits.peers or math.inf
-        if max(len(mine), len(theirs)) > lanes * self._layout.ranks_per_class:  # they go in turns
-            return math.inf
-        if len(theirs) < len(mine) or not np.isin(mine, theirs, assume_unique=True).all():
-            return math.inf
-        return len(theirs) / len(mine)
-
-    def walk(self, axes: Sequence[str]) -> _Walk:
-        """Return what circuits do in one block after another whose traffic goes along axes in order."""
-        inside = [axis for axis in axes if len(self.pairs(axis))]
-        standing, turns = "", 0
-        times: dict[str, list[float]] = {}
-        for again in range(2):  # the second block finds what the first has left, as all others do
-            for axis in inside:
-                slower = self.slower(axis, standing) if standing else math.inf
-                if math.isinf(slower):
-                    standing, slower, turns = axis, 1.0, turns + again
-                if again:
-                    times.setdefault(axis, []).append(slower)
-        return _Walk(
-            turns=turns, standing=standing, slower={axis: float(np.mean(one)) for axis, one in times.items()}
-        )
 
 
 LAYOUT = ("tp", "cp", "dp", "pp", "ep", "placement")
@@ -790,7 +466,7 @@ class _Pricing:
         block = np.zeros(len(first))
         slower = {axis: np.ones((len(first), len(BOTH))) for axis in AXES}
         clashes = {axis: np.zeros(len(first), dtype=bool) for axis in ("dpcp", PIPELINE)}
-        peers = [_Peers(layout, self.prices.fabric) for layout in self.layouts]
+        peers = [Peers(layout, self.prices.fabric) for layout in self.layouts]
         for number, row in enumerate(first):
             met, shape = peers[self.layout_of[row]], self.shapes[self.shape_of[row]]
             standing = ""

@@ -18,7 +18,7 @@ from simulator.collectives.flow_groups import PricedCollective
 from simulator.collectives.traffic import Traffic, collective_slowdown
 from simulator.engine.network import Network
 from simulator.engine.simulation import Simulation
-from simulator.estimate import collective_lines
+from simulator.estimate.lines import collective_lines
 from simulator.fabric import Fabric
 from simulator.layout import RankLayout
 from simulator.node import Node

@@ -17,7 +17,7 @@ from simulator.engine.rank_graph import RankGraph, RankTask, Together
 from simulator.engine.replay import Replay, as_recorded
 from simulator.engine.simulation import Simulation
 from simulator.errors import WorkloadError
-from simulator.estimate import LinePrices, collective_lines
+from simulator.estimate.lines import LinePrices, collective_lines
 from simulator.fabric import CircuitPolicy
 from simulator.layout import RankLayout
 from simulator.node import Node

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from simulator.estimate import Order, StepArrays
-from workloads.search.costs import AXES, PassTraffic, beside_sums
+from simulator.estimate.step_arrays import Order, StepArrays
+from workloads.search.contention import AXES, PassTraffic, beside_sums
 
 WORK_S, WAITED_S = 3.0, 1.0
 

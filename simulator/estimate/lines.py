@@ -1,0 +1,597 @@
+"""Collectives on a fabric in closed form: time and energy as lines over the payload.
+
+Lines of many layouts on one fabric are found together, each geometry of groups worked out once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import blake2b
+
+import numpy as np
+import simpy
+
+from simulator.collectives.flow_groups import ring_flows, skewed_flows
+from simulator.collectives.traffic import APART, TAKING_TURNS, Slowdown, Traffic, collective_slowdown, crowded
+from simulator.engine.network import Network
+from simulator.errors import RouteError
+from simulator.fabric import Fabric, lone_cards
+from simulator.interfaces import Flows
+from simulator.layout import Groups, RankLayout
+from simulator.operators import Collective, CollectiveKind, Phase, Skew
+
+PROBE_BYTES = 2.0**30
+"""Payload at which a line's slope is measured; any other gives the same line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveLines:
+    """Time of one collective on one group, alone on its links, for any payload.
+
+    Notes
+    -----
+    Every algorithm with every protocol costs latency + payload x slope (Hockney, Parallel Computing 20 (1994)
+    389), and the fastest is taken, so the time is concave and piecewise linear in the payload.
+    """
+
+    start_s: np.ndarray
+    """Time of an empty payload by each way, shape [K]."""
+    s_per_byte: np.ndarray
+    """Further time per byte of payload, shape [K]."""
+    energy_j_per_byte: np.ndarray
+    """Dynamic energy of all ranks of the class per byte of payload, shape [K]."""
+
+    def time_s(self, payload_bytes: np.ndarray | float) -> np.ndarray:
+        """Return the time of payloads, of their shape."""
+        payload = np.asarray(payload_bytes, dtype=float)[..., None]
+        return (self.start_s + self.s_per_byte * payload).min(axis=-1)
+
+    def energy_j(self, payload_bytes: np.ndarray | float) -> np.ndarray:
+        """Return the dynamic energy of payloads by the fastest way, of their shape."""
+        payload = np.asarray(payload_bytes, dtype=float)[..., None]
+        fastest = (self.start_s + self.s_per_byte * payload).argmin(axis=-1)
+        return self.energy_j_per_byte[fastest] * payload[..., 0]
+
+    def priced(self, payload_bytes: float) -> tuple[float, float]:
+        """Return time in s and dynamic energy in J of one payload."""
+        times_s = self.start_s + self.s_per_byte * payload_bytes
+        fastest = int(times_s.argmin())
+        return float(times_s[fastest]), float(self.energy_j_per_byte[fastest] * payload_bytes)
+
+    def of_parts(self, count: int) -> CollectiveLines:
+        """Return the lines of as many parts of a class that share no links."""
+        return replace(self, energy_j_per_byte=self.energy_j_per_byte * count)
+
+    def slowed(self, factor: float) -> CollectiveLines:
+        """Return the lines where bytes take so many times as long."""
+        return replace(self, s_per_byte=self.s_per_byte * factor)
+
+
+NOTHING = CollectiveLines(start_s=np.zeros(1), s_per_byte=np.zeros(1), energy_j_per_byte=np.zeros(1))
+"""Of a group of one."""
+
+
+def traffic_alone(layout: Groups, fabric: Fabric, demand: dict[tuple[str, int, int], Flows]) -> Traffic:
+    """Return the prices of a step's collectives on a fabric that nobody uses.
+
+    Parameters
+    ----------
+    layout : RankLayout
+        Where the ranks stand.
+    fabric : Fabric
+        What carries the flows.
+    demand : dict
+        Traffic of the step by (axis, class, direction), by which a fabric with circuits sets them.
+    """
+    network = Network(simpy.Environment(), fabric, tuple(demand.values()))
+    return Traffic(layout, fabric, network, demand)
+
+
+def collective_lines(operator: Collective, traffic: Traffic, rank_class: int) -> CollectiveLines:
+    """Return the lines of a collective of a class; its own payload does not matter."""
+    if operator.size == 1:
+        return NOTHING
+    full = traffic.options(replace(operator, payload_bytes=PROBE_BYTES), rank_class)
+    if traffic.routes_by_size:
+        empty = traffic.options(replace(operator, payload_bytes=0.0), rank_class)
+        start_s = np.array([one.alone_s for one in empty])
+    else:
+        start_s = np.array([one.empty_s for one in full])
+    return CollectiveLines(
+        start_s=start_s,
+        s_per_byte=(np.array([one.alone_s for one in full]) - start_s) / PROBE_BYTES,
+        energy_j_per_byte=np.array([one.energy_j for one in full]) / PROBE_BYTES,
+    )
+
+
+STEP_BYTES = 2.0**50
+"""Traffic of an axis in a step for which circuits are priced: they turn to it if they ever do."""
+PIPELINE = "pp"
+"""Axis of the sends between stages."""
+
+
+class LinePrices:
+    """Prices of collectives on a fabric that carries one axis at a time.
+
+    Parameters
+    ----------
+    fabric : Fabric
+        What carries them; one with circuits sets all of them for the axis that is asked for.
+
+    Notes
+    -----
+    Groups of equal size that stand alike, of classes that do, cost the same on every fabric here whose
+    switches are alike; a class in the middle of the pipeline stands for all. On fabrics whose endpoints
+    differ (dragonflies, graphs of a file) that is where an estimate may be wrong. Where a fabric says which
+    links endpoints share (`Fabric.uplink_pools`), groups that share some stand for all others.
+    """
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric = fabric
+        self._sites: dict[int, _Site] = {}
+        self._known: dict[tuple[object, ...], CollectiveLines | None] = {}
+        self._slowdowns: dict[tuple[object, ...], Slowdown] = {}
+        self._crowds: dict[tuple[object, ...], float] = {}
+
+    def stages(self, layout: RankLayout) -> tuple[int, ...]:
+        """Return the first, an inner and the last class that stand for those with other lines, or one."""
+        return (inner_class(layout),)
+
+    def lines(
+        self, operator: Collective, layout: RankLayout, rank_class: int | None = None
+    ) -> CollectiveLines | None:
+        """Return the lines of a collective on a layout; None where the fabric cannot carry it.
+
+        Parameters
+        ----------
+        operator : Collective
+            What is done; its payload does not matter.
+        layout : RankLayout
+            Where the ranks stand.
+        rank_class : int, optional
+            One of `stages`; by default the class in the middle of the pipeline.
+        """
+        if operator.size == 1:
+            return NOTHING
+        inner = inner_class(layout)
+        stage = inner if rank_class is None else rank_class
+        alike = self._site(layout).alike(operator.axis, operator.shift) if stage == inner else None
+        key = (
+            (stage - inner, *self._key(operator, layout)) if alike is None else (*_asked(operator), alike.key)
+        )
+        if key not in self._known:
+            self._known[key] = self._measured(operator, layout, stage)
+        found = self._known[key]
+        return found if found is None or alike is None else found.of_parts(alike.count)
+
+    def slowdown(self, one: Collective, other: Collective, layout: RankLayout) -> Slowdown:
+        """Return how two collectives slow each other down while both move.
+
+        Parameters
+        ----------
+        one, other : Collective
+            What is done; payloads only weigh rounds of one collective against each other.
+        layout : RankLayout
+            Where the ranks stand.
+        """
+        if one.size == 1 or other.size == 1:
+            return APART
+        key = (self._key(one, layout), self._key(other, layout))
+        if key not in self._slowdowns:
+            self._slowdowns[key] = self._met(one, other, layout, inner_class(layout))
+        return self._slowdowns[key]
+
+    def crowding(self, operator: Collective, layout: RankLayout) -> float:
+        """Return how many times as long a collective takes while all stages on the same nodes do it at once.
+
+        Parameters
+        ----------
+        operator : Collective
+            What is done, along an axis that lies within a stage; its payload does not matter.
+        layout : RankLayout
+            Where the ranks stand.
+        """
+        site = self._site(layout)
+        if operator.size == 1 or not site.beside:
+            return 1.0
+        key = (self._key(operator, layout), site.places_beside)
+        if key not in self._crowds:
+            self._crowds[key] = self._crowd(operator, layout, [inner_class(layout), *site.beside])
+        return self._crowds[key]
+
+    def together(self, operators: Sequence[Collective], layout: RankLayout) -> Traffic | None:
+        """Return the prices of collectives of one layout whose circuits turn; None if it cannot carry them.
+
+        Parameters
+        ----------
+        operators : sequence of Collective
+            One for each axis, in the order in which a step first has them; payloads do not matter.
+        layout : RankLayout
+            Where the ranks stand.
+        """
+        demand: dict[tuple[str, int, int], Flows] = {}
+        for one in operators:
+            demand |= self._demand(one, layout, inner_class(layout))
+        try:
+            return self._traffic(layout, demand)
+        except RouteError:
+            return None
+
+    def _crowd(self, operator: Collective, layout: RankLayout, stages: list[int]) -> float:
+        demand = {key: each for one in stages for key, each in self._demand(operator, layout, one).items()}
+        try:
+            traffic = self._traffic(layout, demand)
+            probe = replace(operator, payload_bytes=PROBE_BYTES)
+            mine, *others = (traffic.plan(probe, one) for one in stages)
+        except RouteError:
+            return 1.0
+        network = traffic.network
+        if not all(network.locate(flow_group) for plan in (mine, *others) for flow_group, _, _ in plan.parts):
+            return 1.0
+        return crowded(mine, others, network.graph.capacity_bytes_per_s)
+
+    def _met(self, one: Collective, other: Collective, layout: RankLayout, rank_class: int) -> Slowdown:
+        demand = self._demand(one, layout, rank_class) | self._demand(other, layout, rank_class)
+        try:
+            traffic = self._traffic(layout, demand)
+            mine, theirs = (
+                traffic.plan(replace(each, payload_bytes=PROBE_BYTES), rank_class) for each in (one, other)
+            )
+        except RouteError:
+            return TAKING_TURNS
+        network = traffic.network
+        if not all(network.locate(flow_group) for plan in (mine, theirs) for flow_group, _, _ in plan.parts):
+            return TAKING_TURNS
+        return collective_slowdown(mine, theirs, network.graph.capacity_bytes_per_s)
+
+    def _key(self, operator: Collective, layout: RankLayout) -> tuple[object, ...]:
+        """Return what two collectives that cost the same have in common.
+
+        Keys of two collectives on one layout together say how their groups stand to each other, for each has
+        the places of all ranks of the class beside those of its own first group.
+        """
+        between = operator.shift != 0 and layout.pp > 2
+        return (*_asked(operator), between, *self._site(layout).places(operator.axis, operator.shift))
+
+    def _site(self, layout: RankLayout) -> _Site:
+        found = self._sites.get(id(layout))
+        if found is None:
+            found = self._sites[id(layout)] = _Site(layout, self.fabric)
+        return found
+
+    def _measured(self, operator: Collective, layout: RankLayout, rank_class: int) -> CollectiveLines | None:
+        """Return the lines of a class's collective, or of its first part if all are alike."""
+        inside = rank_class == inner_class(layout)
+        part = self._site(layout).part(operator.axis, operator.shift) if inside else None
+        try:
+            if part is not None:
+                return collective_lines(operator, traffic_alone(part, self.fabric, {}), rank_class)
+            traffic = self._traffic(layout, self._demand(operator, layout, rank_class))
+            return collective_lines(operator, traffic, rank_class)
+        except RouteError:
+            return None
+
+    def _traffic(self, layout: RankLayout, demand: dict[tuple[str, int, int], Flows]) -> Traffic:
+        """Return the prices of collectives for whose traffic circuits are laid."""
+        return traffic_alone(layout, self.fabric, demand)
+
+    def _demand(
+        self, operator: Collective, layout: RankLayout, rank_class: int
+    ) -> dict[tuple[str, int, int], Flows]:
+        """Return the traffic of one axis: a ring in every group, or sends both ways between all stages."""
+        pairs: dict[tuple[str, int, int], tuple[np.ndarray, np.ndarray]] = {}
+        if operator.shift:
+            step = abs(operator.shift)
+            for stage in range(layout.pp - step):
+                near, far = layout.members(stage), layout.members(stage + step)
+                pairs[operator.axis, stage, step] = near, far
+                pairs[operator.axis, stage + step, -step] = far, near
+        elif operator.skew is not None:
+            groups = layout.groups(operator.axis, rank_class)
+            out = operator.skew.turned() if operator.skew.returns else operator.skew
+            every = dict.fromkeys(out.every, 2.0 * STEP_BYTES / out.patterns)
+            return {(operator.axis, rank_class, 0): skewed_flows(groups, operator.axis, every)}
+        else:
+            groups = layout.groups(operator.axis, rank_class)
+            ring = ring_flows(groups, STEP_BYTES, operator.axis, operator.kind, lone_cards(self.fabric))
+            return {(operator.axis, rank_class, 0): ring}
+        return {
+            key: Flows(
+                sources=sources,
+                destinations=destinations,
+                size_bytes=STEP_BYTES,
+                axis=operator.axis,
+                kind=operator.kind,
+            )
+            for key, (sources, destinations) in pairs.items()
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class AxisTraffic:
+    """Traffic of one axis in a step."""
+
+    axis: str
+    """The axis."""
+    kind: CollectiveKind
+    """What moves most of its bytes."""
+    size_bytes: float
+    """Bytes that a rank puts in, those of an uneven exchange and its way back."""
+    shift: int = 0
+    """Stages by which sends go, either way; 0 within stages, and of sends from stage to twin stage."""
+    skew: Skew | None = None
+    """How uneven its exchanges are."""
+
+
+class StandingLines(LinePrices):
+    """Prices of collectives over circuits that stay, which are laid for all traffic of a step.
+
+    Parameters
+    ----------
+    fabric : Fabric
+        What carries them, its circuits for the whole step.
+    """
+
+    def __init__(self, fabric: Fabric) -> None:
+        super().__init__(fabric)
+        self._laid: dict[int, tuple[RankLayout, int]] = {}
+        self._steps: dict[tuple[RankLayout, tuple[AxisTraffic, ...]], int] = {}
+        self._standing: list[Traffic | RouteError] = []
+
+    def lay(self, layout: RankLayout, step: tuple[AxisTraffic, ...]) -> None:
+        """Lay circuits for the traffic of steps whose prices a layout is to stand for."""
+        number = self._steps.setdefault((layout, step), len(self._steps))
+        if number == len(self._standing):
+            demand: dict[tuple[str, int, int], Flows] = {}
+            for one in step:
+                for key, flows in self._flows(layout, one).items():
+                    more = demand[key].size_bytes if key in demand else 0.0
+                    demand[key] = replace(flows, size_bytes=flows.size_bytes + more)
+            try:
+                self._standing.append(traffic_alone(layout, self.fabric, demand))
+            except RouteError as error:  # more peers than lanes
+                self._standing.append(error)
+        self._laid[id(layout)] = layout, number  # kept, so that nobody else gets its identity
+
+    def stages(self, layout: RankLayout) -> tuple[int, ...]:
+        """Return the first, an inner and the last class: at the ends, a neighbour less leaves more lanes."""
+        return (0, inner_class(layout), layout.pp - 1) if layout.pp > 1 else super().stages(layout)
+
+    def _flows(self, layout: RankLayout, one: AxisTraffic) -> dict[tuple[str, int, int], Flows]:
+        """Return the traffic of an axis in all classes."""
+        if one.kind is CollectiveKind.SEND and not one.shift:
+            return {
+                (one.axis, stage, layout.pp - 1 - 2 * stage): Flows(
+                    sources=layout.members(stage),
+                    destinations=layout.members(layout.pp - 1 - stage),
+                    size_bytes=one.size_bytes,
+                    axis=one.axis,
+                    kind=one.kind,
+                )
+                for stage in range(layout.pp)
+            }
+        operator = Collective(
+            name=one.axis,
+            phase=Phase.FORWARD,
+            kind=one.kind,
+            axis=one.axis,
+            size=2,
+            payload_bytes=one.size_bytes,
+            shift=one.shift,
+            skew=one.skew,
+        )
+        classes = range(1 if one.shift else layout.pp)
+        share = one.size_bytes / STEP_BYTES / (1 if one.skew is None else 2)
+        return {
+            key: replace(flows, size_bytes=flows.size_bytes * share)
+            for rank_class in classes
+            for key, flows in self._demand(operator, layout, rank_class).items()
+        }
+
+    def _key(self, operator: Collective, layout: RankLayout) -> tuple[object, ...]:
+        return (self._laid[id(layout)][1], *super()._key(operator, layout))
+
+    def _traffic(self, layout: RankLayout, demand: dict[tuple[str, int, int], Flows]) -> Traffic:
+        found = self._standing[self._laid[id(layout)][1]]
+        if isinstance(found, RouteError):
+            raise found
+        return found
+
+
+class FreeLines(LinePrices):
+    """The same where every transfer takes no time and no energy."""
+
+    def lines(
+        self, operator: Collective, layout: RankLayout, rank_class: int | None = None
+    ) -> CollectiveLines:
+        """Return the lines of what takes nothing."""
+        return NOTHING
+
+    def slowdown(self, one: Collective, other: Collective, layout: RankLayout) -> Slowdown:
+        """Return that nothing slows down."""
+        return APART
+
+    def crowding(self, operator: Collective, layout: RankLayout) -> float:
+        """Return 1."""
+        return 1.0
+
+
+def _asked(operator: Collective) -> tuple[object, ...]:
+    """Return what of a collective its price goes by, wherever its ranks stand."""
+    return (
+        operator.kind,
+        operator.size,
+        operator.two_level,
+        operator.spread,
+        operator.skew,
+        operator.algorithm,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Alike:
+    """Parts of a class that share no links and cost the same."""
+
+    count: int
+    """How many there are."""
+    key: bytes
+    """What parts of other classes that cost as much have in common with them."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Part:
+    """Groups of one such part."""
+
+    ends: np.ndarray
+    """Their endpoints, shape [groups, n]; of sends, who sends and who receives."""
+    sender: int
+    """Class whose ranks they are, or send."""
+
+    def groups(self, axis: str, rank_class: int) -> np.ndarray:
+        """Return the groups, shape [groups, n]."""
+        return self.ends
+
+    def members(self, rank_class: int) -> np.ndarray:
+        """Return who sends, or who receives, shape [groups]."""
+        return self.ends[:, int(rank_class != self.sender)]
+
+
+def _parted(groups: np.ndarray, pools: np.ndarray) -> np.ndarray | None:
+    """Return groups by parts that share no links, shape [parts, groups of one, n]; None if sizes differ.
+
+    Parameters
+    ----------
+    groups : numpy.ndarray
+        Endpoints, each in one group, shape [groups, n].
+    pools : numpy.ndarray
+        Pool of uplinks of each endpoint of the fabric, shape [E].
+
+    Notes
+    -----
+    Groups within pools share no link; if any leaves its own, a part is all groups in pools that they join.
+    """
+    met = pools[groups]
+    if (met == met[:, :1]).all():
+        return groups[:, None]
+    joined = np.arange(pools.max() + 1)  # each pool by the least number of those that groups join it with
+    while (joined[met] != joined[met[:, :1]]).any():
+        np.minimum.at(joined, met, joined[met].min(axis=1, keepdims=True))
+        joined = joined[joined]
+    part_of = joined[met[:, 0]]
+    sizes = np.bincount(part_of)
+    if len(set(sizes[sizes > 0].tolist())) > 1:
+        return None
+    return groups[np.argsort(part_of, kind="stable")].reshape(-1, int(sizes.max()), groups.shape[1])
+
+
+def _common_key(parts: np.ndarray, *sharing: np.ndarray) -> bytes | None:
+    """Return a key of parts in all of which the same places share the same things; None if they differ.
+
+    Parameters
+    ----------
+    parts : numpy.ndarray
+        Endpoints, shape [parts, groups of one, n].
+    *sharing : numpy.ndarray
+        What endpoints share, by its number: nodes, pools; shape [E] each.
+    """
+    key = [np.array(parts.shape[1:])]
+    for shared in sharing:
+        places = shared[parts].reshape(len(parts), -1)
+        _, first, which = np.unique(places[0], return_index=True, return_inverse=True)
+        several = np.sort(places[:, first], axis=1)
+        if (places != places[:, first[which]]).any() or (several[:, 1:] == several[:, :-1]).any():
+            return None
+        key.append(first[which])
+    return blake2b(np.concatenate(key).tobytes(), digest_size=16).digest()
+
+
+class _Site:
+    """Places of a layout's ranks as keys, each worked out once.
+
+    Parameters
+    ----------
+    layout : RankLayout
+        The layout, kept so that nobody else gets its identity.
+    fabric : Fabric
+        What joins them, by whose nodes places are told.
+    """
+
+    def __init__(self, layout: RankLayout, fabric: Fabric) -> None:
+        self._layout = layout
+        self._fabric = fabric
+        self._node_size = node_size = fabric.node_size
+        self._class = inner_class(layout)
+        self._members = layout.members(self._class)
+        self._start = int(self._members[0]) // node_size * node_size
+        self._known: dict[tuple[str, int], tuple[bytes, bytes, bytes]] = {}
+        self._alike: dict[tuple[str, int], _Alike | None] = {}
+
+    @cached_property
+    def _whole(self) -> bytes:
+        """Key of all ranks of the class."""
+        return self._key_of(self._members)
+
+    @cached_property
+    def beside(self) -> list[int]:
+        """Other stages with ranks on the same nodes."""
+        layout, size = self._layout, self._node_size
+        mine = np.zeros(int(layout.members(self._class).max()) // size + 1, dtype=bool)
+        mine[self._members // size] = True
+        found = []
+        for stage in range(layout.pp):
+            nodes = layout.members(stage) // size
+            if stage != self._class and mine[nodes[nodes < mine.size]].any():
+                found.append(stage)
+        return found
+
+    @cached_property
+    def places_beside(self) -> bytes:
+        """Key of all ranks of those stages, by their endpoints in the fabric."""
+        return blake2b(b"".join(self._layout.members(one).tobytes() for one in self.beside)).digest()
+
+    def places(self, axis: str, shift: int) -> tuple[bytes, bytes, bytes]:
+        """Return keys of the first group along an axis, of where it sends, and of all ranks of the class."""
+        found = self._known.get((axis, shift))
+        if found is None:
+            inside = axis != PIPELINE
+            near = self._key_of(self._layout.groups(axis, self._class)[0]) if inside else self._whole
+            far = self._key_of(self._layout.members(self._class + shift)) if shift else b""
+            found = self._known[axis, shift] = (near, far, self._whole)
+        return found
+
+    def alike(self, axis: str, shift: int) -> _Alike | None:
+        """Return what parts of the class, by groups along an axis or pairs that send, have in common."""
+        pools = self._fabric.uplink_pools
+        if pools is None:
+            return None
+        if (axis, shift) not in self._alike:
+            parts, nodes = _parted(self._groups(axis, shift), pools), np.arange(pools.size) // self._node_size
+            key = None if parts is None else _common_key(parts, nodes, pools)
+            found = None if parts is None or key is None else _Alike(count=len(parts), key=key)
+            self._alike[axis, shift] = found
+        return self._alike[axis, shift]
+
+    def part(self, axis: str, shift: int) -> _Part | None:
+        """Return the first of these parts, where they are alike."""
+        pools = self._fabric.uplink_pools
+        if pools is None or self.alike(axis, shift) is None:
+            return None
+        parts = _parted(self._groups(axis, shift), pools)
+        return None if parts is None else _Part(ends=parts[0], sender=self._class)
+
+    def _groups(self, axis: str, shift: int) -> np.ndarray:
+        """Return groups along an axis, or pairs that send, shape [groups, n]."""
+        if axis != PIPELINE:
+            return self._layout.groups(axis, self._class)
+        return np.stack([self._members, self._layout.members(self._class + shift)], axis=1)
+
+    def _key_of(self, endpoints: np.ndarray) -> bytes:
+        """Return a key of endpoints, counted from the first rank's node: 128 bits, equal by chance never."""
+        return blake2b((endpoints - self._start).tobytes(), digest_size=16).digest()
+
+
+def inner_class(layout: RankLayout) -> int:
+    """Return a class in the middle of the pipeline, which stands for all."""
+    return max(0, min(layout.pp // 2, layout.pp - 2))
