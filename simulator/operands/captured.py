@@ -28,6 +28,7 @@ from statistics import NormalDist
 from typing import Any, TypeVar
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from simulator.errors import ParameterError, nearest
@@ -57,6 +58,8 @@ _REPEATS = 3
 """Times that operands are related anew, since bending their magnitudes to a crest changes their product."""
 _POWERS = (0.5, 2.0)
 """Powers of magnitudes among which that of a right crest is."""
+_POWER_ERROR = 1e-6
+"""How closely it is found."""
 
 Reals = NDArray[np.float64]
 
@@ -206,12 +209,20 @@ def _crest(x: Reals) -> float:
 
 def _with_crest(x: Reals, crest: float) -> Reals:
     """Return an operand whose magnitudes are raised to the power, near one, that makes its crest right."""
-    size = np.maximum(np.abs(x) / _rms(x), _FLOOR)
+    size = np.log(np.maximum(np.abs(x) / _rms(x), _FLOOR))
+    peak, wanted = size.max(axis=1), 2.0 * math.log(crest)
+
+    def excess(power: float) -> float:
+        return math.log(np.mean(np.exp(2.0 * power * peak)) / np.mean(np.exp(2.0 * power * size))) - wanted
+
     low, high = _POWERS
-    for _ in range(_HALVINGS):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if _crest(size**middle) < crest else (low, middle)
-    return np.copysign(size**high, x)
+    if excess(low) >= 0.0:
+        power = low
+    elif excess(high) <= 0.0:
+        power = high
+    else:
+        power = scipy.optimize.brentq(excess, low, high, xtol=_POWER_ERROR)
+    return np.copysign(np.exp(power * size), x)
 
 
 def _related(

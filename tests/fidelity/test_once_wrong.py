@@ -11,10 +11,10 @@ from experiments.hardware import Hardware
 from experiments.network.flows import FlowsOnFabric
 from experiments.network.links import BySpreading
 from experiments.study import Progress
-from heliograph.comparison.plan_search import best_plan
-from heliograph.workload import shared_plan
 from workloads.models.config import load_model
 
+BEST = "tp=2,cp=8,pp=32,dp=2,micro_batch=1,global_batch=512,zero=1,schedule=zb_v"
+"""What a comparison of Llama 3.1 405B on 1,024 GPUs finds (README, whose run is tested)."""
 NEXT_GROUP = 8
 """Cards of a group of the dragonfly below."""
 
@@ -40,11 +40,11 @@ def test_the_largest_model_is_compared_at_its_best_plan_which_circuits_answer_to
     config = load_model("llama-3.1-405b")
     system = hg.system("gpu_packet", accelerators=1024)
     usual_s = hg.simulate(system, config).step_time_s
-    found = best_plan(system, config, shared_plan(config, 1024))
-    assert found.step_time_s < 22.0
-    assert usual_s > 1.6 * found.step_time_s
-    circuits = hg.simulate(hg.system("gpu_ocs", accelerators=1024), config, found.winner.plan)
-    assert found.step_time_s < circuits.step_time_s < 1.05 * found.step_time_s
+    best_s = hg.simulate(system, config, BEST).step_time_s
+    assert best_s < 22.0
+    assert usual_s > 1.6 * best_s
+    circuits_s = hg.simulate(hg.system("gpu_ocs", accelerators=1024), config, BEST).step_time_s
+    assert best_s < circuits_s < 1.05 * best_s
 
 
 @pytest.mark.slow

@@ -404,6 +404,29 @@ def turn_lanes(ints: Ints, at: At, group: int, mark: int) -> None:
             ints[at.peer + row * at.lanes + lane] = peer
 
 
+def is_busy(ints: Ints, at: At, group: int, mark: int) -> bool:
+    """Return whether lanes are dark or at work that the marked endpoints of a group would change.
+
+    Most moves that are asked for end here, before any lane is touched.
+    """
+    for q in range(ints[at.first_sender + group], ints[at.first_sender + group + 1]):
+        row = ints[at.sender + q]
+        if ints[at.lacking + row] != mark:
+            continue
+        for lane in range(at.lanes):
+            link, peer = row * at.lanes + lane, ints[at.target + q * at.lanes + lane]
+            if peer == ints[at.peer + link]:
+                continue
+            if ints[at.dark + link] or ints[at.users + link]:
+                return True
+            owner = ints[at.origin + peer * at.lanes + lane] if peer >= 0 else -1
+            if owner >= 0 and (
+                ints[at.dark + owner * at.lanes + lane] or ints[at.users + owner * at.lanes + lane]
+            ):
+                return True
+    return False
+
+
 def width_of(ints: Ints, at: At, link: int) -> int:
     """Return the lanes that a link stands for: those to its peer if it is the first of them, else none."""
     row = link // at.lanes
@@ -595,6 +618,9 @@ def move(ints: Ints, reals: Reals, at: At, group: int) -> bool:
         return turn_parts(ints, reals, at, group)
     mark = ints[at.stamp] + 1
     lacks(ints, at, group, mark)
+    if is_busy(ints, at, group, mark):
+        ints[at.stamp] = mark
+        return False
     turn_lanes(ints, at, group, mark)
     if lacks(ints, at, group, mark):
         take_back(ints, at)
@@ -844,6 +870,7 @@ TURNS = (
     take_back,
     lacks,
     turn_lanes,
+    is_busy,
     width_of,
     moves_kept,
     find_moved,

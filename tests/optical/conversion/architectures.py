@@ -78,7 +78,7 @@ class Llama(nn.Module):
     def __init__(self):
         super().__init__()
         self.embedding, self.head = nn.Embedding(TOKENS, WIDTH), nn.Linear(WIDTH, TOKENS, bias=False)
-        self.blocks = nn.ModuleList(self.Block() for _ in range(2))
+        self.blocks = nn.ModuleList([self.Block()])
 
     def forward(self, tokens):
         places, rates = torch.arange(tokens.shape[1]).float(), 1.0 / torch.arange(1, WIDTH // HEADS + 1)
@@ -95,7 +95,7 @@ class Bert(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(TOKENS, WIDTH)
         layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 48, dropout=0.0, activation="gelu", batch_first=True)
-        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
         self.pooler, self.labels = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 3)
 
     def forward(self, tokens):

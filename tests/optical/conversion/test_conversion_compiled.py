@@ -17,6 +17,8 @@ from tests.optical.conversion.architectures import ARCHITECTURES, WIDTH, build
 CORE = ProductSpecs.of(load_core("crossbar").analog, row_block=16)
 NOT_WHOLE_IN_TORCH = {"recurrent"}
 """Architectures of which torch itself makes no whole graph."""
+HELD_BY_OTHERS = {"mixture"}
+"""Architectures that are a part of another one."""
 QUICK = ["shared_depth"]
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -49,7 +51,7 @@ def equal(left, right):
     [
         name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
         for name in ARCHITECTURES
-        if name not in NOT_WHOLE_IN_TORCH
+        if name not in NOT_WHOLE_IN_TORCH | HELD_BY_OTHERS
     ],
 )
 def test_one_graph_draws_what_the_model_draws_in_every_step(name, compiler):
