@@ -3,7 +3,7 @@
 Run ``python benchmarks/estimates.py [--plans N] [--seed S] [TABLE ...]``. Each line draws so many plans that
 fit, of every pipeline schedule and way of sharding as many (no schedules where there is one stage), estimates
 them and runs them on the engine. Printed are the plans run, the mean, median and largest error of the
-estimate, and the rank correlation of both (Spearman). Table ``turns`` goes round the times of switches, too.
+estimate, and the rank correlation of both (Spearman). Table ``turns`` has switches of several times.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum, auto
@@ -20,10 +21,10 @@ from scipy.stats import spearmanr
 
 from heliograph.comparison.plan_estimates import Estimates, Prices, estimates, feasible
 from heliograph.comparison.plan_search import lit_for_all
-from heliograph.report import ReportRow, ReportTable, print_report
+from heliograph.report import ReportRow, ReportTable, format_si, print_report
 from heliograph.simulation import run_at_target
-from heliograph.systems import System, build_system
-from simulator.errors import HeliographError
+from heliograph.systems import build_system
+from simulator.errors import HeliographError, RangeWarning
 from simulator.fabric import CircuitPolicy, PortTiming
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import load_model
@@ -33,8 +34,8 @@ from workloads.search.plans import PlanArrays, grid
 
 SEQUENCE_LENGTH = 4096
 """Tokens of a sequence."""
-SWITCHES_S = (1e-5, 1e-2, 1e-3, 1e-1)
-"""Times of a turn that the table of turns goes round."""
+TURNS_S = (1e-5, 1e-3, 1e-2, 1e-1)
+"""Times of a turn in the table of turns."""
 
 
 class Way(StrEnum):
@@ -66,15 +67,15 @@ class Line:
     """Sequences of a step."""
     moved: bool = False
     """Whether ranks stand in other orders than the usual one, too."""
-    switches_s: tuple[float, ...] = ()
-    """Times of a turn, one after the other; the system's own if there are none."""
+    switch_s: float | None = None
+    """Time of a turn; None for the system's own."""
 
     @property
     def name(self) -> str:
         """What the line is called."""
-        return f"{self.model} on {self.system}" + (
-            "" if self.way is Way.FASTEST else f", circuits {self.way}"
-        )
+        way = "" if self.way is Way.FASTEST else f", circuits {self.way}"
+        turn = "" if self.switch_s is None else f" in {format_si(self.switch_s, 's')}"
+        return f"{self.model} on {self.system}{way}{turn}"
 
 
 def _small(system: str, model: str, way: Way = Way.FASTEST) -> Line:
@@ -113,8 +114,9 @@ TABLES = {
             way=Way.TURN,
             sequences=32,
             moved=True,
-            switches_s=SWITCHES_S,
+            switch_s=switch_s,
         )
+        for switch_s in TURNS_S
         for model in ("llama-3-8b", "mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v2-lite")
     ),
 }
@@ -135,11 +137,6 @@ def drawn(plans: PlanArrays, count: int, seed: int) -> np.ndarray:
     return np.array(found[:count])
 
 
-def with_switch(system: System, switch_s: float) -> System:
-    """Return a system whose switches take so long to turn."""
-    return system.with_({"fabric.switch.switch_s": switch_s})
-
-
 def chosen(found: Estimates, row: int, way: Way) -> int | None:
     """Return the place of the way in which circuits follow a plan's step; None if there is none."""
     times_s = found.mode_time_s[:, row].copy()
@@ -154,33 +151,31 @@ def chosen(found: Estimates, row: int, way: Way) -> int | None:
 
 def pairs(line: Line, config: TransformerConfig, count: int, seed: int) -> Iterator[tuple[float, float]]:
     """Yield the estimated and the simulated step of each plan drawn, in s."""
-    switches_s = line.switches_s or (None,)
-    for number, switch_s in enumerate(switches_s):
-        system = build_system(line.system, accelerators=line.accelerators)
-        if switch_s is not None:
-            system = with_switch(system, switch_s)
-        system = lit_for_all(system, config)
-        base = Plan.of(sequence_length=SEQUENCE_LENGTH, global_batch=line.sequences)
-        placements = {} if line.moved else {"placement": (0,)}
-        every = grid(system.planned(base), line.accelerators, config.experts, placements)
-        plans, _ = feasible(config, every, system.node().memory.capacity_bytes)
-        share = -(-count // len(switches_s))
-        plans = plans.taken(drawn(plans, share, seed + number))
-        found = estimates(system, PlanPricer(config, system.node()), plans, prices=Prices())
-        for row in range(len(plans)):
-            place = chosen(found, row, line.way)
-            if place is None:
-                continue
-            moving = system
-            if found.modes:
-                mode = found.modes[place]
-                fabric = system.fabric.with_policy(mode.policy, mode.turning)
-                moving = dataclasses.replace(system, circuits=mode.policy, fabric=fabric)
-            try:
-                ran = run_at_target(moving, config, plans.plan(row), placement=plans.placement(row))
-            except HeliographError:  # more peers than lanes, or memory to the last byte
-                continue
-            yield float(found.mode_time_s[place, row]), ran.step_time_s
+    system = build_system(line.system, accelerators=line.accelerators)
+    if line.switch_s is not None:
+        with warnings.catch_warnings(action="ignore", category=RangeWarning):
+            system = system.with_({"fabric.switch.switch_s": line.switch_s})
+    system = lit_for_all(system, config)
+    base = Plan.of(sequence_length=SEQUENCE_LENGTH, global_batch=line.sequences)
+    placements = {} if line.moved else {"placement": (0,)}
+    every = grid(system.planned(base), line.accelerators, config.experts, placements)
+    plans, _ = feasible(config, every, system.node().memory.capacity_bytes)
+    plans = plans.taken(drawn(plans, count, seed))
+    found = estimates(system, PlanPricer(config, system.node()), plans, prices=Prices())
+    for row in range(len(plans)):
+        place = chosen(found, row, line.way)
+        if place is None:
+            continue
+        moving = system
+        if found.modes:
+            mode = found.modes[place]
+            fabric = system.fabric.with_policy(mode.policy, mode.turning)
+            moving = dataclasses.replace(system, circuits=mode.policy, fabric=fabric)
+        try:
+            ran = run_at_target(moving, config, plans.plan(row), placement=plans.placement(row))
+        except HeliographError:  # more peers than lanes, or memory to the last byte
+            continue
+        yield float(found.mode_time_s[place, row]), ran.step_time_s
 
 
 def row_of(line: Line, count: int, seed: int) -> ReportRow:

@@ -73,28 +73,29 @@ def under_mode(
     turns, arrays, zero = costs.turns, costs.arrays, plans["zero"]
     dark_s = fabric.traits.reconfiguration_s
     played = turns.stages.turns(dark_s)
+    lanes = fabric.endpoints / plans["pp"] * (fabric.traits.endpoint_lanes or 1)
+    turn_s = _turn_s(fabric, np.where(played.known, played.ports, lanes))
     inside = leaves["tp"] | leaves["cp"] | leaves["ep"]
     sums_meet = leaves["dpcp"] & np.where(inside, turns.clashes["dpcp"], leaves["pp"])
     sends_meet = inside & leaves["pp"] & turns.clashes["pp"]
     once = np.where(sums_meet | (leaves["dpcp"] & sends_meet), np.where(zero > 0, 2, 1), 0)
-    once = once + sends_meet
-    pieces = arrays.chunks * np.where(arrays.sums_each, arrays.pieces, 1)
+    once = np.where(sums_meet & leaves["pp"] & ~inside, _turns_of_sends(costs, zero), once) + sends_meet
     # Ports stay for sends and rings, which are needed sooner: sums wait for all of them, unless gathers turn
-    # to their circuits anyway, or passes turn them away from the sends.
+    # to their circuits anyway, passes turn them away from the sends, or some stages send within nodes.
     in_passes = leaves["tp"] | leaves["ep"]
-    turned_away = in_passes & turns.clashes["pp"]
-    waits = leaves["dpcp"] & ((leaves["pp"] & ~turned_away) | (leaves["cp"] & ~in_passes))
+    sends_stay = (costs.crossing == 1.0) & leaves["pp"] & ~(in_passes & turns.clashes["pp"])
+    waits = leaves["dpcp"] & (sends_stay | (leaves["cp"] & ~in_passes))
     # Of two stages, what stands for traffic inside passes may carry sums, too. With more, sends find both
     # ends at rest only where sums have ended: that these wait for sends is nearer to what the engine does.
     waits &= (sums_meet | leaves["pp"]) & (~inside | turns.clashes["dpcp"] | (plans["pp"] > 2))
     waits |= inside & sums_meet & _soon_summed(arrays, dark_s)
     passes = np.where(waits, arrays.gathers, np.maximum(arrays.gathers, arrays.sums_each))
-    each = np.where(sums_meet, 2 * passes * np.where(inside, pieces, arrays.chunks), 0)
+    pieces = np.where(inside & arrays.sums_each, arrays.pieces, 1)
+    each = np.where(sums_meet, 2 * passes * arrays.chunks * pieces, 0)
     each = each + np.where(sends_meet, 4 * plans["vpp"], 0)
     # A microbatch alone passes through all stages, those that follow wait for the turns of one.
     hops = np.where(arrays.order == Order.BOTH_WAYS, plans["pp"] / 2, plans["pp"] - 1) / arrays.chunks
-    line = (plans["pp"] > 1) & (arrays.chunks == 1)
-    alone = hops * played.alone - np.where(line, played.among, 0.0)
+    alone = hops * played.alone - np.where((plans["pp"] > 1) & (arrays.chunks == 1), played.among, 0.0)
     once = np.where(played.known, played.once + alone, once)
     each = np.where(played.known, played.each, each)
     blocks = np.ceil(layers / plans["pp"])
@@ -117,11 +118,10 @@ def under_mode(
     later_s = sum(np.where(carried, beside.waited_s[axis], 0.0) * (slower[axis] - 1.0) for axis in INNER)
     later_s = later_s + np.maximum(0.0, beside.ring_s * slower["cp"] - beside.hiding_s)
     later_s = later_s - np.maximum(0.0, beside.ring_s - beside.hiding_s)
-    turn_s = np.where(played.known, _turn_s(fabric, played.ports), dark_s)
     later_s = later_s + turn_s[:, None] * played.block
-    dark = 0.5 * dark_s * (inner + between)[:, None]
+    dark_P11 = 0.5 * (turn_s * (inner + between))[:, None, None]
     # A pass that waits for its launches anyway has as much less to wait for them.
-    longer_s = dark[:, :, None] + beside.blocks[:, :, None] * later_s[:, None, :]
+    longer_s = dark_P11 + beside.blocks[:, :, None] * later_s[:, None, :]
     shown_s = np.maximum(0.0, longer_s - arrays.slack_s)
     share = (beside.layers / np.maximum(beside.blocks[:, 1], 1.0))[:, None]
     return replace(
@@ -137,6 +137,19 @@ def under_mode(
         changes_once=once.astype(float),
         sums_last=(waits | played.sums_wait) & (arrays.gathers == 0),
     )
+
+
+def _turns_of_sends(costs: PlanCosts, zero: np.ndarray) -> np.ndarray:
+    """Return the turns of a step between stages' sends and gathers and sums once a step, shape [P].
+
+    Gathers leave circuits of their own: each stage that sends to another node turns them when the first
+    microbatch gets there, the last one when that turns back. Sums turn in two rounds, since neighbours' ports
+    must be free; of two copies, those of one turn while the other's sends still come.
+    """
+    arrays = costs.arrays
+    copies = (arrays.order == Order.BOTH_WAYS) & ~arrays.sums_each
+    sums = 1.0 + np.where(copies, 5.0, 1.0) * costs.crossing
+    return np.where(zero > 0, costs.crossing * (arrays.stages - 1) + 1.0, 0.0) + sums
 
 
 def _soon_summed(arrays: StepArrays, dark_s: float) -> np.ndarray:

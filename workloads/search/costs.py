@@ -205,7 +205,12 @@ class PlanCosts:
     energy_j: np.ndarray
     """Dynamic energy of a step, all ranks, shape [P]."""
     outside_bytes: dict[str, np.ndarray]
-    """Least bytes that a rank sends outside its node in a step, by axis, shape [P] each."""
+    """Least bytes that a rank sends outside its node in a step, by axis, shape [P] each.
+
+    Of stages that of one whose neighbour is in another node.
+    """
+    crossing: np.ndarray
+    """Share of neighbouring stages in different nodes, shape [P]; dimensionless, 0 of one stage."""
     waited_s: np.ndarray
     """Traffic within the passes of one microbatch through the fullest stage, shape [P]."""
     experts_s: np.ndarray
@@ -427,10 +432,12 @@ class _Pricing:
         def of_mixtures(column: str) -> np.ndarray:
             return self.blocks[:, 1] * (both[0][f"block.{column}"] + both[1][f"block.{column}"])
 
+        crossing = np.array([self._crossing(layout) for layout in self.layouts])[self.layout_of]
         return PlanCosts(
             arrays=self._arrays(passes, moved, update_s + self._twins(), send_s),
             energy_j=self._passes_j(passes, send_j) + update_j + moved["energy_j"],
-            outside_bytes=self._outside(passes, moved, send_bytes),
+            outside_bytes=self._outside(passes, moved, np.where(crossing > 0.0, send_bytes, 0.0)),
+            crossing=crossing,
             beside=pass_traffic(
                 both,
                 blocks=self.blocks,
@@ -1113,19 +1120,18 @@ class _Pricing:
         self, passes: dict[Pass, dict[str, np.ndarray]], moved: dict[str, np.ndarray], sent: np.ndarray
     ) -> dict[str, np.ndarray]:
         """Return the least bytes that a rank sends outside its node in a step, by axis."""
-        m, size = self.plans.microbatches, self.prices.fabric.node_size
-        crosses = np.array(
-            [
-                layout.pp > 1 and bool((layout.members(0) // size != layout.members(1) // size).any())
-                for layout in self.layouts
-            ]
-        )
-        blocks = self.blocks[:, 1]
+        m, blocks = self.plans.microbatches, self.blocks[:, 1]
         found = {
             axis: m * blocks * (passes[Pass.FORWARD][f"sent.{axis}"] + passes[Pass.BACKWARD][f"sent.{axis}"])
             for axis in ("tp", "cp", "ep")
         }
-        return found | {"dpcp": moved["bytes"], "pp": np.where(crosses[self.layout_of], m * sent, 0.0)}
+        return found | {"dpcp": moved["bytes"], "pp": m * sent}
+
+    def _crossing(self, layout: RankLayout) -> float:
+        """Return the share of neighbouring stages of which some ranks stand in different nodes."""
+        size = self.prices.fabric.node_size
+        nodes = np.stack([layout.members(stage) // size for stage in range(layout.pp)])
+        return float((nodes[1:] != nodes[:-1]).any(axis=1).mean()) if layout.pp > 1 else 0.0
 
     def _local(self, axis: str, number: int) -> int:
         """Return how many of a group's ranks share a node, on one of the layouts."""

@@ -293,13 +293,17 @@ CHUNKS = ".chunk_bytes"
 (`tests/electronic/fabrics/test_pipelined_levels.py` holds them alive)."""
 
 
+def _turning(name):
+    """Return a system whose circuits, if it has any, turn."""
+    circuits = ("circuits=per-axis",) if name.endswith("ocs") else ()
+    return system(name + ":crossbar" * SYSTEMS[name].light, *circuits)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", ["photonic_ocs", "gpu_packet"])
 def test_no_parameter_of_a_system_is_a_dead_knob(name):
     """Each number moves time, energy, cost, memory, fibres or the analog record, or a nudge is refused."""
-    base = system(
-        name + ":crossbar" * SYSTEMS[name].light, *(("circuits=per-axis",) if name.endswith("ocs") else ())
-    )
+    base = _turning(name)
     plan = "tp=8,pp=2,dp=2,global_batch=8,sequence_length=1024"
     small = dataclasses.replace(MODEL, layers=2)
 
@@ -334,6 +338,11 @@ def test_no_parameter_of_a_system_is_a_dead_knob(name):
         if not moved:
             dead.append(path)
     assert not dead, "\n".join(dead)
+
+
+def test_two_systems_have_every_parameter():
+    every = {name: set(numeric_leaves(_turning(name))) for name in SYSTEMS}
+    assert set.union(*every.values()) == every["photonic_ocs"] | every["gpu_packet"]
 
 
 def test_memory_reported_is_that_of_the_fullest_stage():
