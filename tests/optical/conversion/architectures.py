@@ -78,7 +78,7 @@ class Llama(nn.Module):
     def __init__(self):
         super().__init__()
         self.embedding, self.head = nn.Embedding(TOKENS, WIDTH), nn.Linear(WIDTH, TOKENS, bias=False)
-        self.blocks = nn.ModuleList([self.Block()])
+        self.blocks = nn.ModuleList(self.Block() for _ in range(2))
 
     def forward(self, tokens):
         places, rates = torch.arange(tokens.shape[1]).float(), 1.0 / torch.arange(1, WIDTH // HEADS + 1)
