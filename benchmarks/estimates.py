@@ -19,8 +19,8 @@ from enum import StrEnum, auto
 import numpy as np
 from scipy.stats import spearmanr
 
-from heliograph.comparison.plan_estimates import Estimates, Prices, estimates, feasible
-from heliograph.comparison.plan_search import lit_for_all
+from heliograph.comparison.plan_estimates import Estimates, estimates, feasible
+from heliograph.comparison.plan_search import lit_for_all, moving
 from heliograph.report import ReportRow, ReportTable, format_si, print_report
 from heliograph.simulation import run_at_target
 from heliograph.systems import build_system
@@ -161,18 +161,14 @@ def pairs(line: Line, config: TransformerConfig, count: int, seed: int) -> Itera
     every = grid(system.planned(base), line.accelerators, config.experts, placements)
     plans, _ = feasible(config, every, system.node().memory.capacity_bytes)
     plans = plans.taken(drawn(plans, count, seed))
-    found = estimates(system, PlanPricer(config, system.node()), plans, prices=Prices())
+    found = estimates(system, PlanPricer(config, system.node()), plans)
     for row in range(len(plans)):
         place = chosen(found, row, line.way)
         if place is None:
             continue
-        moving = system
-        if found.modes:
-            mode = found.modes[place]
-            fabric = system.fabric.with_policy(mode.policy, mode.turning)
-            moving = dataclasses.replace(system, circuits=mode.policy, fabric=fabric)
+        mode = found.modes[place] if found.modes else None
         try:
-            ran = run_at_target(moving, config, plans.plan(row), placement=plans.placement(row))
+            ran = run_at_target(moving(system, mode), config, plans.plan(row), placement=plans.placement(row))
         except HeliographError:  # more peers than lanes, or memory to the last byte
             continue
         yield float(found.mode_time_s[place, row]), ran.step_time_s

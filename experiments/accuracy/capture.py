@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments.hardware import Hardware
-from experiments.study import Block, Progress, Result, Row, Study, option
+from experiments.study import Block, Progress, Result, Row, Study, option, refuse_unused
 from heliograph.accuracy.small_gpt import MODELS, standard_error
 from heliograph.records import csv_text, write_atomically
 from heliograph.report import ReportRow, ReportTable
@@ -362,12 +362,10 @@ class Capture(Study):
         if self.seed < 0:
             msg = f"seed must be at least 0; got {self.seed}"
             raise ParameterError(msg)
-        if self.quick and self.model not in (Captured.SMALL_GPT, Captured.ALL):
-            msg = f"--quick cuts the training of {SMALL_GPT} short; {self.model} is trained already"
-            raise ParameterError(msg)
-        if self.seed and self.model is Captured.LEARNT_GPT:
-            msg = f"--seed moves nothing: {self.model} is trained already, and its texts are fixed"
-            raise ParameterError(msg)
+        if self.model not in (Captured.SMALL_GPT, Captured.ALL):
+            refuse_unused(self, ("quick",), f"{self.model} is trained already")
+        if self.model is Captured.LEARNT_GPT:
+            refuse_unused(self, ("seed",), f"{self.model} is trained already, and its texts are fixed")
         products: list[CapturedProduct] = []
         shipped = (Captured.SMALL_GPT, Captured.ENCODER)
         wanted = shipped if self.model is Captured.ALL else (self.model,)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.study import Block, Progress, Result, Row, Study, option
+from experiments.study import Block, Progress, Result, Row, Study, option, refuse_unused
 from heliograph.accuracy.law import (
     COMPUTE_OPTIMAL,
     MILLION,
@@ -58,8 +58,6 @@ RATIOS = (5.0, 10.0, 20.0)
 """Tokens a parameter at which runs are judged."""
 LEVELS_DB = (6.0, 12.0, 18.0, 24.0)
 """Signal to noise of white noise, dB."""
-SEEDS = 2
-"""Trainings of each kind; a choice."""
 BITS = (4.0, 6.0)
 """Bits to which operands are rounded."""
 GRADIENT_LEVELS_DB = (0.0, 6.0)
@@ -792,21 +790,16 @@ class FitLaw(Study):
     widths: tuple[int, ...] = option(WIDTHS, "widths of models to train", commas=True)
     levels: tuple[float, ...] = option(LEVELS_DB, "signal to noise of white noise, dB", commas=True)
     ratios: tuple[float, ...] = option(RATIOS, "tokens a parameter", commas=True)
-    seeds: int = option(SEEDS, "trainings of each kind")
+    seeds: int = option(2, "trainings of each kind")
 
     def run(self, progress: Progress) -> LawFound:
         """Return the law, after the trainings that are asked for."""
         if self.train and self.runs is None:
             msg = "--train writes a table of trainings: say where by --runs FILE"
             raise ParameterError(msg)
-        swept = {"widths": WIDTHS, "levels": LEVELS_DB, "ratios": RATIOS, "seeds": SEEDS}
-        unused = [name for name, usual in swept.items() if getattr(self, name) != usual]
-        if unused and not self.train:
-            msg = (
-                f"--{unused[0]} says what --train trains and moves nothing in a fit of trainings that are "
-                f"there; add --train --runs FILE, or leave --{unused[0]} out"
-            )
-            raise ParameterError(msg)
+        if not self.train:
+            why = "without --train --runs FILE nothing is trained"
+            refuse_unused(self, ("widths", "levels", "ratios", "seeds"), why)
         if self.train and self.runs is not None:
             jobs = sweep_jobs(self.widths, self.levels, self.ratios, self.seeds)
             runs = train_sweep(jobs, self.runs, progress)

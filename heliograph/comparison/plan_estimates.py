@@ -22,12 +22,9 @@ from simulator.node import Node
 from simulator.results import StepBound
 from workloads.layers.transformer import model_flops
 from workloads.models.architecture import TransformerConfig
-from workloads.search.contention import beside_sums
+from workloads.search.contention import AXES, beside_sums
 from workloads.search.costs import PlanCosts, PlanPricer
 from workloads.search.plans import PlanArrays, broken_rules, memory_bytes, nearest_ranks
-
-INNER = ("tp", "cp", "ep")
-"""Axes whose traffic lies within the passes."""
 
 
 def under_mode(
@@ -115,7 +112,7 @@ def under_mode(
     # Of a microbatch, forward and backward: its turns, and what it waits longer over what stands.
     beside, slower = costs.beside, turns.slower
     carried = np.isfinite(costs.waited_s)[:, None]
-    later_s = sum(np.where(carried, beside.waited_s[axis], 0.0) * (slower[axis] - 1.0) for axis in INNER)
+    later_s = sum(np.where(carried, beside.waited_s[axis], 0.0) * (slower[axis] - 1.0) for axis in AXES)
     later_s = later_s + np.maximum(0.0, beside.ring_s * slower["cp"] - beside.hiding_s)
     later_s = later_s - np.maximum(0.0, beside.ring_s - beside.hiding_s)
     later_s = later_s + turn_s[:, None] * played.block
@@ -142,9 +139,10 @@ def under_mode(
 def _turns_of_sends(costs: PlanCosts, zero: np.ndarray) -> np.ndarray:
     """Return the turns of a step between stages' sends and gathers and sums once a step, shape [P].
 
-    Gathers leave circuits of their own: each stage that sends to another node turns them when the first
-    microbatch gets there, the last one when that turns back. Sums turn in two rounds, since neighbours' ports
-    must be free; of two copies, those of one turn while the other's sends still come.
+    As the engine turns them, on pipelines of one way and of two (DualPipe). Gathers leave circuits of their
+    own: each stage that sends to another node turns them when the first microbatch gets there, the last one
+    when that turns back. Sums turn in two rounds, since neighbours' ports must be free; of two copies, those
+    of one turn while the other's sends still come.
     """
     arrays = costs.arrays
     copies = (arrays.order == Order.BOTH_WAYS) & ~arrays.sums_each

@@ -162,7 +162,7 @@ def run_candidate(
     for mode in one.modes or (None,):
         say(plan_text(one.plan) + (f", circuits {mode}" if mode else ""))
         try:
-            system = _moving(one.system, mode)
+            system = moving(one.system, mode)
             result = run(system, config, one.plan, one.placement)
         except HeliographError as error:
             refusal = str(error)
@@ -226,7 +226,7 @@ def _all_forward_first(
     return min(one, other, key=lambda each: each.value(objective))
 
 
-def _moving(system: System, mode: CircuitMode | None) -> System:
+def moving(system: System, mode: CircuitMode | None) -> System:
     """Return a system whose circuits move in a mode, if it has one."""
     if mode is None:
         return system

@@ -811,9 +811,11 @@ class _Pricing:
         """Return whether the traffic of each axis leaves the nodes, on the layout of a row."""
         layout, size = self._layout(row), self.prices.fabric.node_size
         axes = [one.of(row).axis for one in self._traffic]
-        groups = {axis: layout.groups(axis, 0) for axis in {*axes} - {PIPELINE}}
-        groups[PIPELINE] = np.stack([layout.members(stage) for stage in range(layout.pp)], axis=1)
-        return [bool(np.ptp(groups[axis] // size, axis=1).any()) for axis in axes]
+        leaves = {
+            axis: bool(np.ptp(layout.groups(axis, 0) // size, axis=1).any()) for axis in {*axes} - {PIPELINE}
+        }
+        leaves[PIPELINE] = self._crossing(layout) > 0.0
+        return [leaves[axis] for axis in axes]
 
     def _lay_circuits(self) -> None:
         """Lay circuits for the first plan of each layout, where they stay."""
@@ -1123,7 +1125,7 @@ class _Pricing:
         m, blocks = self.plans.microbatches, self.blocks[:, 1]
         found = {
             axis: m * blocks * (passes[Pass.FORWARD][f"sent.{axis}"] + passes[Pass.BACKWARD][f"sent.{axis}"])
-            for axis in ("tp", "cp", "ep")
+            for axis in AXES
         }
         return found | {"dpcp": moved["bytes"], "pp": m * sent}
 

@@ -61,7 +61,7 @@ def test_drawn_operands_leave_a_core_as_the_captured_ones(operands, phase):
         if one.phase is not phase or one.product not in ("qkv", "up", "down", "scores") or one.layer:
             continue
         statistics = one.measured("learnt-gpt")
-        matrices = range(0, len(one.a_BMK), max(1, len(one.a_BMK) // 2))
+        matrices = range(0, len(one.a_BMK), max(1, len(one.a_BMK) // 4))
         for scale in (Scale.ROW, Scale.BLOCK):
             real, drawn = [], []
             for i in matrices:

@@ -17,7 +17,15 @@ from heliograph.comparison.plan_estimates import (
     least_values,
     price_best,
 )
-from heliograph.comparison.plan_search import SAVINGS, THOROUGH, USUAL, best_plan, no_plan, with_siblings
+from heliograph.comparison.plan_search import (
+    SAVINGS,
+    THOROUGH,
+    USUAL,
+    best_plan,
+    moving,
+    no_plan,
+    with_siblings,
+)
 from heliograph.comparison.search import Search, rank_and_run
 from heliograph.report import report_text
 from heliograph.simulation import modes, run_at_target
@@ -79,8 +87,7 @@ def test_circuits_that_turn_layer_by_layer_are_estimated_as_the_engine_runs_them
     assert len(found.modes) == 5  # static, and the axis or the layer that asks, asked or ahead
     ran_s = []
     for mode, (time_s,) in zip(found.modes, found.mode_time_s, strict=True):
-        fabric = system.fabric.with_policy(mode.policy, mode.turning)
-        turned = dataclasses.replace(system, circuits=mode.policy, fabric=fabric)
+        turned = moving(system, mode)
         ran_s.append(run_at_target(turned, config, plans.plan(0)).step_time_s)
         assert time_s == pytest.approx(ran_s[-1], rel=tolerance)
     fastest = found.modes[int(np.argmin(ran_s))]
@@ -118,8 +125,7 @@ def test_circuits_are_estimated_as_the_engine_lays_and_turns_them(name, columns,
     )
     found = estimates(system, PlanPricer(MIXTURE, system.node()), plans)
     for mode, (time_s,), tolerance in zip(found.modes, found.mode_time_s, tolerances, strict=False):
-        fabric = system.fabric.with_policy(mode.policy, mode.turning)
-        turned = dataclasses.replace(system, circuits=mode.policy, fabric=fabric)
+        turned = moving(system, mode)
         result = run_at_target(turned, MIXTURE, plans.plan(0), placement=plans.placement(0))
         assert time_s == pytest.approx(result.step_time_s, rel=tolerance), str(mode)
 
@@ -215,8 +221,7 @@ def test_best_plan_is_found_where_estimates_of_turning_circuits_fail():
     ran_s, errors = [], []
     for row in range(len(plans)):
         for mode, times_s in zip(modes(system.fabric, system.circuits, plans.base), estimated_s, strict=True):
-            fabric = system.fabric.with_policy(mode.policy, mode.turning)
-            turned = dataclasses.replace(system, circuits=mode.policy, fabric=fabric)
+            turned = moving(system, mode)
             try:
                 ran_s.append(run_at_target(turned, config, plans.plan(row)).step_time_s)
             except HeliographError:
