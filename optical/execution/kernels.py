@@ -162,7 +162,7 @@ def read(
     Parameters
     ----------
     value_BMN : torch.Tensor
-        Products of codes, floating point, whose memory may be written to.
+        Products of codes, int32 or floating point, whose memory may be written to.
     operands : tuple of Lines
         Rows of A and columns of B.
     law : Law
@@ -174,15 +174,16 @@ def read(
     """
     for part in shared.added:
         value_BMN = value_BMN + part
-    if available(value_BMN) and shared.variance is None and shared.gain is None:
+    if available(operands[0].energy) and shared.variance is None and shared.gain is None:
         words = NO_WORDS if draws is None else draws.take(-(-value_BMN.numel() // (2 * draws.blocks)))
         rows, columns = (
             Lines(*(x.squeeze(dim).numpy() for x in lines))
             for lines, dim in zip(operands, (2, 1), strict=True)
         )
         _read(value_BMN.numpy(), (rows, columns), law, words, gaussian_pairs().numpy())
-        return value_BMN
-    (rows, columns), dtype, value = operands, value_BMN.dtype, value_BMN
+        return value_BMN.view(torch.float32)
+    (rows, columns), dtype = operands, operands[0].energy.dtype
+    value = value_BMN.to(dtype)
     if draws is not None:
         variance = variance_of(law, rows.energy, columns.energy)
         variance = variance if shared.variance is None else variance + shared.variance
@@ -252,7 +253,10 @@ def _encode(x_BRC: np.ndarray, reach: np.float32, words: Words, made: Rounded, s
 def _read(
     value_BMN: np.ndarray, operands: tuple[Lines, Lines], law: Law, words: Words, pairs: np.ndarray
 ) -> None:
-    """Add noise to outputs, convert and scale them, in place, from pairs of Gaussians by word."""
+    """Add noise to outputs, convert and scale them, from pairs of Gaussians by word.
+
+    The result is float32 in the memory of the products, whose elements are as long.
+    """
     (batch, rows, columns), (of_rows, of_columns) = value_BMN.shape, operands
     numbers = np.zeros(columns // 2 // WORDS_PER_NUMBER + 2, np.uint64)
     drawn, ones = np.zeros(columns // 2 + 1, np.float64), np.ones(columns, np.float32)
@@ -262,7 +266,8 @@ def _read(
         energy = of_columns.energy[matrix % of_columns.energy.shape[0]]
         scales = of_columns.scale[matrix % of_columns.scale.shape[0]]
         for row in range(rows):
-            value = value_BMN[matrix, row]
+            value = value_BMN[matrix, row].view(np.float32)
+            _copy(value_BMN[matrix, row], value)
             if words.keys.size > 0:
                 place = (matrix % each * rows + row) * columns
                 start = fill(numbers, words.keys[block], words.first + place // 2)

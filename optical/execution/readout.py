@@ -347,9 +347,9 @@ def read(
     law, shares = _with_encoding(coded, law if apart is None else apart, exact=exact)
     terms = (*terms, functools.partial(_common_encoding, shares=shares))
     added = tuple(each for term in terms if (each := term(coded, draws)) is not None)
-    gains, value = _output_gains(coded), product.to(a.energy.dtype)
+    gains, value = _output_gains(coded), product
     if spec.shot is Shot.COUNTED and spec.shot_variance > 0.0:
-        value = _counted(coded, value, draws)
+        value = _counted(coded, value.to(a.energy.dtype), draws)
     nothing = laser is None and gains is None and not added
     shared = NOTHING_SHARED if nothing else Shared(variance=laser, added=added, gain=gains)
     noise = draws if spec.is_noisy(coded.samples) else None
