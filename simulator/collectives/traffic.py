@@ -23,10 +23,9 @@ import simpy
 
 from simulator.collectives.algorithms import (
     BUCKET,
-    BUCKET_KINDS,
-    RING_KINDS,
     SEGMENTS,
     SERVED,
+    SUMS,
     Algorithm,
     Round,
     algorithms,
@@ -120,11 +119,11 @@ def candidates(
     if only is not None:
         return only
     options = _everywhere(operator, groups, node_size, scale_up)
-    grid = grid_of(groups[0]) if operator.kind in BUCKET_KINDS and groups.shape[1] > 1 else None
+    grid = grid_of(groups[0]) if operator.kind in SUMS and groups.shape[1] > 1 else None
     if grid is not None:
         options |= _along(operator, groups, grid)
     local = _local(groups, node_size)
-    if operator.kind in RING_KINDS and groups.shape[1] > 1 and groups.shape[1] % local == 0:
+    if operator.kind in SUMS and groups.shape[1] > 1 and groups.shape[1] % local == 0:
         options |= _strided(operator, groups, local, strides_of)
     options |= _adding(operator, groups, local, scale_up, switches_add=switches_add)
     return _asked(operator, options, groups.shape[1])

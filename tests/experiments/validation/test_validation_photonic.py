@@ -55,7 +55,7 @@ def test_a_bank_of_more_rings_has_fewer_bits(tmp_path):
     one, many = rows_of(
         tmp_path, *(f"Ring weights 2024,effective bits,9.3,bit,{n} rings,s,read," for n in (1, 16))
     )
-    assert one.predicted == pytest.approx(9.3, abs=0.7)  # 0.6 bit short: docs/validation.md
+    assert one.predicted == pytest.approx(9.3, abs=0.7)  # 0.6 bit short: docs/validation_photonics.md
     assert many.predicted < one.predicted - 2.0
 
 
