@@ -43,7 +43,7 @@ from optical.devices import (
 from optical.devices.devices import Adder, InterferometerArms, bytes_of_bits
 from optical.devices.limits import bits_from_snr
 from optical.devices.named_parts import named_parts_table
-from optical.devices.parts import Device, energy_j
+from optical.devices.parts import Device, Named, energy_j
 from optical.devices.waveguides import Routing
 from optical.execution import AnalogSpec, Rounding, Scale
 from optical.execution.spec import Residues, largest_mantissa
@@ -295,8 +295,6 @@ def digits_of(modulus: int) -> int:
 class DigitSwitch(Device):
     """Ring that sends light through a segment for a digit of 1, and past it for 0; each segment has two."""
 
-    name: str
-    """Name shown in tables."""
     dropped_loss_db: float
     """Loss of light that it takes over."""
     passed_loss_db: float
@@ -321,8 +319,6 @@ class DigitSwitch(Device):
 class PhaseSegment(Device):
     """Phase shifter of half a wave to either side, held by a field without power."""
 
-    name: str
-    """Name shown in tables."""
     insertion_loss_db: float
     """Loss."""
     settling_s: float
@@ -338,11 +334,9 @@ class PhaseSegment(Device):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PhaseLayout:
+class PhaseLayout(Named):
     """Layout of rows of units."""
 
-    name: str
-    """Name shown in tables."""
     unit_length_m: float
     """Length of a unit along its row."""
     node_fill: float

@@ -30,6 +30,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from optical.devices.parts import Named
 from simulator.errors import ParameterError, check_positive, check_range
 from simulator.tables import Table, read_table
 from simulator.units import ratio_from_db
@@ -42,11 +43,9 @@ def transfer_table() -> Table:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GuidedMode:
+class GuidedMode(Named):
     """Mode of a waveguide, its index linear in wavelength around a reference."""
 
-    name: str
-    """Name shown in tables."""
     wavelength_m: float
     """Reference wavelength in vacuum."""
     effective_index: float
@@ -62,11 +61,9 @@ class GuidedMode:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HalfCoupler:
+class HalfCoupler(Named):
     """Directional coupler that divides evenly at its reference wavelength."""
 
-    name: str
-    """Name shown in tables."""
     dispersion: float
     """Exponent of the coupling angle over wavelength, dimensionless."""
 
