@@ -269,7 +269,7 @@ class NodeCircuits(NodeFabric, CircuitFabric, Protocol):
         return {
             "circuit card": self.nic.item(cards),
             "optical lane": self.optics.item(cards * self.card_lanes, self.budget.laser_w),
-            "optical switch": self.switch.item(switch_chassis(self.switch, self.joined, self._planes)),
+            "optical switch": self.switch.item(self.switches),
         }
 
     @property

@@ -458,7 +458,7 @@ class RotorFabric(NodeFabric, GraphFabric):
     def paths(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
         """Return the links of direct ways, shape [F, 4], padded; `loads` adds what relays carry."""
         total = self.endpoints
-        carriers = self._carriers(sources, destinations)
+        carriers = self.scale_up.carriers(sources, destinations)
         off_node = self.scale_up.node_of(sources) != self.scale_up.node_of(destinations)
         inside = ~off_node | (carriers != sources)
         return packed(
@@ -515,7 +515,7 @@ class RotorFabric(NodeFabric, GraphFabric):
         """Return how flows that leave their nodes share the circuits; `carried` by endpoint, shape [E]."""
         off_node = self.scale_up.off_node(flows)
         destinations = flows.destinations[off_node]
-        sources = self._carriers(flows.sources, flows.destinations)[off_node]
+        sources = self.scale_up.carriers(flows.sources, flows.destinations)[off_node]
         rails = self.scale_up.rail_of(destinations)
         always = self.relaying is Relaying.ALWAYS or self._small(flows)
         carried = np.zeros(self.endpoints)
@@ -538,10 +538,6 @@ class RotorFabric(NodeFabric, GraphFabric):
         direct = min(one.direct for one in seen.values())
         return Relays(rate=least.rate, direct=min(direct, least.rate), carried=carried)
 
-    def _carriers(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
-        """Return the endpoint in the source's node that stands on the destination's rail, shape [F]."""
-        return self.scale_up.node_of(sources) * self.scale_up.size + self.scale_up.rail_of(destinations)
-
     def bill(self) -> dict[str, BillItem]:
         """Return the bill of materials: item -> count, power and price of each."""
         turn_w = self.switch.move_energy_j / self.rotation.slot_s if self.rotation.slot_s > 0.0 else 0.0
@@ -561,7 +557,7 @@ class RotorFabric(NodeFabric, GraphFabric):
         """Return the dynamic energy of carrying all the flows once; each hop passes two cards."""
         off_node = self.scale_up.off_node(flows)
         inside = (flows.sources != flows.destinations) & (
-            ~off_node | (self._carriers(flows.sources, flows.destinations) != flows.sources)
+            ~off_node | (self.scale_up.carriers(flows.sources, flows.destinations) != flows.sources)
         )
         hops = 1.0
         if off_node.any():
