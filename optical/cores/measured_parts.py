@@ -152,9 +152,8 @@ def _modulated(present: object, found: MeasuredScattering) -> dict[str, Any]:
     """Return the bandwidth of a part from its response to modulation."""
     if not isinstance(present, ELECTRICAL):
         msg = (
-            f"{found.name}: ends at {found.frequency_hz[-1]:.3g} Hz, so it is no light; a "
-            f"{_kind(present)} takes "
-            "a scattering matrix at optical frequencies"
+            f"{found.name}: ends at {found.frequency_hz[-1]:.3g} Hz, so it is no light; a {_kind(present)} "
+            "takes a scattering matrix at optical frequencies"
         )
         raise ParameterError(msg)
     found.check_ports(2, "response to modulation")
@@ -177,9 +176,8 @@ def _passed(present: object, found: MeasuredScattering, field: str, core: Lit) -
         loss_db = _two_ports(found, "waveguide", core)
         if not found.length_m:
             msg = (
-                f"{found.name}: does not tell the waveguide's length; write '! length 5 mm' in the "
-                "file, or give "
-                "the model a setting length (micrometres) with a default"
+                f"{found.name}: does not tell the waveguide's length; write '! length 5 mm' in the file, or "
+                "give the model a setting length (micrometres) with a default"
             )
             raise ParameterError(msg)
         return {"loss_db_per_m": loss_db / found.length_m}
@@ -202,10 +200,9 @@ def _two_ports(found: MeasuredScattering, what: str, core: Lit) -> float:
     narrowest_hz = min(found.half_power_hz(power, line_hz) for line_hz in core.lines_hz)
     if narrowest_hz < core.symbol_rate_hz:
         msg = (
-            f"{found.name}: loses half of a line's power within {narrowest_hz:.3g} Hz of it, less "
-            "than the symbol "
-            f"rate of '{core.name}' ({core.symbol_rate_hz:.3g} Hz), and of a {what} only a flat loss is "
-            "modelled; move the lines or lower symbol_rate_hz"
+            f"{found.name}: loses half of a line's power within {narrowest_hz:.3g} Hz of it, less than the "
+            f"symbol rate of '{core.name}' ({core.symbol_rate_hz:.3g} Hz), and of a {what} only a flat loss "
+            "is modelled; move the lines or lower symbol_rate_hz"
         )
         raise ParameterError(msg)
     return _loss_db(power, found, core, f"of in0 arrives at out0; is this a {what}?")
@@ -276,9 +273,8 @@ def _crossing(found: MeasuredScattering, core: Lit) -> dict[str, Any]:
     at_lines = found.at(sides, core.lines_hz)
     if bool((at_lines > MOST_ASIDE * found.at(straight, core.lines_hz)).any()):
         msg = (
-            f"{found.name}: too much light of in0 leaves by a side arm and not by out0; name the ports "
-            "in the order of "
-            "the file, '! ports in0 out0 in1 out1' or so"
+            f"{found.name}: too much light of in0 leaves by a side arm and not by out0; name the ports in "
+            "the order of the file, '! ports in0 out0 in1 out1' or so"
         )
         raise ParameterError(msg)
     changes = {
