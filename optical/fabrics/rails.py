@@ -41,7 +41,7 @@ from simulator.fabric import (
     check_policy,
 )
 from simulator.interfaces import Flows, LinkGraph, Reconfiguration, Wiring
-from simulator.topology.graphs import NO_LINK, bundle, joined
+from simulator.topology.graphs import NO_LINK, joined, node_links
 from simulator.topology.scale_up import BillItem, Nic, ScaleUp, load_nic
 
 
@@ -396,20 +396,13 @@ class OcsRails(NodeFabric, CircuitFabric):
 
     def wired(self, circuits: Circuits) -> Wiring:
         """Return all links with their present ends; dark ones have no capacity."""
-        every = np.arange(self.endpoints)
-        node_switches = self.endpoints + self.scale_up.node_of(every)
         light = circuit_wiring(
             circuits,
-            every,
+            np.arange(self.endpoints),
             rate_bytes_per_s=self.lane_bytes_per_s,
             latency_s=float(self._latency_s[0]),
         )
-        inside = {
-            "rate_bytes_per_s": self.scale_up.capacity_bytes_per_s,
-            "latency_s": self.scale_up.latency_s / 2,
-        }
-        copper = bundle(every, node_switches, **inside), bundle(node_switches, every, **inside)
-        return joined([light, *copper])
+        return joined([light, node_links(self.scale_up, self.endpoints, self.endpoints)])
 
     def connected(self, circuits: Circuits, flows: Flows) -> bool:
         """Return whether every flow has a circuit, or stays in its node."""

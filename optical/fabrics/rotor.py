@@ -29,7 +29,7 @@ from optical.fabrics.switches import (
 from simulator.errors import ParameterError, check_choices, check_range
 from simulator.fabric import Loads, NodeFabric, Traits
 from simulator.interfaces import Flows, Wiring
-from simulator.topology.graphs import NO_LINK, GraphFabric, bundle, joined, packed
+from simulator.topology.graphs import NO_LINK, GraphFabric, bundle, joined, node_links, packed
 from simulator.topology.scale_up import BillItem, Nic, ScaleUp, load_nic
 
 NOBODY = np.empty(0, dtype=np.int64)
@@ -439,19 +439,13 @@ class RotorFabric(NodeFabric, GraphFabric):
         """Links into rails and nodes and out of them; the wait stands at the way into the rail."""
         every = np.arange(self.endpoints)
         rails = self.endpoints + every % self.node_size
-        nodes = self.endpoints + self.node_size + self.scale_up.node_of(every)
         port = self.port_bytes_per_s
-        inside = {
-            "rate_bytes_per_s": self.scale_up.capacity_bytes_per_s,
-            "latency_s": self.scale_up.latency_s / 2,
-        }
         first_s = self.hop_latency_s + self.rotation.wait_s
         return joined(
             [
                 bundle(every, rails, rate_bytes_per_s=port, latency_s=first_s),
                 bundle(rails, every, rate_bytes_per_s=port, latency_s=0.0),
-                bundle(every, nodes, **inside),
-                bundle(nodes, every, **inside),
+                node_links(self.scale_up, self.endpoints, self.endpoints + self.node_size),
             ]
         )
 
