@@ -461,11 +461,13 @@ class PhaseArray:
     @property
     def _path(self) -> tuple[Element, ...]:
         splits = math.ceil(math.log2(self.all_rows)) + 1
-        return (
-            Element(name="coupling", loss_db=self.laser.coupling_loss_db),
-            Element(name=f"{splits} x {self.branch.name}", loss_db=splits * self.branch.insertion_loss_db),
-            Element(name=self.hybrid.name, loss_db=self.hybrid.insertion_loss_db),
-            *elements_of(self._routing.losses),
+        return elements_of(
+            (
+                ("coupling", 1, self.laser.coupling_loss_db),
+                (self.branch.name, splits, self.branch.insertion_loss_db),
+                (self.hybrid.name, 1, self.hybrid.insertion_loss_db),
+                *self._routing.losses,
+            )
         )
 
     @property

@@ -1,9 +1,5 @@
 """Parts that photonic cores are built of, from source to converter: every number is a row of a table.
 
-It stands between the coupling into the chip and everything else, so that all lines of a core pass it before
-they are divided: what it adds is intensity noise of the light that both operands, or signal and oscillator,
-share. Phase noise of its emission is shared as well and cancels.
-
 Insertion losses are positive decibels. Areas are those of the part alone.
 """
 
@@ -41,6 +37,10 @@ class Soa(Device):
 
     Notes
     -----
+    It stands between the coupling into the chip and everything else, so that all lines of a core pass it
+    before they are divided: what it adds is intensity noise of the light that both operands, or signal and
+    oscillator, share. Phase noise of its emission is shared as well and cancels.
+
     With G the gain, F the noise figure and S = n_sp (G - 1) h nu the spectral density of the emission,
     F = 2 n_sp (G - 1)/G + 1/G, from which n_sp follows; it is taken not to change as the gain saturates.
     The gain saturates as G = G0 exp(-(G - 1)/G P_out/P_s), which has fallen to G0/2 at

@@ -2,9 +2,6 @@
 
 A core lists what its light passes; a budget turns it into received power, currents and variances. Variances
 are in the units of `optical.execution.AnalogSpec`: one full-scale product is 1, per ADC sample.
-
-Variances are in the units of `optical.execution.AnalogSpec`: one full-scale product is 1, per ADC
-sample.
 """
 
 from __future__ import annotations
