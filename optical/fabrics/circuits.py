@@ -272,47 +272,6 @@ def circuit_wiring(
     return bundle(own.ravel(), heads.ravel(), rate_bytes_per_s=rates, latency_s=latency_s)
 
 
-def lit_detours(
-    wiring: Wiring,
-    routes: np.ndarray,
-    flows: Flows,
-    failed: np.ndarray,
-) -> np.ndarray:
-    """Return routes in which flows that would cross failed links take a shortest way over what is lit.
-
-    Parameters
-    ----------
-    wiring : Wiring
-        All links; those without capacity are dark.
-    routes : numpy.ndarray
-        Links of each flow while nothing has failed, shape [F, H].
-    flows : Flows
-        The flows.
-    failed : numpy.ndarray
-        Links that carry nothing, shape [n].
-
-    Returns
-    -------
-    numpy.ndarray
-        Shape [F, H']. A flow that has no way left keeps its route over the failed link, and so waits.
-    """
-    hit = np.isin(routes, failed).any(axis=1)
-    dark = np.flatnonzero(wiring.capacity_bytes_per_s <= 0.0)
-    never = np.union1d(failed, dark)
-    some = Flows(
-        sources=flows.sources[hit],
-        destinations=flows.destinations[hit],
-        size_bytes=flows.size_bytes,
-        axis=flows.axis,
-    )
-    found = detours(wiring, routes[hit], some, never)
-    after = np.full((len(routes), max(routes.shape[1], found.shape[1])), NO_LINK, dtype=np.int64)
-    after[:, : routes.shape[1]] = routes
-    after[hit, : found.shape[1]] = found
-    after[hit, found.shape[1] :] = NO_LINK
-    return after
-
-
 class CircuitFabric(Fabric, Protocol):
     """Fabric whose links are circuits: who would cross a failed one goes round over those that are lit."""
 
@@ -321,10 +280,21 @@ class CircuitFabric(Fabric, Protocol):
         return replace(circuits, circuits=circuits.circuits.without(failed)), Reconfiguration()
 
     def around(self, circuits: Any, flows: Flows, failed: np.ndarray) -> np.ndarray:  # noqa: ANN401 - its own
-        """Return the links of each flow as `route` does, past failed links where a way is left."""
-        wiring = self.wired(circuits)
-        routes = self.route(circuits, flows)
-        return routes if wiring is None else lit_detours(wiring, routes, flows, failed)
+        """Return the links of each flow as `route` does, past failed links where a way of lit ones is left.
+
+        A flow that has none keeps its route over the failed link, and so waits.
+        """
+        wiring, routes = self.wired(circuits), self.route(circuits, flows)
+        if wiring is None:
+            return routes
+        hit = np.asarray(np.isin(routes, failed).any(axis=1))
+        dark = np.flatnonzero(wiring.capacity_bytes_per_s <= 0.0)
+        found = detours(wiring, routes[hit], flows.part(hit), np.union1d(failed, dark))
+        after = np.full((len(routes), max(routes.shape[1], found.shape[1])), NO_LINK, dtype=np.int64)
+        after[:, : routes.shape[1]] = routes
+        after[hit] = NO_LINK
+        after[hit, : found.shape[1]] = found
+        return after
 
 
 def coprime_strides(circuits: ForwardingCircuits, members: np.ndarray) -> tuple[int, ...]:

@@ -53,12 +53,6 @@ from simulator.topology.graphs import NO_LINK, GraphFabric, joined, node_links, 
 from simulator.topology.scale_up import BillItem, Nic, ScaleUp, load_nic
 
 
-def idle_of_packets(packets: Packets) -> dict[str, str]:
-    """Return the numbers of a packet fabric that count for nothing beside circuits, each with the reason."""
-    one_path = "packets beside circuits of a wafer take one path each"
-    return {**packets.traits.idle_numbers, "queue_pairs": one_path, "shipped_queue_pairs": one_path}
-
-
 class CircuitChoice(StrEnum):
     """Pairs of nodes that get circuits."""
 
