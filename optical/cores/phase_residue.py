@@ -647,15 +647,8 @@ class PhaseResidueCore:
 
     @property
     def effective_bits(self) -> float:
-        """Effective bits of a full-scale sum: rounding of its mantissas, and remainders that are misread.
-
-        Notes
-        -----
-        Full scale is n q^2. Rounding has the variance 1/12 per mantissa, times q^2 of its partner.
-        """
-        largest = largest_mantissa(self.mantissa_bits)
-        noise = self.core.length * largest**2 / 6.0 + self.residues.error_variance
-        return bits_from_snr(self.full_scale**2 / noise)
+        """Effective bits of a full-scale sum: rounding of its mantissas, and remainders that are misread."""
+        return self.residues.sum_bits(self.core.length, self.mantissa_bits)
 
     def analog(self, phase: Phase) -> AnalogSpec:
         """Return how a product of a phase comes out: mantissas' rounding, then exact but for misreadings."""
