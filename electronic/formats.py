@@ -330,18 +330,6 @@ def element_format(name: str) -> ElementFormat:
     return format_table().build(ElementFormat, name)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Block:
-    """Elements that share a scale."""
-
-    block: int
-    """Along the sum."""
-
-
-def _block(name: str) -> int:
-    return format_table().build(_Block, name).block
-
-
 def _format(
     name: str, element: str, shared: Shared, gradient: str | None = None, result: str = "bfloat16"
 ) -> NumberFormat:
@@ -364,7 +352,7 @@ def _in_blocks(name: str, element: str, rule: ScaleRule, *, square_weights: bool
         element=found,
         gradient=found,
         shared=Shared.BLOCK,
-        block=_block(name),
+        block=next(int(row.value) for row in format_table().of(name) if row.parameter == "block"),
         square_weights=square_weights,
         rule=rule,
     )
