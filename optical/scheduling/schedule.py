@@ -301,8 +301,7 @@ class TrafficPhase:
 
     def __post_init__(self) -> None:
         check_range(self, "bytes_per_pair", "idle_s")
-        check_range(self, "peers", low=1)
-        check_range(self, "exchanges", low=1)
+        check_range(self, "peers", "exchanges", low=1)
         check_whole(self, "peers", "exchanges")
 
 
