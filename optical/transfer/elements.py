@@ -77,12 +77,6 @@ def silicon_strip() -> GuidedMode:
     return transfer_table().build(GuidedMode, "si_strip")
 
 
-@cache
-def half_coupler() -> HalfCoupler:
-    """Return the dispersion of the default coupler."""
-    return transfer_table().build(HalfCoupler, "half_coupler")
-
-
 Complex = NDArray[np.complex128]
 Real = NDArray[np.float64]
 

@@ -19,17 +19,18 @@ from numpy.typing import ArrayLike
 from optical.devices import Crossing, PassiveElement, PhaseShifter, Waveguide, device_table
 from optical.transfer.elements import (
     Complex,
+    HalfCoupler,
     Real,
     add_drop_ring,
     all_pass_ring,
     amplitude,
     coupler_angle,
     coupler_matrix,
-    half_coupler,
     mzi_matrix,
     propagation,
     require,
     silicon_strip,
+    transfer_table,
 )
 from optical.transfer.mesh import Mesh, MeshErrors
 from simulator.errors import ParameterError, nearest
@@ -120,7 +121,7 @@ _COUPLER_DB = device_table().build(PassiveElement, "directional_coupler").insert
 _SHIFTER_DB = device_table().build(PhaseShifter, "phase_shifter").insertion_loss_db
 _BRANCH_DB = device_table().build(PassiveElement, "y_branch").insertion_loss_db
 _CROSSING = device_table().build(Crossing, "crossing")
-_DISPERSION = half_coupler().dispersion
+_DISPERSION = transfer_table().build(HalfCoupler, "half_coupler").dispersion
 
 
 def wavelength_ratio(wl: ArrayLike) -> Real:
