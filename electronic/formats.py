@@ -202,13 +202,9 @@ class NumberFormat:
             scale = size.max(1, keepdims=True)
         else:
             scale = _block_maxima(size, lines, self.block)
-        scale = np.maximum(self._full_scale(scale, element, float(size.max())), _SMALLEST_SCALE)
+        rule = self.full_scale(element, float(size.max()))
+        scale = np.maximum(scale if rule is None else rule(scale), _SMALLEST_SCALE)
         return element.rounded(x / scale * element.largest) * (scale / element.largest)
-
-    def _full_scale(self, largest: Reals, element: ElementFormat, of_tensor: float) -> Reals:
-        """Return the magnitude that the largest number stands for, of elements with a largest magnitude."""
-        rule = self.full_scale(element, of_tensor)
-        return largest if rule is None else rule(largest)
 
     def full_scale(self, element: ElementFormat, of_tensor: float) -> FullScale | None:
         """Return the rule by which scales follow largest magnitudes; None where they are these."""
@@ -334,18 +330,6 @@ def element_format(name: str) -> ElementFormat:
     return format_table().build(ElementFormat, name)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Block:
-    """Elements that share a scale."""
-
-    block: int
-    """Along the sum."""
-
-
-def _block(name: str) -> int:
-    return format_table().build(_Block, name).block
-
-
 def _format(
     name: str, element: str, shared: Shared, gradient: str | None = None, result: str = "bfloat16"
 ) -> NumberFormat:
@@ -368,7 +352,7 @@ def _in_blocks(name: str, element: str, rule: ScaleRule, *, square_weights: bool
         element=found,
         gradient=found,
         shared=Shared.BLOCK,
-        block=_block(name),
+        block=next(int(row.value) for row in format_table().of(name) if row.parameter == "block"),
         square_weights=square_weights,
         rule=rule,
     )

@@ -161,15 +161,11 @@ class RailOnly(MultipathFabric, AddingFabric):
         found = self.clos.paths(self.scale_up.node_of(sources), self.scale_up.node_of(destinations))
         return [np.where(links != NO_LINK, links + offset, NO_LINK) for links in found]
 
-    def carriers(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
-        """Return the accelerator in the source's node that stands on the destination's rail, shape [F]."""
-        return self.scale_up.node_of(sources) * self.scale_up.size + self.scale_up.rail_of(destinations)
-
     def paths(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
         """Return the links from sources to other endpoints, shape [F, H], padded with `NO_LINK`."""
         total = self.endpoints
         off_node = self.scale_up.node_of(sources) != self.scale_up.node_of(destinations)
-        carriers = np.where(off_node, self.carriers(sources, destinations), destinations)
+        carriers = np.where(off_node, self.scale_up.carriers(sources, destinations), destinations)
         crosses = carriers != sources
         between = [
             np.where(off_node & (links != NO_LINK), links + 4 * total, NO_LINK)
@@ -188,7 +184,9 @@ class RailOnly(MultipathFabric, AddingFabric):
     def transfer_energy_j(self, flows: Flows) -> float:
         """Return the dynamic energy of carrying all the flows once, forwarding in nodes included."""
         off_node = self.scale_up.off_node(flows)
-        carriers = np.where(off_node, self.carriers(flows.sources, flows.destinations), flows.destinations)
+        carriers = np.where(
+            off_node, self.scale_up.carriers(flows.sources, flows.destinations), flows.destinations
+        )
         inside_bytes = flows.moved_bytes(carriers != flows.sources)
         outside_bytes = flows.moved_bytes(off_node)
         return self.scale_up.transfer_energy_j(inside_bytes) + self.nic.transfer_energy_j(outside_bytes)

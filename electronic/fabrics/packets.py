@@ -27,7 +27,7 @@ from simulator.errors import ParameterError, check_choices, check_positive, chec
 from simulator.fabric import Fabric, NodeFabric, Traits
 from simulator.interfaces import Flows, LinkGraph, Wiring
 from simulator.topology.clos import Spreading, hashed, queue_pair_views
-from simulator.topology.graphs import NO_LINK, GraphFabric, bundle, joined, packed
+from simulator.topology.graphs import NO_LINK, GraphFabric, bundle, joined, node_links, packed
 from simulator.topology.scale_up import (
     Adder,
     BillItem,
@@ -178,19 +178,13 @@ class PacketFabric(NodeFabric, GraphFabric):
         """Links in nodes, from cards to switches, and between switches."""
         total = self.endpoints
         every = np.arange(total)
-        domains = total + self.scale_up.node_of(every)
         first = total + self.nodes
         edges = first + self.edges
-        inside = {
-            "rate_bytes_per_s": self.scale_up.capacity_bytes_per_s,
-            "latency_s": self.scale_up.latency_s / 2,
-        }
         card_s = self.nic.latency_s + self.transceiver.link_latency_s
         port = self.port_bytes_per_s
         return joined(
             [
-                bundle(every, domains, **inside),
-                bundle(domains, every, **inside),
+                node_links(self.scale_up, total, total),
                 bundle(every, edges, rate_bytes_per_s=port, latency_s=card_s + self.switch.latency_s),
                 bundle(edges, every, rate_bytes_per_s=port, latency_s=card_s),
                 self.trunk_wiring(first),

@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -21,9 +21,6 @@ from optical.execution.matmul import noisy_matmul
 from optical.execution.spec import EXACT
 from simulator.errors import ParameterError, WorkloadError
 from simulator.keys import mix_key
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +72,6 @@ class TensorKey:
 
     def _read(self) -> list[int]:
         """Return the numbers, unseen by conversions, to which reading a tensor says that rows hang on it."""
-        import torch  # noqa: PLC0415 - slow, and rarely needed
-
         with torch._C.DisableTorchFunction():
             return self.numbers.tolist()
 

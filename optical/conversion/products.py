@@ -301,10 +301,10 @@ def layer_function(cell: Cell) -> Callable[..., tuple[torch.Tensor, ...]]:
         )
         state = (hx,) if isinstance(hx, torch.Tensor) else tuple(hx)
         if counts is None:
-            y, after = stack.run_padded(data if batch_first else data.transpose(0, 1), state)
+            y, after = stack.run(data if batch_first else data.transpose(0, 1), state)
             y = y if batch_first else y.transpose(0, 1)
         else:
-            y, after = stack.run_packed(data, counts, state)
+            y, after = stack.run(data, state, counts)
         return (y, *after)
 
     return run
@@ -342,30 +342,29 @@ class _Stack:
     directions: int
     dropout: float
 
-    def run_padded(self, x_BTC: torch.Tensor, state: _State) -> tuple[torch.Tensor, _State]:
-        """Return the outputs, [B, T, H], and the last states, of sequences of equal length."""
-        finals: list[_State] = []
-        for first in range(0, len(self.weights), self.directions):
-            outputs = []
-            for index in range(first, first + self.directions):
-                gates = self.weights[index].project(self.frame, x_BTC)
-                steps, final = self._unroll(index, list(gates.unbind(1)), tuple(one[index] for one in state))
-                outputs.append(torch.stack(steps, 1))
-                finals.append(final)
-            x_BTC = self._between(torch.cat(outputs, -1), first)
-        return x_BTC, tuple(torch.stack(one) for one in zip(*finals, strict=True))
+    def run(
+        self, x: torch.Tensor, state: _State, counts: list[int] | None = None
+    ) -> tuple[torch.Tensor, _State]:
+        """Return the outputs and the last states.
 
-    def run_packed(self, x: torch.Tensor, counts: list[int], state: _State) -> tuple[torch.Tensor, _State]:
-        """Return the same for packed sequences, longest first, all samples of a time step together."""
+        Parameters
+        ----------
+        x : torch.Tensor
+            Sequences of equal length, [B, T, C], or packed ones, longest first, all samples of a time step
+            together; outputs are laid out alike.
+        state : tuple of torch.Tensor
+            First states.
+        counts : list of int, optional
+            Samples of each time step of packed sequences.
+        """
         finals: list[_State] = []
         for first in range(0, len(self.weights), self.directions):
             outputs = []
             for index in range(first, first + self.directions):
                 gates = self.weights[index].project(self.frame, x)
-                steps, final = self._unroll(
-                    index, list(gates.split(counts)), tuple(one[index] for one in state)
-                )
-                outputs.append(torch.cat(steps))
+                each = gates.unbind(1) if counts is None else gates.split(counts)
+                steps, final = self._unroll(index, list(each), tuple(one[index] for one in state))
+                outputs.append(torch.stack(steps, 1) if counts is None else torch.cat(steps))
                 finals.append(final)
             x = self._between(torch.cat(outputs, -1), first)
         return x, tuple(torch.stack(one) for one in zip(*finals, strict=True))

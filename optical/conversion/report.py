@@ -36,6 +36,17 @@ _MATRICES = {
 """Place of the first factor among an operator's arguments; the second follows it."""
 
 
+class RunsOn(StrEnum):
+    """Unit that runs a product."""
+
+    CORE = "core"
+    """The photonic core."""
+    ELECTRONIC = "electronic"
+    """The digital electronics around it."""
+    ESCAPED = "ESCAPED"
+    """Electronics, without being told to: a fault of the conversion."""
+
+
 @dataclass(kw_only=True)
 class ProductEntry:
     """Products of one kind in one layer that run in one place."""
@@ -44,10 +55,8 @@ class ProductEntry:
     """Name of the module."""
     product: str
     """Kind, or the operator of torch."""
-    on_core: bool
-    """Whether the core runs them."""
-    escaped: bool
-    """Whether electronics runs them without being told to."""
+    place: RunsOn
+    """What runs them."""
     reason: str
     """What in the operands keeps them electronic; empty if nothing does."""
     dtype: str
@@ -85,8 +94,8 @@ class _Log(TorchDispatchMode):
         frame = current_frame()
         product, electronic = current_product()
         layer, _, kind = (product or ":").rpartition(":")
-        escaped = not on_core and not electronic
-        if escaped or not kind:
+        place = RunsOn.CORE if on_core else RunsOn.ELECTRONIC if electronic else RunsOn.ESCAPED
+        if place is RunsOn.ESCAPED or not kind:
             layer, kind = frame.site.name if frame else "", name
         elif not on_core and name.startswith(_ATTENTION):
             kind = "attention"
@@ -94,18 +103,15 @@ class _Log(TorchDispatchMode):
         operands = [one for one in tensors if one.dim()]
         macs = 0 if any(one.numel() == 0 for one in operands) else _macs(name, on_core, args, result)
         dtype = str(operands[0].dtype if operands else None).removeprefix("torch.")
-        reason = "" if on_core or escaped else _refusal(name, operands)
-        key = (layer, kind, on_core, escaped, reason, dtype)
+        reason = _refusal(name, operands) if place is RunsOn.ELECTRONIC else ""
         entry = self.entries.setdefault(
-            key,
-            ProductEntry(
-                layer=layer, product=kind, on_core=on_core, escaped=escaped, reason=reason, dtype=dtype
-            ),
+            (layer, kind, place, reason, dtype),
+            ProductEntry(layer=layer, product=kind, place=place, reason=reason, dtype=dtype),
         )
         entry.count += 1
         entry.macs = None if macs is None or entry.macs is None else entry.macs + macs
-        places = {one.untyped_storage()._cdata for one in tensors if one.dim() > 1}
-        entry.weights |= {self.names[place] for place in places if place in self.names}
+        stored = {one.untyped_storage()._cdata for one in tensors if one.dim() > 1}
+        entry.weights |= {self.names[one] for one in stored if one in self.names}
 
 
 def _flat(values: Sequence[Any]) -> Iterator[Any]:
@@ -183,17 +189,6 @@ _NUMBER = re.compile(r"(?:^|(?<=\.))\d+(?=\.|$)")
 _HEADS = ("layer", "module", "product", "runs on", "why", "products", "weights", "MACs", "dtype")
 _TO_THE_RIGHT = {"products", "weights", "MACs"}
 _UNKNOWN = "?"
-
-
-class RunsOn(StrEnum):
-    """Unit that runs a product."""
-
-    CORE = "core"
-    """The photonic core."""
-    ELECTRONIC = "electronic"
-    """The digital electronics around it."""
-    ESCAPED = "ESCAPED"
-    """Electronics, without being told to: a fault of the conversion."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -366,7 +361,6 @@ def _measured(
     entry: ProductEntry, model: nn.Module, classes: Mapping[str, str]
 ) -> tuple[ReportRow, set[str]]:
     """Return a row without its weights, and the names of those."""
-    place = RunsOn.CORE if entry.on_core else RunsOn.ESCAPED if entry.escaped else RunsOn.ELECTRONIC
     site = next((one for one in sites_of(model) if one.name == entry.layer), None)
     names = set(entry.weights)
     if not names and entry.product in _BY_WEIGHTS:  # a copy was multiplied, as under autocast
@@ -377,8 +371,8 @@ def _measured(
         layer=entry.layer,
         module=classes.get(entry.layer, "outside the model"),
         product=entry.product,
-        place=place,
-        reason=_reason(site, entry.product, place) or entry.reason,
+        place=entry.place,
+        reason=_reason(site, entry.product, entry.place) or entry.reason,
         products=entry.count,
         weights=0,
         macs=entry.macs,

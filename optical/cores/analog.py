@@ -44,7 +44,7 @@ from optical.devices import (
     static_w,
 )
 from optical.devices.devices import Adder, Soa, bytes_of_bits
-from optical.devices.limits import TELECOM_WAVELENGTH_M
+from optical.devices.limits import TELECOM_WAVELENGTH_M, snr_from_bits
 from optical.devices.named_parts import named_parts_table
 from optical.devices.parts import energy_j
 from optical.devices.waveguides import Routing
@@ -68,14 +68,12 @@ from optical.noise.link_budget import (
     NoiseRatio,
     Source,
     check_closes,
-    converter_ratios,
-    source_of,
 )
 from optical.noise.receiver import Receiver, Symbols
 from simulator.amounts import ceiling
 from simulator.errors import ParameterError, check_choices, check_positive, check_range, check_whole
 from simulator.operators import Phase, Products
-from simulator.units import SPEED_OF_LIGHT_M_PER_S, ratio_from_db
+from simulator.units import SPEED_OF_LIGHT_M_PER_S, db_from_ratio, ratio_from_db
 
 
 @cache
@@ -113,80 +111,6 @@ class ArrayShape:
 
     def __post_init__(self) -> None:
         check_range(self, "rows", "columns", "length", "lit_rows", "lit_length", "lines", low=1)
-
-
-def on_chip(
-    spec: AnalogSpec,
-    chip: Chip,
-    array: ArrayShape,
-    *,
-    seed: int,
-    rin_ratio: float,
-    repeated_variance: float = 0.0,
-    cell_gain: float = 0.0,
-) -> AnalogSpec:
-    """Return a record with what an array's outputs and loads have in common.
-
-    Parameters
-    ----------
-    spec : AnalogSpec
-        The record of one output, all noise counted as if drawn for it alone.
-    chip : Chip
-        How unlike parts are, and whether outputs fluctuate together.
-    array : ArrayShape
-        Parts and lines.
-    seed : int
-        Which chip it is.
-    rin_ratio : float
-        Variance of a line's relative power, which `spec.rin_variance` contains.
-    repeated_variance : float
-        Error of a loaded element that chip and loaded operand settle together, in full scales squared.
-    cell_gain : float
-        Variance of the gain of a weight's cell, fixed per chip.
-
-    Notes
-    -----
-    A gain is read with one product at full scale and all others dark (`AnalogSpec.reading_variance`), the
-    same for modulators and receivers; each modulator is taken to be read by one receiver, though all of its
-    row would tell of it. Where weights are held, only the streamed operand has a converter that errs anew in
-    every symbol; the other's share of `encoding_variance` stays with each output.
-    """
-    reading = spec.reading_variance
-    modulator = chip.gain_variance(chip.modulator_gain, reading)
-    errors = ChipErrors(
-        seed=seed,
-        rows=array.rows,
-        columns=array.columns,
-        length=array.length,
-        holds_weights=array.holds_weights,
-        first_gain=modulator,
-        second_gain=cell_gain if array.holds_weights else modulator + cell_gain,
-        output_gain=chip.gain_variance(chip.receiver_gain, reading),
-        imbalance=chip.node_imbalance(reading),
-        edge_imbalance=chip.edge_imbalance(array.lines),
-        lines=array.lines,
-        repeated_variance=repeated_variance,
-    )
-    encoding = CommonEncoding(
-        rows=1 if array.holds_weights else array.rows,
-        columns=array.columns,
-        holds_weights=array.holds_weights,
-    )
-    spec = dataclasses.replace(
-        spec,
-        chip=None if errors.is_empty else errors,
-        encoding=encoding if chip.encoding_noise is EncodingNoise.COMMON else None,
-    )
-    if chip.laser_noise is LaserNoise.INDEPENDENT or rin_ratio == 0.0:
-        return spec
-    common = CommonNoise(
-        variance=rin_ratio,
-        rows=array.lit_rows,
-        columns=array.columns,
-        length=array.lit_length,
-        holds_weights=array.holds_weights,
-    )
-    return dataclasses.replace(spec, rin_variance=max(0.0, spec.rin_variance - rin_ratio), common=common)
 
 
 def counted(spec: AnalogSpec, link: LinkBudget, shot: Shot) -> AnalogSpec:
@@ -479,7 +403,13 @@ class AnalogCore(Array):
 
     def source(self, lines: int = 1) -> Source:
         """Return the light of the source, behind an amplifier that so many lines share if there is one."""
-        return source_of(self.laser, self.laser_power_w, lines=lines, amplifier=self.amplifier)
+        power_w, rin_db_per_hz = self.laser_power_w, self.laser.rin_db_per_hz
+        if self.amplifier is None:
+            return Source(launch_w=power_w, rin_db_per_hz=rin_db_per_hz)
+        line_w = power_w * ratio_from_db(-self.laser.coupling_loss_db)
+        gain = self.amplifier.gain(lines * line_w)
+        noise = ratio_from_db(rin_db_per_hz) + self.amplifier.added_rin_per_hz(line_w, gain)
+        return Source(launch_w=power_w * gain, rin_db_per_hz=db_from_ratio(noise))
 
     def coupled_line_w(self, lines: int = 1) -> float:
         """Return the power of one line behind the coupling into the chip, amplified if it is."""
@@ -508,11 +438,14 @@ class AnalogCore(Array):
     @property
     def noise_ratio(self) -> NoiseRatio:
         """Noise over signal of a full-scale sample, closed link or not: light, converters, weights, chip."""
-        operands = 1 if self.holds_weights else 2
-        others = converter_ratios(self.encoder, self.adc, self.analog_length, operands)
+        operands = 1 if self.holds_weights else 2  # that pass a DAC in every symbol, with errors of their own
+        converters = {
+            "the ADC": 1.0 / snr_from_bits(self.adc.enob_bits),
+            "the DAC": operands / (self.analog_length * snr_from_bits(self.encoder.enob_bits)),
+        }
         unlike = self.chip.mismatch is not Mismatch.NONE
         chip = mismatch_ratio(self.analog(Phase.FORWARD)) if unlike else {}
-        return self.link.noise_ratio.joined({**others, **self.weight_noise, **chip})
+        return self.link.noise_ratio.joined({**converters, **self.weight_noise, **chip})
 
     @property
     def effective_bits(self) -> float:
@@ -556,16 +489,53 @@ class AnalogCore(Array):
         )
 
     def analog(self, phase: Phase) -> AnalogSpec:
-        """Return what of the core reaches a product of a phase, all of it from budget and devices."""
-        return on_chip(
-            self.output_record(phase),
-            self.chip,
-            self.array,
+        """Return what of the core reaches a product of a phase: one output, and what outputs have in common.
+
+        Notes
+        -----
+        A gain is read with one product at full scale and all others dark (`AnalogSpec.reading_variance`), the
+        same for modulators and receivers; each modulator is taken to be read by one receiver, though all of
+        its row would tell of it. Where weights are held, only the streamed operand has a converter that errs
+        anew in every symbol; the other's share of `encoding_variance` stays with each output.
+        """
+        spec, chip, array = self.output_record(phase), self.chip, self.array
+        reading = spec.reading_variance
+        modulator = chip.gain_variance(chip.modulator_gain, reading)
+        errors = ChipErrors(
             seed=self.chip_seed,
-            rin_ratio=self.budget.receiver.rin_ratio,
+            rows=array.rows,
+            columns=array.columns,
+            length=array.length,
+            holds_weights=array.holds_weights,
+            first_gain=modulator,
+            second_gain=self.cell_gain if array.holds_weights else modulator + self.cell_gain,
+            output_gain=chip.gain_variance(chip.receiver_gain, reading),
+            imbalance=chip.node_imbalance(reading),
+            edge_imbalance=chip.edge_imbalance(array.lines),
+            lines=array.lines,
             repeated_variance=self.repeated_variance,
-            cell_gain=self.cell_gain,
         )
+        encoding = CommonEncoding(
+            rows=1 if array.holds_weights else array.rows,
+            columns=array.columns,
+            holds_weights=array.holds_weights,
+        )
+        spec = dataclasses.replace(
+            spec,
+            chip=None if errors.is_empty else errors,
+            encoding=encoding if chip.encoding_noise is EncodingNoise.COMMON else None,
+        )
+        rin_ratio = self.budget.receiver.rin_ratio
+        if chip.laser_noise is LaserNoise.INDEPENDENT or rin_ratio == 0.0:
+            return spec
+        common = CommonNoise(
+            variance=rin_ratio,
+            rows=array.lit_rows,
+            columns=array.columns,
+            length=array.lit_length,
+            holds_weights=array.holds_weights,
+        )
+        return dataclasses.replace(spec, rin_variance=max(0.0, spec.rin_variance - rin_ratio), common=common)
 
 
 def lines_around(middle_m: float, count: int, spacing_hz: float) -> tuple[float, ...]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -62,27 +62,7 @@ BANDS = 20.0
 """Symbol rates around the lines for which a model is asked; a choice."""
 
 
-class Lit(Protocol):
-    """Core as a measured part sees it."""
-
-    @property
-    def name(self) -> str:
-        """Name in messages."""
-
-    @property
-    def symbol_rate_hz(self) -> float:
-        """Symbols per second."""
-
-    @property
-    def holds_weights(self) -> bool:
-        """Whether one operand is loaded while the other streams."""
-
-    @property
-    def lines_hz(self) -> tuple[float, ...]:
-        """Optical frequencies of its light."""
-
-
-def with_scattering(present: Any, found: MeasuredScattering, field: str, core: Lit) -> Any:  # noqa: ANN401 - any part
+def with_scattering(present: Any, found: MeasuredScattering, field: str, core: AnalogCore) -> Any:  # noqa: ANN401 - any part
     """Return a part with the numbers that a scattering at a core's lines gives it.
 
     Parameters
@@ -93,7 +73,7 @@ def with_scattering(present: Any, found: MeasuredScattering, field: str, core: L
         The scattering.
     field : str
         Name of its field, which tells splitters, couplers and crossings apart.
-    core : Lit
+    core : AnalogCore
         The core.
 
     Raises
@@ -121,7 +101,9 @@ def with_scattering(present: Any, found: MeasuredScattering, field: str, core: L
     return kind(**(numbers | changes | named))
 
 
-def scattering_of(model: Callable[..., Any], name: str, present: object, core: Lit) -> MeasuredScattering:
+def scattering_of(
+    model: Callable[..., Any], name: str, present: object, core: AnalogCore
+) -> MeasuredScattering:
     """Return the scattering of a model in the manner of SAX around the lines of a core.
 
     Parameters
@@ -132,7 +114,7 @@ def scattering_of(model: Callable[..., Any], name: str, present: object, core: L
         What it is called.
     present : Device
         The part that it replaces: around a ring's resonances a model is asked more closely.
-    core : Lit
+    core : AnalogCore
         The core.
     """
     low, high = min(core.lines_hz), max(core.lines_hz)
@@ -152,9 +134,8 @@ def _modulated(present: object, found: MeasuredScattering) -> dict[str, Any]:
     """Return the bandwidth of a part from its response to modulation."""
     if not isinstance(present, ELECTRICAL):
         msg = (
-            f"{found.name}: ends at {found.frequency_hz[-1]:.3g} Hz, so it is no light; a "
-            f"{_kind(present)} takes "
-            "a scattering matrix at optical frequencies"
+            f"{found.name}: ends at {found.frequency_hz[-1]:.3g} Hz, so it is no light; a {_kind(present)} "
+            "takes a scattering matrix at optical frequencies"
         )
         raise ParameterError(msg)
     found.check_ports(2, "response to modulation")
@@ -171,15 +152,14 @@ def _modulated(present: object, found: MeasuredScattering) -> dict[str, Any]:
     return {"bandwidth_hz": float(low + share * (high - low))}
 
 
-def _passed(present: object, found: MeasuredScattering, field: str, core: Lit) -> dict[str, Any]:
+def _passed(present: object, found: MeasuredScattering, field: str, core: AnalogCore) -> dict[str, Any]:
     """Return loss, crosstalk and bandwidth of what light passes without resonance."""
     if isinstance(present, Waveguide):
         loss_db = _two_ports(found, "waveguide", core)
         if not found.length_m:
             msg = (
-                f"{found.name}: does not tell the waveguide's length; write '! length 5 mm' in the "
-                "file, or give "
-                "the model a setting length (micrometres) with a default"
+                f"{found.name}: does not tell the waveguide's length; write '! length 5 mm' in the file, or "
+                "give the model a setting length (micrometres) with a default"
             )
             raise ParameterError(msg)
         return {"loss_db_per_m": loss_db / found.length_m}
@@ -195,23 +175,22 @@ def _passed(present: object, found: MeasuredScattering, field: str, core: Lit) -
     return _PASSIVES.get(field, _coupler)(found, core)
 
 
-def _two_ports(found: MeasuredScattering, what: str, core: Lit) -> float:
+def _two_ports(found: MeasuredScattering, what: str, core: AnalogCore) -> float:
     """Return the loss of the line that loses most on the only way through a part, which must be flat."""
     found.check_ports(2, what)
     power = found.power("out0", "in0")
     narrowest_hz = min(found.half_power_hz(power, line_hz) for line_hz in core.lines_hz)
     if narrowest_hz < core.symbol_rate_hz:
         msg = (
-            f"{found.name}: loses half of a line's power within {narrowest_hz:.3g} Hz of it, less "
-            "than the symbol "
-            f"rate of '{core.name}' ({core.symbol_rate_hz:.3g} Hz), and of a {what} only a flat loss is "
-            "modelled; move the lines or lower symbol_rate_hz"
+            f"{found.name}: loses half of a line's power within {narrowest_hz:.3g} Hz of it, less than the "
+            f"symbol rate of '{core.name}' ({core.symbol_rate_hz:.3g} Hz), and of a {what} only a flat loss "
+            "is modelled; move the lines or lower symbol_rate_hz"
         )
         raise ParameterError(msg)
     return _loss_db(power, found, core, f"of in0 arrives at out0; is this a {what}?")
 
 
-def _loss_db(power: Real, found: MeasuredScattering, core: Lit, hint: str) -> float:
+def _loss_db(power: Real, found: MeasuredScattering, core: AnalogCore, hint: str) -> float:
     """Return the loss of the line that loses most, 0 where calibration left a little gain."""
     worst = float(found.at(power, core.lines_hz).min())
     if worst <= 0.0:
@@ -220,11 +199,11 @@ def _loss_db(power: Real, found: MeasuredScattering, core: Lit, hint: str) -> fl
     return max(0.0, -db_from_ratio(worst))
 
 
-def _bandwidth_hz(found: MeasuredScattering, powers: Sequence[Real], core: Lit) -> float:
+def _bandwidth_hz(found: MeasuredScattering, powers: Sequence[Real], core: AnalogCore) -> float:
     return min(found.half_power_hz(power, line_hz) for power in powers for line_hz in core.lines_hz)
 
 
-def _splitter(found: MeasuredScattering, core: Lit) -> dict[str, Any]:
+def _splitter(found: MeasuredScattering, core: AnalogCore) -> dict[str, Any]:
     """Return the loss of the worse arm beyond an even division."""
     found.check_ports(3, "splitter")
     arms = [found.power("out0", "in0"), found.power("out1", "in0")]
@@ -236,7 +215,7 @@ def _splitter(found: MeasuredScattering, core: Lit) -> dict[str, Any]:
     }
 
 
-def _coupler(found: MeasuredScattering, core: Lit) -> dict[str, Any]:
+def _coupler(found: MeasuredScattering, core: AnalogCore) -> dict[str, Any]:
     """Return the loss of an interference of both inputs, read as the difference of both outputs.
 
     Fields a and b leave with the difference |E0|^2 - |E1|^2 = 2 Re(a b* (s00 s01* - s10 s11*)) + ..., and of
@@ -256,7 +235,7 @@ def _coupler(found: MeasuredScattering, core: Lit) -> dict[str, Any]:
     }
 
 
-def _mesh_coupler(found: MeasuredScattering, core: Lit) -> dict[str, Any]:
+def _mesh_coupler(found: MeasuredScattering, core: AnalogCore) -> dict[str, Any]:
     """Return the loss of a mesh's coupler and the error of its angle."""
     found.check_ports(4, "coupler")
     through, across = found.power("out0", "in0"), found.power("out1", "in0")
@@ -268,7 +247,7 @@ def _mesh_coupler(found: MeasuredScattering, core: Lit) -> dict[str, Any]:
     }
 
 
-def _crossing(found: MeasuredScattering, core: Lit) -> dict[str, Any]:
+def _crossing(found: MeasuredScattering, core: AnalogCore) -> dict[str, Any]:
     """Return the loss of the straight way, and the share that leaks into the worse side arm."""
     found.check_ports(4, "crossing")
     straight = found.power("out0", "in0")
@@ -276,9 +255,8 @@ def _crossing(found: MeasuredScattering, core: Lit) -> dict[str, Any]:
     at_lines = found.at(sides, core.lines_hz)
     if bool((at_lines > MOST_ASIDE * found.at(straight, core.lines_hz)).any()):
         msg = (
-            f"{found.name}: too much light of in0 leaves by a side arm and not by out0; name the ports "
-            "in the order of "
-            "the file, '! ports in0 out0 in1 out1' or so"
+            f"{found.name}: too much light of in0 leaves by a side arm and not by out0; name the ports in "
+            "the order of the file, '! ports in0 out0 in1 out1' or so"
         )
         raise ParameterError(msg)
     changes = {
@@ -291,7 +269,7 @@ def _crossing(found: MeasuredScattering, core: Lit) -> dict[str, Any]:
     return changes | {"kind": MeasuredCrossing, "crosstalk": float(at_lines.max())}
 
 
-_PASSIVES: Mapping[str, Callable[[MeasuredScattering, Lit], dict[str, Any]]] = MappingProxyType(
+_PASSIVES: Mapping[str, Callable[[MeasuredScattering, AnalogCore], dict[str, Any]]] = MappingProxyType(
     {"branch": _splitter, "crossing": _crossing}
 )
 """Reader of a passive element by the field that it stands in; others are couplers."""
@@ -353,7 +331,7 @@ def resonance_of(found: MeasuredScattering, middle_hz: float) -> Resonance:
     )
 
 
-def _ring(present: RingRouter | WeightRing, found: MeasuredScattering, core: Lit) -> dict[str, Any]:
+def _ring(present: RingRouter | WeightRing, found: MeasuredScattering, core: AnalogCore) -> dict[str, Any]:
     """Return the numbers of an add-drop ring, which a heater holds on a line wherever its resonance was.
 
     What passes off resonance loses what is dropped of it and the pass loss: the median beyond two linewidths.

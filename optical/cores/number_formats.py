@@ -21,7 +21,6 @@ from optical.cores.core import Budget, Core, Reload, Work
 from optical.cores.crossbar import Crossbar, default_crossbar
 from optical.devices import Events, FormatLogic, Integrator, Part, Per, device_table
 from optical.devices.devices import bytes_of_bits
-from optical.devices.limits import bits_from_snr
 from optical.devices.parts import energy_j
 from optical.execution import AnalogSpec, Scale
 from optical.execution.spec import (
@@ -48,11 +47,19 @@ def elements_of(operator: Products) -> Amount:
     return operator.batch * operator.k * (operator.m + operator.n)
 
 
-class FormattedCore(ABC):
-    """Base of cores that are another core with a number format: what the format leaves as it is."""
+@dataclass(frozen=True, kw_only=True)
+class WrappedCore:
+    """Base of cores that are another core with something around it."""
 
+    name: str
+    """Name shown in tables and messages."""
     core: Core
     """The core that multiplies."""
+
+
+class FormattedCore(WrappedCore, ABC):
+    """Base of cores that are another core with a number format: what the format leaves as it is."""
+
     logic: FormatLogic
     """Digital electronics of the format."""
 
@@ -132,8 +139,6 @@ class BlockFloatCore(FormattedCore):
 
     name: str = "block_float"
     """Name shown in tables and messages."""
-    core: Core
-    """The core that multiplies."""
     logic: FormatLogic
     """Digital electronics of the format."""
 
@@ -193,8 +198,6 @@ class ResidueCore(FormattedCore):
 
     name: str = "residue"
     """Name shown in tables and messages."""
-    core: Core
-    """The core that multiplies remainders."""
     moduli: tuple[int, ...]
     """Pairwise coprime."""
     mantissa_bits: int
@@ -281,15 +284,8 @@ class ResidueCore(FormattedCore):
 
     @property
     def effective_bits(self) -> float:
-        """Effective bits of a full-scale sample: rounding of its mantissas, and remainders that are misread.
-
-        Notes
-        -----
-        Full scale is n q^2. Rounding has the variance 1/12 per mantissa, times q^2 of its partner.
-        """
-        n, largest = self.analog_length, largest_mantissa(self.mantissa_bits)
-        noise = n * largest**2 / 6.0 + self.residues.error_variance
-        return bits_from_snr((n * largest**2) ** 2 / noise)
+        """Effective bits of a full-scale sample: rounding of its mantissas, and misread remainders."""
+        return self.residues.sum_bits(self.analog_length, self.mantissa_bits)
 
     def analog(self, phase: Phase) -> AnalogSpec:
         """Return how a product of a phase comes out: mantissas' rounding, then exact but for misreadings."""

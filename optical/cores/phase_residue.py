@@ -43,7 +43,7 @@ from optical.devices import (
 from optical.devices.devices import Adder, InterferometerArms, bytes_of_bits
 from optical.devices.limits import bits_from_snr
 from optical.devices.named_parts import named_parts_table
-from optical.devices.parts import Device, energy_j
+from optical.devices.parts import Device, Named, energy_j
 from optical.devices.waveguides import Routing
 from optical.execution import AnalogSpec, Rounding, Scale
 from optical.execution.spec import Residues, largest_mantissa
@@ -295,8 +295,6 @@ def digits_of(modulus: int) -> int:
 class DigitSwitch(Device):
     """Ring that sends light through a segment for a digit of 1, and past it for 0; each segment has two."""
 
-    name: str
-    """Name shown in tables."""
     dropped_loss_db: float
     """Loss of light that it takes over."""
     passed_loss_db: float
@@ -321,8 +319,6 @@ class DigitSwitch(Device):
 class PhaseSegment(Device):
     """Phase shifter of half a wave to either side, held by a field without power."""
 
-    name: str
-    """Name shown in tables."""
     insertion_loss_db: float
     """Loss."""
     settling_s: float
@@ -338,11 +334,9 @@ class PhaseSegment(Device):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PhaseLayout:
+class PhaseLayout(Named):
     """Layout of rows of units."""
 
-    name: str
-    """Name shown in tables."""
     unit_length_m: float
     """Length of a unit along its row."""
     node_fill: float
@@ -467,11 +461,13 @@ class PhaseArray:
     @property
     def _path(self) -> tuple[Element, ...]:
         splits = math.ceil(math.log2(self.all_rows)) + 1
-        return (
-            Element(name="coupling", loss_db=self.laser.coupling_loss_db),
-            Element(name=f"{splits} x {self.branch.name}", loss_db=splits * self.branch.insertion_loss_db),
-            Element(name=self.hybrid.name, loss_db=self.hybrid.insertion_loss_db),
-            *elements_of(self._routing.losses),
+        return elements_of(
+            (
+                ("coupling", 1, self.laser.coupling_loss_db),
+                (self.branch.name, splits, self.branch.insertion_loss_db),
+                (self.hybrid.name, 1, self.hybrid.insertion_loss_db),
+                *self._routing.losses,
+            )
         )
 
     @property
@@ -651,15 +647,8 @@ class PhaseResidueCore:
 
     @property
     def effective_bits(self) -> float:
-        """Effective bits of a full-scale sum: rounding of its mantissas, and remainders that are misread.
-
-        Notes
-        -----
-        Full scale is n q^2. Rounding has the variance 1/12 per mantissa, times q^2 of its partner.
-        """
-        largest = largest_mantissa(self.mantissa_bits)
-        noise = self.core.length * largest**2 / 6.0 + self.residues.error_variance
-        return bits_from_snr(self.full_scale**2 / noise)
+        """Effective bits of a full-scale sum: rounding of its mantissas, and remainders that are misread."""
+        return self.residues.sum_bits(self.core.length, self.mantissa_bits)
 
     def analog(self, phase: Phase) -> AnalogSpec:
         """Return how a product of a phase comes out: mantissas' rounding, then exact but for misreadings."""

@@ -30,11 +30,6 @@ from simulator.operators import Phase, Products
 class RescuedCore(FormattedCore):
     """Base of cores whose operands are transformed: what the transform leaves as it is."""
 
-    name: str
-    """Name shown in tables and messages."""
-    core: Core
-    """The core that multiplies."""
-
     @property
     @abstractmethod
     def transforms(self) -> Mapping[str, Any]:
@@ -115,8 +110,6 @@ class RotatedCore(RescuedCore):
 
     name: str = "rotated"
     """Name shown in tables and messages."""
-    core: Core
-    """The core that multiplies."""
     width: int = 1024
     """Channels that are mixed, a power of two; a choice."""
     butterfly: Adder = shipped(Adder, "adder")
@@ -159,8 +152,6 @@ class HybridCore(RescuedCore):
 
     name: str = "hybrid"
     """Name shown in tables and messages."""
-    core: Core
-    """The core that multiplies."""
     share: float = 0.02
     """Share of the channels, the loudest, that stay electronic; a choice."""
     logic: FormatLogic = shipped(FormatLogic, "outlier_logic")
@@ -204,8 +195,6 @@ class AveragedCore(RescuedCore):
 
     name: str = "averaged"
     """Name shown in tables and messages."""
-    core: Core
-    """The core that multiplies."""
     passes: int = 4
     """Executions of a product; a choice."""
 
@@ -241,8 +230,6 @@ class SlicedCore(RescuedCore):
 
     name: str = "sliced"
     """Name shown in tables and messages."""
-    core: Core
-    """The core that multiplies."""
     slices: int = 2
     """Slices of an operand; a choice."""
     bits: int = 4

@@ -1,9 +1,5 @@
 """Parts that photonic cores are built of, from source to converter: every number is a row of a table.
 
-It stands between the coupling into the chip and everything else, so that all lines of a core pass it before
-they are divided: what it adds is intensity noise of the light that both operands, or signal and oscillator,
-share. Phase noise of its emission is shared as well and cancels.
-
 Insertion losses are positive decibels. Areas are those of the part alone.
 """
 
@@ -20,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from optical.devices.limits import photon_energy_j
-from optical.devices.parts import Device, Domain
+from optical.devices.parts import Device, ElectronicDevice, Named
 from simulator.errors import ParameterError, check_positive, check_range
 from simulator.tables import Table, read_table
 from simulator.units import (
@@ -41,6 +37,10 @@ class Soa(Device):
 
     Notes
     -----
+    It stands between the coupling into the chip and everything else, so that all lines of a core pass it
+    before they are divided: what it adds is intensity noise of the light that both operands, or signal and
+    oscillator, share. Phase noise of its emission is shared as well and cancels.
+
     With G the gain, F the noise figure and S = n_sp (G - 1) h nu the spectral density of the emission,
     F = 2 n_sp (G - 1)/G + 1/G, from which n_sp follows; it is taken not to change as the gain saturates.
     The gain saturates as G = G0 exp(-(G - 1)/G P_out/P_s), which has fallen to G0/2 at
@@ -58,8 +58,6 @@ class Soa(Device):
     noise figure and gain saturation.
     """
 
-    name: str
-    """Name shown in tables."""
     gain_db: float
     """Gain of faint light."""
     noise_figure_db: float
@@ -147,8 +145,6 @@ def shipped(kind: type[PartT], name: str, table: Callable[[], Table] = device_ta
 class Laser(Device):
     """Continuous-wave pump of a comb."""
 
-    name: str
-    """Name shown in tables."""
     wall_plug_efficiency: float
     """Optical over electrical power, 0 to 1."""
     rin_db_per_hz: float
@@ -191,8 +187,6 @@ class PulsedLaser(Laser):
 class Comb(Device):
     """Micro-comb that turns one pump into the lines."""
 
-    name: str
-    """Name shown in tables."""
     conversion_efficiency: float
     """Power in all used lines over the pump's power, 0 to 1."""
     area_m2: float
@@ -218,8 +212,6 @@ class RingRouter(Device):
     sqrt(D) of a line that goes by, D being the share that it drops.
     """
 
-    name: str
-    """Name shown in tables."""
     insertion_loss_db: float
     """Loss of an add or a drop."""
     pass_loss_db: float
@@ -326,8 +318,6 @@ class MeasuredRouter(RingRouter):
 class PassiveElement(Device):
     """Splitter, coupler or crossing: something with a loss and an area."""
 
-    name: str
-    """Name shown in tables and in the path."""
     insertion_loss_db: float
     """Loss beyond the ideal division of power."""
     area_m2: float
@@ -422,8 +412,6 @@ class MeasuredCrossing(MeasuredElement):
 class PhaseShifter(Device):
     """Fixed phase shifter without holding power (MEMS)."""
 
-    name: str
-    """Name shown in tables."""
     insertion_loss_db: float
     """Loss."""
     phase_error_rad: float
@@ -447,8 +435,6 @@ class PhaseShifter(Device):
 class BalancedPair(Device):
     """Two detectors whose currents are subtracted."""
 
-    name: str
-    """Name shown in tables."""
     responsivity_a_per_w: float
     """Photocurrent per optical power."""
     dark_current_a: float
@@ -483,13 +469,9 @@ class Photodetector(BalancedPair):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tia(Device):
+class Tia(ElectronicDevice):
     """Transimpedance amplifier behind a balanced pair."""
 
-    domain = Domain.ELECTRONIC
-    """Die that it is made on."""
-    name: str
-    """Name shown in tables."""
     noise_a_per_sqrt_hz: float
     """Input-referred noise density."""
     power_w: float
@@ -505,7 +487,7 @@ class Tia(Device):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Converter(Device):
+class Converter(ElectronicDevice):
     """A DAC or an ADC as it was measured: bits, effective bits, power and rate belong together.
 
     Notes
@@ -519,10 +501,6 @@ class Converter(Device):
     R. H. Walden, "Analog-to-digital converter survey and analysis", IEEE JSAC 17 (1999) 539.
     """
 
-    domain = Domain.ELECTRONIC
-    """Die that it is made on."""
-    name: str
-    """Name shown in tables."""
     nominal_bits: float
     """Nominal bits: the grid."""
     enob_bits: float
@@ -597,13 +575,9 @@ class Converter(Device):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adder(Device):
+class Adder(ElectronicDevice):
     """Digital accumulator of one output."""
 
-    domain = Domain.ELECTRONIC
-    """Die that it is made on."""
-    name: str
-    """Name shown in tables."""
     energy_j: float
     """Energy of adding one sample to a partial sum in a register."""
     area_m2: float
@@ -614,13 +588,9 @@ class Adder(Device):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FormatLogic(Device):
+class FormatLogic(ElectronicDevice):
     """Digital electronics of a number format: what is done to operands on their way in and to samples out."""
 
-    domain = Domain.ELECTRONIC
-    """Die that it is made on."""
-    name: str
-    """Name shown in tables."""
     element_j: float
     """Energy per operand element (and modulus), once per product: search, scaling, remainder."""
     sample_j: float
@@ -638,11 +608,9 @@ class FormatLogic(Device):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sram:
+class Sram(Named):
     """On-chip buffer, bought by the bank."""
 
-    name: str
-    """Name shown in tables."""
     bank_bytes: float
     """Capacity of one bank."""
     energy_j_per_byte: float
@@ -658,11 +626,9 @@ class Sram:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CrossbarLayout:
+class CrossbarLayout(Named):
     """Layout density of the nodes of a crossbar."""
 
-    name: str
-    """Name shown in tables."""
     node_fill: float
     """Area of a node's devices over the area of the node, 0 to 1."""
     feed_length_m: float
@@ -674,11 +640,9 @@ class CrossbarLayout:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SummingWires:
+class SummingWires(Named):
     """Wires by which photocurrents of several cores meet in one amplifier."""
 
-    name: str
-    """Name shown in tables."""
     pair_load: float
     """Capacitance that another core's pair adds, over that of the amplifier with the first; dimensionless."""
 
@@ -687,11 +651,9 @@ class SummingWires:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Die:
+class Die(Named):
     """Finished die of one kind, by its price per area."""
 
-    name: str
-    """Name shown in tables."""
     price_usd_per_m2: float
     """Price of tested and packaged die."""
 
@@ -769,7 +731,7 @@ class IntegratingReceiver(BalancedPair):
 
 
 @dataclass(frozen=True, kw_only=True)
-class InterferometerArms:
+class InterferometerArms(Named):
     """Arms of an interferometer: stability of the phase between two operands' light.
 
     References
@@ -778,8 +740,6 @@ class InterferometerArms:
     in any text on coherent receivers.
     """
 
-    name: str
-    """Name shown in tables."""
     linewidth_hz: float
     """Linewidth of the laser."""
     mismatch_m: float

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optical.devices.devices import shipped
-from optical.devices.parts import Device, Domain
+from optical.devices.parts import ElectronicDevice, Named
 from simulator.errors import check_positive, check_range
 from simulator.units import BITS_PER_BYTE
 
@@ -34,11 +34,9 @@ def mean_distance_m(area_m2: float) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wire:
+class Wire(Named):
     """Repeated wire between blocks of a die."""
 
-    name: str
-    """Name shown in tables."""
     energy_j_per_bit_m: float
     """Energy of one random bit over a metre, with its share of repeaters and pipeline registers."""
 
@@ -61,11 +59,9 @@ class Wire:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BufferPorts:
+class BufferPorts(Named):
     """Ports of a buffer's memory macros, which limit how fast words can leave it."""
 
-    name: str
-    """Name shown in tables."""
     macro_bytes: float
     """Capacity of a macro."""
     width_bytes: float
@@ -82,13 +78,9 @@ class BufferPorts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Serialiser(Device):
+class Serialiser(ElectronicDevice):
     """Multiplexer from words at the buffer's clock to symbols, one before each DAC."""
 
-    domain = Domain.ELECTRONIC
-    """Die that it is made on."""
-    name: str
-    """Name shown in tables."""
     energy_j_per_bit: float
     """Energy of a bit, synchronisation between the clocks included."""
     area_m2: float
@@ -99,13 +91,9 @@ class Serialiser(Device):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GainStage(Device):
+class GainStage(ElectronicDevice):
     """Amplifier of variable gain that fits sums to an ADC's range; integrators and holds are readouts."""
 
-    domain = Domain.ELECTRONIC
-    """Die that it is made on."""
-    name: str
-    """Name shown in tables."""
     symbol_energy_j: float
     """Power over symbol rate: an amplifier draws all the time, in proportion to its bandwidth."""
     area_m2: float
@@ -116,11 +104,9 @@ class GainStage(Device):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scaler:
+class Scaler(Named):
     """Logic that finds the largest of an operand's elements and scales them to the converters' range."""
 
-    name: str
-    """Name shown in tables."""
     element_j: float
     """Energy of an element, once per product."""
 
@@ -129,13 +115,9 @@ class Scaler:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ControlBlock(Device):
+class ControlBlock(ElectronicDevice):
     """Block of a cluster that draws power all the time: instruction sequencer, source of a clock."""
 
-    domain = Domain.ELECTRONIC
-    """Die that it is made on."""
-    name: str
-    """Name shown in tables."""
     power_w: float
     """Power."""
     area_m2: float
@@ -146,11 +128,9 @@ class ControlBlock(Device):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModulatorBias:
+class ModulatorBias(Named):
     """Heater that holds an interferometric modulator at its working point; rings have tuning of their own."""
 
-    name: str
-    """Name shown in tables."""
     power_w: float
     """Mean power over modulators as they are made."""
 
@@ -159,11 +139,9 @@ class ModulatorBias:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DieLink:
+class DieLink(Named):
     """Link between dies of one package, needed where a chip is larger than a scanner's field."""
 
-    name: str
-    """Name shown in tables."""
     energy_j_per_bit: float
     """Energy of a bit, both ends together."""
     field_area_m2: float
@@ -192,7 +170,7 @@ class DieLink:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wafer:
+class Wafer(Named):
     """Wafer that dies are cut from.
 
     References
@@ -201,8 +179,6 @@ class Wafer:
     Manufacturing 18 (2005) 136.
     """
 
-    name: str
-    """Name shown in tables."""
     diameter_m: float
     """Diameter."""
     edge_m: float
@@ -229,7 +205,7 @@ class Wafer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DieYield:
+class DieYield(Named):
     """Share of dies that work, what spare clusters of cores do for it, and what lost silicon costs.
 
     Notes
@@ -245,8 +221,6 @@ class DieYield:
     B. T. Murphy, "Cost-size optima of monolithic integrated circuits", Proc. IEEE 52 (1964) 1537.
     """
 
-    name: str
-    """Name shown in tables."""
     defects_per_cm2: float
     """Defects that kill a cluster, per square centimetre."""
     spares: float
@@ -322,11 +296,9 @@ class DieCut:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regulator:
+class Regulator(Named):
     """Voltage regulators on the module, whose losses a GPU's power limit has in it too."""
 
-    name: str
-    """Name shown in tables."""
     efficiency: float
     """Power at the chip over power at the module, 0 to 1."""
 
@@ -340,11 +312,9 @@ class Regulator:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WholeChip:
+class WholeChip(Named):
     """What stands on no part of a photonic chip."""
 
-    name: str
-    """Name shown in tables."""
     overhead: float
     """Power of built chips over that of their parts, dimensionless; 1 is parts only."""
     calibration_interval_s: float
@@ -434,7 +404,7 @@ class ChipElectronics:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Integrator(Device):
+class Integrator(ElectronicDevice):
     """Capacitor that a current charges through a gate which is open for a part of every symbol.
 
     Notes
@@ -443,10 +413,6 @@ class Integrator(Device):
     in f/2, and with it all edges between symbols.
     """
 
-    domain = Domain.ELECTRONIC
-    """Die that it is made on."""
-    name: str
-    """Name shown in tables."""
     window: float
     """Share of a symbol for which the gate is open, between the middles of its edges."""
     edge_s: float
@@ -483,7 +449,7 @@ class Integrator(Device):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sampler(Device):
+class Sampler(ElectronicDevice):
     """Track-and-hold that reads one instant of every symbol, behind a filter of its own.
 
     Notes
@@ -491,10 +457,6 @@ class Sampler(Device):
     Its noise bandwidth is (pi/2) of its pole, less with the amplifier's.
     """
 
-    domain = Domain.ELECTRONIC
-    """Die that it is made on."""
-    name: str
-    """Name shown in tables."""
     bandwidth_ratio: float
     """3 dB bandwidth while it tracks, over the symbol rate, dimensionless."""
     jitter_s: float

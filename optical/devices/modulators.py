@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from optical.devices.parts import Device, Domain
+from optical.devices.parts import Device, ElectronicDevice
 from simulator.errors import ParameterError, check_positive, check_range
 from simulator.units import db_from_ratio, ratio_from_db
 
@@ -24,7 +24,7 @@ _MEAN_SQUARE = 1.0 / 12.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Driver(Device):
+class Driver(ElectronicDevice):
     """Linear amplifier between a DAC and a modulator.
 
     Notes
@@ -34,10 +34,6 @@ class Driver(Device):
     its distortion is taken out with the modulator's sine by predistortion; `linearity_db` is what stays.
     """
 
-    domain = Domain.ELECTRONIC
-    """Die that it is made on."""
-    name: str
-    """Name shown in tables."""
     swing_v: float
     """Largest output between its two sides, peak to peak."""
     power_w: float
@@ -101,8 +97,6 @@ class Modulator(Device):
     2 V_pi, a power V_pi. A driver that swings less leaves the share s of it and sin(s pi / 2) of the field.
     """
 
-    name: str
-    """Name shown in tables."""
     insertion_loss_db: float
     """Loss at full transmission."""
     extinction_ratio_db: float
@@ -234,8 +228,6 @@ class PowerModulator(Device):
     weight bank, an array of absorbers), not those that are fields.
     """
 
-    name: str
-    """Name shown in tables."""
     insertion_loss_db: float
     """Loss at full transmission."""
     extinction_ratio_db: float

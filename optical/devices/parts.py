@@ -17,13 +17,27 @@ class Domain(Enum):
     ELECTRONIC = "electronic"
 
 
-class Device:
+@dataclass(frozen=True, kw_only=True)
+class Named:
+    """Base of what a table describes by rows."""
+
+    name: str
+    """Name shown in tables, and in the path of light."""
+
+
+class Device(Named):
     """Base of all devices: on the photonic die unless a device says otherwise."""
 
     domain: Domain = Domain.PHOTONIC
     """Die that it is made on."""
     area_m2: float
     """Area of one."""
+
+
+class ElectronicDevice(Device):
+    """Base of the devices on the electronic die."""
+
+    domain = Domain.ELECTRONIC
 
 
 class Per(Enum):

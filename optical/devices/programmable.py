@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from optical.devices.parts import Device, Domain
+from optical.devices.parts import Device, ElectronicDevice, Named
 from simulator.errors import check_positive, check_range
 from simulator.tables import Table, read_table
 
@@ -46,8 +46,6 @@ def programmable_table() -> Table:
 class HeldPhase(Device, ABC):
     """Base of phase shifters that can be set to a new phase and hold it."""
 
-    name: str
-    """Name shown in the path."""
     drift_rad: float
     """Standard deviation of the phase from its setting between calibrations."""
 
@@ -88,8 +86,6 @@ def amplitude_spread(variation_db: float) -> float:
 class Heater(HeldPhase):
     """Thermal phase shifter: holds a phase as long as it is heated."""
 
-    name: str
-    """Name shown in tables."""
     insertion_loss_db: float
     """Loss."""
     half_wave_w: float
@@ -146,8 +142,6 @@ class CapacitiveShifter(HeldPhase):
     sqrt(2/3) pi rms. No heat flows, so neighbours do not disturb each other.
     """
 
-    name: str
-    """Name shown in tables."""
     insertion_loss_db: float
     """Loss."""
     loss_variation_db: float
@@ -199,8 +193,6 @@ class CarrierShifter(HeldPhase):
     123: carriers change index and absorption together.
     """
 
-    name: str
-    """Name shown in tables."""
     insertion_loss_db: float
     """Loss without carriers."""
     absorption_db: float
@@ -236,8 +228,6 @@ class CarrierShifter(HeldPhase):
 class MeshCoupler(Device):
     """One of the two 50:50 couplers of a Mach-Zehnder interferometer."""
 
-    name: str
-    """Name shown in tables."""
     insertion_loss_db: float
     """Loss."""
     angle_error_rad: float
@@ -250,11 +240,9 @@ class MeshCoupler(Device):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeshLayout:
+class MeshLayout(Named):
     """Layout of a mesh of interferometers."""
 
-    name: str
-    """Name shown in tables."""
     stage_length_m: float
     """Length of one column of interferometers."""
     spacing_m: float
@@ -271,13 +259,9 @@ class MeshLayout:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decomposer(Device):
+class Decomposer(ElectronicDevice):
     """Digital unit beside a core that turns a matrix into phases."""
 
-    domain = Domain.ELECTRONIC
-    """Die that it is made on."""
-    name: str
-    """Name shown in tables."""
     rate_flop_per_s: float
     """Arithmetic rate."""
     energy_j_per_flop: float
@@ -294,8 +278,6 @@ class Decomposer(Device):
 class PcmCell(Device):
     """Phase-change patch on a waveguide: its transmission is a weight, held without power."""
 
-    name: str
-    """Name shown in tables."""
     insertion_loss_db: float
     """Loss in the clear state."""
     contrast_db: float
@@ -345,11 +327,9 @@ OWN_TERMS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class WeightRing:
+class WeightRing(Named):
     """Add-drop microring whose detuning sets one weight, held there by a heater."""
 
-    name: str
-    """Name shown in tables."""
     free_spectral_range_hz: float
     """Distance of its resonances."""
     quality_factor: float
@@ -392,8 +372,6 @@ class WeightRing:
 class RingBankLayout(Device):
     """Layout of the rings of a bank."""
 
-    name: str
-    """Name shown in tables."""
     ring_spacing_m: float
     """Distance of neighbouring heaters, along a bus and between buses."""
     heater_coupling: float

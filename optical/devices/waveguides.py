@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from optical.devices.limits import photon_energy_j
+from optical.devices.parts import Named
 from simulator.errors import ParameterError, check_positive, check_range
 from simulator.units import db_from_ratio, ratio_from_db
 
@@ -23,7 +24,7 @@ ABSORPTION = "two-photon and free-carrier absorption"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waveguide:
+class Waveguide(Named):
     """Waveguide of a platform, as its light bears it.
 
     Notes
@@ -38,8 +39,6 @@ class Waveguide:
     waveguides", Opt. Lett. 32 (2007) 2031.
     """
 
-    name: str
-    """Name shown in tables."""
     loss_db_per_m: float
     """Propagation loss of dim light."""
     transition_loss_db: float | None = None

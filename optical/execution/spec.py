@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import scipy
 
+from optical.devices.limits import bits_from_snr
 from optical.noise.chip import ChipErrors, CommonEncoding, CommonNoise
 from optical.noise.link_budget import FLUCTUATION, SHOT, LightNoise, SampleNoise, check_light
 from simulator.amounts import Amount, Flag, Reals
@@ -135,6 +136,17 @@ class Residues:
         """
         pairs = zip(self.misreadings, self.weights, strict=True)
         return math.fsum(chance * weight**2 for chance, weight in pairs)
+
+    def sum_bits(self, length: int, mantissa_bits: float) -> float:
+        """Return the effective bits of a full-scale sum: rounding of mantissas, and misread remainders.
+
+        Notes
+        -----
+        Full scale is n q^2. Rounding has the variance 1/12 per mantissa, times q^2 of its partner.
+        """
+        largest = largest_mantissa(mantissa_bits)
+        noise = length * largest**2 / 6.0 + self.error_variance
+        return bits_from_snr((length * largest**2) ** 2 / noise)
 
     def check_sums(self, largest: float) -> None:
         """Refuse sums that leave the dynamic range.

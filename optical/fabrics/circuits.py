@@ -189,23 +189,12 @@ def assign_lanes(pairs: np.ndarray, weights: np.ndarray, endpoints: int, lanes: 
     return _colour(pairs.tobytes(), counts.tobytes(), endpoints, lanes).copy()
 
 
-def colour_lanes(pairs: np.ndarray, counts: np.ndarray, endpoints: int, lanes: int) -> np.ndarray:
-    """Return lanes for pairs of endpoints that get so many each, shape [E, lanes].
-
-    Parameters
-    ----------
-    pairs, counts : numpy.ndarray
-        Source and destination of each circuit, distinct, shape [P, 2], and how many lanes it takes, shape
-        [P]; no endpoint more than it has.
-    endpoints, lanes : int
-        Size of the fabric.
-    """
-    return _colour(np.ascontiguousarray(pairs).tobytes(), counts.tobytes(), endpoints, lanes).copy()
-
-
 @lru_cache(maxsize=64)
 def _colour(pairs_bytes: bytes, counts_bytes: bytes, endpoints: int, lanes: int) -> np.ndarray:
-    """Give each circuit a lane that is free at both ends (König: a bipartite graph needs only its degree)."""
+    """Return lanes [E, lanes] for pairs [P, 2] of endpoints that get so many each [P], all int64 as bytes.
+
+    Each circuit gets a lane that is free at both ends (König: a bipartite graph needs only its degree).
+    """
     pairs = np.frombuffer(pairs_bytes, dtype=np.int64).reshape(-1, 2)
     counts = np.frombuffer(counts_bytes, dtype=np.int64)
     if (counts == lanes).all():
@@ -283,47 +272,6 @@ def circuit_wiring(
     return bundle(own.ravel(), heads.ravel(), rate_bytes_per_s=rates, latency_s=latency_s)
 
 
-def lit_detours(
-    wiring: Wiring,
-    routes: np.ndarray,
-    flows: Flows,
-    failed: np.ndarray,
-) -> np.ndarray:
-    """Return routes in which flows that would cross failed links take a shortest way over what is lit.
-
-    Parameters
-    ----------
-    wiring : Wiring
-        All links; those without capacity are dark.
-    routes : numpy.ndarray
-        Links of each flow while nothing has failed, shape [F, H].
-    flows : Flows
-        The flows.
-    failed : numpy.ndarray
-        Links that carry nothing, shape [n].
-
-    Returns
-    -------
-    numpy.ndarray
-        Shape [F, H']. A flow that has no way left keeps its route over the failed link, and so waits.
-    """
-    hit = np.isin(routes, failed).any(axis=1)
-    dark = np.flatnonzero(wiring.capacity_bytes_per_s <= 0.0)
-    never = np.union1d(failed, dark)
-    some = Flows(
-        sources=flows.sources[hit],
-        destinations=flows.destinations[hit],
-        size_bytes=flows.size_bytes,
-        axis=flows.axis,
-    )
-    found = detours(wiring, routes[hit], some, never)
-    after = np.full((len(routes), max(routes.shape[1], found.shape[1])), NO_LINK, dtype=np.int64)
-    after[:, : routes.shape[1]] = routes
-    after[hit, : found.shape[1]] = found
-    after[hit, found.shape[1] :] = NO_LINK
-    return after
-
-
 class CircuitFabric(Fabric, Protocol):
     """Fabric whose links are circuits: who would cross a failed one goes round over those that are lit."""
 
@@ -332,10 +280,21 @@ class CircuitFabric(Fabric, Protocol):
         return replace(circuits, circuits=circuits.circuits.without(failed)), Reconfiguration()
 
     def around(self, circuits: Any, flows: Flows, failed: np.ndarray) -> np.ndarray:  # noqa: ANN401 - its own
-        """Return the links of each flow as `route` does, past failed links where a way is left."""
-        wiring = self.wired(circuits)
-        routes = self.route(circuits, flows)
-        return routes if wiring is None else lit_detours(wiring, routes, flows, failed)
+        """Return the links of each flow as `route` does, past failed links where a way of lit ones is left.
+
+        A flow that has none keeps its route over the failed link, and so waits.
+        """
+        wiring, routes = self.wired(circuits), self.route(circuits, flows)
+        if wiring is None:
+            return routes
+        hit = np.asarray(np.isin(routes, failed).any(axis=1))
+        dark = np.flatnonzero(wiring.capacity_bytes_per_s <= 0.0)
+        found = detours(wiring, routes[hit], flows.part(hit), np.union1d(failed, dark))
+        after = np.full((len(routes), max(routes.shape[1], found.shape[1])), NO_LINK, dtype=np.int64)
+        after[:, : routes.shape[1]] = routes
+        after[hit] = NO_LINK
+        after[hit, : found.shape[1]] = found
+        return after
 
 
 def coprime_strides(circuits: ForwardingCircuits, members: np.ndarray) -> tuple[int, ...]:
@@ -576,6 +535,8 @@ def job_links(demand: DomainDemand, degree: int, *, all_meet: bool = True) -> np
     for the thinnest traffic, sends and steps of rings, and give the rest to the pairs that take longest; or
     give one lane of each vertex to what joins the parts that the busiest pairs leave.
     """
+    if len(demand.pairs) < 2:
+        return np.zeros(demand.pairs.shape, dtype=np.int64)
     pairs = np.ascontiguousarray(demand.pairs, dtype=float)
     return _laid_links(demand.groups, pairs.tobytes(), degree, all_meet)
 
@@ -588,17 +549,6 @@ def _laid_links(
     entries = np.frombuffer(pair_bytes)
     size = math.isqrt(len(entries))
     demand = DomainDemand(groups=groups, pairs=entries.reshape(size, size))
-    found = _job_links(demand, degree, all_meet=all_meet)
-    found.flags.writeable = False
-    return found
-
-
-def _job_links(demand: DomainDemand, degree: int, *, all_meet: bool) -> np.ndarray:
-    """Return circuits for the traffic of a domain; see `job_links`."""
-    size = len(demand.pairs)
-    if size < 2:
-        return np.zeros((size, size), dtype=np.int64)
-    groups = demand.groups
     found = job_topology(groups, demand.pairs, degree=degree)
     meeting = ~np.isinf(found.hops)
     if not (meeting if all_meet else meeting | (demand.matrix <= 0.0)).all():
@@ -617,7 +567,9 @@ def _job_links(demand: DomainDemand, degree: int, *, all_meet: bool) -> np.ndarr
         _busiest_bytes(published, wanted, all_meet=all_meet),
         *(_busiest_bytes(links, demand.matrix, all_meet=all_meet) for links in others),
     ]
-    return (published, *others)[int(np.argmin(carried))]
+    best = (published, *others)[int(np.argmin(carried))]
+    best.flags.writeable = False
+    return best
 
 
 _MOST_KEPT = 4
@@ -730,9 +682,9 @@ def lanes_of(links: np.ndarray, degree: int, first: int = 0) -> np.ndarray:
     first : int
         Number of the first vertex.
     """
-    rows, columns = np.nonzero(links)
-    pairs = np.stack([rows, columns], axis=1).astype(np.int64)
-    peers = colour_lanes(pairs, links[rows, columns].astype(np.int64), len(links), degree)
+    pairs = np.argwhere(links).astype(np.int64)
+    counts = links[links != 0].astype(np.int64)
+    peers = _colour(pairs.tobytes(), counts.tobytes(), len(links), degree)
     return np.where(peers == DARK, DARK, peers + first)
 
 

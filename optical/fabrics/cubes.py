@@ -171,7 +171,7 @@ class CubeFabric(Fabric):
     @property
     def torus(self) -> Torus:
         """The torus at the start of a job."""
-        return self._ways(self.initial(())).torus
+        return self.ways[self.initial(())].torus
 
     @cached_property
     def machine(self) -> CubeMachine:
@@ -202,7 +202,7 @@ class CubeFabric(Fabric):
         """Whether each link leaves its cube, shape [2 axes E]."""
         if self.endpoints == 1:
             return np.zeros(2 * self.torus.axes, dtype=bool)
-        places = self._ways(self.initial(())).places % self.side
+        places = self.ways[self.initial(())].places % self.side
         return np.stack([places == self.side - 1, places == 0], axis=-1).ravel()
 
     @cached_property
@@ -272,7 +272,7 @@ class CubeFabric(Fabric):
             )
             raise RouteError(msg)
         moving = flows.sources != flows.destinations
-        found = self._ways(circuits).paths(flows.sources[moving], flows.destinations[moving])
+        found = self.ways[circuits].paths(flows.sources[moving], flows.destinations[moving])
         links = np.full((moving.size, found.shape[1]), NO_LINK, dtype=np.int64)
         links[moving] = found
         return links
@@ -283,7 +283,7 @@ class CubeFabric(Fabric):
 
     def wired(self, circuits: Closing) -> Wiring:
         """Return the links of the present torus with their ends."""
-        ways, graph = self._ways(circuits), self.graph(circuits)
+        ways, graph = self.ways[circuits], self.graph(circuits)
         return Wiring(
             tails=ways.tails,
             heads=ways.heads,
@@ -308,7 +308,7 @@ class CubeFabric(Fabric):
         All cubes' links at one place of opposite faces meet in one switch (Jouppi et al., arXiv:2304.01433);
         a small machine's positions may share a chassis, which the bill counts and this does not.
         """
-        axes, places = self.torus.axes, self._ways(self.initial(())).places % self.side
+        axes, places = self.torus.axes, self.ways[self.initial(())].places % self.side
         found = np.full((self.endpoints, axes, 2), NO_LINK, dtype=np.int64)
         for axis in range(axes):
             others = np.delete(places, axis, axis=1)
@@ -340,7 +340,7 @@ class CubeFabric(Fabric):
         """Return what flows of equal rate take of every link; sprayed ones share all shortest ways evenly."""
         if self.spreading is TorusSpreading.STATIC:
             return super().loads(circuits, flows)
-        return self._ways(circuits).sprayed(flows, self.graph(circuits))
+        return self.ways[circuits].sprayed(flows, self.graph(circuits))
 
     def connected(self, circuits: Closing, flows: Flows) -> bool:
         """Return whether the torus is the one that flows want; every endpoint reaches every other on it."""
@@ -356,7 +356,7 @@ class CubeFabric(Fabric):
 
     def grid(self, group: np.ndarray) -> tuple[int, ...] | None:
         """Return the shape of the box that a group fills in order, or None; collectives go by it."""
-        return self._ways(self.initial(())).grid(group)
+        return self.ways[self.initial(())].grid(group)
 
     def transfer_energy_j(self, flows: Flows) -> float:
         """Return the dynamic energy of carrying all the flows once: that of every link on their ways."""
@@ -369,6 +369,3 @@ class CubeFabric(Fabric):
         if self.closing is not Closing.PER_AXIS:
             return self.closing
         return Closing.TWISTED if flows.axis in EXCHANGES else Closing.REGULAR
-
-    def _ways(self, circuits: Closing) -> TorusPaths:
-        return self.ways[circuits]

@@ -49,14 +49,8 @@ from optical.scheduling.topology import job_topology
 from simulator.errors import LinkError, RouteError, check_choices, check_range
 from simulator.fabric import CircuitPolicy, Fabric, NodeFabric, PortOwner, Ports, Traits, check_policy
 from simulator.interfaces import Flows, LinkGraph, Reconfiguration, Wiring
-from simulator.topology.graphs import NO_LINK, GraphFabric, bundle, joined, packed
+from simulator.topology.graphs import NO_LINK, GraphFabric, joined, node_links, packed
 from simulator.topology.scale_up import BillItem, Nic, ScaleUp, load_nic
-
-
-def idle_of_packets(packets: Packets) -> dict[str, str]:
-    """Return the numbers of a packet fabric that count for nothing beside circuits, each with the reason."""
-    one_path = "packets beside circuits of a wafer take one path each"
-    return {**packets.traits.idle_numbers, "queue_pairs": one_path, "shipped_queue_pairs": one_path}
 
 
 class CircuitChoice(StrEnum):
@@ -269,7 +263,7 @@ class NodeCircuits(NodeFabric, CircuitFabric, Protocol):
         return {
             "circuit card": self.nic.item(cards),
             "optical lane": self.optics.item(cards * self.card_lanes, self.budget.laser_w),
-            "optical switch": self.switch.item(switch_chassis(self.switch, self.joined, self._planes)),
+            "optical switch": self.switch.item(self.switches),
         }
 
     @property
@@ -501,20 +495,13 @@ class DirectConnect(NodeCircuits):
 
     def wired(self, circuits: ForwardingCircuits) -> Wiring:
         """Return all links with their present ends; dark ones have no capacity."""
-        every = np.arange(self.endpoints)
-        switches = self.endpoints + self.scale_up.node_of(every)
-        inside = {
-            "rate_bytes_per_s": self.scale_up.capacity_bytes_per_s,
-            "latency_s": self.scale_up.latency_s / 2,
-        }
         light = circuit_wiring(
             circuits.circuits,
             self.endpoints + np.arange(self.nodes),
             rate_bytes_per_s=self.circuit_bytes_per_s,
             latency_s=self.circuit_latency_s,
         )
-        copper = bundle(every, switches, **inside), bundle(switches, every, **inside)
-        return joined([light, *copper])
+        return joined([light, node_links(self.scale_up, self.endpoints, self.endpoints)])
 
     def connected(self, circuits: ForwardingCircuits, flows: Flows) -> bool:
         """Return whether circuits lead every flow to its end, and are those of its axis if axes have own."""

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Protocol
 
 import numpy as np
 
@@ -42,7 +41,7 @@ from simulator.fabric import (
     check_policy,
 )
 from simulator.interfaces import Flows, LinkGraph, Reconfiguration, Wiring
-from simulator.topology.graphs import NO_LINK, bundle, joined
+from simulator.topology.graphs import NO_LINK, joined, node_links
 from simulator.topology.scale_up import BillItem, Nic, ScaleUp, load_nic
 
 
@@ -77,7 +76,7 @@ def rail_routes(scale_up: ScaleUp, flows: Flows, circuits: Circuits | None = Non
     their own spread over the rest. A flow that no rail can take keeps its own, and so waits.
     """
     size = scale_up.size
-    carriers = scale_up.node_of(flows.sources) * size + scale_up.rail_of(flows.destinations)
+    carriers = scale_up.carriers(flows.sources, flows.destinations)
     own = RailRoutes(carriers=carriers, landings=flows.destinations)
     if circuits is None or not circuits.failed.size:
         return own
@@ -112,52 +111,12 @@ def _chosen(choices: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return np.where(choices[np.arange(len(own)), own], own, rail), count > 0
 
 
-class RailPorts(NodeFabric, CircuitFabric, Protocol):
-    """Endpoints with `lanes` ports each; lane l of rail r is on the switches of plane (r, l).
-
-    Notes
-    -----
-    A port is the switch's with its fibre: light ends there both ways. A spare port of the switch takes its
-    place once the fibre has been moved.
-    """
-
-    endpoints: int
-    scale_up: ScaleUp
-    switch: OpticalSwitch
-    lanes: int
-
-    @cached_property
-    def port_chassis(self) -> np.ndarray:
-        """Optical switches whose port each port is, shape [E lanes, 1]."""
-        every = np.arange(self.endpoints)
-        planes = self.scale_up.rail_of(every)[:, None] * self.lanes + np.arange(self.lanes)
-        chassis = chassis_of(self.switch, self.nodes, self.node_size * self.lanes)
-        return chassis[planes, self.scale_up.node_of(every)[:, None]].reshape(-1, 1)
-
-    @property
-    def switches(self) -> int:
-        """Optical switches."""
-        return switch_chassis(self.switch, self.nodes, self.node_size * self.lanes)
-
-    def switch_ports(self, switch: int) -> np.ndarray:
-        """Return the ports that are lost with an optical switch, shape [n]."""
-        lost = chassis_ports(self.switch, self.nodes, self.node_size * self.lanes, switch)
-        endpoints = lost[:, 1] * self.scale_up.size + lost[:, 0] // self.lanes
-        ports: np.ndarray = (endpoints * self.lanes + lost[:, 0] % self.lanes)[endpoints < self.endpoints]
-        return ports
-
-    def replacement_s(self, ports: np.ndarray) -> float:
-        """Return the time until spare ports of the switches carry what failed ports [n] did."""
-        check_spares(self.switch, self.port_chassis[ports].ravel().tolist())
-        return self.switch.reconfiguration_s
-
-
 LANES_TRIED = (2, 4, 8)
 """Lanes of an accelerator that a search tries; dimensionless."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class OcsRails(RailPorts):
+class OcsRails(NodeFabric, CircuitFabric):
     """Nodes joined by optical circuits: lane l of rail r goes to the optical switches of plane (r, l).
 
     Notes
@@ -169,6 +128,9 @@ class OcsRails(RailPorts):
     Links, in this order: optical lanes ``e * lanes + l``, accelerator to node switch [E], node switch to
     accelerator [E]. Lanes with a common destination act as one link, the first of them, of their joint
     capacity; the others show none, like dark ones.
+
+    A port is the switch's with its fibre: light ends there both ways. A spare port of the switch takes its
+    place once the fibre has been moved.
 
     Every lane launches just what its receiver needs through the switches (`budget`), so a lossy
     switch costs laser power, and one too lossy is a `LinkError` when the fabric is made.
@@ -238,14 +200,42 @@ class OcsRails(RailPorts):
         share = self.nic.bandwidth_bytes_per_s / self.lanes
         return min(self.optics.bandwidth_bytes_per_s, share) * self.nic.efficiency
 
+    @cached_property
+    def port_chassis(self) -> np.ndarray:
+        """Optical switches whose port each port is, shape [E lanes, 1]."""
+        every = np.arange(self.endpoints)
+        planes = self.scale_up.rail_of(every)[:, None] * self.lanes + np.arange(self.lanes)
+        chassis = chassis_of(self.switch, self.nodes, self._planes)
+        return chassis[planes, self.scale_up.node_of(every)[:, None]].reshape(-1, 1)
+
+    @property
+    def _planes(self) -> int:
+        return self.node_size * self.lanes
+
+    @property
+    def switches(self) -> int:
+        """Optical switches."""
+        return switch_chassis(self.switch, self.nodes, self._planes)
+
+    def switch_ports(self, switch: int) -> np.ndarray:
+        """Return the ports that are lost with an optical switch, shape [n]."""
+        lost = chassis_ports(self.switch, self.nodes, self._planes, switch)
+        endpoints = lost[:, 1] * self.scale_up.size + lost[:, 0] // self.lanes
+        ports: np.ndarray = (endpoints * self.lanes + lost[:, 0] % self.lanes)[endpoints < self.endpoints]
+        return ports
+
+    def replacement_s(self, ports: np.ndarray) -> float:
+        """Return the time until spare ports of the switches carry what failed ports [n] did."""
+        check_spares(self.switch, self.port_chassis[ports].ravel().tolist())
+        return self.switch.reconfiguration_s
+
     def bill(self) -> dict[str, BillItem]:
         """Return the bill of materials: item -> count, power and price of each."""
-        rails = min(self.endpoints, self.scale_up.size)
         return {
             "scale-up": self.scale_up.item(self.endpoints),
             "nic": self.nic.item(self.endpoints),
             "optical lane": self.optics.item(self.endpoints * self.lanes, self.budget.laser_w),
-            "optical switch": self.switch.item(switch_chassis(self.switch, self.nodes, rails * self.lanes)),
+            "optical switch": self.switch.item(self.switches),
         }
 
     def initial(self, demand: tuple[Flows, ...]) -> Circuits:
@@ -406,20 +396,13 @@ class OcsRails(RailPorts):
 
     def wired(self, circuits: Circuits) -> Wiring:
         """Return all links with their present ends; dark ones have no capacity."""
-        every = np.arange(self.endpoints)
-        node_switches = self.endpoints + self.scale_up.node_of(every)
         light = circuit_wiring(
             circuits,
-            every,
+            np.arange(self.endpoints),
             rate_bytes_per_s=self.lane_bytes_per_s,
             latency_s=float(self._latency_s[0]),
         )
-        inside = {
-            "rate_bytes_per_s": self.scale_up.capacity_bytes_per_s,
-            "latency_s": self.scale_up.latency_s / 2,
-        }
-        copper = bundle(every, node_switches, **inside), bundle(node_switches, every, **inside)
-        return joined([light, *copper])
+        return joined([light, node_links(self.scale_up, self.endpoints, self.endpoints)])
 
     def connected(self, circuits: Circuits, flows: Flows) -> bool:
         """Return whether every flow has a circuit, or stays in its node."""

@@ -29,7 +29,7 @@ from optical.fabrics.switches import (
 from simulator.errors import ParameterError, check_choices, check_range
 from simulator.fabric import Loads, NodeFabric, Traits
 from simulator.interfaces import Flows, Wiring
-from simulator.topology.graphs import NO_LINK, GraphFabric, bundle, joined, packed
+from simulator.topology.graphs import NO_LINK, GraphFabric, bundle, joined, node_links, packed
 from simulator.topology.scale_up import BillItem, Nic, ScaleUp, load_nic
 
 NOBODY = np.empty(0, dtype=np.int64)
@@ -439,26 +439,20 @@ class RotorFabric(NodeFabric, GraphFabric):
         """Links into rails and nodes and out of them; the wait stands at the way into the rail."""
         every = np.arange(self.endpoints)
         rails = self.endpoints + every % self.node_size
-        nodes = self.endpoints + self.node_size + self.scale_up.node_of(every)
         port = self.port_bytes_per_s
-        inside = {
-            "rate_bytes_per_s": self.scale_up.capacity_bytes_per_s,
-            "latency_s": self.scale_up.latency_s / 2,
-        }
         first_s = self.hop_latency_s + self.rotation.wait_s
         return joined(
             [
                 bundle(every, rails, rate_bytes_per_s=port, latency_s=first_s),
                 bundle(rails, every, rate_bytes_per_s=port, latency_s=0.0),
-                bundle(every, nodes, **inside),
-                bundle(nodes, every, **inside),
+                node_links(self.scale_up, self.endpoints, self.endpoints + self.node_size),
             ]
         )
 
     def paths(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
         """Return the links of direct ways, shape [F, 4], padded; `loads` adds what relays carry."""
         total = self.endpoints
-        carriers = self._carriers(sources, destinations)
+        carriers = self.scale_up.carriers(sources, destinations)
         off_node = self.scale_up.node_of(sources) != self.scale_up.node_of(destinations)
         inside = ~off_node | (carriers != sources)
         return packed(
@@ -515,7 +509,7 @@ class RotorFabric(NodeFabric, GraphFabric):
         """Return how flows that leave their nodes share the circuits; `carried` by endpoint, shape [E]."""
         off_node = self.scale_up.off_node(flows)
         destinations = flows.destinations[off_node]
-        sources = self._carriers(flows.sources, flows.destinations)[off_node]
+        sources = self.scale_up.carriers(flows.sources, flows.destinations)[off_node]
         rails = self.scale_up.rail_of(destinations)
         always = self.relaying is Relaying.ALWAYS or self._small(flows)
         carried = np.zeros(self.endpoints)
@@ -538,10 +532,6 @@ class RotorFabric(NodeFabric, GraphFabric):
         direct = min(one.direct for one in seen.values())
         return Relays(rate=least.rate, direct=min(direct, least.rate), carried=carried)
 
-    def _carriers(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
-        """Return the endpoint in the source's node that stands on the destination's rail, shape [F]."""
-        return self.scale_up.node_of(sources) * self.scale_up.size + self.scale_up.rail_of(destinations)
-
     def bill(self) -> dict[str, BillItem]:
         """Return the bill of materials: item -> count, power and price of each."""
         turn_w = self.switch.move_energy_j / self.rotation.slot_s if self.rotation.slot_s > 0.0 else 0.0
@@ -561,7 +551,7 @@ class RotorFabric(NodeFabric, GraphFabric):
         """Return the dynamic energy of carrying all the flows once; each hop passes two cards."""
         off_node = self.scale_up.off_node(flows)
         inside = (flows.sources != flows.destinations) & (
-            ~off_node | (self._carriers(flows.sources, flows.destinations) != flows.sources)
+            ~off_node | (self.scale_up.carriers(flows.sources, flows.destinations) != flows.sources)
         )
         hops = 1.0
         if off_node.any():

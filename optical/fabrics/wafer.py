@@ -22,7 +22,7 @@ from optical.fabrics.circuits import (
     job_links,
     lanes_of,
 )
-from optical.fabrics.node_circuits import BesidePackets, CircuitsBeside, changed_links, idle_of_packets
+from optical.fabrics.node_circuits import BesidePackets, CircuitsBeside, changed_links
 from optical.fabrics.switches import PARAMETERS, LaneBudget
 from simulator.errors import LinkError, ParameterError, RouteError, check_choices, check_positive, check_range
 from simulator.fabric import CircuitPolicy, PortOwner, Ports, PortTiming, Traits, check_policy
@@ -200,6 +200,7 @@ class WaferFabric(BesidePackets, CircuitsBeside):
     @cached_property
     def traits(self) -> Traits:
         """Library of the nodes, and circuits from chip to chip whose ends are lanes of chips."""
+        one_path = "packets beside circuits of a wafer take one path each"
         return Traits(
             scale_up=self.scale_up,
             policy=self.policy,
@@ -208,7 +209,10 @@ class WaferFabric(BesidePackets, CircuitsBeside):
             reconfiguration_s=self.wafer.reconfiguration_s,
             ports=Ports(owner=PortOwner.ENDPOINT, owners=self.endpoints, lanes=self.wafer.lanes),
             symmetric=self.packets.traits.symmetric,
-            idle_numbers=idle_of_packets(self.packets),
+            idle_numbers={
+                **self.packets.traits.idle_numbers,
+                **dict.fromkeys(("queue_pairs", "shipped_queue_pairs"), one_path),
+            },
         )
 
     @cached_property

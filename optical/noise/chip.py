@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+from optical.devices.parts import Named
 from simulator.errors import check_choices, check_range, check_whole
 from simulator.units import SPEED_OF_LIGHT_M_PER_S
 
@@ -45,11 +46,9 @@ class EncodingNoise(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeCoupler:
+class NodeCoupler(Named):
     """50:50 coupler in which two operands interfere."""
 
-    name: str
-    """Name shown in tables."""
     angle_error_rad: float
     """Standard deviation of the coupling angle from pi/4, fixed per chip."""
 
@@ -63,11 +62,9 @@ class NodeCoupler:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LineGrid:
+class LineGrid(Named):
     """Wavelengths of a comb's lines, which a coupler does not divide alike."""
 
-    name: str
-    """Name shown in tables."""
     spacing_m: float
     """Distance of the lines in wavelength."""
     wavelength_m: float
@@ -91,11 +88,9 @@ class LineGrid:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chip:
+class Chip(Named):
     """Spread of like parts of one chip, its calibration, and the share that reaches products."""
 
-    name: str
-    """Name shown in tables."""
     modulator_gain: float
     """Standard deviation of the swing between modulators, relative."""
     receiver_gain: float

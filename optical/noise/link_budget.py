@@ -2,9 +2,6 @@
 
 A core lists what its light passes; a budget turns it into received power, currents and variances. Variances
 are in the units of `optical.execution.AnalogSpec`: one full-scale product is 1, per ADC sample.
-
-Variances are in the units of `optical.execution.AnalogSpec`: one full-scale product is 1, per ADC
-sample.
 """
 
 from __future__ import annotations
@@ -16,9 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
-from optical.devices import Converter, Laser
-from optical.devices.devices import Soa
-from optical.devices.limits import bits_from_snr, snr_from_bits
+from optical.devices.limits import bits_from_snr
 from optical.noise.receiver import Receiver
 from simulator.errors import LinkError, ParameterError, check_positive, check_range
 from simulator.units import db_from_ratio, ratio_from_db
@@ -65,28 +60,6 @@ class Source:
     """Relative intensity noise of a line."""
 
 
-def source_of(laser: Laser, power_w: float, *, lines: int = 1, amplifier: Soa | None = None) -> Source:
-    """Return the light of a laser with an amplifier behind the coupling into the chip, if there is one.
-
-    Parameters
-    ----------
-    laser : Laser
-        The laser, or the pump of a comb.
-    power_w : float
-        Optical power of each line at the source.
-    lines : int
-        Lines that share the amplifier.
-    amplifier : Soa, optional
-        The amplifier.
-    """
-    if amplifier is None:
-        return Source(launch_w=power_w, rin_db_per_hz=laser.rin_db_per_hz)
-    line_w = power_w * ratio_from_db(-laser.coupling_loss_db)
-    gain = amplifier.gain(lines * line_w)
-    noise = ratio_from_db(laser.rin_db_per_hz) + amplifier.added_rin_per_hz(line_w, gain)
-    return Source(launch_w=power_w * gain, rin_db_per_hz=db_from_ratio(noise))
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoiseRatio:
     """Noise over the signal of a full-scale sample, at some laser power; ratios of powers, dimensionless."""
@@ -111,24 +84,6 @@ class NoiseRatio:
     def joined(self, others: Mapping[str, float]) -> NoiseRatio:
         """Return the ratio with further causes that light does not lower."""
         return NoiseRatio(dark=self.dark, shot=self.shot, bright=dict(self.bright) | dict(others))
-
-
-def converter_ratios(dac: Converter, adc: Converter, length: int, operands: int = 1) -> dict[str, float]:
-    """Return noise over signal of both converters for a full-scale sample.
-
-    Parameters
-    ----------
-    dac, adc : Converter
-        Converter of the streamed operands, and of the sample, whose range equals full scale.
-    length : int
-        Products in a sample; their encoding errors are independent.
-    operands : int
-        Operands that pass a DAC in every symbol: 2, or 1 where the other is held.
-    """
-    return {
-        "the ADC": 1.0 / snr_from_bits(adc.enob_bits),
-        "the DAC": operands / (length * snr_from_bits(dac.enob_bits)),
-    }
 
 
 RECEIVER = "amplifier, dark current, extinction"

@@ -209,8 +209,7 @@ def makespan_bound(
 
 def least_line_time(demand: np.ndarray, rate_bytes_per_s: float) -> float:
     """Return the time of the busiest port without any delay, s: what a packet switch of that rate takes."""
-    both = checked(demand)
-    return float(max(both.sum(axis=0).max(initial=0.0), both.sum(axis=1).max(initial=0.0)) / rate_bytes_per_s)
+    return largest_line(checked(demand)) / rate_bytes_per_s
 
 
 def is_worth_moving(*, before_s: float, after_s: float, reconfiguration_s: float) -> bool:

@@ -123,32 +123,27 @@ class _Problem:
 
     @cached_property
     def fewest_moves(self) -> int:
-        """Moves that any plan needs."""
-        return _fewest_moves(self.kinds, self.planes)
+        """Moves without which some step finds its permutation on no plane.
+
+        Planes are a cache of permutations; replacing what is wanted last misses least (Belady 1966). As many
+        as there are planes stand before the first step.
+        """
+        held: set[int] = set()
+        misses, kinds = 0, self.kinds.tolist()
+        for place, kind in enumerate(kinds):
+            if kind in held:
+                continue
+            misses += 1
+            if len(held) == self.planes:
+                rest = kinds[place:]
+                held.remove(max(held, key=lambda one: rest.index(one) if one in rest else len(rest)))
+            held.add(kind)
+        return max(0, misses - self.planes)
 
     @property
     def bound_s(self) -> float:
         """Work and the fewest moves that any plan needs, shared equally by the planes."""
         return float(self.seconds.sum() + self.fewest_moves * self.reconfiguration_s) / self.planes
-
-
-def _fewest_moves(kinds: np.ndarray, planes: int) -> int:
-    """Return the moves without which some step finds its permutation on no plane.
-
-    Planes are a cache of permutations; replacing what is wanted last misses least (Belady 1966). As many as
-    there are planes stand before the first step.
-    """
-    held: set[int] = set()
-    misses = 0
-    for place, kind in enumerate(kinds.tolist()):
-        if kind in held:
-            continue
-        misses += 1
-        if len(held) == planes:
-            rest = kinds[place:].tolist()
-            held.remove(max(held, key=lambda one: rest.index(one) if one in rest else len(rest)))
-        held.add(kind)
-    return max(0, misses - planes)
 
 
 def overlap(steps: Sequence[CollectiveStep], bank: OcsBank, *, nodes: int = NODES) -> OverlapPlan:

@@ -238,53 +238,6 @@ class CircuitSchedule:
             raise ParameterError(msg)
 
 
-def schedule_of(
-    parts: list[tuple[np.ndarray, float]],
-    *,
-    policy: str,
-    demand: np.ndarray,
-    rate_bytes_per_s: float,
-    reconfiguration_s: float,
-    packet_rate_bytes_per_s: float = 0.0,
-) -> CircuitSchedule:
-    """Return a schedule on one switch from permutations and their bytes.
-
-    Parameters
-    ----------
-    parts : list of (numpy.ndarray, float)
-        Destination of each source, shape [N], and the bytes that each circuit of it may carry.
-    policy : str
-        What made them.
-    demand : numpy.ndarray
-        Bytes from input i to output j, shape [N, N]. Circuits of pairs with nothing left stay dark, and a
-        configuration ends when its last circuit has nothing left.
-    rate_bytes_per_s, reconfiguration_s, packet_rate_bytes_per_s : float
-        As in `CircuitSchedule`.
-    """
-    size = len(demand)
-    sources = np.arange(size)
-    left = np.array(demand, dtype=float)
-    floor = largest_line(left) * BALANCE_TOLERANCE
-    rows, lengths = [], []
-    for columns, carried in parts:
-        rest = left[sources, columns]
-        held = min(carried, float(rest.max(initial=0.0)))
-        if held > floor / max(size, 1):
-            rows.append(np.where(rest > 0.0, columns, DARK))
-            lengths.append(held)
-            left[sources, columns] = np.maximum(rest - held, 0.0)
-    return CircuitSchedule(
-        policy=policy,
-        demand=np.array(demand, dtype=float),
-        permutations=np.array(rows, dtype=np.int64).reshape(-1, size),
-        durations_s=np.array(lengths, dtype=float) / rate_bytes_per_s,
-        switch_of=np.zeros(len(lengths), dtype=np.int64),
-        rate_bytes_per_s=rate_bytes_per_s,
-        reconfiguration_s=reconfiguration_s,
-        packet_rate_bytes_per_s=packet_rate_bytes_per_s,
-    )
-
-
 MOST_SWITCHES = 1024
 """Most switches of a bank; TPU v4 has 48 (Jouppi et al., arXiv:2304.01433). Dimensionless."""
 
@@ -348,8 +301,7 @@ class TrafficPhase:
 
     def __post_init__(self) -> None:
         check_range(self, "bytes_per_pair", "idle_s")
-        check_range(self, "peers", low=1)
-        check_range(self, "exchanges", low=1)
+        check_range(self, "peers", "exchanges", low=1)
         check_whole(self, "peers", "exchanges")
 
 
@@ -851,15 +803,38 @@ def schedule(demand: np.ndarray, policy: SchedulePolicy, bank: OcsBank) -> Circu
             "try another policy"
         )
         raise ParameterError(msg)
-    one = schedule_of(
-        parts_of(left, policy, bank),
+    one = _on_one_switch(left, policy, bank)
+    return (spread(one, bank.switches) if bank.switches > 1 else one).validated()
+
+
+def _on_one_switch(demand: np.ndarray, policy: SchedulePolicy, bank: OcsBank) -> CircuitSchedule:
+    """Return a policy's schedule on the first switch of a bank.
+
+    Circuits of pairs with nothing left stay dark, and a configuration ends when its last circuit has nothing
+    left.
+    """
+    size = len(demand)
+    sources = np.arange(size)
+    left = demand.copy()
+    floor = largest_line(left) * BALANCE_TOLERANCE
+    rows, lengths = [], []
+    for columns, carried in parts_of(demand, policy, bank):
+        rest = left[sources, columns]
+        held = min(carried, float(rest.max(initial=0.0)))
+        if held > floor / max(size, 1):
+            rows.append(np.where(rest > 0.0, columns, DARK))
+            lengths.append(held)
+            left[sources, columns] = np.maximum(rest - held, 0.0)
+    return CircuitSchedule(
         policy=str(policy),
-        demand=left,
+        demand=demand.copy(),
+        permutations=np.array(rows, dtype=np.int64).reshape(-1, size),
+        durations_s=np.array(lengths, dtype=float) / bank.rate_bytes_per_s,
+        switch_of=np.zeros(len(lengths), dtype=np.int64),
         rate_bytes_per_s=bank.rate_bytes_per_s,
         reconfiguration_s=bank.reconfiguration_s,
         packet_rate_bytes_per_s=bank.packet_rate_bytes_per_s,
     )
-    return (spread(one, bank.switches) if bank.switches > 1 else one).validated()
 
 
 def parts_of(demand: np.ndarray, policy: SchedulePolicy, bank: OcsBank) -> list[Part]:

@@ -188,25 +188,16 @@ def decompose(unitary: Complex, shape: MeshShape = MeshShape.CLEMENTS) -> Mesh:
     return mesh_of_blocks(layout, blocks, output)
 
 
-class _Rotations:
-    """Rotations in the order made: where each stands in the mesh, and its inverse [[c, s], [-s*, c]]."""
-
-    def __init__(self) -> None:
-        self.column: list[int] = []
-        self.upper: list[int] = []
-        self.cosine: list[float] = []
-        self.sine: list[complex] = []
-
-    def add(self, column: int, upper: int, cosine: float, sine: complex) -> None:
-        self.column.append(column)
-        self.upper.append(upper)
-        self.cosine.append(cosine)
-        self.sine.append(sine)
+_Rotations = list[tuple[int, int, float, complex]]
+"""Column and upper waveguide of each rotation in the mesh, c and s of its inverse [[c, s], [-s*, c]]."""
 
 
 def _place(layout: MeshLayout, made: _Rotations, blocks: Complex) -> Index:
-    numbers = layout.number(np.array(made.column, dtype=np.int64), np.array(made.upper, dtype=np.int64))
-    cosine, sine = np.array(made.cosine), np.array(made.sine, dtype=complex)
+    """Put rotations on their interferometers; return the numbers of these."""
+    if not made:
+        return np.empty(0, dtype=np.int64)
+    column, upper, cosine, sine = (np.array(each) for each in zip(*made, strict=True))
+    numbers = layout.number(column, upper)
     blocks[numbers, 0, 0] = blocks[numbers, 1, 1] = cosine
     blocks[numbers, 0, 1] = sine
     blocks[numbers, 1, 0] = -sine.conj()
@@ -243,7 +234,7 @@ def _null_by_columns(work: Complex, row: int, column: int, depth: int, made: _Ro
         overwrite_x=1, overwrite_y=1,
     )  # fmt: skip
     # columns: (x', y') = (x, y) G with G = [[c, -s*], [s, c]], so the mesh needs G^-1 = [[c, s*], [-s, c]]
-    made.add(depth, column, cosine, sine.conjugate())
+    made.append((depth, column, cosine, sine.conjugate()))
 
 
 def _null_by_rows(work: Complex, row: int, column: int, depth: int, made: _Rotations) -> None:
@@ -257,11 +248,13 @@ def _null_by_rows(work: Complex, row: int, column: int, depth: int, made: _Rotat
         overwrite_x=1, overwrite_y=1,
     )  # fmt: skip
     # rows: (x', y') = G (x, y) with G = [[c, s], [-s*, c]], so the mesh needs G^-1 = [[c, -s], [s*, c]]
-    made.add(depth, row - 1, cosine, -sine)
+    made.append((depth, row - 1, cosine, -sine))
 
 
 def _null_clements(work: Complex) -> tuple[_Rotations, _Rotations]:
-    right, left, n = _Rotations(), _Rotations(), len(work)
+    right: _Rotations = []
+    left: _Rotations = []
+    n = len(work)
     for diagonal in range(n - 1):
         for step in range(diagonal + 1):
             if diagonal % 2 == 0:
@@ -272,11 +265,12 @@ def _null_clements(work: Complex) -> tuple[_Rotations, _Rotations]:
 
 
 def _null_reck(work: Complex) -> tuple[_Rotations, _Rotations]:
-    right, n = _Rotations(), len(work)
+    right: _Rotations = []
+    n = len(work)
     for line in range(n - 1):
         for step in range(n - 1 - line):
             _null_by_columns(work, n - 1 - line, step, 2 * line + step, right)
-    return right, _Rotations()
+    return right, []
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

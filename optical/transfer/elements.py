@@ -30,6 +30,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from optical.devices.parts import Named
 from simulator.errors import ParameterError, check_positive, check_range
 from simulator.tables import Table, read_table
 from simulator.units import ratio_from_db
@@ -42,11 +43,9 @@ def transfer_table() -> Table:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GuidedMode:
+class GuidedMode(Named):
     """Mode of a waveguide, its index linear in wavelength around a reference."""
 
-    name: str
-    """Name shown in tables."""
     wavelength_m: float
     """Reference wavelength in vacuum."""
     effective_index: float
@@ -62,11 +61,9 @@ class GuidedMode:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HalfCoupler:
+class HalfCoupler(Named):
     """Directional coupler that divides evenly at its reference wavelength."""
 
-    name: str
-    """Name shown in tables."""
     dispersion: float
     """Exponent of the coupling angle over wavelength, dimensionless."""
 
@@ -78,12 +75,6 @@ class HalfCoupler:
 def silicon_strip() -> GuidedMode:
     """Return the guided mode of the default platform."""
     return transfer_table().build(GuidedMode, "si_strip")
-
-
-@cache
-def half_coupler() -> HalfCoupler:
-    """Return the dispersion of the default coupler."""
-    return transfer_table().build(HalfCoupler, "half_coupler")
 
 
 Complex = NDArray[np.complex128]
@@ -127,28 +118,6 @@ def amplitude(loss_db: ArrayLike) -> Real:
     return np.asarray(ratio_from_db(-0.5 * np.asarray(loss_db, dtype=float)))
 
 
-def mode_index(mode: GuidedMode, wavelength_m: ArrayLike, *, rise_k: float = 0.0) -> Real:
-    """Return the effective index of a mode over wavelength, dimensionless.
-
-    Parameters
-    ----------
-    mode : GuidedMode
-        Indices at the reference.
-    wavelength_m : array_like
-        Wavelength in vacuum.
-    rise_k : float
-        Temperature above that of the reference.
-
-    Notes
-    -----
-    n = n_0 - (n_g - n_0)(wavelength - wavelength_0)/wavelength_0 + (dn/dT) rise, first order in
-    wavelength: the group index is exact at the reference and group-velocity dispersion is left out.
-    """
-    offset = np.asarray(wavelength_m, dtype=float) / mode.wavelength_m - 1.0
-    cold = mode.effective_index - (mode.group_index - mode.effective_index) * offset
-    return np.asarray(cold + mode.thermo_optic_per_k * rise_k)
-
-
 def propagation(
     mode: GuidedMode,
     wavelength_m: ArrayLike,
@@ -171,11 +140,18 @@ def propagation(
         Propagation loss, not negative.
     rise_k : float
         Temperature above that of the reference.
+
+    Notes
+    -----
+    The effective index is n = n_0 - (n_g - n_0)(wavelength - wavelength_0)/wavelength_0 + (dn/dT) rise, first
+    order in wavelength: the group index is exact at the reference and group-velocity dispersion is left out.
     """
     require("length_m", length_m, 0.0)
     require("loss_db_per_m", loss_db_per_m, 0.0)
     wavelength = np.asarray(wavelength_m, dtype=float)
-    phase = 2.0 * math.pi * mode_index(mode, wavelength, rise_k=rise_k) * length_m / wavelength
+    offset = wavelength / mode.wavelength_m - 1.0
+    index = mode.effective_index - (mode.group_index - mode.effective_index) * offset
+    phase = 2.0 * math.pi * (index + mode.thermo_optic_per_k * rise_k) * length_m / wavelength
     return np.asarray(amplitude(loss_db_per_m * length_m) * np.exp(1j * phase))
 
 

@@ -19,17 +19,18 @@ from numpy.typing import ArrayLike
 from optical.devices import Crossing, PassiveElement, PhaseShifter, Waveguide, device_table
 from optical.transfer.elements import (
     Complex,
+    HalfCoupler,
     Real,
     add_drop_ring,
     all_pass_ring,
     amplitude,
     coupler_angle,
     coupler_matrix,
-    half_coupler,
     mzi_matrix,
     propagation,
     require,
     silicon_strip,
+    transfer_table,
 )
 from optical.transfer.mesh import Mesh, MeshErrors
 from simulator.errors import ParameterError, nearest
@@ -120,7 +121,7 @@ _COUPLER_DB = device_table().build(PassiveElement, "directional_coupler").insert
 _SHIFTER_DB = device_table().build(PhaseShifter, "phase_shifter").insertion_loss_db
 _BRANCH_DB = device_table().build(PassiveElement, "y_branch").insertion_loss_db
 _CROSSING = device_table().build(Crossing, "crossing")
-_DISPERSION = half_coupler().dispersion
+_DISPERSION = transfer_table().build(HalfCoupler, "half_coupler").dispersion
 
 
 def wavelength_ratio(wl: ArrayLike) -> Real:
@@ -149,14 +150,13 @@ def waveguide(
     rise_k : float
         Temperature rise.
     """
-    field = propagation(
-        _MODE,
-        np.asarray(wl, dtype=float) * MICROMETRE_M,
-        length * MICROMETRE_M,
-        loss_db_per_m=loss_db_per_m,
-        rise_k=rise_k,
-    )
-    return reciprocal({("in0", "out0"): field})
+    return reciprocal({("in0", "out0"): _guided(wl, length, loss_db_per_m, rise_k)})
+
+
+def _guided(wl: ArrayLike, length: float, loss_db_per_m: float, rise_k: float) -> Complex:
+    """Return the field behind a length of silicon strip, both in micrometres."""
+    wavelength = np.asarray(wl, dtype=float) * MICROMETRE_M
+    return propagation(_MODE, wavelength, length * MICROMETRE_M, loss_db_per_m=loss_db_per_m, rise_k=rise_k)
 
 
 def phase_shifter(
@@ -238,12 +238,6 @@ def mzi(
     )
 
 
-def _arc(wl: ArrayLike, radius: float, turns: float, loss_db_per_m: float, rise_k: float) -> Complex:
-    length = 2.0 * math.pi * radius * turns * MICROMETRE_M
-    wavelength = np.asarray(wl, dtype=float) * MICROMETRE_M
-    return propagation(_MODE, wavelength, length, loss_db_per_m=loss_db_per_m, rise_k=rise_k)
-
-
 def ring_all_pass(
     *,
     wl: ArrayLike = _REFERENCE_UM,
@@ -271,7 +265,8 @@ def ring_all_pass(
         Exponent of the coupling angle over wavelength.
     """
     angle = coupler_angle(coupling, wavelength_ratio(wl), dispersion=dispersion)
-    return reciprocal({("in0", "out0"): all_pass_ring(_arc(wl, radius, 1.0, loss_db_per_m, rise_k), angle)})
+    turn = _guided(wl, 2.0 * math.pi * radius, loss_db_per_m, rise_k)
+    return reciprocal({("in0", "out0"): all_pass_ring(turn, angle)})
 
 
 def ring_add_drop(
@@ -304,7 +299,8 @@ def ring_add_drop(
     ratio = wavelength_ratio(wl)
     first = coupler_angle(coupling, ratio, dispersion=dispersion)
     second = coupler_angle(drop_coupling, ratio, dispersion=dispersion)
-    return scattering_of_transfer(add_drop_ring(_arc(wl, radius, 0.5, loss_db_per_m, rise_k), first, second))
+    half_turn = _guided(wl, 2.0 * math.pi * radius * 0.5, loss_db_per_m, rise_k)
+    return scattering_of_transfer(add_drop_ring(half_turn, first, second))
 
 
 def crossing(

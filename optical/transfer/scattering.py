@@ -18,16 +18,13 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from optical.transfer.models import MICROMETRE_M, largest_gain, scattering_matrix
+from optical.transfer.elements import Complex, Real
+from optical.transfer.models import MICROMETRE_M, scattering_matrix
 from simulator.errors import ParameterError
 from simulator.files import read_text
 from simulator.parameter_tree import quantity
 from simulator.units import SPEED_OF_LIGHT_M_PER_S, db_from_ratio, to_si
-
-Real = NDArray[np.float64]
-Complex = NDArray[np.complex128]
 
 ELECTRICAL_BELOW_HZ = to_si("x_hz", 1.0, "THz")
 """Frequency that parts light from modulation: no modulator reaches it, and no light of ours lies below."""
@@ -99,13 +96,12 @@ class MeasuredScattering:
     def _check_passive(self) -> None:
         gains = np.linalg.norm(self.matrix, ord=2, axis=(-2, -1))
         worst = int(np.argmax(gains))
-        if largest_gain(self.matrix) > 1.0 + PASSIVE_MARGIN:
+        if gains[worst] > 1.0 + PASSIVE_MARGIN:
             gain_db = 2.0 * db_from_ratio(float(gains[worst]))
             msg = (
                 f"{self.where(worst)}: amplifies some input by {gain_db:.2f} dB at "
                 f"{self.frequency_hz[worst]:.6g} Hz, and a passive part cannot; check calibration and "
-                "reference "
-                "planes, or scale the fields down"
+                "reference planes, or scale the fields down"
             )
             raise ParameterError(msg)
 
@@ -154,8 +150,7 @@ class MeasuredScattering:
         if missing:
             msg = (
                 f"{self.name}: has the ports {', '.join(self.ports)}, and a {what} has "
-                f"{', '.join(PORTS[wanted])}; "
-                f"rename one to '{missing[0]}'"
+                f"{', '.join(PORTS[wanted])}; rename one to '{missing[0]}'"
             )
             raise ParameterError(msg)
 
@@ -165,10 +160,9 @@ class MeasuredScattering:
         if low < self.frequency_hz[0] or high > self.frequency_hz[-1]:
             where = f"{self.name}:{self.lines[0]}" if self.lines else self.name
             msg = (
-                f"{where}: covers {self.frequency_hz[0]:.6g} to {self.frequency_hz[-1]:.6g} Hz, and "
-                "the light of "
-                f"'{owner}' with its symbols takes {low:.6g} to {high:.6g} Hz; measure a wider band, or move "
-                "the lines"
+                f"{where}: covers {self.frequency_hz[0]:.6g} to {self.frequency_hz[-1]:.6g} Hz, and the "
+                f"light of '{owner}' with its symbols takes {low:.6g} to {high:.6g} Hz; measure a wider "
+                "band, or move the lines"
             )
             raise ParameterError(msg)
 
@@ -257,8 +251,7 @@ def _comments(path: Path, text: str, count: int) -> tuple[tuple[str, ...], float
             if sorted(ports) != sorted(PORTS[count]):
                 msg = (
                     f"{path.name}:{number}: ports are {' '.join(ports)}; name each of "
-                    f"{' '.join(PORTS[count])} "
-                    "once, in the order of the file"
+                    f"{' '.join(PORTS[count])} once, in the order of the file"
                 )
                 raise ParameterError(msg)
         elif found := _LENGTH_COMMENT.match(line.strip()):
@@ -347,9 +340,8 @@ def _fields(answer: Mapping[Any, Any], name: str, shape: tuple[int, ...]) -> dic
             found[pair] = np.broadcast_to(np.asarray(value, dtype=complex), shape)
         except (TypeError, ValueError):
             msg = (
-                f"{name}: the field from {pair[0]} to {pair[1]} has the shape {np.shape(value)} and "
-                "no number "
-                f"for each of {shape[0]} wavelengths"
+                f"{name}: the field from {pair[0]} to {pair[1]} has the shape {np.shape(value)} and no "
+                f"number for each of {shape[0]} wavelengths"
             )
             raise ParameterError(msg) from None
     return found

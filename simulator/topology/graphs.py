@@ -25,7 +25,7 @@ from simulator.errors import ParameterError, RouteError, nearest
 from simulator.fabric import Fabric, Loads, route_loads
 from simulator.files import read_json, read_text
 from simulator.interfaces import Flows, LinkGraph, Wiring
-from simulator.topology.scale_up import BillItem
+from simulator.topology.scale_up import BillItem, ScaleUp
 from simulator.units import BITS_PER_BYTE, to_si
 
 NO_LINK = -1
@@ -62,6 +62,25 @@ def joined(parts: Sequence[Wiring]) -> Wiring:
         capacity_bytes_per_s=np.concatenate([part.capacity_bytes_per_s for part in parts]),
         latency_s=np.concatenate([part.latency_s for part in parts]),
     )
+
+
+def node_links(scale_up: ScaleUp, endpoints: int, first: int) -> Wiring:
+    """Return links from each endpoint to its node's switch [E], and from there back [E].
+
+    Parameters
+    ----------
+    scale_up : ScaleUp
+        The domain inside a node; each way takes half of its latency.
+    endpoints : int
+        Accelerators, the first vertices.
+    first : int
+        Vertex of the first node's switch.
+    """
+    every = np.arange(endpoints)
+    switches = first + scale_up.node_of(every)
+    rate, half_s = scale_up.capacity_bytes_per_s, scale_up.latency_s / 2
+    up = bundle(every, switches, rate_bytes_per_s=rate, latency_s=half_s)
+    return joined([up, bundle(switches, every, rate_bytes_per_s=rate, latency_s=half_s)])
 
 
 def packed(columns: Sequence[np.ndarray]) -> np.ndarray:

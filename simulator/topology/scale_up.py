@@ -208,6 +208,10 @@ class ScaleUp:
         """Return the place of each endpoint within its node, same shape."""
         return endpoints % self.size
 
+    def carriers(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
+        """Return the endpoint in each source's node that stands on the destination's rail, same shape."""
+        return self.node_of(sources) * self.size + self.rail_of(destinations)
+
     def nodes(self, endpoints: int) -> int:
         """Return how many nodes hold so many endpoints.
 
