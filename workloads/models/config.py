@@ -45,7 +45,10 @@ class Windows:
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """Keys under which a model family writes its sizes, and what it fixes; see `TransformerConfig`."""
+    """Keys under which a model family writes its sizes, and what it fixes; see `TransformerConfig`.
+
+    The last of `experts` is the key of how many a token visits, those before it are of how many there are.
+    """
 
     layers: tuple[str, ...] = ("num_hidden_layers",)
     hidden: tuple[str, ...] = ("hidden_size",)
@@ -57,7 +60,7 @@ class Family:
     ffn_default: bool = False
     sequence: tuple[str, ...] = ("max_position_embeddings",)
     sequence_default: int | None = None
-    experts: tuple[str, str] | None = None
+    experts: tuple[str, ...] = ()
     gated: bool = False
     norm: Norm = Norm.LAYER
     positions: Positions = Positions.ROTARY
@@ -88,7 +91,7 @@ class Family:
 
 
 def gated_family(
-    *, qkv: tuple[str, bool], output: tuple[str, bool], mlp: str = "", experts: tuple[str, str] | None = None
+    *, qkv: tuple[str, bool], output: tuple[str, bool], mlp: str = "", experts: tuple[str, ...] = ()
 ) -> Family:
     """Return a family of the kind of Llama: grouped queries, gated feed-forward parts, RMS norms."""
     return Family(
@@ -183,7 +186,7 @@ _QWEN3 = replace(
 _QWEN3_MOE = replace(
     _QWEN3,
     ffn=("moe_intermediate_size",),
-    experts=("num_experts", "num_experts_per_tok"),
+    experts=("num_experts", "num_local_experts", "num_experts_per_tok"),
     fixed=(("decoder_sparse_step", 1), ("mlp_only_layers", [])),
 )
 _GPT_OSS = replace(
@@ -331,6 +334,7 @@ _GPT_J = replace(
     tied=False,
     qkv_bias=_NO_BIAS,
     output_bias=_NO_BIAS,
+    dropout=("resid_pdrop", 0.0),
 )
 _PHI = Family(kv_heads=("num_key_value_heads",), parallel=True, demands=(("qk_layernorm", False),))
 _PLAIN = gated_family(qkv=_NO_BIAS, output=_NO_BIAS)
@@ -539,8 +543,8 @@ MODELS = Path(__file__).parent / "configs"
 _REGISTERED: dict[str, TransformerConfig] = {}
 PREDICTED = ("num_nextn_predict_layers", "num_mtp_modules", "mtp_num_hidden_layers")
 """Keys of how many further tokens a model learns to predict."""
-WINDOWED, FULL = "sliding_attention", "full_attention"
-"""Values of ``layer_types``."""
+WINDOWED, CHUNKED, FULL = "sliding_attention", "chunked_attention", "full_attention"
+"""Values of ``layer_types``; chunks of keys are Llama 4's, and taken as windows."""
 LONGEST_SHOWN = 60
 """Characters of a wrong value that a message repeats."""
 
@@ -745,10 +749,10 @@ def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
     if not family.latent:
         reader.refuse_unread(HEAD_WIDTH, ("head_dim",), family.head_dim_default or hidden // heads or 1)
     sequence = reader.whole(family.sequence, family.sequence_default)
-    experts = reader.whole((family.experts[0],)) if family.experts else 1
-    chosen = reader.whole((family.experts[1],)) if family.experts else 1
+    experts = reader.whole(family.experts[:-1]) if family.experts else 1
+    chosen = reader.whole(family.experts[-1:]) if family.experts else 1
     if family.experts and chosen > experts:
-        reader.fail(family.experts[1], f"must be at most {family.experts[0]} ({experts})")
+        reader.fail(family.experts[-1], f"must be at most {family.experts[0]} ({experts})")
     config = TransformerConfig(
         name=name,
         layers=reader.whole(family.layers),
@@ -865,7 +869,7 @@ def _with_windows(reader: _Reader, config: TransformerConfig, rule: Windows | No
             reader.fail("layer_types", "must be absent: this model_type has no windows")
         return config
     written = rule.key in reader.values
-    window = reader.whole((rule.key,), 0 if written else rule.default or 0)
+    window = reader.count(rule.key, 0 if written else rule.default or 0)
     if not window or (rule.switch and not reader.flag(rule.switch, False)):
         if listed not in (None, [FULL] * config.layers):
             reader.fail("layer_types", "must be absent where the model has no sliding_window")
@@ -882,9 +886,10 @@ def _with_windows(reader: _Reader, config: TransformerConfig, rule: Windows | No
 def _order(reader: _Reader, layers: int) -> tuple[int, int]:
     """Return of how many blocks the last sees all keys, and how many first ones do, by ``layer_types``."""
     kinds = reader.values["layer_types"]
-    if not isinstance(kinds, list) or len(kinds) != layers or not set(map(str, kinds)) <= {WINDOWED, FULL}:
+    known = {WINDOWED, CHUNKED, FULL}
+    if not isinstance(kinds, list) or len(kinds) != layers or not set(map(str, kinds)) <= known:
         reader.fail("layer_types", f"must name {WINDOWED} or {FULL} for each of the {layers} blocks")
-    windowed = [kind == WINDOWED for kind in kinds]
+    windowed = [kind != FULL for kind in kinds]
     if not any(windowed):
         return 0, 0
     after = windowed.index(True)
