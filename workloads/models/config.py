@@ -72,7 +72,8 @@ class Family:
     tied: bool = False
     dropout: tuple[str, float] | None = None
     demands: tuple[tuple[str, bool], ...] = ()
-    parallel: bool = False
+    parallel: tuple[str, bool] = ("", False)
+    two_norms: tuple[str, bool] = ("", False)
     latent: bool = False
     qk_norm: tuple[str, bool] = ("", False)
     post_norms: bool = False
@@ -143,11 +144,14 @@ _OPT = Family(
     demands=(("do_layer_norm_before", True),),
 )
 _NEOX = Family(
+    parallel=("use_parallel_residual", True),
+    two_norms=("", True),
     qkv_bias=("attention_bias", True),
     output_bias=("attention_bias", True),
     dropout=("hidden_dropout", 0.0),
 )
 _NO_BIAS = ("", False)
+_SIDE_BY_SIDE = ("", True)
 _PALM = Family(
     kv_heads=("num_key_value_heads",),
     gated=True,
@@ -156,7 +160,7 @@ _PALM = Family(
     output_bias=_NO_BIAS,
     mlp_bias=_NO_BIAS,
     tied=True,
-    parallel=True,
+    parallel=_SIDE_BY_SIDE,
 )
 _RETRO = Family(
     norm=Norm.RMS,
@@ -234,7 +238,7 @@ _STABLE_LM = replace(
 _COHERE = replace(
     gated_family(qkv=("attention_bias", False), output=("attention_bias", False)),
     norm=Norm.SCALE,
-    parallel=True,
+    parallel=_SIDE_BY_SIDE,
     tied=True,
     qk_norm=("use_qk_norm", False),
 )
@@ -269,11 +273,19 @@ def _first_of_lists(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _falcon_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the values of a Falcon with its key heads: groups in the newer blocks, else one or all."""
+    """Return the values of a Falcon with its key heads: groups in the newer blocks, else one or all.
+
+    The newer blocks have two norms unless the file says otherwise.
+    """
     heads = values.get("num_attention_heads", values.get("n_head"))
     few = heads if values.get("multi_query") is False else 1
     new = values.get("new_decoder_architecture") is True
-    return {**values, "num_key_value_heads": values.get("num_kv_heads", heads) if new else few}
+    two = new and values.get("num_ln_in_parallel_attn") in (None, 2)
+    return {
+        **values,
+        "num_key_value_heads": values.get("num_kv_heads", heads) if new else few,
+        "two_norms": two,
+    }
 
 
 def _mpt_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -303,7 +315,8 @@ _FALCON = Family(
     output_bias=("bias", False),
     mlp_bias=("bias", False),
     tied=True,
-    parallel=True,
+    parallel=_SIDE_BY_SIDE,
+    two_norms=("two_norms", False),
     dropout=("hidden_dropout", 0.0),
     demands=(("parallel_attn", True), ("alibi", False)),
     translated=_falcon_keys,
@@ -330,13 +343,13 @@ _DBRX = replace(
 _GPT_J = replace(
     _GPT2,
     positions=Positions.ROTARY,
-    parallel=True,
+    parallel=_SIDE_BY_SIDE,
     tied=False,
     qkv_bias=_NO_BIAS,
     output_bias=_NO_BIAS,
     dropout=("resid_pdrop", 0.0),
 )
-_PHI = Family(kv_heads=("num_key_value_heads",), parallel=True, demands=(("qk_layernorm", False),))
+_PHI = Family(kv_heads=("num_key_value_heads",), parallel=_SIDE_BY_SIDE, demands=(("qk_layernorm", False),))
 _PLAIN = gated_family(qkv=_NO_BIAS, output=_NO_BIAS)
 _NORMED = replace(
     gated_family(qkv=("attention_bias", False), output=("attention_bias", False)), qk_norm=("", True)
@@ -657,7 +670,7 @@ def from_hugging_face(source: Path | str | Mapping[str, Any], *, name: str = "")
     -----
     A tied head counts once, though files may store it twice (Falcon 7B: 6.92 billion parameters, 7.22 in its
     files). Not counted, as below 0.02 % of any published model: biases of the head, the gate of shared
-    experts, norms of queries and keys beyond one head's, Falcon's second norm of a block. Llama 4's chunks of
+    experts, norms of queries and keys beyond one head's. Llama 4's chunks of
     keys are taken as windows of as many. Modules that predict further tokens (`PREDICTED`) are trained along,
     but are not in `TransformerConfig.parameters`, as in the 671 billion of DeepSeek-V3. Keys that no shape
     follows from are ignored: published files have dozens of them (tokens, dropout, types of weights,
@@ -753,6 +766,7 @@ def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
     chosen = reader.whole(family.experts[-1:]) if family.experts else 1
     if family.experts and chosen > experts:
         reader.fail(family.experts[-1], f"must be at most {family.experts[0]} ({experts})")
+    side_by_side = reader.flag(*family.parallel)
     config = TransformerConfig(
         name=name,
         layers=reader.whole(family.layers),
@@ -776,7 +790,8 @@ def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
         output_bias=reader.flag(*family.output_bias),
         mlp_bias=reader.flag(*family.mlp_bias),
         dropout=family.dropout is not None and reader.share(*family.dropout) > 0,
-        parallel=family.parallel,
+        parallel=side_by_side,
+        two_norms=side_by_side and reader.flag(*family.two_norms),
         qk_norm=reader.flag(*family.qk_norm),
         post_norms=family.post_norms,
         clamped=family.clamped,

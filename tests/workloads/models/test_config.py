@@ -159,6 +159,9 @@ def test_other_families_count_as_published():
         "vocab_size": 50432,
     }
     assert from_hugging_face(neox).parameters == 20_554_567_680
+    assert from_hugging_face(neox).two_norms  # side by side unless the file says otherwise
+    after = from_hugging_face(neox | {"use_parallel_residual": False})
+    assert (after.parallel, after.two_norms, after.parameters) == (False, False, 20_554_567_680)
     opt = {
         "model_type": "opt",
         "hidden_size": 768,
@@ -282,6 +285,9 @@ def test_falcon_shares_one_key_head_and_one_norm():
     }
     assert from_hugging_face(values).parameters == 6_921_720_704
     assert from_hugging_face(values | {"multi_query": False}).kv_heads == 71
+    new = values | {"new_decoder_architecture": True, "num_kv_heads": 71}
+    norms = [from_hugging_face(new | {"num_ln_in_parallel_attn": count}).block_norms for count in (2, 1)]
+    assert norms == [4 * 4544, 2 * 4544]
     with pytest.raises(WorkloadError, match="config:alibi must be false"):
         from_hugging_face(values | {"alibi": True})
 
