@@ -64,6 +64,11 @@ def read_toml(path: Path) -> dict[str, Any]:
             if found[1] == TWICE and "=" in line:
                 key = line.partition("=")[0].strip()
                 msg = f"{path.name}:{found[2]}: key '{key}' stands twice in one table; keep one"
+            elif found[1] == TWICE:
+                msg = (
+                    f"{path.name}:{found[2]}: table {line.strip()} has the name of a key that stands above; "
+                    "keep one, and write the key's value into the table (part, or kind of a fabric)"
+                )
         else:
             msg = f"{path.name}: not TOML: {_lowered(str(error))}"
         raise ParameterError(msg) from None

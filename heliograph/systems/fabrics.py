@@ -465,7 +465,7 @@ register_fabric(
 register_fabric(
     "fat_tree",
     FatTree,
-    "folded Clos of one to three levels, oversubscribed at leaf and spine as asked",
+    "folded Clos of one to four levels, oversubscribed at leaf and spine as asked",
 )
 register_fabric(
     "rail_only",

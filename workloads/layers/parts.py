@@ -828,11 +828,20 @@ class Parts:
         )
 
     def side_by_side(self) -> tuple[Step, ...]:
-        """Return a block whose halves share norm, input and sum (PaLM, arXiv:2204.02311, section 2)."""
+        """Return a block whose halves share their sum and mostly norm and input.
+
+        PaLM has one norm (arXiv:2204.02311, section 2), GPT-NeoX two, which it joins in one sum nevertheless
+        (arXiv:2204.06745, section 2.1).
+        """
+        first: tuple[Step, ...] = (self.norm(Role.BLOCK_NORM), *self.boundary("block.input", enters=True))
+        second: tuple[Step, ...] = ()
+        if self.config.two_norms:
+            first = (self.norm(Role.ATTENTION_NORM), *self.boundary("attention.input", enters=True))
+            second = (self.norm(Role.MLP_NORM), *self.boundary("mlp.input", enters=True))
         return (
-            self.norm(Role.BLOCK_NORM),
-            *self.boundary("block.input", enters=True),
+            *first,
             *self.heads(),
+            *second,
             *self.feed_forward(rows=self.share.tokens),
             *self.boundary("block.output", enters=False),
             self.elementwise(

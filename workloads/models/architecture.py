@@ -230,7 +230,9 @@ class TransformerConfig:
     value_dim: int = 0
     """With a latent, the width of a value head."""
     parallel: bool = False
-    """Whether attention and feed-forward part stand side by side after one norm (PaLM, GPT-J)."""
+    """Whether attention and feed-forward part stand side by side (PaLM, GPT-J)."""
+    two_norms: bool = False
+    """Whether each of two such parts has a norm of its own (GPT-NeoX), not one for both."""
     norm: Norm = Norm.LAYER
     """Kind of norm."""
     positions: Positions = Positions.ROTARY
@@ -302,9 +304,7 @@ class TransformerConfig:
                 f"({self.experts}); try {self.experts}"
             )
             raise WorkloadError(msg)
-        if self.parallel and (self.experts > 1 or self.kv_rank):
-            msg = f"{self.name}: parallel blocks with experts or latent attention are not modelled"
-            raise WorkloadError(msg)
+        self._check_halves()
         latent = (self.kv_rank, self.rope_dim, self.value_dim)
         if any((*latent, self.query_rank)) and not all(latent):
             msg = f"{self.name}: kv_rank, rope_dim and value_dim {latent} go together; give all three or none"
@@ -339,6 +339,15 @@ class TransformerConfig:
                 f"{self.name}: dense_layers ({self.dense_layers}) needs experts ({self.experts}) and must be "
                 f"at most layers ({self.layers}); leave it out"
             )
+            raise WorkloadError(msg)
+
+    def _check_halves(self) -> None:
+        """Refuse halves of a block that cannot stand side by side."""
+        if self.parallel and (self.experts > 1 or self.kv_rank):
+            msg = f"{self.name}: parallel blocks with experts or latent attention are not modelled"
+            raise WorkloadError(msg)
+        if self.two_norms and not self.parallel:
+            msg = f"{self.name}: two_norms is of parallel blocks, for others have two; leave it out"
             raise WorkloadError(msg)
 
     @property
@@ -438,10 +447,15 @@ class TransformerConfig:
         return last - first - (last // self.window_every - first // self.window_every)
 
     @property
+    def shares_norm(self) -> bool:
+        """Whether one norm serves attention and feed-forward part."""
+        return self.parallel and not self.two_norms
+
+    @property
     def block_norms(self) -> int:
         """Parameters of one block's norms, and its attention sinks."""
         narrow = self.query_rank + self.kv_rank + (2 * self.head_dim if self.qk_norm else 0)
-        wide = (1 if self.parallel else 2) * (2 if self.post_norms else 1)
+        wide = (1 if self.shares_norm else 2) * (2 if self.post_norms else 1)
         sinks = self.heads if self.sinks else 0
         return wide * self.norm_parameters + narrow * (self.norm_parameters // self.hidden) + sinks
 

@@ -45,7 +45,10 @@ class Windows:
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """Keys under which a model family writes its sizes, and what it fixes; see `TransformerConfig`."""
+    """Keys under which a model family writes its sizes, and what it fixes; see `TransformerConfig`.
+
+    The last of `experts` is the key of how many a token visits, those before it are of how many there are.
+    """
 
     layers: tuple[str, ...] = ("num_hidden_layers",)
     hidden: tuple[str, ...] = ("hidden_size",)
@@ -57,7 +60,7 @@ class Family:
     ffn_default: bool = False
     sequence: tuple[str, ...] = ("max_position_embeddings",)
     sequence_default: int | None = None
-    experts: tuple[str, str] | None = None
+    experts: tuple[str, ...] = ()
     gated: bool = False
     norm: Norm = Norm.LAYER
     positions: Positions = Positions.ROTARY
@@ -69,7 +72,8 @@ class Family:
     tied: bool = False
     dropout: tuple[str, float] | None = None
     demands: tuple[tuple[str, bool], ...] = ()
-    parallel: bool = False
+    parallel: tuple[str, bool] = ("", False)
+    two_norms: tuple[str, bool] = ("", False)
     latent: bool = False
     qk_norm: tuple[str, bool] = ("", False)
     post_norms: bool = False
@@ -88,7 +92,7 @@ class Family:
 
 
 def gated_family(
-    *, qkv: tuple[str, bool], output: tuple[str, bool], mlp: str = "", experts: tuple[str, str] | None = None
+    *, qkv: tuple[str, bool], output: tuple[str, bool], mlp: str = "", experts: tuple[str, ...] = ()
 ) -> Family:
     """Return a family of the kind of Llama: grouped queries, gated feed-forward parts, RMS norms."""
     return Family(
@@ -140,11 +144,14 @@ _OPT = Family(
     demands=(("do_layer_norm_before", True),),
 )
 _NEOX = Family(
+    parallel=("use_parallel_residual", True),
+    two_norms=("", True),
     qkv_bias=("attention_bias", True),
     output_bias=("attention_bias", True),
     dropout=("hidden_dropout", 0.0),
 )
 _NO_BIAS = ("", False)
+_SIDE_BY_SIDE = ("", True)
 _PALM = Family(
     kv_heads=("num_key_value_heads",),
     gated=True,
@@ -153,7 +160,7 @@ _PALM = Family(
     output_bias=_NO_BIAS,
     mlp_bias=_NO_BIAS,
     tied=True,
-    parallel=True,
+    parallel=_SIDE_BY_SIDE,
 )
 _RETRO = Family(
     norm=Norm.RMS,
@@ -183,7 +190,7 @@ _QWEN3 = replace(
 _QWEN3_MOE = replace(
     _QWEN3,
     ffn=("moe_intermediate_size",),
-    experts=("num_experts", "num_experts_per_tok"),
+    experts=("num_experts", "num_local_experts", "num_experts_per_tok"),
     fixed=(("decoder_sparse_step", 1), ("mlp_only_layers", [])),
 )
 _GPT_OSS = replace(
@@ -231,7 +238,7 @@ _STABLE_LM = replace(
 _COHERE = replace(
     gated_family(qkv=("attention_bias", False), output=("attention_bias", False)),
     norm=Norm.SCALE,
-    parallel=True,
+    parallel=_SIDE_BY_SIDE,
     tied=True,
     qk_norm=("use_qk_norm", False),
 )
@@ -266,11 +273,19 @@ def _first_of_lists(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _falcon_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the values of a Falcon with its key heads: groups in the newer blocks, else one or all."""
+    """Return the values of a Falcon with its key heads: groups in the newer blocks, else one or all.
+
+    The newer blocks have two norms unless the file says otherwise.
+    """
     heads = values.get("num_attention_heads", values.get("n_head"))
     few = heads if values.get("multi_query") is False else 1
     new = values.get("new_decoder_architecture") is True
-    return {**values, "num_key_value_heads": values.get("num_kv_heads", heads) if new else few}
+    two = new and values.get("num_ln_in_parallel_attn") in (None, 2)
+    return {
+        **values,
+        "num_key_value_heads": values.get("num_kv_heads", heads) if new else few,
+        "two_norms": two,
+    }
 
 
 def _mpt_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -300,7 +315,8 @@ _FALCON = Family(
     output_bias=("bias", False),
     mlp_bias=("bias", False),
     tied=True,
-    parallel=True,
+    parallel=_SIDE_BY_SIDE,
+    two_norms=("two_norms", False),
     dropout=("hidden_dropout", 0.0),
     demands=(("parallel_attn", True), ("alibi", False)),
     translated=_falcon_keys,
@@ -327,12 +343,13 @@ _DBRX = replace(
 _GPT_J = replace(
     _GPT2,
     positions=Positions.ROTARY,
-    parallel=True,
+    parallel=_SIDE_BY_SIDE,
     tied=False,
     qkv_bias=_NO_BIAS,
     output_bias=_NO_BIAS,
+    dropout=("resid_pdrop", 0.0),
 )
-_PHI = Family(kv_heads=("num_key_value_heads",), parallel=True, demands=(("qk_layernorm", False),))
+_PHI = Family(kv_heads=("num_key_value_heads",), parallel=_SIDE_BY_SIDE, demands=(("qk_layernorm", False),))
 _PLAIN = gated_family(qkv=_NO_BIAS, output=_NO_BIAS)
 _NORMED = replace(
     gated_family(qkv=("attention_bias", False), output=("attention_bias", False)), qk_norm=("", True)
@@ -539,8 +556,8 @@ MODELS = Path(__file__).parent / "configs"
 _REGISTERED: dict[str, TransformerConfig] = {}
 PREDICTED = ("num_nextn_predict_layers", "num_mtp_modules", "mtp_num_hidden_layers")
 """Keys of how many further tokens a model learns to predict."""
-WINDOWED, FULL = "sliding_attention", "full_attention"
-"""Values of ``layer_types``."""
+WINDOWED, CHUNKED, FULL = "sliding_attention", "chunked_attention", "full_attention"
+"""Values of ``layer_types``; chunks of keys are Llama 4's, and taken as windows."""
 LONGEST_SHOWN = 60
 """Characters of a wrong value that a message repeats."""
 
@@ -653,7 +670,7 @@ def from_hugging_face(source: Path | str | Mapping[str, Any], *, name: str = "")
     -----
     A tied head counts once, though files may store it twice (Falcon 7B: 6.92 billion parameters, 7.22 in its
     files). Not counted, as below 0.02 % of any published model: biases of the head, the gate of shared
-    experts, norms of queries and keys beyond one head's, Falcon's second norm of a block. Llama 4's chunks of
+    experts, norms of queries and keys beyond one head's. Llama 4's chunks of
     keys are taken as windows of as many. Modules that predict further tokens (`PREDICTED`) are trained along,
     but are not in `TransformerConfig.parameters`, as in the 671 billion of DeepSeek-V3. Keys that no shape
     follows from are ignored: published files have dozens of them (tokens, dropout, types of weights,
@@ -745,10 +762,11 @@ def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
     if not family.latent:
         reader.refuse_unread(HEAD_WIDTH, ("head_dim",), family.head_dim_default or hidden // heads or 1)
     sequence = reader.whole(family.sequence, family.sequence_default)
-    experts = reader.whole((family.experts[0],)) if family.experts else 1
-    chosen = reader.whole((family.experts[1],)) if family.experts else 1
+    experts = reader.whole(family.experts[:-1]) if family.experts else 1
+    chosen = reader.whole(family.experts[-1:]) if family.experts else 1
     if family.experts and chosen > experts:
-        reader.fail(family.experts[1], f"must be at most {family.experts[0]} ({experts})")
+        reader.fail(family.experts[-1], f"must be at most {family.experts[0]} ({experts})")
+    side_by_side = reader.flag(*family.parallel)
     config = TransformerConfig(
         name=name,
         layers=reader.whole(family.layers),
@@ -772,7 +790,8 @@ def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
         output_bias=reader.flag(*family.output_bias),
         mlp_bias=reader.flag(*family.mlp_bias),
         dropout=family.dropout is not None and reader.share(*family.dropout) > 0,
-        parallel=family.parallel,
+        parallel=side_by_side,
+        two_norms=side_by_side and reader.flag(*family.two_norms),
         qk_norm=reader.flag(*family.qk_norm),
         post_norms=family.post_norms,
         clamped=family.clamped,
@@ -865,7 +884,7 @@ def _with_windows(reader: _Reader, config: TransformerConfig, rule: Windows | No
             reader.fail("layer_types", "must be absent: this model_type has no windows")
         return config
     written = rule.key in reader.values
-    window = reader.whole((rule.key,), 0 if written else rule.default or 0)
+    window = reader.count(rule.key, 0 if written else rule.default or 0)
     if not window or (rule.switch and not reader.flag(rule.switch, False)):
         if listed not in (None, [FULL] * config.layers):
             reader.fail("layer_types", "must be absent where the model has no sliding_window")
@@ -882,9 +901,10 @@ def _with_windows(reader: _Reader, config: TransformerConfig, rule: Windows | No
 def _order(reader: _Reader, layers: int) -> tuple[int, int]:
     """Return of how many blocks the last sees all keys, and how many first ones do, by ``layer_types``."""
     kinds = reader.values["layer_types"]
-    if not isinstance(kinds, list) or len(kinds) != layers or not set(map(str, kinds)) <= {WINDOWED, FULL}:
+    known = {WINDOWED, CHUNKED, FULL}
+    if not isinstance(kinds, list) or len(kinds) != layers or not set(map(str, kinds)) <= known:
         reader.fail("layer_types", f"must name {WINDOWED} or {FULL} for each of the {layers} blocks")
-    windowed = [kind == WINDOWED for kind in kinds]
+    windowed = [kind != FULL for kind in kinds]
     if not any(windowed):
         return 0, 0
     after = windowed.index(True)

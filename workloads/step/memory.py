@@ -106,7 +106,8 @@ def _stream_bytes(config: TransformerConfig, share: Share) -> float:
     latents += 2 * width * config.hidden if config.post_norms else 0  # what norms after the halves read
     if config.experts == 1:
         inputs = 1 if config.parallel else 2
-        kept = inputs * (width + normed * operand_bytes(share)) + masks
+        outputs = 1 if config.shares_norm else 2
+        kept = inputs * width + outputs * normed * operand_bytes(share) + masks
         return share.tokens * (config.hidden * kept + latents)
     # Norm inputs and outputs (4); per visit the copy that an expert reads and the one that is combined (2).
     combined = 0 if share.recompute.recompute_activation else width

@@ -116,6 +116,25 @@ def test_parallel_block_shares_its_norm_and_its_traffic():
     assert kept < layer_activation_bytes(replace(PALM, parallel=False), PLAN.share)
 
 
+def test_parallel_block_with_two_norms_shares_its_sum_only():
+    """Two norms of what one reads: two entrances, one way out, and one more tensor kept."""
+    plan = PLAN.with_(tp=4).share
+    two = replace(PALM, kv_heads=8, two_norms=True)
+    one, after = replace(two, two_norms=False), replace(two, parallel=False, two_norms=False)
+    assert two.layer_parameters == after.layer_parameters == one.layer_parameters + two.norm_parameters
+    for pass_of in (forward_layer, backward_layer):
+        items = [[item for item, _ in pass_of(config, plan)] for config in (one, two, after)]
+        assert [sum(isinstance(one, Collective) for one in of) for of in items] == [2, 3, 4]
+    kept = [layer_activation_bytes(config, PLAN.share) for config in (one, two, after)]
+    stream = PLAN.share.tokens * two.hidden * PLAN.precision.element_bytes
+    assert kept == [kept[0], kept[0] + stream, kept[0] + 2 * stream]
+
+
+def test_two_norms_of_blocks_that_follow_each_other_are_refused():
+    with pytest.raises(WorkloadError, match="two_norms is of parallel blocks"):
+        replace(PALM, parallel=False, two_norms=True)
+
+
 def test_ranks_that_outnumber_the_key_heads_share_them():
     one, four = PLAN.with_(tp=1), PLAN.with_(tp=4, pp=2)
     step = build_step(PALM, four)

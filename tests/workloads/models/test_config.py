@@ -10,7 +10,7 @@ from simulator.errors import WorkloadError
 from tests.workloads.models.llama_config import LLAMA
 from workloads.layers.transformer import forward_layer
 from workloads.models.architecture import Activation
-from workloads.models.config import from_hugging_face, load_model, shipped_models
+from workloads.models.config import MODELS, from_hugging_face, load_model, shipped_models
 from workloads.plan.plan import Plan
 from workloads.step.step import model_flops
 
@@ -159,6 +159,9 @@ def test_other_families_count_as_published():
         "vocab_size": 50432,
     }
     assert from_hugging_face(neox).parameters == 20_554_567_680
+    assert from_hugging_face(neox).two_norms  # side by side unless the file says otherwise
+    after = from_hugging_face(neox | {"use_parallel_residual": False})
+    assert (after.parallel, after.two_norms, after.parameters) == (False, False, 20_554_567_680)
     opt = {
         "model_type": "opt",
         "hidden_size": 768,
@@ -282,6 +285,9 @@ def test_falcon_shares_one_key_head_and_one_norm():
     }
     assert from_hugging_face(values).parameters == 6_921_720_704
     assert from_hugging_face(values | {"multi_query": False}).kv_heads == 71
+    new = values | {"new_decoder_architecture": True, "num_kv_heads": 71}
+    norms = [from_hugging_face(new | {"num_ln_in_parallel_attn": count}).block_norms for count in (2, 1)]
+    assert norms == [4 * 4544, 2 * 4544]
     with pytest.raises(WorkloadError, match="config:alibi must be false"):
         from_hugging_face(values | {"alibi": True})
 
@@ -391,3 +397,36 @@ def test_missing_key_value_heads_mean_one_per_head():
 def test_head_dim_of_its_own_need_not_divide_the_hidden_size():
     config = from_hugging_face(LLAMA | {"hidden_size": 100, "head_dim": 16})
     assert config.query_width == 128
+
+
+@pytest.mark.parametrize(
+    ("name", "saved", "left_out"),
+    [
+        (
+            "llama-4-scout",
+            {"layer_types": (["chunked_attention"] * 3 + ["full_attention"]) * 12},
+            (),
+        ),
+        ("qwen1.5-moe-a2.7b", {"sliding_window": 0, "layer_types": ["full_attention"] * 24}, ()),
+        ("qwen3-30b-a3b", {"num_local_experts": 128}, ("num_experts",)),
+    ],
+)
+def test_files_that_the_library_saved_anew_have_the_shape_of_those_published(name, saved, left_out):
+    """What `save_pretrained` of transformers 5.24 writes instead of the keys that were published."""
+    shipped = {name: json.loads((MODELS / f"{name}.json").read_text()) for name in shipped_models()}
+    values = (shipped | {one["name"]: one["config"] for one in FAMILIES})[name]
+    again = {key: value for key, value in (values | saved).items() if key not in left_out}
+    assert from_hugging_face(again) == from_hugging_face(values)
+
+
+def test_counts_of_experts_by_two_names_must_agree():
+    values = json.loads((MODELS / "qwen3-30b-a3b.json").read_text())
+    with pytest.raises(WorkloadError, match=r"num_local_experts must equal 'num_experts' \(128\)"):
+        from_hugging_face(values | {"num_local_experts": 64})
+
+
+def test_gpt_j_drops_nothing_unless_its_file_says_so():
+    """`GPTJConfig` of transformers; GPT-2's own default is a tenth."""
+    values = {"model_type": "gptj", "n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 128}
+    assert not from_hugging_face(values | {"vocab_size": 100}).dropout
+    assert from_hugging_face(values | {"vocab_size": 100, "resid_pdrop": 0.1}).dropout
