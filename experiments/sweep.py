@@ -31,10 +31,9 @@ from heliograph.catalogue import description
 from heliograph.parameters import SET, Parameter
 from heliograph.records import COLUMNS, SCHEMA
 from heliograph.report import ReportRow, ReportTable, format_quantity
-from heliograph.report_page.drawings import COLOURS, Line, colour, lines
+from heliograph.report_page.drawings import COLOURS, Drawing, Line, lines
 from heliograph.report_page.page import (
     Cell,
-    Drawing,
     Formula,
     Number,
     Page,
@@ -682,10 +681,9 @@ def _picture(axes: Mapping[str, Any], done: Sequence[Row], x: str, y: str) -> Dr
         if x in axes and len(least) <= MOST_VALUES:
             drawn_lines.append(Line(label="the least at each value", points=list(least.items())))
     title = f"{_head(y)} over {_head(x)}"
-    legend = [(one.label, colour(place)) for place, one in enumerate(drawn_lines) if one.label]
     note = f"{len(thinned):,} of {len(drawn):,} points." if len(thinned) < len(drawn) else ""
-    svg = lines(title, drawn_lines, x=(_head(x), _unit(x)), y=(_head(y), _unit(y)))
-    return Drawing(title=title, svg=svg, legend=legend if len(drawn_lines) > 1 else legend[:0], note=note)
+    found = lines(title, drawn_lines, x=(_head(x), _unit(x)), y=(_head(y), _unit(y)))
+    return dataclasses.replace(found, legend=found.legend if len(drawn_lines) > 1 else [], note=note)
 
 
 def _head(column: str) -> str:

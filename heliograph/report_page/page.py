@@ -24,6 +24,7 @@ from typing import Any
 from heliograph.parameters import Parameter, tables
 from heliograph.records import COLUMNS, check_writable, git_commit, plain, versions, write_atomically
 from heliograph.report import ReportTable, format_quantity, format_si, plain_text
+from heliograph.report_page.drawings import Drawing
 from simulator.errors import ParameterError, is_number
 from simulator.units import dimension_of
 
@@ -249,20 +250,6 @@ class Sheet:
     """Cells of each row, the first being its name."""
     folded: bool = False
     """Whether it is shown only when a reader opens it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Drawing:
-    """One figure of a page."""
-
-    title: str
-    """Caption."""
-    svg: str
-    """The picture, as `heliograph.report_page.drawings` makes it."""
-    legend: Sequence[tuple[str, str]] = ()
-    """Name and colour of what is drawn."""
-    note: str = ""
-    """Sentence beneath it."""
 
 
 Block = str | Sheet | Drawing | Sequence[Drawing]
