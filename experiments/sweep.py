@@ -26,7 +26,7 @@ from experiments.study import (
 )
 from heliograph import __version__
 from heliograph.catalogue import description
-from heliograph.parameters import SET, Parameter
+from heliograph.parameters import SET, Parameter, unit_of
 from heliograph.records import COLUMNS, SCHEMA, sha256_of
 from heliograph.report import ReportRow, ReportTable, format_quantity
 from heliograph.report_page.drawings import COLOURS, Drawing, Line, lines
@@ -61,7 +61,6 @@ from heliograph.sweeps.work import Reader, code_digest, outside_digest
 from heliograph.systems.names import is_system
 from simulator.errors import ParameterError, is_number, nearest
 from simulator.parameter_tree import parse_assignment
-from simulator.units import dimension_of
 from workloads.plan.plan import parse_plan, plan_words
 
 if TYPE_CHECKING:
@@ -519,7 +518,7 @@ def _told(name: str, value: object) -> str:
     """Return a value as the terminal shows it, with its unit."""
     if not is_number(value):
         return "" if value is None else str(value)
-    unit = (dimension_of(name.rpartition(".")[2]) or ("", ""))[1]
+    unit = unit_of(name, without="")
     if unit == "dB":
         return f"{value:.4g} dB"
     return f"{value:.4g}" if unit in ("", "bit") else format_quantity(float(value), unit)
@@ -683,7 +682,7 @@ def _head(column: str) -> str:
 
 
 def _unit(column: str) -> str:
-    unit = (dimension_of(column.rpartition(".")[2]) or ("", ""))[1]
+    unit = unit_of(column, without="")
     return f"{unit}/token" if "_per_token_" in column else unit
 
 

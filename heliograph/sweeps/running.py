@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from heliograph.parameters import unit_of
 from heliograph.processes import OnProgress
 from heliograph.records import COLUMNS, sha256_of, write_atomically
 from heliograph.report import Tabular, format_quantity
@@ -20,7 +21,7 @@ from heliograph.sweeps.space import STEP, Axis, Range, Space, Value, is_searched
 from heliograph.sweeps.store import Outcome, Status, Store
 from heliograph.sweeps.work import Work, code_digest, in_processes, in_si, in_this_process, usual_workers
 from simulator.errors import HeliographError, ParameterError, is_number, nearest, repeated
-from simulator.units import dimension_of, plain_name
+from simulator.units import plain_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -200,8 +201,7 @@ def _shown(name: str, value: object) -> str:
     """Return a value with its unit, by the name's ending."""
     if not isinstance(value, int | float):
         return str(value)
-    dimension = dimension_of(name)
-    return format_quantity(float(value), dimension[1] if dimension else "1")
+    return format_quantity(float(value), unit_of(name))
 
 
 Values = Sequence[Value] | Value | Range
