@@ -44,6 +44,7 @@ from experiments.validation.rows import (
     Outcome,
     Record,
     SkipError,
+    begun,
     check_provenance,
     read_records,
     skipped,
@@ -639,8 +640,7 @@ def trace_outcome(record: Record) -> Outcome:
     """Return what becomes of a row about a simulator's run of traces."""
     prefix = Path(record.text(COLUMN))
     about = (prefix.name, record.text("topology"), f"{record.text('bw_GBps')} GB/s", record.text("splits"))
-    source = record.text("source") or "no source"
-    blank = Outcome(id=" ".join(about), source=source, unit="s", measured=None)
+    blank = begun(record, " ".join(about))
     try:
         check_provenance(record)
         settings = settings_of(record)
