@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from textwrap import fill
 from types import MappingProxyType
@@ -30,10 +30,9 @@ from heliograph.figures import folded_parts, parts_of
 from heliograph.parameters import Parameter
 from heliograph.records import new_run_directory
 from heliograph.report import ReportRow, ReportTable, format_quantity, format_si
-from heliograph.report_page.drawings import Bar, Line, Span, bars, colours_of, lines, spans
+from heliograph.report_page.drawings import Bar, Drawing, Line, Span, bars, colours_of, lines, spans
 from heliograph.report_page.page import (
     Cell,
-    Drawing,
     Formula,
     Number,
     Page,
@@ -393,8 +392,7 @@ def pictures(records: Sequence[Mapping[str, Any]]) -> list[Drawing]:
             Bar(label=str(record["system"]), parts={part: float(each[at]) for part, each in kept.items()})
             for at, record in enumerate(records)
         ]
-        svg = bars(title, stacked, colours, unit=unit)
-        found.append(Drawing(title=title, svg=svg, legend=list(colours.items())))
+        found.append(bars(title, stacked, colours, unit=unit))
     return found
 
 
@@ -437,9 +435,7 @@ def fronts(records: Sequence[Mapping[str, Any]]) -> list[Drawing]:
             Line(label=str(one["system"]), points=[(one["step_time_s"], one[column])], joined=False)
             for one in records
         ]
-        svg = lines(title, drawn, x=("step time", "s"), y=y)
-        legend = [(line.label, f"var(--c{at % 12})") for at, line in enumerate(drawn)]
-        found.append(Drawing(title=title, svg=svg, legend=legend))
+        found.append(lines(title, drawn, x=("step time", "s"), y=y))
     return found
 
 
@@ -462,8 +458,7 @@ def firmness(ranges: Ranges | None) -> list[Section]:
         ]
         if shown:
             title = f"{verdict.contest}, {verdict.objective}: each number at the ends of its range"
-            legend = [("low end of its range", "var(--low)"), ("high end", "var(--high)")]
-            drawn.append(Drawing(title=title, svg=spans(title, shown, unit="%"), legend=legend))
+            drawn.append(spans(title, shown, unit="%"))
     rows = [(row.label, *row.values) for row in table.rows]
     sheet = Sheet(title=table.title, heads=("contest", *table.heads), rows=rows)
     return [Section(title="How firm the verdicts are", blocks=[sheet, *turning_told(ranges), *drawn])]
@@ -484,8 +479,7 @@ def accuracy(curves: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str,
         seeds = one["losses"]
         mean = [sum(losses) / len(losses) for losses in zip(*seeds, strict=True)]
         drawn.append(Line(label=str(one["label"]), points=list(zip(one["steps"], mean, strict=True))))
-    svg = lines("Validation loss", drawn, x=("training step", ""), y=("validation loss, nats per byte", ""))
-    legend = [(line.label, f"var(--c{at % 12})") for at, line in enumerate(drawn)]
+    curve = lines("Validation loss", drawn, x=("training step", ""), y=("validation loss, nats per byte", ""))
     names = ("validation_loss", "loss_difference", "loss_difference_standard_error", "steps_to_loss_relative")
     rows: list[Sequence[Cell]] = [
         [str(one["system"]), *(numbers(key, one.get(key), TRAINED) for key in names)] for one in records
@@ -495,7 +489,7 @@ def accuracy(curves: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str,
         Section(
             title="Accuracy of a small GPT",
             blocks=[
-                Drawing(title="Validation loss, mean of the seeds", svg=svg, legend=legend),
+                replace(curve, title="Validation loss, mean of the seeds"),
                 Sheet(title="Loss after training", heads=heads, rows=rows),
             ],
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from experiments.core import (
@@ -18,11 +19,10 @@ from experiments.core import (
     training_j_per_mac,
 )
 from heliograph.report import format_quantity, format_si
-from heliograph.report_page.drawings import Bar, Line, Span, bars, colour, lines, spans
+from heliograph.report_page.drawings import Bar, Drawing, Line, Span, bars, colour, lines, spans
 from heliograph.report_page.page import (
     DERIVED,
     Cell,
-    Drawing,
     Formula,
     Number,
     Page,
@@ -176,7 +176,7 @@ def _energy_picture(found: CoreResult) -> Drawing:
     ]
     stacked.append(Bar(label=f"{gpu}, mean of the three", parts={gpu: found.gpu_j_per_mac}))
     title = f"Energy per multiply-accumulate of a layer's products, {found.bench.tokens:,} tokens"
-    return Drawing(title=title, svg=bars(title, stacked, colours, unit="J"), legend=list(colours.items()))
+    return bars(title, stacked, colours, unit="J")
 
 
 def _energy_sheet(found: CoreResult) -> Sheet:
@@ -215,10 +215,8 @@ def _snr_picture(found: CoreResult) -> Drawing:
     ]
     drawn = [one for one in drawn if one.points]
     title = "Signal over noise over laser power: each line is one cause alone"
-    svg = lines(title, drawn, x=("laser power", "W"), y=("signal over noise", "dB"))
     note = f"The laser has {format_si(curve.present_w, 'W')} now. Causes above 70 dB are left out."
-    legend = [(line.label, colour(at)) for at, line in enumerate(drawn)]
-    return Drawing(title=title, svg=svg, legend=legend, note=note)
+    return replace(lines(title, drawn, x=("laser power", "W"), y=("signal over noise", "dB")), note=note)
 
 
 def _tornadoes(found: CoreResult) -> list[Drawing]:
@@ -238,10 +236,8 @@ def _tornadoes(found: CoreResult) -> list[Drawing]:
         ]
         if shown:
             title = f"{name}: each number at the ends of its range"
-            legend = [("low end of its range", "var(--low)"), ("high end", "var(--high)")]
             note = "Logarithmic far from zero. \u00d7: the core does not work there."
-            svg = spans(title, shown, unit=unit)
-            pictures.append(Drawing(title=title, svg=svg, legend=legend, note=note))
+            pictures.append(replace(spans(title, shown, unit=unit), note=note))
     return pictures
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.catalogue import LISTINGS, Parameter, description, listing, parameter_lines
+from heliograph.parameters import unit_of
 from heliograph.report import ReportRow, ReportTable, format_quantity
 from simulator.errors import ParameterError, is_number
 from simulator.files import read_json_value
-from simulator.units import dimension_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,7 +301,7 @@ def _told(name: str, value: object) -> str:
     if not is_number(value):
         text = str(value)
         return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}\u2026"
-    unit = (dimension_of(name.rpartition(".")[2]) or ("", ""))[1]
+    unit = unit_of(name, without="")
     return f"{value:.6g}" if unit in ("", "bit") else format_quantity(float(value), unit)
 
 

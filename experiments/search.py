@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,12 +26,11 @@ from heliograph.comparison.search import (
     value_text,
 )
 from heliograph.report import ReportRow, ReportTable, format_si
-from heliograph.report_page.drawings import Bar, Line, bars, colour, colours_of, lines
+from heliograph.report_page.drawings import Bar, Drawing, Line, bars, colours_of, lines
 from heliograph.report_page.page import (
     DERIVED,
     SIMULATED,
     Cell,
-    Drawing,
     Formula,
     Number,
     Page,
@@ -421,10 +420,9 @@ def _winner(winner: Candidate) -> list[Sheet | Drawing]:
     time = {part: seconds for part, seconds in record["time_by_category_s"].items() if seconds > 0.0}
     colours = colours_of(list(time))
     title = "Step time of the best plan by what it goes to"
-    svg = bars(title, [Bar(label=short(winner), parts=time)], colours, unit="s")
     return [
         Sheet(title="Numbers of its step", heads=("number", "value"), rows=cells),
-        Drawing(title=title, svg=svg, legend=list(colours.items())),
+        bars(title, [Bar(label=short(winner), parts=time)], colours, unit="s"),
     ]
 
 
@@ -434,34 +432,28 @@ def _pictures(found: Search) -> list[Drawing]:
     by_fabric: dict[str, list[Candidate]] = {}
     for one in ran:
         by_fabric.setdefault(one.topology, []).append(one)
-    legend = [(name, colour(at)) for at, name in enumerate(by_fabric)]
-    fronts = [
-        Line(
-            label=name,
-            points=[(one.value(Objective.TIME), one.value(Objective.ENERGY)) for one in members],
-            joined=False,
-        )
-        for name, members in by_fabric.items()
-    ]
-    held = [
-        Line(
-            label=name,
-            points=[(one.estimate[Objective.TIME], one.value(Objective.TIME)) for one in members],
-            joined=False,
-        )
-        for name, members in by_fabric.items()
-    ]
-    first, second = "Energy of a step over its time: lower left is better", "Engine over estimate"
+
+    def drawn(
+        title: str, point: Callable[[Candidate], tuple[float, float]], x: str, y: tuple[str, str]
+    ) -> Drawing:
+        some = [
+            Line(label=name, points=list(map(point, members)), joined=False)
+            for name, members in by_fabric.items()
+        ]
+        return lines(title, some, x=(x, "s"), y=y)
+
     return [
-        Drawing(
-            title=first,
-            svg=lines(first, fronts, x=("step time", "s"), y=("energy of a step", "J")),
-            legend=legend,
+        drawn(
+            "Energy of a step over its time: lower left is better",
+            lambda one: (one.value(Objective.TIME), one.value(Objective.ENERGY)),
+            "step time",
+            ("energy of a step", "J"),
         ),
-        Drawing(
-            title=second,
-            svg=lines(second, held, x=("estimated step time", "s"), y=("simulated step time", "s")),
-            legend=legend,
+        drawn(
+            "Engine over estimate",
+            lambda one: (one.estimate[Objective.TIME], one.value(Objective.TIME)),
+            "estimated step time",
+            ("simulated step time", "s"),
         ),
     ]
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import importlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -28,13 +26,12 @@ from experiments.study import (
 )
 from heliograph import __version__
 from heliograph.catalogue import description
-from heliograph.parameters import SET, Parameter
-from heliograph.records import COLUMNS, SCHEMA
+from heliograph.parameters import SET, Parameter, unit_of
+from heliograph.records import COLUMNS, SCHEMA, sha256_of
 from heliograph.report import ReportRow, ReportTable, format_quantity
-from heliograph.report_page.drawings import COLOURS, Line, colour, lines
+from heliograph.report_page.drawings import COLOURS, Drawing, Line, lines
 from heliograph.report_page.page import (
     Cell,
-    Drawing,
     Formula,
     Number,
     Page,
@@ -60,11 +57,10 @@ from heliograph.sweeps.space import (
     values_in,
 )
 from heliograph.sweeps.store import Status, Store, Told
-from heliograph.sweeps.work import Reader, Work, code_digest, outside_digest
+from heliograph.sweeps.work import Reader, code_digest, outside_digest
 from heliograph.systems.names import is_system
 from simulator.errors import ParameterError, is_number, nearest
 from simulator.parameter_tree import parse_assignment
-from simulator.units import dimension_of
 from workloads.plan.plan import parse_plan, plan_words
 
 if TYPE_CHECKING:
@@ -311,7 +307,7 @@ class Sweep(Study):
         """Return what an optimiser finds."""
         self._refuse_both(file)
         means = self.running.means(file.store)
-        work: Work = _study_work(file) if file.study != STEP else step_work(file)
+        work = _work(file)
         front = search_front(
             Searched(
                 name=file.name,
@@ -347,10 +343,9 @@ class Sweep(Study):
         axes = [axis(name, values) for name, values in file.ranges.items()]
         space = Space(axes=(*axes, *file.zips), where=file.where)
         means = self.running.means(file.store)
-        if file.study != STEP:
-            work: Work = _study_work(file)
-        else:
-            work = settled(step_work(file), space)
+        work = _work(file)
+        if isinstance(work, StepWork):
+            work = settled(work, space)
         return Asked(name=file.name, work=work, space=space, means=means)
 
     def _refuse_both(self, file: StudyFile) -> None:
@@ -394,12 +389,10 @@ class Sweep(Study):
         return Asked(name="sweep", work=settled(work, space), space=space, means=self.running.means(None))
 
 
-def _study_work(file: StudyFile) -> StudyWork:
-    return StudyWork(command=file.study, fixed={**file.common, **file.fixed})
-
-
-def step_work(file: StudyFile) -> StepWork:
-    """Return the steps of a study file."""
+def _work(file: StudyFile) -> StepWork | StudyWork:
+    """Return what the points of a study file have in common."""
+    if file.study != STEP:
+        return StudyWork(command=file.study, fixed={**file.common, **file.fixed})
     chosen = {name: file.common[name] for name in file.common if name not in ("system", "model", "plan")}
     return StepWork(
         system=file.common.get("system", USUAL_SYSTEM),
@@ -450,13 +443,10 @@ class StudyWork:
     def keys(self, inputs: Sequence[Mapping[str, Value]]) -> list[str]:
         """Return a key for each point."""
         same = {"study": self.command, "code": code_digest(), "schema": SCHEMA}
+        every = ({**self.fixed, **one} for one in inputs)
         return [
-            hashlib.sha256(
-                json.dumps(
-                    [same, {name: outside_digest(value) for name, value in all_.items()}], sort_keys=True
-                ).encode()
-            ).hexdigest()[:32]
-            for all_ in ({**self.fixed, **one} for one in inputs)
+            sha256_of([same, {name: outside_digest(value) for name, value in one.items()}])[:32]
+            for one in every
         ]
 
     def runner(self, expected: int) -> Callable[[Mapping[str, Value]], Mapping[str, Any]]:
@@ -528,7 +518,7 @@ def _told(name: str, value: object) -> str:
     """Return a value as the terminal shows it, with its unit."""
     if not is_number(value):
         return "" if value is None else str(value)
-    unit = (dimension_of(name.rpartition(".")[2]) or ("", ""))[1]
+    unit = unit_of(name, without="")
     if unit == "dB":
         return f"{value:.4g} dB"
     return f"{value:.4g}" if unit in ("", "bit") else format_quantity(float(value), unit)
@@ -682,10 +672,9 @@ def _picture(axes: Mapping[str, Any], done: Sequence[Row], x: str, y: str) -> Dr
         if x in axes and len(least) <= MOST_VALUES:
             drawn_lines.append(Line(label="the least at each value", points=list(least.items())))
     title = f"{_head(y)} over {_head(x)}"
-    legend = [(one.label, colour(place)) for place, one in enumerate(drawn_lines) if one.label]
     note = f"{len(thinned):,} of {len(drawn):,} points." if len(thinned) < len(drawn) else ""
-    svg = lines(title, drawn_lines, x=(_head(x), _unit(x)), y=(_head(y), _unit(y)))
-    return Drawing(title=title, svg=svg, legend=legend if len(drawn_lines) > 1 else legend[:0], note=note)
+    found = lines(title, drawn_lines, x=(_head(x), _unit(x)), y=(_head(y), _unit(y)))
+    return dataclasses.replace(found, legend=found.legend if len(drawn_lines) > 1 else [], note=note)
 
 
 def _head(column: str) -> str:
@@ -693,7 +682,7 @@ def _head(column: str) -> str:
 
 
 def _unit(column: str) -> str:
-    unit = (dimension_of(column.rpartition(".")[2]) or ("", ""))[1]
+    unit = unit_of(column, without="")
     return f"{unit}/token" if "_per_token_" in column else unit
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from electronic.devices import host_names, load_host
 from electronic.gpu import gpu_names, load_gpu, load_vector, vector_names
-from heliograph.parameters import CHOICE, Parameter, parameters_of, tables
+from heliograph.parameters import CHOICE, Parameter, parameter_of, parameters_of, tables
 from heliograph.plugins import is_reference, offered
 from heliograph.report import Tabular
 from heliograph.simulation import StepResult
@@ -23,8 +23,6 @@ from optical.cores import CORES
 from simulator.errors import HeliographError, ParameterError, is_number, nearest
 from simulator.fabric import Fabric, missing_members
 from simulator.parameter_tree import shown_paths
-from simulator.tables import Row
-from simulator.units import dimension_of
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import known_models
 
@@ -234,23 +232,13 @@ def description(name: str) -> list[Parameter]:
         return _model_parameters(model_named(name))
     for table in tables():
         if name in table.names:
-            return [_of_row(row) for row in table.of(name)]
+            return [
+                parameter_of(f"{row.name}.{row.parameter}", row.parameter, row.value, row)
+                for row in table.of(name)
+            ]
     known = {*makers, *(one for table in tables() for one in table.names)}
     msg = f"nothing is called '{name}'; {nearest(name, known)}"
     raise ParameterError(msg)
-
-
-def _of_row(row: Row) -> Parameter:
-    dimension = dimension_of(row.parameter)
-    return Parameter(
-        path=f"{row.name}.{row.parameter}",
-        value=row.value,
-        unit=dimension[1] if dimension else "1",
-        status=str(row.status),
-        source=row.source,
-        low=row.low,
-        high=row.high,
-    )
 
 
 def _model_parameters(model: TransformerConfig) -> list[Parameter]:

@@ -99,34 +99,34 @@ def _walk(
         if dataclasses.is_dataclass(inner):
             yield from _walk(inner, f"{path}.", seen)
         elif isinstance(inner, Enum):
-            yield _parameter(path, item.name, str(inner.value), None)
+            yield parameter_of(path, item.name, str(inner.value), None)
         elif is_number(inner):
             row = rows().get((owner.partition(OF)[0], item.name))
             file = owner.partition(OF)[2]
             if file and (row is None or row.value != inner):
-                yield _measured(path, item.name, inner, file)
+                yield Parameter(
+                    path=path,
+                    value=inner,
+                    unit=unit_of(item.name),
+                    status=str(Status.MEASURED),
+                    source=f"{file}, at the lines of the core",
+                )
             else:
-                yield _parameter(path, item.name, inner, row)
+                yield parameter_of(path, item.name, inner, row)
 
 
-def _measured(path: str, name: str, value: float, file: str) -> Parameter:
+def unit_of(name: str, without: str = "1") -> str:
+    """Return the unit that the ending of a name tells, or what stands for a number without one."""
     dimension = dimension_of(name)
-    return Parameter(
-        path=path,
-        value=value,
-        unit=dimension[1] if dimension else "1",
-        status=str(Status.MEASURED),
-        source=f"{file}, at the lines of the core",
-    )
+    return dimension[1] if dimension else without
 
 
-def _parameter(path: str, name: str, value: float | str, row: Row | None) -> Parameter:
-    dimension = dimension_of(name)
-    unit = dimension[1] if dimension else "1"
+def parameter_of(path: str, name: str, value: float | str, row: Row | None) -> Parameter:
+    """Return a number at a path as its row of a table tells it; without a row, a choice of the project."""
+    unit = unit_of(name)
     if row is None:
-        return Parameter(
-            path=path, value=value, unit=unit, status=CHOICE, source="design choice of the project"
-        )
+        source = "design choice of the project"
+        return Parameter(path=path, value=value, unit=unit, status=CHOICE, source=source)
     changed = row.value != value
     return Parameter(
         path=path,

@@ -164,20 +164,9 @@ def _innermost(system: System) -> str:
     return path
 
 
-def _converter(system: System) -> Converter | None:
-    """Return the output converter of a system's innermost core, if it has one."""
-    core: object = system.photonic.core if system.photonic is not None else None
-    while (inner := getattr(core, "core", None)) is not None:
-        core = inner
-    adc = getattr(core, "adc", None)
-    return adc if isinstance(adc, Converter) else None
-
-
 def _turned(knob: Knob, values: list[tuple[str, float]], present: System) -> list[list[tuple[str, float]]]:
     if not knob.factors:
-        adc = _converter(present)
-        if adc is None:
-            return []
+        adc: Converter = attrgetter(values[0][0].rpartition(".")[0])(present)
         family = [adc.rescaled(adc.enob_bits + more) for more in BITS]  # Walden: each bit twice the energy
         return [[(path, getattr(one, path.rpartition(".")[2])) for path, _ in values] for one in family]
     return [

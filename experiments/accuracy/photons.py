@@ -13,7 +13,7 @@ import functools
 import math
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -93,10 +93,6 @@ class Published:
     """Detected photons per multiplication."""
     accuracy: float
     """Share classified rightly."""
-    config: str
-    """On what."""
-    source: str
-    """Reference."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +129,7 @@ class ModelCurves:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PhotonResult:
+class PhotonResult(Result):
     """All curves of one run."""
 
     models: tuple[ModelCurves, ...]
@@ -184,6 +180,94 @@ class PhotonResult:
             "digits_sha256": self.digits_sha256,
         }
 
+    def report(self) -> list[Block]:
+        """Return the tables: accuracy by scheme, by products apart, and photons by length of vectors."""
+        tables: list[Block] = [f"Images: {self.digits}."]
+        for one in self.models:
+            title = f"{one.title} {one.shape}: accuracy (%) by {_PER_MULTIPLICATION}; exact: {one.exact:.1%}"
+            tables.append(_accuracy_table(title, one.points))
+            if one.parts:
+                tables.append(_accuracy_table(f"{one.title}, counted as a pair, all else exact", one.parts))
+        marks = ", ".join(
+            f"{one.accuracy:.0%} at {one.photons_per_mac:g} ({one.work})" for one in published()
+        )
+        tables.append(f"Measured on MNIST, sums of 784 and 100, not on {self.digits}: {marks}.")
+        if self.law:
+            tables += self._length_table()
+        return tables
+
+    def _length_table(self) -> list[Block]:
+        needed = self.needed()
+        lengths = [
+            ReportRow("exact accuracy", tuple(f"{self.law_digital[n]:.1%}" for n in needed)),
+            ReportRow("photons per multiplication", tuple(_photons(found) for found in needed.values())),
+            ReportRow(
+                "photons per dot product", tuple(_photons(found * length) for length, found in needed.items())
+            ),
+        ]
+        table = ReportTable(
+            f"Only the first layer in light: photons for {TARGET:.0%} of the exact accuracy",
+            [f"{length} inputs" for length in needed],
+            lengths,
+        )
+        return [table, f"Photons per multiplication go as length^{self.exponent:.2f}; the law is -1."]
+
+    def rows(self) -> list[Row]:
+        """Return a row for each point."""
+        groups = [(one.model, "all", one.points) for one in self.models]
+        groups += [(one.model, "part", one.parts) for one in self.models if one.parts]
+        if self.law:
+            groups.append((self.models[0].model, "first layer", self.law))
+        return [
+            {
+                "network": model,
+                "in_light": in_light,
+                "curve": one.curve,
+                "inputs": one.inputs,
+                "photons_per_multiplication": f"{one.photons_per_mac:g}",
+                "accuracy": f"{one.mean:.5f}",
+                "spread": f"{one.spread:.5f}",
+                "seeds": len(one.accuracies),
+            }
+            for model, in_light, points in groups
+            for one in points
+        ]
+
+    def figure(self) -> Figure:
+        """Return accuracy over photons by network and scheme, for vectors of several lengths, and apart."""
+        apart = [one for one in self.models if one.parts]
+        below = 2 * bool(self.law) + len(apart)
+        with styled():
+            figure = new_figure(6.2)
+            # A common multiple of panels in both rows, so that each row is filled.
+            columns = len(self.models) * below
+            grid = figure.add_gridspec(2, columns, height_ratios=(1.35, 1.0))
+            width = columns // len(self.models)
+            for index, one in enumerate(self.models):
+                axes = figure.add_subplot(grid[0, index * width : (index + 1) * width])
+                _draw_model(axes, one, first=index == 0)
+                if index == 0:
+                    figure.legend(*_named(axes), loc="outside upper center", ncols=3)
+            width = columns // below
+            lower = [figure.add_subplot(grid[1, i * width : (i + 1) * width]) for i in range(below)]
+            if self.law:
+                for axes, per_dot_product in ((lower[0], False), (lower[1], True)):
+                    _draw_curves(axes, _curves(self.law), per_dot_product=per_dot_product, offset=_OTHERS)
+                lower[0].set_title("Perceptron, first layer in light")
+                lower[0].set_xlabel("photons per multiplication")
+                lower[0].legend(loc="lower right", **_ON_WHITE)
+                lower[1].set_title("By photons in the whole sum")
+                lower[1].set_xlabel("photons per dot product")
+            for axes, one in zip(lower[2 * bool(self.law) :], apart, strict=True):
+                _draw_curves(axes, _curves(one.parts), per_dot_product=False, offset=_OTHERS)
+                axes.set_title("Its products apart" if len(self.models) == 1 else f"{one.title}, apart")
+                axes.set_xlabel("photons per multiplication")
+                axes.legend(loc="lower right", **_ON_WHITE)
+            for axes in lower[1:]:
+                axes.set_ylabel("")
+            figure.supxlabel(f"Images: {self.digits}", fontsize="medium")
+            return figure
+
 
 def published() -> list[Published]:
     """Return the published points."""
@@ -193,8 +277,6 @@ def published() -> list[Published]:
                 work=row["work"],
                 photons_per_mac=float(row["photons_per_multiplication"]),
                 accuracy=float(row["accuracy"]),
-                config=row["config"],
-                source=row["source"],
             )
             for row in csv.DictReader(file)
         ]
@@ -417,10 +499,8 @@ def run_vision(
 ) -> ModelCurves:
     """Train a vision transformer per seed and run it through every scheme, then some products apart."""
     from workloads.training.classifier import (  # noqa: PLC0415 - torch, only to execute
-        Product,
         VisionConfig,
         train_vision_transformer,
-        vision_accuracy,
     )
 
     training, test = images[0], first_of(images[1], request.vision_images)
@@ -431,21 +511,11 @@ def run_vision(
             VisionConfig(patch_side=request.digits.patch_side, epochs=request.vision_epochs, seed=seed),
             training,
         )
-        shape, every = model.shape, tuple(str(one) for one in Product)
-        mine = {(_EXACT, math.inf): vision_accuracy(model, test, {}, key=seed)}
-        bench = _Bench(model=model, test=test, seed=seed)
-        for scheme in Scheme:
-            mine |= bench.curve(str(scheme), scheme, every)
-        for name, part in PARTS.items():
-            mine |= bench.curve(name, Scheme.PAIR, part)
-        found.append(mine)
+        shape = model.shape
+        found.append(_vision_curves(model, test, seed))
         progress("vision transformer")
 
-    def point(curve: str, photons: float) -> Point:
-        accuracies = tuple(one[curve, photons] for one in found)
-        length = request.digits.patch_side**2
-        return Point(curve=curve, inputs=length, photons_per_mac=photons, accuracies=accuracies)
-
+    point = functools.partial(_point, found, request.digits.patch_side**2)
     return ModelCurves(
         model=str(Model.VIT),
         title="Vision transformer",
@@ -461,30 +531,46 @@ def first_of(digits: Digits, count: int) -> Digits:
     return dataclasses.replace(digits, images=digits.images[:count], labels=digits.labels[:count])
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Bench:
-    """A trained model that is run through light."""
-
-    model: VisionTransformer
-    test: Digits
-    seed: int
-
-    def curve(self, name: str, scheme: Scheme, part: tuple[str, ...]) -> Curves:
-        """Return accuracies over the photons of a scheme that makes some products."""
-        from workloads.training.classifier import Product, vision_accuracy  # noqa: PLC0415 - torch
-
-        found: Curves = {}
-        for index, photons in enumerate(GRID):
-            products = dict.fromkeys((Product(one) for one in part), products_of(scheme, photons))
-            key = mix_key(self.seed, index)
-            try:
-                found[name, photons] = vision_accuracy(self.model, self.test, products, key=key)
-            except LinkError:
-                found[name, photons] = math.nan
-        return found
+def _curve(
+    name: str,
+    scheme: Scheme,
+    seed: int,
+    read: Callable[[CountingNumerics | HomodyneNumerics, int], float],
+    grid: Sequence[float] = GRID,
+) -> Curves:
+    """Return accuracies by the photons of a scheme; not a number where its link does not close."""
+    found: Curves = {}
+    for index, photons in enumerate(grid):
+        light = products_of(scheme, photons)
+        try:
+            found[name, photons] = read(light, mix_key(seed, index))
+        except LinkError:
+            found[name, photons] = math.nan
+    return found
 
 
-Found = dict[tuple[int, int], dict[tuple[str, float], float]]
+def _vision_curves(model: VisionTransformer, test: Digits, seed: int) -> Curves:
+    """Return accuracies of a vision transformer: exact, with all products in light, and with some."""
+    from workloads.training.classifier import Product, vision_accuracy  # noqa: PLC0415 - torch
+
+    def curve(name: str, scheme: Scheme, part: Iterable[str]) -> Curves:
+        lit = tuple(map(Product, part))
+        return _curve(
+            name,
+            scheme,
+            seed,
+            lambda light, key: vision_accuracy(model, test, dict.fromkeys(lit, light), key=key),
+        )
+
+    found = {(_EXACT, math.inf): vision_accuracy(model, test, {}, key=seed)}
+    for scheme in Scheme:
+        found |= curve(str(scheme), scheme, Product)
+    for name, part in PARTS.items():
+        found |= curve(name, Scheme.PAIR, part)
+    return found
+
+
+Found = dict[tuple[int, int], Curves]
 """By side of the images and seed: accuracy by curve and photons per multiplication."""
 
 
@@ -518,8 +604,21 @@ def run_photons(request: Request, progress: OnProgress = lambda label, done, tot
     with one_thread():
         if perceptrons:
             found, shape = _perceptrons(request, perceptrons, images, tell)
-            models.append(_all_in_light(found, request, shape))
-            law, law_digital = _by_length(found, request), _exact_by_length(found, request)
+            point = functools.partial(_point, [found[own, seed] for seed in request.seeds], own * own)
+            models.append(
+                ModelCurves(
+                    model=str(Model.MLP),
+                    title="Perceptron",
+                    shape=shape,
+                    digital=point(_EXACT, math.inf).accuracies,
+                    points=tuple(point(str(scheme), photons) for scheme in Scheme for photons in GRID),
+                )
+            )
+            for side in request.sides:
+                length = side * side
+                point = functools.partial(_point, [found[side, seed] for seed in request.law_seeds], length)
+                law += tuple(point(f"{length} inputs", photons) for photons in LAW_GRID)
+                law_digital[length] = point(_EXACT, math.inf).mean
         if Model.VIT in request.models:
             models.append(run_vision(request, images(own), tell))
     return PhotonResult(
@@ -538,13 +637,17 @@ def _perceptrons(
     progress: Callable[[str], None],
 ) -> tuple[Found, str]:
     """Return what each perceptron reads, and the widths of those of the usual resolution."""
-    from workloads.training.classifier import accuracy  # noqa: PLC0415 - torch, only to execute
+    from workloads.training.classifier import (  # noqa: PLC0415 - torch, only to execute
+        ClassifierConfig,
+        accuracy,
+        train_classifier,
+    )
 
     found: Found = {}
     shape = ""
     for side, seed in wanted:
         training, test = images(side)
-        network = _train(request, training, seed)
+        network = train_classifier(ClassifierConfig(epochs=request.epochs, seed=seed), training)
         exact = accuracy(network, test, [None] * len(network.weights_KM), key=seed)
         found[side, seed] = {(_EXACT, math.inf): exact}
         if side == request.digits.side:
@@ -556,68 +659,36 @@ def _perceptrons(
     return found, shape
 
 
-def _all_in_light(found: Found, request: Request, shape: str) -> ModelCurves:
-    own = request.digits.side
-    return ModelCurves(
-        model=str(Model.MLP),
-        title="Perceptron",
-        shape=shape,
-        digital=_point(found, own, request.seeds, _EXACT, math.inf).accuracies,
-        points=tuple(
-            _point(found, own, request.seeds, str(scheme), photons) for scheme in Scheme for photons in GRID
-        ),
-    )
+def _point(found: Iterable[Curves], inputs: int, curve: str, photons: float) -> Point:
+    accuracies = tuple(one[curve, photons] for one in found)
+    return Point(curve=curve, inputs=inputs, photons_per_mac=photons, accuracies=accuracies)
 
 
-def _by_length(found: Found, request: Request) -> tuple[Point, ...]:
-    return tuple(
-        _point(found, side, request.law_seeds, f"{side * side} inputs", photons)
-        for side in request.sides
-        for photons in LAW_GRID
-    )
-
-
-def _exact_by_length(found: Found, request: Request) -> dict[int, float]:
-    return {
-        side * side: _point(found, side, request.law_seeds, _EXACT, math.inf).mean for side in request.sides
-    }
-
-
-def _point(found: Found, side: int, seeds: Sequence[int], curve: str, photons: float) -> Point:
-    accuracies = tuple(found[side, seed][curve, photons] for seed in seeds)
-    return Point(curve=curve, inputs=side * side, photons_per_mac=photons, accuracies=accuracies)
-
-
-def _train(request: Request, training: Digits, seed: int) -> Classifier:
-    from workloads.training.classifier import ClassifierConfig, train_classifier  # noqa: PLC0415 - torch
-
-    return train_classifier(ClassifierConfig(epochs=request.epochs, seed=seed), training)
-
-
-def _all_layers(network: Classifier, test: Digits, seed: int) -> dict[tuple[str, float], float]:
+def _all_layers(network: Classifier, test: Digits, seed: int) -> Curves:
     from workloads.training.classifier import accuracy  # noqa: PLC0415 - torch
 
-    layers, found = len(network.weights_KM), {}
+    layers, found = len(network.weights_KM), Curves()
     for scheme in Scheme:
-        for index, photons in enumerate(GRID):
-            products, key = [products_of(scheme, photons)] * layers, mix_key(seed, index)
-            try:
-                found[str(scheme), photons] = accuracy(network, test, products, key=key)
-            except LinkError:
-                found[str(scheme), photons] = math.nan
+        found |= _curve(
+            str(scheme),
+            scheme,
+            seed,
+            lambda light, key: accuracy(network, test, [light] * layers, key=key),
+        )
     return found
 
 
-def _first_layer(network: Classifier, test: Digits, seed: int) -> dict[tuple[str, float], float]:
+def _first_layer(network: Classifier, test: Digits, seed: int) -> Curves:
     from workloads.training.classifier import accuracy  # noqa: PLC0415 - torch
 
-    name, exact = f"{network.widths[0]} inputs", [None] * (len(network.weights_KM) - 1)
-    return {
-        (name, photons): accuracy(
-            network, test, [products_of(Scheme.PAIR, photons), *exact], key=mix_key(seed, index)
-        )
-        for index, photons in enumerate(LAW_GRID)
-    }
+    exact = [None] * (len(network.weights_KM) - 1)
+    return _curve(
+        f"{network.widths[0]} inputs",
+        Scheme.PAIR,
+        seed,
+        lambda light, key: accuracy(network, test, [light, *exact], key=key),
+        LAW_GRID,
+    )
 
 
 @contextmanager
@@ -643,21 +714,6 @@ _FULL_PERCENT = 100.0
 _COLOURS = (*PALETTE[:4], PALETTE[4], PALETTE[5], PALETTE[8])
 
 
-def report(result: PhotonResult) -> list[Block]:
-    """Return the tables: accuracy by scheme, by products apart, and photons by length of vectors."""
-    tables: list[Block] = [f"Images: {result.digits}."]
-    for one in result.models:
-        title = f"{one.title} {one.shape}: accuracy (%) by {_PER_MULTIPLICATION}; exact: {one.exact:.1%}"
-        tables.append(_accuracy_table(title, one.points))
-        if one.parts:
-            tables.append(_accuracy_table(f"{one.title}, counted as a pair, all else exact", one.parts))
-    marks = ", ".join(f"{one.accuracy:.0%} at {one.photons_per_mac:g} ({one.work})" for one in published())
-    tables.append(f"Measured on MNIST, sums of 784 and 100, not on {result.digits}: {marks}.")
-    if result.law:
-        tables += _length_table(result)
-    return tables
-
-
 def _accuracy_table(title: str, points: Sequence[Point]) -> ReportTable:
     curves = _curves(points)
     grid = [point.photons_per_mac for point in next(iter(curves.values()))]
@@ -673,59 +729,6 @@ def _accuracy_table(title: str, points: Sequence[Point]) -> ReportTable:
         )
     )
     return ReportTable(title, list(curves), rows)
-
-
-def _length_table(result: PhotonResult) -> list[Block]:
-    needed = result.needed()
-    lengths = [
-        ReportRow("exact accuracy", tuple(f"{result.law_digital[n]:.1%}" for n in needed)),
-        ReportRow("photons per multiplication", tuple(_photons(found) for found in needed.values())),
-        ReportRow(
-            "photons per dot product", tuple(_photons(found * length) for length, found in needed.items())
-        ),
-    ]
-    table = ReportTable(
-        f"Only the first layer in light: photons for {TARGET:.0%} of the exact accuracy",
-        [f"{length} inputs" for length in needed],
-        lengths,
-    )
-    return [table, f"Photons per multiplication go as length^{result.exponent:.2f}; the law is -1."]
-
-
-def draw(result: PhotonResult) -> Figure:
-    """Draw accuracy over photons for each network and scheme, for vectors of several lengths, and apart."""
-    apart = [one for one in result.models if one.parts]
-    below = 2 * bool(result.law) + len(apart)
-    with styled():
-        figure = new_figure(6.2)
-        # A common multiple of panels in both rows, so that each row is filled.
-        columns = len(result.models) * below
-        grid = figure.add_gridspec(2, columns, height_ratios=(1.35, 1.0))
-        width = columns // len(result.models)
-        for index, one in enumerate(result.models):
-            axes = figure.add_subplot(grid[0, index * width : (index + 1) * width])
-            _draw_model(axes, one, first=index == 0)
-            if index == 0:
-                figure.legend(*_named(axes), loc="outside upper center", ncols=3)
-        width = columns // below
-        lower = [figure.add_subplot(grid[1, i * width : (i + 1) * width]) for i in range(below)]
-        if result.law:
-            for axes, per_dot_product in ((lower[0], False), (lower[1], True)):
-                _draw_curves(axes, _curves(result.law), per_dot_product=per_dot_product, offset=_OTHERS)
-            lower[0].set_title("Perceptron, first layer in light")
-            lower[0].set_xlabel("photons per multiplication")
-            lower[0].legend(loc="lower right", **_ON_WHITE)
-            lower[1].set_title("By photons in the whole sum")
-            lower[1].set_xlabel("photons per dot product")
-        for axes, one in zip(lower[2 * bool(result.law) :], apart, strict=True):
-            _draw_curves(axes, _curves(one.parts), per_dot_product=False, offset=_OTHERS)
-            axes.set_title("Its products apart" if len(result.models) == 1 else f"{one.title}, apart")
-            axes.set_xlabel("photons per multiplication")
-            axes.legend(loc="lower right", **_ON_WHITE)
-        for axes in lower[1:]:
-            axes.set_ylabel("")
-        figure.supxlabel(f"Images: {result.digits}", fontsize="medium")
-        return figure
 
 
 def _draw_model(axes: Axes, model: ModelCurves, *, first: bool) -> None:
@@ -782,28 +785,6 @@ def _draw_curves(
     axes.grid(visible=True)
 
 
-def point_rows(result: PhotonResult) -> list[Row]:
-    """Return all points as rows."""
-    groups = [(one.model, "all", one.points) for one in result.models]
-    groups += [(one.model, "part", one.parts) for one in result.models if one.parts]
-    if result.law:
-        groups.append((result.models[0].model, "first layer", result.law))
-    return [
-        {
-            "network": model,
-            "in_light": in_light,
-            "curve": one.curve,
-            "inputs": one.inputs,
-            "photons_per_multiplication": f"{one.photons_per_mac:g}",
-            "accuracy": f"{one.mean:.5f}",
-            "spread": f"{one.spread:.5f}",
-            "seeds": len(one.accuracies),
-        }
-        for model, in_light, points in groups
-        for one in points
-    ]
-
-
 def _curves(points: Sequence[Point]) -> dict[str, list[Point]]:
     """Return points by curve, in order."""
     found: dict[str, list[Point]] = {}
@@ -825,30 +806,6 @@ def _photons(value: float, curve: Sequence[Point] = ()) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PhotonAccuracy(Result):
-    """All curves of one run, told and drawn."""
-
-    result: PhotonResult
-    """The curves."""
-
-    def report(self) -> list[Block]:
-        """Return accuracy by scheme, by products apart, and photons by length of vectors."""
-        return report(self.result)
-
-    def record(self) -> dict[str, Any]:
-        """Return the curves as plain data."""
-        return self.result.record()
-
-    def rows(self) -> list[Row]:
-        """Return a row for each point."""
-        return point_rows(self.result)
-
-    def figure(self) -> Figure:
-        """Return accuracy over photons."""
-        return draw(self.result)
-
-
-@dataclass(frozen=True, kw_only=True)
 class ByPhotons(Study):
     """Accuracy by photons per multiplication."""
 
@@ -863,11 +820,11 @@ class ByPhotons(Study):
     quick: bool = option(False, "fewer images, seeds and vector lengths")
     seed: int = option(0, "first seed of the networks")
 
-    def run(self, progress: Progress) -> PhotonAccuracy:
+    def run(self, progress: Progress) -> PhotonResult:
         """Return all curves."""
         digits = DigitSet.usual() if self.digits is None else self.digits
         if digits is not DigitSet.REAL and self.digits is None:
             sys.stderr.write("scikit-learn is not installed: reading drawn digits, not handwriting.\n")
         models = tuple(one for one in Model if one in (self.model or Model))
         request = Request.of(quick=self.quick, seed=self.seed, models=models, digits=digits)
-        return PhotonAccuracy(result=run_photons(request, progress))
+        return run_photons(request, progress)

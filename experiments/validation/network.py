@@ -29,6 +29,7 @@ from experiments.validation.rows import (
     Outcome,
     Record,
     SkipError,
+    begun,
     check_provenance,
     skipped,
 )
@@ -397,14 +398,13 @@ def collective_outcome(record: Record) -> Outcome:
     if record.text("gpu"):
         return collectives.outcome(record)
     name = " ".join(record.text(one) for one in ("system", "metric", "config") if record.text(one))
-    source = record.text("source") or "no source"
     try:
         check_provenance(record)
         outcome = collectives.outcome(_plain(record, name))
     except ParameterError:
         raise
     except HeliographError as error:
-        return Outcome(id=name, source=source, unit="s", measured=None, skipped=str(error))
+        return dataclasses.replace(begun(record, name), skipped=str(error))
     return outcome
 
 
@@ -490,32 +490,27 @@ def outcomes(record: Record) -> Iterator[Outcome]:
     if is_collective(record):
         yield collective_outcome(record)
         return
-    topology, source = record.text("topology"), record.text("source") or "no source"
     if record.text("cycles_ns"):
-        blank = Outcome(
-            id=" ".join(record.text(name) for name in RUN), source=source, unit="s", measured=None
-        )
-        yield _repeated(record, blank)
-    elif topology:
+        yield _repeated(record, begun(record, " ".join(record.text(name) for name in RUN)))
+    elif topology := record.text("topology"):
         columns = [column for column in LOADS if record.text(column)]
         if not columns:
-            name = f"{topology} {record.where}"
-            blank = Outcome(id=name, source=source, unit="1", measured=None)
+            blank = begun(record, f"{topology} {record.where}", unit="1")
             wanted = ", ".join((*LOADS, "cycles_ns"))
             yield dataclasses.replace(blank, skipped=f"gives no value to judge: one of {wanted}")
         for column in columns:
-            blank = Outcome(id=f"{topology} {column}", source=source, unit="1", measured=None)
+            blank = begun(record, f"{topology} {column}", unit="1")
             yield _outcome(record, blank, _column_of(column), _load_of(column))
     else:
         for claim in claims_of(record):
-            yield from _claims(claim, source)
+            yield from _claims(claim)
 
 
-def _claims(record: Record, source: str) -> Iterator[Outcome]:
+def _claims(record: Record) -> Iterator[Outcome]:
     name = " ".join(record.text(one) for one in ("system", "config", "metric") if record.text(one))
     for end in _ends(record):
         which = f", {END_NAMES[end.cells['end']]}" if "end" in end.cells else ""
-        blank = Outcome(id=f"{name or record.where}{which}", source=source, unit="1", measured=None)
+        blank = begun(record, f"{name or record.where}{which}", unit="1")
         yield _outcome(end, blank, _measured_claim, _claim)
 
 

@@ -203,24 +203,25 @@ def _rail_only(record: Record, found: re.Match[str]) -> tuple[float, str]:
 
 def opus_ratios() -> dict[str, float]:
     """Return packet rails over optical rails: with the modules at the cards, and without on both sides."""
-    packet, optical = opus_bills()
-    modules = packet["transceiver"].count - OPUS_GPUS
-    bare = dict(packet) | {"transceiver": replace(packet["transceiver"], count=modules)}
-    circuits = ("optical switch",)
-    return {
-        "power": network_w(packet) / network_w(optical),
-        "cost": network_usd(packet) / network_usd(optical),
-        "power without cards' modules": network_w(bare) / network_w(optical, circuits),
-        "cost without cards' modules": network_usd(bare) / network_usd(optical, circuits),
-    }
+    found = {}
+    for place, cards in (("", True), (" without cards' modules", False)):
+        packet, optical = opus_bills(cards=cards)
+        found[f"power{place}"] = network_w(packet) / network_w(optical)
+        found[f"cost{place}"] = network_usd(packet) / network_usd(optical)
+    return found
 
 
-def opus_bills() -> tuple[Parts, Parts]:
-    """Return the bills of packet rails and of photonic rails."""
+def opus_bills(*, cards: bool = True) -> tuple[Parts, Parts]:
+    """Return the bills of packet rails and of photonic rails, with the modules at the cards or without."""
     scale_up = load_scale_up("nvlink4")
     packet = RailFabric(endpoints=OPUS_GPUS, scale_up=scale_up).bill()
-    circuits = _rails(OPUS_GPUS, scale_up, load_switch("polatis-piezo"), load_optics("lane-100g-duplex"))
-    return packet, circuits.bill()
+    optics = load_optics("lane-100g-duplex")
+    optical = _rails(OPUS_GPUS, scale_up, load_switch("polatis-piezo"), optics).bill()
+    if cards:
+        return packet, optical
+    modules = packet["transceiver"]
+    bare = {**packet, "transceiver": replace(modules, count=modules.count - OPUS_GPUS)}
+    return bare, {"optical switch": optical["optical switch"]}
 
 
 def _rails(gpus: int, scale_up: ScaleUp, switch: OpticalSwitch, optics: LaneOptics) -> OcsRails:
@@ -280,16 +281,19 @@ def topoopt_ratio(servers: int, *, cards: float = 1.0, ahead: bool = True) -> fl
     return (cards_usd + priced(tree, prices, switch.radix)) / (cards_usd + servers * degree * ports)
 
 
+def topoopt_mean(*, cards: float = 1.0, ahead: bool = True) -> float:
+    """Return the mean of that over the clusters of `TOPOOPT_SERVERS`."""
+    ratios = [topoopt_ratio(servers, cards=cards, ahead=ahead) for servers in TOPOOPT_SERVERS]
+    return math.fsum(ratios) / len(ratios)
+
+
 def _topoopt(record: Record, _: re.Match[str]) -> tuple[float, str]:
     record.assume(f"mean over {TOPOOPT_SERVERS} servers of degree {TOPOOPT_DEGREE}; its prices, recalled")
-    ratios = [topoopt_ratio(servers) for servers in TOPOOPT_SERVERS]
-    bare = [topoopt_ratio(servers, cards=0.0) for servers in TOPOOPT_SERVERS]
-    pairs = [topoopt_ratio(servers, cards=0.5) for servers in TOPOOPT_SERVERS]
     hint = (
-        f"a card of 678 USD for each interface weighs on both sides: {math.fsum(pairs) / len(pairs):.1f} "
-        f"with one for two interfaces, {math.fsum(bare) / len(bare):.1f} without"
+        f"a card of 678 USD for each interface weighs on both sides: {topoopt_mean(cards=0.5):.1f} "
+        f"with one for two interfaces, {topoopt_mean(cards=0.0):.1f} without"
     )
-    return math.fsum(ratios) / len(ratios), hint
+    return topoopt_mean(), hint
 
 
 def jupiter_savings() -> tuple[float, float]:
@@ -368,19 +372,39 @@ def _infiniband(record: Record, _: re.Match[str]) -> tuple[float, str]:
     return float(tree.switches), "the vendor's scalable units leave ports free"
 
 
+def sirius_saving(levels: int, *, racks: bool, uplinks: float = SIRIUS_UPLINKS) -> float:
+    """Return the share of power that Sirius saves against packet switches of some levels.
+
+    Parameters
+    ----------
+    levels : int
+        Levels of packet switches; each adds to a port what the third adds in our bill of a fat-tree.
+    racks : bool
+        Whether the racks' switches count, which stay in Sirius.
+    uplinks : float
+        Uplinks over those of a non-blocking network; dimensionless.
+    """
+    gratings, module = load_switch("awgr-laser"), load_transceiver("dr4-400g")
+    port_w = load_packet_switch("switch-400g").port_w
+    trees = [_tree_w(endpoints) for endpoints in (SIRIUS_PORTS // 4, SIRIUS_PORTS)]
+    electrical_w = trees[1] + (levels - 3) * (trees[1] - trees[0])
+    sirius_w = uplinks * (module.static_w + gratings.static_w / gratings.ports)
+    return 1.0 - (sirius_w + racks * (1.0 + uplinks) * port_w) / electrical_w
+
+
+def _tree_w(endpoints: int) -> float:
+    """Return the power of a full fat-tree for each of its endpoints, one accelerator a node."""
+    alone = replace(load_scale_up("nvlink4"), size=1)
+    tree = FatTree(endpoints=endpoints, scale_up=alone, transceiver=load_transceiver("dr4-400g"))
+    return network_w(tree.bill()) / endpoints
+
+
 def _sirius(record: Record, _: re.Match[str]) -> tuple[float, str]:
     """Return what passive gratings with tunable lasers save against packet switches of three levels."""
-    gratings, module = load_switch("awgr-laser"), load_transceiver("dr4-400g")
-    scale_up = replace(load_scale_up("nvlink4"), size=1)
-    bill = FatTree(endpoints=SIRIUS_PORTS, scale_up=scale_up, transceiver=module).bill()
-    tunable_w = module.static_w + gratings.static_w / gratings.ports
     record.assume(f"{SIRIUS_PORTS} servers at 400G; {SIRIUS_UPLINKS} uplinks each for detours (recalled)")
     record.assume("a tunable laser draws half a watt more than a fixed one (assumed)")
-    uplinks_w = SIRIUS_PORTS * SIRIUS_UPLINKS * tunable_w
-    racks_w = SIRIUS_PORTS * (1.0 + SIRIUS_UPLINKS) * load_packet_switch("switch-400g").port_w
-    with_racks = 1.0 - (uplinks_w + racks_w) / network_w(bill)
-    hint = f"{with_racks:.0%} if racks' switches, which stay in Sirius, are counted"
-    return 1.0 - uplinks_w / network_w(bill), hint
+    hint = f"{sirius_saving(3, racks=True):.0%} if racks' switches, which stay in Sirius, are counted"
+    return sirius_saving(3, racks=False), hint
 
 
 def _mixnet(record: Record, _: re.Match[str]) -> tuple[float, str]:

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from electronic.devices import load_packet_switch, load_scale_up, load_transceiver
+from electronic.devices import load_transceiver
 from electronic.fabrics.collectives import collective_plan
-from electronic.fabrics.fat_tree import FatTree
 from electronic.gpu import load_gpu
 from experiments.validation.collectives import NEEDS as COLLECTIVE_COLUMNS
 from experiments.validation.collectives import bus_bytes, outcome
 from experiments.validation.network import NEEDS, outcomes
 from experiments.validation.network_costs import (
     OPUS_GPUS,
-    SIRIUS_PORTS,
-    SIRIUS_UPLINKS,
-    TOPOOPT_SERVERS,
     Parts,
     hbd_ratios,
     network_usd,
@@ -29,7 +24,8 @@ from experiments.validation.network_costs import (
     opus_bills,
     paper_parts,
     paper_prices,
-    topoopt_ratio,
+    sirius_saving,
+    topoopt_mean,
     tpu_optics,
 )
 from experiments.validation.network_costs import RULES as COST_RULES
@@ -117,17 +113,26 @@ def differences_text() -> str:
     return table_text(title, ("ours",), rows, dense=True)
 
 
-def _opus() -> Iterator[Difference]:
-    packet, optical = opus_bills()
+def _changed(claim: str, published: str, values: Mapping[str, float], *, share: bool) -> list[Difference]:
+    """Return a claim's values by what is changed."""
+    return [
+        Difference(claim=claim, published=published, change=change, value=value, share=share)
+        for change, value in values.items()
+    ]
+
+
+def _opus() -> list[Difference]:
     names = {network_w: ("Opus, network power", "23"), network_usd: ("Opus, network cost", "4")}
-    for total, (claim, published) in names.items():
-        for change, ours, theirs in _opus_changes(packet, optical):
-            ratio = total(ours) / total(theirs)
-            yield Difference(claim=claim, published=published, change=change, value=ratio)
+    found = []
+    for total, told in names.items():
+        ratios = {change: total(ours) / total(theirs) for change, ours, theirs in _opus_changes()}
+        found += _changed(*told, ratios, share=False)
+    return found
 
 
-def _opus_changes(packet: Parts, optical: Parts) -> Iterator[tuple[str, Parts, Parts]]:
+def _opus_changes() -> Iterator[tuple[str, Parts, Parts]]:
     """Yield what changes, and the bills of packet rails and of photonic rails then."""
+    packet, optical = opus_bills()
     yield "as it stands: 400G modules with signal processors at all cards", packet, optical
     for name, what in (("lpo-800g", "linear modules"), ("cpo-1600g", "co-packaged optics")):
         module = load_transceiver(name)
@@ -136,9 +141,7 @@ def _opus_changes(packet: Parts, optical: Parts) -> Iterator[tuple[str, Parts, P
             optical["optical lane"], w_each=part * module.static_w, usd_each=part * module.price_usd
         )
         yield f"{what} at the cards of photonic rails alone", packet, {**optical, "optical lane": lanes}
-    near = packet["transceiver"]
-    bare = {**packet, "transceiver": replace(near, count=near.count - OPUS_GPUS)}
-    yield "no module at a card counted, on either side", bare, _only(optical, "optical switch")
+    yield "no module at a card counted, on either side", *opus_bills(cards=False)
     mems = load_switch("palomar-mems")
     port = replace(
         optical["optical switch"],
@@ -149,38 +152,7 @@ def _opus_changes(packet: Parts, optical: Parts) -> Iterator[tuple[str, Parts, P
     yield "Palomar's ports instead of Polatis's", packet, {**optical, "optical switch": port}
 
 
-def _only(bill: Parts, name: str) -> Parts:
-    return {name: bill[name]}
-
-
-def sirius_saving(levels: int, *, racks: bool, uplinks: float = SIRIUS_UPLINKS) -> float:
-    """Return the share of power that Sirius saves against packet switches of some levels.
-
-    Parameters
-    ----------
-    levels : int
-        Levels of packet switches; each adds to a port what the third adds in our bill of a fat-tree.
-    racks : bool
-        Whether the racks' switches count, which stay in Sirius.
-    uplinks : float
-        Uplinks over those of a non-blocking network; dimensionless.
-    """
-    gratings, module = load_switch("awgr-laser"), load_transceiver("dr4-400g")
-    port_w = load_packet_switch("switch-400g").port_w
-    trees = [_tree_w(endpoints) for endpoints in (SIRIUS_PORTS // 4, SIRIUS_PORTS)]
-    electrical_w = trees[1] + (levels - 3) * (trees[1] - trees[0])
-    sirius_w = uplinks * (module.static_w + gratings.static_w / gratings.ports)
-    return 1.0 - (sirius_w + racks * (1.0 + uplinks) * port_w) / electrical_w
-
-
-def _tree_w(endpoints: int) -> float:
-    """Return the power of a full fat-tree for each of its endpoints, one accelerator a node."""
-    alone = replace(load_scale_up("nvlink4"), size=1)
-    tree = FatTree(endpoints=endpoints, scale_up=alone, transceiver=load_transceiver("dr4-400g"))
-    return network_w(tree.bill()) / endpoints
-
-
-def _sirius() -> Iterator[Difference]:
+def _sirius() -> list[Difference]:
     changes = {
         "as it stands: three levels, racks' switches on neither side": sirius_saving(3, racks=False),
         "two uplinks for each, all traffic by detours": sirius_saving(3, racks=False, uplinks=DOUBLE_DETOUR),
@@ -188,31 +160,23 @@ def _sirius() -> Iterator[Difference]:
         "racks' switches counted, four levels of packet switches": sirius_saving(4, racks=True),
         "racks' switches counted, five levels": sirius_saving(5, racks=True),
     }
-    for change, value in changes.items():
-        yield Difference(
-            claim="Sirius, power less", published="74 to 77 %", change=change, value=value, share=True
-        )
+    return _changed("Sirius, power less", "74 to 77 %", changes, share=True)
 
 
-def _tpu() -> Iterator[Difference]:
+def _tpu() -> list[Difference]:
     power_w, price_usd = tpu_optics()
     chip, switch = load_gpu("tpu-v4"), load_switch("palomar-mems")
     lanes = 4 * TPU_V4.fibres
     switches_usd = TPU_V4.switches * switch.ports * switch.port_price_usd
     paper_usd = paper_prices("topoopt").transceiver_usd
     cheap_usd = switches_usd + lanes * paper_usd
-    changes = {
+    costs = {
         "as it stands: resold modules, chips alone": (price_usd, chip.price_usd),
         f"a lane of 100G at {paper_usd:.0f} USD, TopoOpt's 100G module": (cheap_usd, chip.price_usd),
         "a chip with host and rack at twice the chip": (price_usd, 2 * chip.price_usd),
         "both": (cheap_usd, 2 * chip.price_usd),
         "switches alone, no module counted": (switches_usd, chip.price_usd),
     }
-    for change, (optics_usd, each_usd) in changes.items():
-        value = optics_usd / (optics_usd + TPU_V4.nodes * each_usd)
-        yield Difference(
-            claim="TPU v4, optics' share of cost", published="< 5 %", change=change, value=value, share=True
-        )
     switches_w = TPU_V4.switches * switch.static_w
     linear_w = TPU_V4.fibres * load_transceiver("lpo-800g").static_w / 2
     powers = {
@@ -221,14 +185,16 @@ def _tpu() -> Iterator[Difference]:
         "a chip with host and cooling at twice the chip": (power_w, 2 * chip.chip.tdp_w),
         "both": (switches_w + linear_w, 2 * chip.chip.tdp_w),
     }
-    for change, (optics_w, each_w) in powers.items():
-        value = optics_w / (optics_w + TPU_V4.nodes * each_w)
-        yield Difference(
-            claim="TPU v4, optics' share of power", published="< 3 %", change=change, value=value, share=True
-        )
+    found = []
+    for what, published, changes in (("cost", "< 5 %", costs), ("power", "< 3 %", powers)):
+        shares = {
+            change: optics / (optics + TPU_V4.nodes * each) for change, (optics, each) in changes.items()
+        }
+        found += _changed(f"TPU v4, optics' share of {what}", published, shares, share=True)
+    return found
 
 
-def _infinite_hbd() -> Iterator[Difference]:
+def _infinite_hbd() -> list[Difference]:
     ratios, ring, rival = hbd_ratios(), paper_parts("infinite-hbd"), paper_parts("nvl-72")
     changes = {
         "the paper's parts and prices for each GB/s": ratios["paper"],
@@ -238,28 +204,18 @@ def _infinite_hbd() -> Iterator[Difference]:
         "the paper's ring over our domain": ring.usd / ratios["domain"],
         "our bills at the same rate": ratios["same rate"],
     }
-    for change, value in changes.items():
-        yield Difference(
-            claim="InfiniteHBD over NVL-72, cost", published="31 %", change=change, value=value, share=True
-        )
+    return _changed("InfiniteHBD over NVL-72, cost", "31 %", changes, share=True)
 
 
-def _topoopt() -> Iterator[Difference]:
-    changes = {
-        "as it stands: a card for each interface": (1.0, True),
-        "a card for two interfaces": (0.5, True),
-        "no cards": (0.0, True),
-        "one panel port and no look-ahead": (1.0, False),
-        "both: a card for two, no look-ahead": (0.5, False),
+def _topoopt() -> list[Difference]:
+    ratios = {
+        "as it stands: a card for each interface": topoopt_mean(),
+        "a card for two interfaces": topoopt_mean(cards=0.5),
+        "no cards": topoopt_mean(cards=0.0),
+        "one panel port and no look-ahead": topoopt_mean(ahead=False),
+        "both: a card for two, no look-ahead": topoopt_mean(cards=0.5, ahead=False),
     }
-    for change, (cards, ahead) in changes.items():
-        ratios = [topoopt_ratio(servers, cards=cards, ahead=ahead) for servers in TOPOOPT_SERVERS]
-        yield Difference(
-            claim="TopoOpt, ideal switch over it",
-            published="3.2, recalled",
-            change=change,
-            value=math.fsum(ratios) / len(ratios),
-        )
+    return _changed("TopoOpt, ideal switch over it", "3.2, recalled", ratios, share=False)
 
 
 def slices_record() -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ from experiments.validation.peers.lightening_transformer import (
     total_cost,
     workload_cost,
 )
-from experiments.validation.rows import FileError, Outcome, Record, SkipError, check_provenance
+from experiments.validation.rows import FileError, Outcome, Record, SkipError, begun, check_provenance
 from optical.cores.homodyne import Homodyne, default_homodyne
 from optical.cores.ring_bank import default_ring_bank
 from optical.devices import Converter, Laser, Modulator, device_table, full_load_w, static_w
@@ -383,12 +383,7 @@ def outcomes(record: Record) -> tuple[Outcome, ...]:
 def _outcome(record: Record, claim: Claim) -> Outcome:
     own = Record(record.where, record.cells)
     label = " ".join(dict.fromkeys(one for one in (record.text("system"), claim.config) if one))
-    blank = Outcome(
-        id=f"{label} {claim.metric}",
-        source=record.text("source") or "no source",
-        unit=claim.unit,
-        measured=None,
-    )
+    blank = begun(record, f"{label} {claim.metric}", unit=claim.unit)
     try:
         check_provenance(record)
         unit, value = _published(record.text("system"), claim)

@@ -249,10 +249,10 @@ class Outcome:
         }
 
 
-def begun(record: Record, *, unit: str = "s") -> Outcome:
-    """Return the outcome of a row of which nothing is known yet but its name and source."""
+def begun(record: Record, name: str | None = None, *, unit: str = "s") -> Outcome:
+    """Return the outcome of a row of which nothing is known yet but source and name, its own or another."""
     return Outcome(
-        id=record.text("id") or record.where,
+        id=record.text("id") or record.where if name is None else name,
         source=record.text("source") or "no source",
         unit=unit,
         measured=None,

@@ -241,11 +241,10 @@ def ranked(
     plans: PlanArrays,
     *,
     objective: Objective,
-    top: int,
+    top: int | None = None,
     prices: Prices | None = None,
     ways: tuple[CircuitMode, ...] | None = None,
     close: float = CLOSE_SHARE,
-    by_kind: bool = False,
 ) -> list[Candidate]:
     """Return the best plans on one topology, in order.
 
@@ -261,14 +260,12 @@ def ranked(
         Rows that break no rule.
     objective : Objective
         Quantity that is least.
-    top : int
+    top : int, optional
         Plans to return, and the best one with stages if none of them has any; more (`MOST_RUN`) where all
-        of them together have few tasks.
+        of them together have few tasks. Without it the `EACH_KIND` best of each kind of pipeline (schedule,
+        interleaved or not, sharded parameters or not), whose estimates err alike.
     prices, ways
         As `heliograph.comparison.plan_estimates.estimates` takes them.
-    by_kind : bool
-        Whether the plans returned are the `EACH_KIND` best of each kind of pipeline (schedule, interleaved or
-        not, sharded parameters or not), whose estimates err alike.
     close : float
         Share by which a way of circuits may be estimated longer than the best one and still be run.
     """
@@ -281,9 +278,10 @@ def ranked(
     if not np.isfinite(least).any():
         return []
     passes = plans["pp"].astype(np.int64) * plans.microbatches * plans["vpp"]
-    order = (
-        _best_by_kind(plans, least, passes) if by_kind else _first(pricer.config, plans, least, passes, top)
-    )
+    if top is None:
+        order = _best_by_kind(plans, least, passes)
+    else:
+        order = _first(pricer.config, plans, least, passes, top)
     return [
         Candidate(
             system=system,
@@ -506,25 +504,28 @@ def _ranking(
     prices: Prices,
     objective: Objective,
 ) -> _Ranking:
-    lighted = lit_for_all(system, config)
     capacity_bytes = system.node().memory.capacity_bytes
     plans, rejected = _tried(config, system.planned(base), system.accelerators, capacity_bytes, effort)
-    ways = tuple(
-        one for one in modes(lighted.fabric, lighted.circuits, base) if one.turning is PortTiming.ON_REQUEST
-    )
-    candidates = ranked(
-        lighted.fabric.name,
-        lighted,
-        prices.pricer(config, lighted.node()),
+    lighted = lit_for_all(system, config)
+    candidates = _best_of_each_kind(lighted, config, plans, prices=prices, objective=objective)
+    return _Ranking(candidates=candidates, ranked=len(plans), rejected=rejected)
+
+
+def _best_of_each_kind(
+    system: System, config: TransformerConfig, plans: PlanArrays, *, prices: Prices, objective: Objective
+) -> list[Candidate]:
+    """Return the best plans of each kind on a lit system, circuits turned only when they are asked for."""
+    every = modes(system.fabric, system.circuits, plans.base)
+    return ranked(
+        system.fabric.name,
+        system,
+        prices.pricer(config, system.node()),
         plans,
         objective=objective,
-        top=effort.runs,
         prices=prices,
-        ways=ways,
+        ways=tuple(one for one in every if one.turning is PortTiming.ON_REQUEST),
         close=CLOSE_WAYS,
-        by_kind=True,
     )
-    return _Ranking(candidates=candidates, ranked=len(plans), rejected=rejected)
 
 
 class _Trials:
@@ -714,28 +715,12 @@ def with_siblings(
     if not shapes or not effort.siblings:
         return best
     lighted = lit_for_all(system, config)
-    prices = prices or Prices()
-    pricer, base = prices.pricer(config, lighted.node()), system.planned(best.winner.plan)
+    prices, base = prices or Prices(), system.planned(best.winner.plan)
     known: list[Candidate] = []
     for shape in shapes:
         plans = grid(base, system.accelerators, config.experts, {name: (value,) for name, value in shape})
         plans, _ = feasible(config, plans, system.node().memory.capacity_bytes)
-        known += ranked(
-            lighted.fabric.name,
-            lighted,
-            pricer,
-            plans,
-            objective=best.objective,
-            top=1,
-            prices=prices,
-            ways=tuple(
-                one
-                for one in modes(lighted.fabric, lighted.circuits, base)
-                if one.turning is PortTiming.ON_REQUEST
-            ),
-            close=CLOSE_WAYS,
-            by_kind=True,
-        )
+        known += _best_of_each_kind(lighted, config, plans, prices=prices, objective=best.objective)
     trials = _Trials(config, effort, say, objective=best.objective, before=best)
     trials.run_best(known, effort.siblings)
     ran, values = trials.found, _values(trials.found, best.objective)

@@ -85,12 +85,26 @@ class Span:
     """Value at the high end, in words."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """One figure of a page."""
+
+    title: str
+    """Caption, and what is drawn for who cannot see it."""
+    svg: str
+    """The picture."""
+    legend: Sequence[tuple[str, str]] = ()
+    """Name and colour of what is drawn."""
+    note: str = ""
+    """Sentence beneath it."""
+
+
 def colour(place: int) -> str:
     """Return the colour of a place in the order of a figure's parts."""
     return f"var(--c{place % COLOURS})"
 
 
-def bars(title: str, stacked: Sequence[Bar], colours: Mapping[str, str], *, unit: str) -> str:
+def bars(title: str, stacked: Sequence[Bar], colours: Mapping[str, str], *, unit: str) -> Drawing:
     """Return bars stacked by part, each with its sum behind it.
 
     Parameters
@@ -122,10 +136,11 @@ def bars(title: str, stacked: Sequence[Bar], colours: Mapping[str, str], *, unit
             marks.append(_mark(said, box))
             start += length
         marks.append(_text(_LEFT + start * scale + 5.0, top + _BAR - 4.0, format_si(total, unit)))
-    return _svg(title, _ROW * len(stacked) + 4.0, marks)
+    svg = _svg(title, _ROW * len(stacked) + 4.0, marks)
+    return Drawing(title=title, svg=svg, legend=list(colours.items()))
 
 
-def spans(title: str, swings: Sequence[Span], *, unit: str) -> str:
+def spans(title: str, swings: Sequence[Span], *, unit: str) -> Drawing:
     """Return bars to both sides of a middle line, on a scale that is linear near it and logarithmic far out.
 
     Notes
@@ -163,10 +178,11 @@ def spans(title: str, swings: Sequence[Span], *, unit: str) -> str:
                 said = f"{one.label} at {told}: {end:+.3g} {unit}"
                 left, right = sorted((across(0.0), across(end)))
                 marks.append(_mark(said, _rect(left, top + 1.0, max(right - left, 0.6), 14.0, fill)))
-    return _svg(title, height + 2.0 * TEXT + 14.0, marks)
+    legend = [("low end of its range", "var(--low)"), ("high end", "var(--high)")]
+    return Drawing(title=title, svg=_svg(title, height + 2.0 * TEXT + 14.0, marks), legend=legend)
 
 
-def lines(title: str, drawn: Sequence[Line], *, x: tuple[str, str], y: tuple[str, str]) -> str:
+def lines(title: str, drawn: Sequence[Line], *, x: tuple[str, str], y: tuple[str, str]) -> Drawing:
     """Return lines through points over two axes, logarithmic where numbers are wide apart.
 
     Parameters
@@ -203,7 +219,8 @@ def lines(title: str, drawn: Sequence[Line], *, x: tuple[str, str], y: tuple[str
                     f'fill="{colour(place)}"/>'
                 )
                 marks.append(_mark(said, dot))
-    return _svg(title, _PLOT_HEIGHT + _BELOW, marks, top=12.0)
+    legend = [(one.label, colour(place)) for place, one in enumerate(drawn)]
+    return Drawing(title=title, svg=_svg(title, _PLOT_HEIGHT + _BELOW, marks, top=12.0), legend=legend)
 
 
 def _joined(one: Line, across: _Axis, up: _Axis, stroke: str) -> str:

@@ -21,11 +21,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from heliograph.parameters import Parameter, tables
+from heliograph.parameters import Parameter, tables, unit_of
 from heliograph.records import COLUMNS, check_writable, git_commit, plain, versions, write_atomically
 from heliograph.report import ReportTable, format_quantity, format_si, plain_text
+from heliograph.report_page.drawings import Drawing
 from simulator.errors import ParameterError, is_number
-from simulator.units import dimension_of
 
 SIMULATED, DERIVED, ASSUMED = "simulated", "derived", "assumed"
 """Status of a number of a record: of an event simulation, a closed form, or standing on assumed prices."""
@@ -159,7 +159,7 @@ def told(column: str, value: object) -> str:
         return _SHOWN[column](float(value))
     if column.endswith("_usd"):
         return f"{value:,.4g} USD" if value < THOUSAND else f"{value:,.0f} USD"
-    unit = (dimension_of(column.rpartition(".")[2]) or ("", "1"))[1]
+    unit = unit_of(column)
     return f"{value:,.6g}" if unit == "1" else format_quantity(float(value), unit)
 
 
@@ -249,20 +249,6 @@ class Sheet:
     """Cells of each row, the first being its name."""
     folded: bool = False
     """Whether it is shown only when a reader opens it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Drawing:
-    """One figure of a page."""
-
-    title: str
-    """Caption."""
-    svg: str
-    """The picture, as `heliograph.report_page.drawings` makes it."""
-    legend: Sequence[tuple[str, str]] = ()
-    """Name and colour of what is drawn."""
-    note: str = ""
-    """Sentence beneath it."""
 
 
 Block = str | Sheet | Drawing | Sequence[Drawing]

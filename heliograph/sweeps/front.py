@@ -6,9 +6,6 @@ are answered from it, so that an interrupted search goes on by being run again.
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from heliograph.processes import OnProgress
-from heliograph.records import COLUMNS, plain
+from heliograph.records import COLUMNS, sha256_of
 from heliograph.sweeps.running import Grid, Means
 from heliograph.sweeps.space import STEP, Axis, Optimise, Range, Value, condition
-from heliograph.sweeps.store import Outcome, Status, Store
+from heliograph.sweeps.store import Store
 from heliograph.sweeps.work import Work, code_digest, in_si
 from simulator.errors import HeliographError, ParameterError, nearest
 
@@ -202,8 +199,8 @@ def _entered(store: Store, asked: Searched) -> str:
         "where": asked.where,
         "optimise": asked.optimise,
     }
-    common = {**told, "common": asked.work.keys([{}]), "code": code_digest(), "zips": asked.zips}
-    sweep = hashlib.sha256(json.dumps(plain(common), sort_keys=True).encode()).hexdigest()[:32]
+    common = asked.work.keys([{}])
+    sweep = sha256_of({**told, "common": common, "code": code_digest(), "zips": asked.zips})[:32]
     store.enter(sweep, name=asked.name, study=asked.work.study, definition=told, keys=(), inputs=())
     return sweep
 
@@ -265,15 +262,8 @@ class _Search:
         for (key, _), one in zip(new.items(), told, strict=True):
             store.add_member(self.sweep, places[key], key, one)
         finished = store.finished(retried=asked.means.retry_failed)
-
-        def keep(key: str, outcome: Outcome) -> None:
-            if outcome.status is Status.CRASHED and not outcome.row:
-                outcome = dataclasses.replace(outcome, row=asked.work.about(new[key]))
-            store.record(key, asked.work.study, outcome)
-
-        jobs = [(key, one) for key, one in new.items() if key not in finished]
-        if jobs:
-            asked.means.run(asked.work, jobs, keep, store)
+        left = {key: one for key, one in new.items() if key not in finished}
+        asked.means.run(asked.work, left, store)
 
     def _tell(self, trials: Sequence[Any], keys: Sequence[str], places: Mapping[str, int]) -> None:
         optimise = self.asked.optimise

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from heliograph._version import __version__
 from heliograph.processes import OnProgress
-from heliograph.records import SCHEMA, plain, row_of
+from heliograph.records import SCHEMA, plain, row_of, sha256_of
 from heliograph.simulation import StepResult, run_at_target, step_graph
 from heliograph.sweeps.running import Asked, Engine, Grid, Means, Values, axis, run_sweep
 from heliograph.sweeps.space import (
@@ -125,7 +124,7 @@ class StepWork:
 
     def keys(self, inputs: Sequence[Mapping[str, Value]]) -> list[str]:
         """Return a key for each point."""
-        same = _digest({"study": self.study, "code": code_digest(), "schema": SCHEMA})
+        same = sha256_of({"study": self.study, "code": code_digest(), "schema": SCHEMA})
         fragments = _Fragments(self)
         return [hashlib.sha256(f"{same}\n{fragments.of(one)}".encode()).hexdigest()[:32] for one in inputs]
 
@@ -209,10 +208,6 @@ def _told_plan(plan: PlanLike | None) -> str:
     return str(plan or "")
 
 
-def _digest(value: object) -> str:
-    return hashlib.sha256(json.dumps(plain(value), sort_keys=True).encode()).hexdigest()
-
-
 class _Fragments:
     """Text of a point in its key, put together from that of its values, each resolved once."""
 
@@ -255,7 +250,7 @@ class _Fragments:
             told = outside_digest(model)
         sizes = {name: value for name, value in every.items() if name.startswith(f"{MODEL}.")}
         plan = work.plan_of(inputs)
-        return _digest(
+        return sha256_of(
             {
                 "model": told,
                 "sizes": sizes,

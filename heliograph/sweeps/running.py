@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,14 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from heliograph.parameters import unit_of
 from heliograph.processes import OnProgress
-from heliograph.records import COLUMNS, plain, write_atomically
+from heliograph.records import COLUMNS, sha256_of, write_atomically
 from heliograph.report import Tabular, format_quantity
 from heliograph.sweeps.space import STEP, Axis, Range, Space, Value, is_searched, swept_value
 from heliograph.sweeps.store import Outcome, Status, Store
-from heliograph.sweeps.work import Job, Work, code_digest, in_processes, in_si, in_this_process, usual_workers
+from heliograph.sweeps.work import Work, code_digest, in_processes, in_si, in_this_process, usual_workers
 from simulator.errors import HeliographError, ParameterError, is_number, nearest, repeated
-from simulator.units import dimension_of, plain_name
+from simulator.units import plain_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -201,8 +201,7 @@ def _shown(name: str, value: object) -> str:
     """Return a value with its unit, by the name's ending."""
     if not isinstance(value, int | float):
         return str(value)
-    dimension = dimension_of(name)
-    return format_quantity(float(value), dimension[1] if dimension else "1")
+    return format_quantity(float(value), unit_of(name))
 
 
 Values = Sequence[Value] | Value | Range
@@ -245,9 +244,24 @@ class Means:
             raise ParameterError(msg)
 
     def run(
-        self, work: Work, jobs: Sequence[Job], keep: Callable[[str, Outcome], None], store: Store
+        self,
+        work: Work,
+        inputs: Mapping[str, Mapping[str, Value]],
+        store: Store,
+        tell: Callable[[Outcome], None] = lambda _: None,
     ) -> None:
         """Run points, and keep each as it comes in.
+
+        Parameters
+        ----------
+        work : Work
+            What the points have in common.
+        inputs : mapping
+            Values of each point, by its key.
+        store : Store
+            Where they are kept.
+        tell : callable
+            Told what became of each.
 
         Raises
         ------
@@ -255,16 +269,25 @@ class Means:
             If the engine is not installed or cannot be reached.
         """
 
+        def keep(key: str, outcome: Outcome) -> None:
+            if outcome.status is Status.CRASHED and not outcome.row:
+                outcome = dataclasses.replace(outcome, row=work.about(inputs[key]))
+            store.record(key, work.study, outcome)
+            tell(outcome)
+
         def wanted(key: str) -> bool:
             found = store.status_of(key)
             return found is None or (self.retry_failed and found is not Status.DONE)
 
+        if not inputs:
+            return
+        jobs = list(inputs.items())
         if self.engine is Engine.DASK:
             from heliograph.sweeps.work import on_cluster  # noqa: PLC0415 - an extra, which takes seconds
 
             on_cluster(work, jobs, keep, wanted, address=self.scheduler, workers=self.workers)
             return
-        workers = min(self.workers or usual_workers(len(jobs)), max(1, len(jobs)))
+        workers = min(self.workers or usual_workers(len(jobs)), len(jobs))
         if workers == 1:
             in_this_process(work, jobs, keep, wanted)
         else:
@@ -349,25 +372,15 @@ def run_sweep(asked: Asked, progress: OnProgress = lambda label, done, total: No
         finished = store.finished(retried=asked.means.retry_failed)
         todo = {key: one for key, one in zip(keys, inputs, strict=True) if key not in finished}
         clock = _Clock(progress, total=len(set(keys)), left=len(todo))
-        seen: set[str] = set()
-
-        def keep(key: str, outcome: Outcome) -> None:
-            if outcome.status is Status.CRASHED and not outcome.row:
-                outcome = dataclasses.replace(outcome, row=asked.work.about(todo[key]))
-            store.record(key, asked.work.study, outcome)
-            seen.add(key)
-            clock.tell(outcome)
-
-        if todo:
-            asked.means.run(asked.work, list(todo.items()), keep, store)
+        asked.means.run(asked.work, todo, store, clock.tell)
         clock.end()
         return Grid.of(store, sweep, asked.work.study, asked.space.values())
 
 
 def entered(store: Store, asked: Asked) -> str:
     """Return the hash of a sweep, which with its points stands in the store afterwards."""
-    told = {**asked.definition(), "common": _common(asked.work), "code": code_digest()}
-    sweep = hashlib.sha256(json.dumps(plain(told), sort_keys=True).encode()).hexdigest()[:32]
+    common = asked.work.keys([{}])
+    sweep = sha256_of({**asked.definition(), "common": common, "code": code_digest()})[:32]
     if not store.known(sweep):
         inputs = asked.space.inputs()
         store.enter(
@@ -379,11 +392,6 @@ def entered(store: Store, asked: Asked) -> str:
             inputs=in_si(asked.work, inputs),
         )
     return sweep
-
-
-def _common(work: Work) -> str:
-    """Return the key of a point without inputs, which holds everything that points have in common."""
-    return work.keys([{}])[0]
 
 
 class _Clock:

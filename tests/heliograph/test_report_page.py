@@ -18,7 +18,6 @@ from heliograph.report_page.drawings import Bar, Line, Span, bars, lines, spans
 from heliograph.report_page.page import (
     LAWS,
     PART_LAWS,
-    Drawing,
     Formula,
     Number,
     Page,
@@ -40,7 +39,7 @@ def small_page(name=EVIL):
     other = Formula(label="b", text="as it stands", status="assumed", source=f"{name} & \u2028")
     rows = [[f"{name}{at}", Number(text=f"{at} s", value=float(at), key="a")] for at in (3, 1, 10, 2, 0)]
     rows.append(["none", Number(text="\u2013")])
-    svg = bars(
+    stacks = bars(
         name, [Bar(label=name, parts={"x": 1.0, name: 2.0})], {"x": "var(--c0)", name: "var(--c1)"}, unit="s"
     )
     more = lines(name, [Line(label=name, points=[(1.0, 2.0), (2.0, 3.0)])], x=("time", "s"), y=(name, ""))
@@ -53,8 +52,8 @@ def small_page(name=EVIL):
         answers=[name],
         sections=[
             Section(title=name, blocks=[name, Sheet(title=name, heads=(name, "time"), rows=rows)]),
-            Section(title="figures", blocks=[[Drawing(title=name, svg=svg, legend=[(name, "var(--c0)")])]]),
-            Section(title="more", blocks=[Drawing(title=name, svg=more), Drawing(title=name, svg=wide)]),
+            Section(title="figures", blocks=[[stacks]]),
+            Section(title="more", blocks=[more, wide]),
         ],
         formulas={"a": formula, "b": other},
     )
@@ -343,7 +342,7 @@ def test_numbers_of_many_points_unfold_by_their_column(points):
 )
 def test_ticks_of_an_axis_are_told_apart(times_s):
     points = [(one, float(place)) for place, one in enumerate(times_s)]
-    drawn = lines("title", [Line(label="a", points=points)], x=("time", "s"), y=("place", ""))
+    drawn = lines("title", [Line(label="a", points=points)], x=("time", "s"), y=("place", "")).svg
     for side in ("middle", "end"):
         texts = re.findall(f'class="tick {side}">([^<]*)<', drawn)
         assert len({float(one) for one in texts}) == len(texts) >= 3

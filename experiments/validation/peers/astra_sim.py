@@ -11,7 +11,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, StrEnum
 from functools import cache
 from typing import Protocol
 
@@ -72,8 +72,8 @@ class Message:
     """Size."""
 
 
-class Port(Protocol):
-    """Port of a rank: all that an algorithm asks of it."""
+class Exchanging(Protocol):
+    """Port of a rank as far as algorithms ask that pass a message for each that comes."""
 
     def pass_memory(self, size_bytes: int, *, summed: bool) -> None:
         """Move a message over the memory bus, then call `Algorithm.moved`."""
@@ -81,14 +81,18 @@ class Port(Protocol):
     def exchange(self, message: Message) -> None:
         """Send a message and receive one, then call `Algorithm.received`."""
 
+    def finish(self) -> None:
+        """End the phase."""
+
+
+class Port(Exchanging, Protocol):
+    """Port of a rank: all that an algorithm asks of it."""
+
     def send(self, offset: int, size_bytes: int) -> None:
         """Send a message."""
 
     def receive(self, offset: int, size_bytes: int) -> None:
         """Wait for a message, then call `Algorithm.received`."""
-
-    def finish(self) -> None:
-        """End the phase."""
 
 
 class Algorithm(Protocol):
@@ -111,7 +115,7 @@ class _Exchange:
     all-reduce what is received is summed in the first round of two, of a reduce-scatter always.
     """
 
-    def __init__(self, phase: Phase, port: Port, *, messages: int, width: int, later: int) -> None:
+    def __init__(self, phase: Phase, port: Exchanging, *, messages: int, width: int, later: int) -> None:
         self._phase = phase
         self._port = port
         self._left = messages
@@ -175,7 +179,7 @@ class _Exchange:
 class Ring(_Exchange):
     """Each rank passes to the next; an all-to-all passes every part around one way."""
 
-    def __init__(self, phase: Phase, port: Port) -> None:
+    def __init__(self, phase: Phase, port: Exchanging) -> None:
         others = phase.ranks - 1
         messages = {
             CollectiveKind.ALL_REDUCE: 2 * others,
@@ -345,7 +349,7 @@ BYTES_PER_GB_OF_MEMORY = 1e9
 """The simulator's gigabyte of memory."""
 
 
-class Shape(Enum):
+class Shape(StrEnum):
     """Topology of the ranks of a dimension."""
 
     RING = "Ring"
@@ -378,6 +382,28 @@ class Clock:
                 calls.popleft()()
             heapq.heappop(self._times)
             del self._calls[self.now_ns]
+
+
+class Together:
+    """Calls of one rank: what it does in one nanosecond it does together."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._calls: dict[int, deque[Call]] = {}
+
+    def after(self, delay_ns: int, call: Call) -> None:
+        """Do something some nanoseconds from now."""
+        time_ns = self._clock.now_ns + delay_ns
+        if time_ns not in self._calls:
+            self._calls[time_ns] = deque()
+            self._clock.after(delay_ns, self._call)
+        self._calls[time_ns].append(call)
+
+    def _call(self) -> None:
+        calls = self._calls[self._clock.now_ns]
+        while calls:
+            calls.popleft()()
+        del self._calls[self._clock.now_ns]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -538,10 +564,10 @@ class Mail:
         self._clock = clock
         self._sent: dict[tuple[int, ...], int] = {}
         self._asked: dict[tuple[int, ...], int] = {}
-        self._waits: dict[tuple[int, ...], Callable[[], None]] = {}
+        self._waits: dict[tuple[int, ...], Call] = {}
         self._here: set[tuple[int, ...]] = set()
 
-    def posted(self, *key: int) -> Callable[[], None]:
+    def posted(self, *key: int) -> Call:
         """Return what to call when a message that is now sent arrives."""
         self._sent[key] = self._sent.get(key, 0) + 1
         one = (*key, self._sent[key])
@@ -555,7 +581,7 @@ class Mail:
 
         return arrived
 
-    def wait(self, *key: int, received: Callable[[], None]) -> None:
+    def wait(self, *key: int, received: Call) -> None:
         """Call when the next message of a kind is there, if it is already still in this nanosecond."""
         self._asked[key] = self._asked.get(key, 0) + 1
         one = (*key, self._asked[key])
@@ -588,7 +614,9 @@ class Rank:
     """When its last chunk ended."""
     _queues: dict[int, list[_Chunk]] = field(default_factory=dict)
     _running: dict[int, int] = field(default_factory=dict)
-    _later: dict[int, deque[Callable[[], None]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.later = Together(self.clock).after
 
     def add(self, number: int, phases: Sequence[Phase]) -> None:
         """Queue a chunk."""
@@ -631,32 +659,10 @@ class Rank:
             return Ring(phase, port)
         if phase.method is Method.DIRECT:
             return Direct(phase, port)
-        stride = _stride(self.sizes, phase.dimension)
-        index = self.number // stride % phase.ranks
+        index = self.number // math.prod(self.sizes[: phase.dimension]) % phase.ranks
         if phase.method is Method.HALVING_DOUBLING:
             return HalvingDoubling(phase, port, index=index)
         return DoubleTree(phase, port, index=index)
-
-    def later(self, delay_ns: int, call: Callable[[], None]) -> None:
-        """Do something later; what a rank does in one nanosecond it does together."""
-        time_ns = self.clock.now_ns + delay_ns
-        if time_ns not in self._later:
-            self._later[time_ns] = deque()
-            self.clock.after(delay_ns, self._call)
-        self._later[time_ns].append(call)
-
-    def _call(self) -> None:
-        calls = self._later[self.clock.now_ns]
-        while calls:
-            calls.popleft()()
-        del self._later[self.clock.now_ns]
-
-
-def _stride(sizes: Sequence[int], dimension: int) -> int:
-    stride = 1
-    for size in sizes[:dimension]:
-        stride *= size
-    return stride
 
 
 @dataclass(frozen=True)
@@ -690,7 +696,7 @@ class _ChunkPort:
             self.send(message.to, message.size_bytes)
             self.receive(message.origin, message.size_bytes)
 
-    def _carry(self, offset: int, size_bytes: int, arrived: Callable[[], None]) -> None:
+    def _carry(self, offset: int, size_bytes: int, arrived: Call) -> None:
         self.rank.network.send(self.rank.number, offset, self.phase.dimension, size_bytes, arrived)
 
     def send(self, offset: int, size_bytes: int) -> None:

@@ -11,14 +11,11 @@ collective alone is `experiments.validation.peers.astra_sim.Run`.
 from __future__ import annotations
 
 import dataclasses
-import heapq
-import itertools
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,13 +23,20 @@ from electronic.fabrics.packets import Wires
 from experiments.validation.peers.astra_sim import (
     BYTES_PER_GB,
     MEMORY_GB_PER_S,
-    MEMORY_PASSES,
     NS_PER_S,
+    Call,
+    Clock,
+    Delays,
     Dimension,
+    Endpoint,
+    Mail,
+    Message,
     Method,
     Phase,
+    Ring,
     Run,
     Shape,
+    Together,
 )
 from experiments.validation.peers.astra_sim import Wires as SimulatedWires
 from experiments.validation.rows import (
@@ -40,6 +44,7 @@ from experiments.validation.rows import (
     Outcome,
     Record,
     SkipError,
+    begun,
     check_provenance,
     read_records,
     skipped,
@@ -376,19 +381,11 @@ MS_PER_S = 1000
 """Tables show milliseconds."""
 
 
-class Topology(StrEnum):
-    """Networks of one dimension."""
-
-    RING = "Ring"
-    SWITCH = "Switch"
-    FULLY_CONNECTED = "FullyConnected"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """The network and the system, as that simulator's files describe them."""
 
-    topology: Topology
+    topology: Shape
     """What joins the ranks."""
     gigabytes_per_s: float
     """Rate of a link as written, in the simulator's gigabytes."""
@@ -407,20 +404,19 @@ class Settings:
         check_positive(self, "gigabytes_per_s", "splits", "memory_bytes_per_ns")
         check_range(self, "latency_ns", "endpoint_ns")
 
-    def delay_ns(self, source: int, destination: int, size_bytes: int, ranks: int) -> int:
-        """Return how long a message takes: it never meets another."""
-        clockwise = (destination - source) % ranks
-        hops = {
-            Topology.RING: min(clockwise, ranks - clockwise),
-            Topology.SWITCH: 2,
-            Topology.FULLY_CONNECTED: 1,
-        }[self.topology]
-        rate = self.gigabytes_per_s * BYTES_PER_GB / NS_PER_S
-        return math.floor(hops * self.latency_ns + size_bytes / rate)
+    def wires(self, ranks: int) -> SimulatedWires:
+        """Return the links of so many ranks."""
+        return SimulatedWires(
+            shape=self.topology,
+            ranks=ranks,
+            gigabytes_per_s=self.gigabytes_per_s,
+            latency_ns=self.latency_ns,
+        )
 
-    def reduction_ns(self, size_bytes: int) -> int:
-        """Return how long a received message takes to be summed."""
-        return MEMORY_PASSES * math.floor(size_bytes / self.memory_bytes_per_ns)
+    @property
+    def endpoint(self) -> Endpoint:
+        """Delays that a rank adds to each message."""
+        return Endpoint(self.endpoint_ns, self.memory_bytes_per_ns)
 
 
 def finishing_ns(prefix: Path, settings: Settings) -> tuple[int, ...]:
@@ -456,21 +452,16 @@ class _Simulator:
     ) -> None:
         self.settings = settings
         self.groups = groups
-        self.now_ns = 0
-        self._events: list[tuple[int, int, Callable[[], None]]] = []
-        self._count = itertools.count()
-        self._batches: dict[tuple[int, int], list[Callable[[], None]]] = {}
-        self._arrived: defaultdict[tuple[int, ...], list[int]] = defaultdict(lambda: [0, 0])
-        self._awaited: defaultdict[tuple[int, ...], list[Callable[[], None]]] = defaultdict(list)
+        self.clock = Clock()
+        self._mail = Mail(self.clock)
+        self._network = Delays(self.clock, (settings.wires(len(nodes)),))
         self.ranks = [_Rank(self, rank, own) for rank, own in enumerate(nodes)]
 
     def run(self) -> tuple[int, ...]:
         """Return when each rank is done."""
         for rank in self.ranks:
             rank.issue()
-        while self._events:
-            self.now_ns, _, act = heapq.heappop(self._events)
-            act()
+        self.clock.run()
         for rank in self.ranks:
             if rank.left:
                 held = next(iter(rank.running.values()), None) or next(iter(rank.left.values()))
@@ -481,47 +472,21 @@ class _Simulator:
                 raise WorkloadError(msg)
         return tuple(rank.end_ns for rank in self.ranks)
 
-    def at(self, delay_ns: int, act: Callable[[], None]) -> None:
-        """Let the network do something later."""
-        heapq.heappush(self._events, (self.now_ns + delay_ns, next(self._count), act))
-
-    def later(self, rank: int, delay_ns: int, act: Callable[[], None]) -> None:
-        """Let a rank do something later; what it does at one time it does at once."""
-        key = (rank, self.now_ns + delay_ns)
-        if key in self._batches:
-            self._batches[key].append(act)
-            return
-        self._batches[key] = [act]
-
-        def together() -> None:
-            for one in self._batches[key]:
-                one()
-            del self._batches[key]
-
-        self.at(delay_ns, together)
-
-    def send(self, key: tuple[int, int, int, int], sent: Callable[[], None] | None = None) -> None:
-        """Move a message (tag, source, destination, bytes); tell when it is there."""
+    def send(self, key: tuple[int, int, int, int], sent: Call | None = None) -> None:
+        """Move a message (tag, source, destination, bytes), which meets no other; tell when it is there."""
         _, source, destination, size_bytes = key
-        delay_ns = self.settings.delay_ns(source, destination, size_bytes, len(self.ranks))
+        posted = self._mail.posted(*key)
 
-        def arrive() -> None:
+        def arrived() -> None:
             if sent is not None:
                 sent()
-            if self._awaited[key]:
-                self._awaited[key].pop(0)()
-            else:
-                self._arrived[key][0] += 1
+            posted()
 
-        self.at(delay_ns, arrive)
+        self._network.send(source, destination - source, 0, size_bytes, arrived)
 
-    def receive(self, key: tuple[int, int, int, int], received: Callable[[], None]) -> None:
+    def receive(self, key: tuple[int, int, int, int], received: Call) -> None:
         """Wait for a message."""
-        if self._arrived[key][0]:
-            self._arrived[key][0] -= 1
-            self.at(0, received)
-        else:
-            self._awaited[key].append(received)
+        self._mail.wait(*key, received=received)
 
 
 class _Rank:
@@ -530,6 +495,7 @@ class _Rank:
     def __init__(self, simulator: _Simulator, number: int, nodes: Sequence[Node]) -> None:
         self.simulator = simulator
         self.number = number
+        self.later = Together(simulator.clock).after
         self.left = {node.id: node for node in nodes}
         self.running: dict[str, Node] = {}
         self.end_ns = 0
@@ -560,7 +526,7 @@ class _Rank:
         duration_ns = node.duration_us * NS_PER_US or 1
         match node.type:
             case NodeType.COMP:
-                self.simulator.later(self.number, duration_ns, done)
+                self.later(duration_ns, done)
             case NodeType.COMM_SEND:
                 key = (node.whole("comm_tag"), self.number, node.whole("comm_dst"), self._size(node))
                 self.simulator.send(key, done)
@@ -568,7 +534,7 @@ class _Rank:
                 key = (node.whole("comm_tag"), node.whole("comm_src"), self.number, self._size(node))
                 self.simulator.receive(key, done)
             case NodeType.COMM_COLL if node.whole("comm_type") == CommType.BROADCAST:
-                self.simulator.later(self.number, duration_ns, done)
+                self.later(duration_ns, done)
             case NodeType.COMM_COLL if node.whole("comm_type") in RINGS:
                 self._collective(node, done)
             case NodeType.METADATA | NodeType.INVALID:
@@ -581,7 +547,7 @@ class _Rank:
         self.issue()
 
     def _end(self, node: Node) -> None:
-        self.end_ns = self.simulator.now_ns
+        self.end_ns = self.simulator.clock.now_ns
         del self.left[node.id]
         self.running.pop(self._place(node), None)
         for other in self._followers[node.id]:
@@ -609,7 +575,7 @@ class _Rank:
         msg = f"rank {self.number}: byte {node.offset}: node {node.id} '{node.name}' is {what}"
         raise WorkloadError(msg)
 
-    def _collective(self, node: Node, done: Callable[[], None]) -> None:
+    def _collective(self, node: Node, done: Call) -> None:
         """Split a collective into streams and run these one after another."""
         simulator, name = self.simulator, str(node.get("pg_name", ""))
         every = tuple(range(len(simulator.ranks)))
@@ -617,9 +583,10 @@ class _Rank:
         if self.number not in members:
             self._refuse(node, f"of group '{name}', which does not hold this rank; name a file of groups")
         group = 0 if name in {"", "0"} else int(name)
-        kind, size, splits = node.whole("comm_type"), self._size(node), simulator.settings.splits
+        kind = CollectiveKind[CommType(node.whole("comm_type")).name]
+        size, splits = self._size(node), simulator.settings.splits
         chunk = size // splits
-        if kind != CommType.ALL_GATHER and chunk < len(every):
+        if kind is not CollectiveKind.ALL_GATHER and chunk < len(every):
             chunk, size = len(every), len(every) * splits
         streams = math.ceil(size / chunk) if chunk else 0
         if not streams or len(members) == 1:
@@ -627,61 +594,37 @@ class _Rank:
         first = group * TAGS_PER_GROUP + self._streams[group]
         self._streams[group] += streams
         tags = iter(range(first, first + streams))
+        phase = Phase(kind=kind, method=Method.RING, ranks=len(members), dimension=0, size_bytes=chunk)
 
         def following() -> None:
             tag = next(tags, None)
             if tag is None:
                 done()
             else:
-                _Ring(self, members, CommType(kind), (tag, chunk), following).start()
+                _Stream(self, members, phase, tag, following)
 
         following()
 
 
-class _Ring:
-    """One stream of a collective on one rank: messages to the next, each after one from the rank before."""
+class _Stream:
+    """One stream of a collective on one rank: its ring, and the port that the ring sees."""
 
-    def __init__(
-        self,
-        rank: _Rank,
-        members: tuple[int, ...],
-        kind: CommType,
-        chunk: tuple[int, int],
-        done: Callable[[], None],
-    ) -> None:
-        size, place = len(members), members.index(rank.number)
-        tag, chunk_bytes = chunk
-        self._rank, self._done = rank, done
-        message = chunk_bytes if kind is CommType.ALL_GATHER else chunk_bytes // size
-        self._sends = {CommType.ALL_REDUCE: 2 * (size - 1), CommType.ALL_TO_ALL: size * (size - 1) // 2}.get(
-            kind, size - 1
-        )
-        self._sums = size - 1 if kind in {CommType.ALL_REDUCE, CommType.REDUCE_SCATTER} else 0
-        self._out = (tag, rank.number, members[(place + 1) % size], message)
-        self._in = (tag, members[place - 1], rank.number, message)
+    def __init__(self, rank: _Rank, members: tuple[int, ...], phase: Phase, tag: int, done: Call) -> None:
+        place = members.index(rank.number)
+        self._rank, self.finish = rank, done
+        self._out = (tag, rank.number, members[(place + 1) % phase.ranks])
+        self._in = (tag, members[place - 1], rank.number)
+        self._ring = Ring(phase, self)
+        self._ring.start()
 
-    def start(self) -> None:
-        """Begin with what the rank itself has."""
-        self._after(self._rank.simulator.settings.endpoint_ns)
+    def pass_memory(self, size_bytes: int, *, summed: bool) -> None:
+        endpoint = self._rank.simulator.settings.endpoint
+        summed_ns = endpoint.summed_ns(size_bytes) if summed else 0
+        self._rank.later(endpoint.delay_ns + summed_ns, self._ring.moved)
 
-    def _after(self, delay_ns: int) -> None:
-        self._rank.simulator.later(self._rank.number, delay_ns, self._pass_on)
-
-    def _pass_on(self) -> None:
-        if not self._sends:
-            self._done()
-            return
-        self._sends -= 1
-        self._rank.simulator.send(self._out)
-        self._rank.simulator.receive(self._in, self._received)
-
-    def _received(self) -> None:
-        settings = self._rank.simulator.settings
-        delay_ns = settings.endpoint_ns
-        if self._sums:
-            self._sums -= 1
-            delay_ns += settings.reduction_ns(self._in[-1])
-        self._after(delay_ns)
+    def exchange(self, message: Message) -> None:
+        self._rank.simulator.send((*self._out, message.size_bytes))
+        self._rank.simulator.receive((*self._in, message.size_bytes), self._ring.received)
 
 
 def _others(node: Node) -> str:
@@ -689,16 +632,15 @@ def _others(node: Node) -> str:
     return str(node.whole("comm_dst") if node.type is NodeType.COMM_SEND else node.get("pg_name", ""))
 
 
-HOPS = {Topology.SWITCH: 2, Topology.FULLY_CONNECTED: 1}
-"""Links of a path where all paths are alike."""
+ALIKE = (Shape.SWITCH, Shape.FULLY_CONNECTED)
+"""Topologies all of whose paths are alike."""
 
 
 def trace_outcome(record: Record) -> Outcome:
     """Return what becomes of a row about a simulator's run of traces."""
     prefix = Path(record.text(COLUMN))
     about = (prefix.name, record.text("topology"), f"{record.text('bw_GBps')} GB/s", record.text("splits"))
-    source = record.text("source") or "no source"
-    blank = Outcome(id=" ".join(about), source=source, unit="s", measured=None)
+    blank = begun(record, " ".join(about))
     try:
         check_provenance(record)
         settings = settings_of(record)
@@ -722,9 +664,9 @@ def settings_of(record: Record) -> Settings:
         If a number cannot be one.
     """
     topology = record.text("topology")
-    if topology not in set(Topology) or record.text("algo") != "ring" or record.text("backend") != "unaware":
+    if topology not in set(Shape) or record.text("algo") != "ring" or record.text("backend") != "unaware":
         what = f"algorithm '{record.text('algo')}' on '{topology}', backend '{record.text('backend')}'"
-        known = ", ".join(Topology)
+        known = ", ".join(Shape)
         msg = f"{what}: only ring algorithms on one {known} whose messages never meet are repeated"
         raise SkipError(msg)
     if (record.whole("active") or 1) > 1:
@@ -735,7 +677,7 @@ def settings_of(record: Record) -> Settings:
         msg = f"no {'bw_GBps' if rate is None else 'lat_ns'} is given"
         raise SkipError(msg)
     return Settings(
-        topology=Topology(topology),
+        topology=Shape(topology),
         gigabytes_per_s=rate,
         latency_ns=latency_ns,
         endpoint_ns=record.whole("endpoint_ns") or 0,
@@ -751,14 +693,14 @@ def wires_of(settings: Settings, ranks: int) -> Wires:
     SkipError
         If paths differ in length.
     """
-    if settings.topology not in HOPS:
-        msg = f"a {settings.topology} has paths of several lengths; name one of {', '.join(HOPS)}"
+    if settings.topology not in ALIKE:
+        msg = f"a {settings.topology} has paths of several lengths; name one of {', '.join(ALIKE)}"
         raise SkipError(msg)
     return Wires(
         endpoints=ranks,
         link_bytes_per_s=settings.gigabytes_per_s * BYTES_PER_GB,
-        latency_s=to_si("latency_s", settings.latency_ns * HOPS[settings.topology], "ns"),
-        direct=settings.topology is Topology.FULLY_CONNECTED,
+        latency_s=to_si("latency_s", settings.latency_ns * settings.wires(ranks).hops(1), "ns"),
+        direct=settings.topology is Shape.FULLY_CONNECTED,
     )
 
 
@@ -773,7 +715,7 @@ def _shown() -> list[Record]:
         return []
     table = Path(__file__).parents[1] / "reference" / "network.csv"
     rows = read_records(table, needs=((COLUMN,),))
-    shown = [record for record in rows if record.text(COLUMN) and record.text("topology") in HOPS]
+    shown = [record for record in rows if record.text(COLUMN) and record.text("topology") in ALIKE]
     for record in shown:
         record.cells[COLUMN] = str(table.parent / record.text(COLUMN))
     return shown

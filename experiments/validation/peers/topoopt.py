@@ -27,7 +27,15 @@ from pathlib import Path
 from electronic.fabrics.packets import Wires
 from experiments.validation.network_failures import SUFFIX, trace_record
 from experiments.validation.peers.astra_sim_traces import COLUMN as TRACE
-from experiments.validation.rows import Outcome, Record, SkipError, check_provenance, read_records, skipped
+from experiments.validation.rows import (
+    Outcome,
+    Record,
+    SkipError,
+    begun,
+    check_provenance,
+    read_records,
+    skipped,
+)
 from simulator.engine.rank_graph import RankGraph
 from simulator.engine.replay import Clockwork, Replay
 from simulator.errors import HeliographError, check_positive, check_range
@@ -237,12 +245,7 @@ def read_networks(path: Path, needs: Sequence[Sequence[str]]) -> list[Record]:
 def task_graph_outcome(record: Record) -> Outcome:
     """Return what becomes of a row about a task graph."""
     path = Path(record.text(COLUMN))
-    blank = Outcome(
-        id=" ".join((path.name, record.text("config") or record.text("links"))),
-        source=record.text("source") or "no source",
-        unit="s",
-        measured=None,
-    )
+    blank = begun(record, f"{path.name} {record.text('config') or record.text('links')}")
     try:
         check_provenance(record)
         measured = to_si("time_s", record.number("value", strict=True) or 0.0, record.text("unit") or "ms")

@@ -19,7 +19,6 @@ from experiments.accuracy.photons import (
     Scheme,
     photons_at,
     published,
-    report,
     run_photons,
 )
 from heliograph.report import report_text
@@ -42,7 +41,7 @@ TINY = Request(
 
 
 def told(result):
-    return report_text(report(result))
+    return report_text(result.report())
 
 
 @cache

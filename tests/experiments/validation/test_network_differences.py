@@ -3,12 +3,11 @@
 import pytest
 
 from experiments.validation.driver import KINDS
-from experiments.validation.network_costs import topoopt_ratio
+from experiments.validation.network_costs import sirius_saving, topoopt_ratio
 from experiments.validation.network_tables import (
     claims_record,
     differences,
     differences_text,
-    sirius_saving,
     slices_text,
 )
 

@@ -8,20 +8,14 @@ import pytest
 from experiments.validation import driver as command
 from experiments.validation.driver import validate
 from experiments.validation.peers.astra_sim import Dimension, Method, Run, Shape, Wires
-from experiments.validation.peers.astra_sim_traces import (
-    Settings,
-    Topology,
-    finishing_ns,
-    traces_record,
-    traces_text,
-)
+from experiments.validation.peers.astra_sim_traces import Settings, finishing_ns, traces_record, traces_text
 from simulator.errors import ParameterError, WorkloadError
 from simulator.operators import CollectiveKind
 from tests.workloads.traces.test_chakra_steps import coll, end, write
 from workloads.traces import CommType, Node, NodeType
 from workloads.traces.importing import rank_files
 
-SWITCH = Settings(topology=Topology.SWITCH, gigabytes_per_s=50.0, latency_ns=500.0)
+SWITCH = Settings(topology=Shape.SWITCH, gigabytes_per_s=50.0, latency_ns=500.0)
 TRACES = command.REFERENCE / "traces"
 HEAD = "trace,topology,backend,algo,splits,active,bw_GBps,lat_ns,endpoint_ns,cycles_ns\n"
 
@@ -30,13 +24,13 @@ def work(number, microseconds, *after):
     return Node(id=number, name="w", type=NodeType.COMP, duration_us=microseconds, data_deps=after)
 
 
-@pytest.mark.parametrize("topology", list(Topology))
+@pytest.mark.parametrize("topology", list(Shape))
 @pytest.mark.parametrize("kind", [CommType.ALL_REDUCE, CommType.REDUCE_SCATTER, CommType.ALL_GATHER])
 def test_one_collective_takes_what_its_closed_form_says(tmp_path, topology, kind):
     """As a run of its own, held to runs of ASTRA-sim: messages of ranks that start together add up to it."""
     prefix = write(tmp_path, *([coll(kind=kind, size=1 << 20)] for _ in range(8)))
     settings = dataclasses.replace(SWITCH, topology=topology, splits=4)
-    wires = Wires(shape=Shape[topology.name], ranks=8, gigabytes_per_s=50.0, latency_ns=500.0)
+    wires = Wires(shape=topology, ranks=8, gigabytes_per_s=50.0, latency_ns=500.0)
     run = Run(
         kind=CollectiveKind(kind.name.lower()),
         size_bytes=1 << 20,
@@ -50,7 +44,7 @@ def test_one_collective_takes_what_its_closed_form_says(tmp_path, topology, kind
 def test_the_regression_that_it_ships_comes_out(tmp_path):
     """117 780 cycles (ASTRA-sim, tests/rt_template)."""
     prefix = write(tmp_path, *([coll()] for _ in range(8)))
-    settings = dataclasses.replace(SWITCH, topology=Topology.RING, splits=4, memory_bytes_per_ns=50.0)
+    settings = dataclasses.replace(SWITCH, topology=Shape.RING, splits=4, memory_bytes_per_ns=50.0)
     assert finishing_ns(prefix, settings) == (117_780,) * 8
 
 
@@ -146,4 +140,4 @@ def test_a_row_that_cannot_be_repeated_says_why(tmp_path, line, reason):
 
 
 def test_memory_without_limit_sums_at_once():
-    assert dataclasses.replace(SWITCH, memory_bytes_per_ns=math.inf).reduction_ns(1 << 30) == 0
+    assert dataclasses.replace(SWITCH, memory_bytes_per_ns=math.inf).endpoint.summed_ns(1 << 30) == 0
