@@ -7,11 +7,8 @@ flows of every worker of a group; several rings at once are those that circuits 
 References
 ----------
 Patarasuk and Yuan, J. Parallel Distrib. Comput. 69 (2009) 117: ring. Thakur, Rabenseifner and Gropp,
-IJHPCA 19 (2005) 49: recursive halving and doubling, binomial trees.
-
-References
-----------
-Jain and Sabharwal, "Optimal bucket algorithms for large MPI collectives on torus interconnects", ICS 2010.
+IJHPCA 19 (2005) 49: recursive halving and doubling, binomial trees. Jain and Sabharwal, "Optimal bucket
+algorithms for large MPI collectives on torus interconnects", ICS 2010.
 """
 
 from __future__ import annotations
@@ -46,6 +43,12 @@ class Algorithm(StrEnum):
     HIERARCHICAL_IN_BOTH = "hierarchical_in_switches_and_nodes"
     STRIDED = "strided_rings"
     HIERARCHICAL_STRIDED = "hierarchical_strided_rings"
+
+
+HALVES = frozenset({CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER})
+"""Halves of an all-reduce."""
+SUMS = HALVES | {CollectiveKind.ALL_REDUCE}
+"""What goes around rings of any order, along all axes of a torus, in two levels, and through adders."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +108,19 @@ def _always(chunks: np.ndarray) -> Callable[[int], np.ndarray]:
     return lambda _: chunks
 
 
+def _halves_of(kind: CollectiveKind, scatter: list[Step], gather: list[Step]) -> list[Step]:
+    """Return the half that a collective is, or both for a whole all-reduce."""
+    return {CollectiveKind.REDUCE_SCATTER: scatter, CollectiveKind.ALL_GATHER: gather}.get(
+        kind, scatter + gather
+    )
+
+
+def all_pairs(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return who sends and who receives where each of n sends to every other; shape [n (n - 1)] each."""
+    sources = np.repeat(np.arange(n), n - 1)
+    return sources, (sources + np.tile(np.arange(1, n), n)) % n
+
+
 def _around(n: int, first: int, *, reduces: bool) -> Step:
     """Return n - 1 steps around a ring: rank i passes chunk first + i - t on in step t."""
     ranks = np.arange(n)
@@ -149,15 +165,7 @@ def _ring(kind: CollectiveKind, n: int) -> list[Step]:
         return _chain(n)
     if kind is CollectiveKind.REDUCE:
         return _backwards(_chain(n))
-    scatter = [_around(n, -1, reduces=True)]
-    gather = [_around(n, 0, reduces=False)]
-    match kind:
-        case CollectiveKind.REDUCE_SCATTER:
-            return scatter
-        case CollectiveKind.ALL_GATHER:
-            return gather
-        case _:
-            return scatter + gather
+    return _halves_of(kind, [_around(n, -1, reduces=True)], [_around(n, 0, reduces=False)])
 
 
 def _halving_doubling(kind: CollectiveKind, n: int) -> list[Step]:
@@ -181,14 +189,7 @@ def _halving_doubling(kind: CollectiveKind, n: int) -> list[Step]:
                 )
             )
         distance //= 2
-    gather.reverse()
-    match kind:
-        case CollectiveKind.REDUCE_SCATTER:
-            return scatter
-        case CollectiveKind.ALL_GATHER:
-            return gather
-        case _:
-            return scatter + gather
+    return _halves_of(kind, scatter, gather[::-1])
 
 
 def _halves(n: int, distance: int, sent: bool, _time: int) -> np.ndarray:
@@ -221,9 +222,7 @@ def _tree(kind: CollectiveKind, n: int) -> list[Step]:
 
 
 def _direct(kind: CollectiveKind, n: int) -> list[Step]:
-    sources = np.repeat(np.arange(n), n - 1)
-    offsets = np.tile(np.arange(1, n), n)
-    destinations = (sources + offsets) % n
+    sources, destinations = all_pairs(n)
     rings = np.arange(n)[None, :] if n == 2 else None
     to_owner = Step(
         sources=sources,
@@ -234,22 +233,17 @@ def _direct(kind: CollectiveKind, n: int) -> list[Step]:
         rings=rings,
     )
     from_owner = replace(to_owner, chunks_at=_always(sources[:, None]), reduces=False)
-    match kind:
-        case CollectiveKind.REDUCE_SCATTER | CollectiveKind.ALL_TO_ALL:
-            return [to_owner]
-        case CollectiveKind.ALL_GATHER:
-            return [from_owner]
-        case _:
-            return [to_owner, from_owner]
+    if kind is CollectiveKind.ALL_TO_ALL:
+        return [to_owner]
+    return _halves_of(kind, [to_owner], [from_owner])
 
 
-_REDUCING = {CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER}
 _ROOTED = {CollectiveKind.BROADCAST, CollectiveKind.REDUCE}
 _BUILDERS = {
-    Algorithm.RING: (_ring, _REDUCING | _ROOTED),
-    Algorithm.HALVING_DOUBLING: (_halving_doubling, _REDUCING),
+    Algorithm.RING: (_ring, SUMS | _ROOTED),
+    Algorithm.HALVING_DOUBLING: (_halving_doubling, SUMS),
     Algorithm.TREE: (_tree, {CollectiveKind.ALL_REDUCE} | _ROOTED),
-    Algorithm.DIRECT: (_direct, _REDUCING | {CollectiveKind.ALL_TO_ALL}),
+    Algorithm.DIRECT: (_direct, SUMS | {CollectiveKind.ALL_TO_ALL}),
 }
 
 
@@ -292,7 +286,7 @@ def _steps(kind: CollectiveKind, algorithm: Algorithm, n: int) -> tuple[Step, ..
     """Return the same with steps that are repeated as one."""
     if n == 1:
         return ()
-    if algorithm == Algorithm.IN_NETWORK and kind in _REDUCING:
+    if algorithm == Algorithm.IN_NETWORK and kind in SUMS:
         return tuple(_direct(kind, n))
     if algorithm not in algorithms(kind, n):
         names = ", ".join(algorithms(kind, n))
@@ -377,11 +371,11 @@ def hierarchical_rounds(
         If `local` does not divide the group or the collective has no two-level form.
     """
     n = groups.shape[1]
-    if n % local or kind not in _REDUCING:
+    if n % local or kind not in SUMS:
         msg = f"hierarchical {kind} needs neighbours ({local}) that divide the group ({n})"
         raise WorkloadError(msg)
     near = groups.reshape(-1, local)
-    far = groups.reshape(-1, n // local, local).transpose(0, 2, 1).reshape(-1, n // local)
+    far = same_places(groups, local)
     vector = vector_bytes(kind, payload_bytes, n)
     scatter = rounds(CollectiveKind.REDUCE_SCATTER, Algorithm.RING, near, vector, axis)
     gather = rounds(CollectiveKind.ALL_GATHER, Algorithm.RING, near, vector / local, axis)
@@ -392,13 +386,14 @@ def hierarchical_rounds(
         across = across_by(kind, far, across_payload, axis)
     else:
         across = rounds(kind, Algorithm.RING, far, across_payload, axis)
-    match kind:
-        case CollectiveKind.REDUCE_SCATTER:
-            return scatter + across
-        case CollectiveKind.ALL_GATHER:
-            return across + gather
-        case _:
-            return scatter + across + gather
+    before = () if kind is CollectiveKind.ALL_GATHER else scatter
+    return before + across + (() if kind is CollectiveKind.REDUCE_SCATTER else gather)
+
+
+def same_places(groups: np.ndarray, local: int) -> np.ndarray:
+    """Return the members in the same place of the nodes of a group, shape [groups * local, nodes]."""
+    nodes = groups.shape[1] // local
+    return groups.reshape(-1, nodes, local).transpose(0, 2, 1).reshape(-1, nodes)
 
 
 def in_network_rounds(
@@ -430,8 +425,8 @@ def in_network_rounds(
     collectives", ISCA 2020).
     """
     n = groups.shape[1]
-    if kind not in _REDUCING:
-        msg = f"switches cannot add for {kind}; they can for {', '.join(sorted(_REDUCING))}"
+    if kind not in SUMS:
+        msg = f"switches cannot add for {kind}; they can for {', '.join(sorted(SUMS))}"
         raise WorkloadError(msg)
     share = (n + 1) / n if kind is CollectiveKind.ALL_REDUCE else 1.0
     size_bytes = share * vector_bytes(kind, payload_bytes, n)
@@ -497,10 +492,6 @@ def server_rounds(
     return (Round(flows=flows, count=1),)
 
 
-RING_KINDS = frozenset({CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER})
-"""Collectives that go around rings of any order."""
-
-
 def strided_rounds(
     kind: CollectiveKind, groups: np.ndarray, payload_bytes: float, axis: str, strides: tuple[int, ...]
 ) -> tuple[Round, ...]:
@@ -526,7 +517,7 @@ def strided_rounds(
     """
     n = groups.shape[1]
     short = [stride for stride in strides if math.gcd(stride, n) != 1]
-    if kind not in RING_KINDS or short or not strides:
+    if kind not in SUMS or short or not strides:
         msg = f"{kind} on {n} ranks has no rings of strides {strides}; they must be coprime to {n}"
         raise WorkloadError(msg)
     if n == 1:
@@ -544,10 +535,6 @@ def strided_rounds(
 
 BUCKET = "bucket"
 """Name of the algorithm in results."""
-BUCKET_KINDS = frozenset(
-    {CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER}
-)
-"""What it can carry out."""
 
 SEGMENTS = (4, 16)
 """Segments of a vector that are tried beside one where axes are not alike; dimensionless, a choice: more
@@ -597,7 +584,7 @@ def bucket_rounds(
     behind it pay the latency once more.
     """
     n = groups.shape[1]
-    if kind not in BUCKET_KINDS or math.prod(grid) != n:
+    if kind not in SUMS or math.prod(grid) != n:
         msg = f"rings on all axes cannot do {kind} on {n} ranks in a box of {grid}; take a ring"
         raise WorkloadError(msg)
     axes = tuple(size for size in grid if size > 1)

@@ -9,7 +9,7 @@ from itertools import combinations
 
 import numpy as np
 
-from simulator.collectives.algorithms import Round
+from simulator.collectives.algorithms import Algorithm, Round, rounds, same_places
 from simulator.collectives.flow_groups import pair_flows
 from simulator.errors import WorkloadError
 from simulator.interfaces import Flows
@@ -44,7 +44,6 @@ def two_level_rounds(
         Ranks of a group in one node; must divide the group's size.
     spread : Spread, optional
         If given, a token that goes to several ranks of a node is sent there once, and copied inside it.
-
     skew : Skew, optional
         What goes to whom, if not the same to everybody. A node's copies are then as many as without it.
 
@@ -67,20 +66,28 @@ def two_level_rounds(
     if n % local:
         msg = f"an all-to-all in two levels needs neighbours ({local}) that divide the group ({n})"
         raise WorkloadError(msg)
-    nodes = n // local
-    near = groups.reshape(-1, local)
-    far = groups.reshape(-1, nodes, local).transpose(0, 2, 1).reshape(-1, nodes)
-    crossing = payload_bytes / nodes
-    if spread is not None:
-        crossing = payload_bytes / spread.copies * spread.nodes_visited(nodes) / nodes
+    first = spread is not None
+    crossing = _crossing_bytes(payload_bytes, n // local, spread)
     if skew is not None:
-        first = spread is not None
         inside = _uneven(groups, payload_bytes / local, axis, _within(skew, local, across_first=first), skew)
-        across = _uneven(groups, crossing, axis, _between(skew, local, across_first=first), skew)
+        share = crossing / (n // local)
+        across = _uneven(groups, share, axis, _between(skew, local, across_first=first), skew)
     else:
-        inside = _everyone(near, payload_bytes / local, axis)
-        across = _everyone(far, crossing, axis)
-    return across + inside if spread is not None else inside + across
+        inside = _inside(groups, payload_bytes, axis, local)
+        far = same_places(groups, local)
+        across = rounds(CollectiveKind.ALL_TO_ALL, Algorithm.DIRECT, far, crossing, axis)
+    return across + inside if first else inside + across
+
+
+def _inside(groups: np.ndarray, payload_bytes: float, axis: str, local: int) -> tuple[Round, ...]:
+    """Return an all-to-all of a payload among the neighbours in every node."""
+    near = groups.reshape(-1, local)
+    return rounds(CollectiveKind.ALL_TO_ALL, Algorithm.DIRECT, near, payload_bytes, axis)
+
+
+def _crossing_bytes(payload_bytes: float, nodes: int, spread: Spread | None) -> float:
+    """Return what a rank sends to all nodes, its own among them, of a payload."""
+    return payload_bytes if spread is None else payload_bytes / spread.copies * spread.nodes_visited(nodes)
 
 
 def in_turns(parts: Iterable[Round], groups: np.ndarray, node_size: int, peers: int) -> tuple[Round, ...]:
@@ -177,14 +184,10 @@ def forwarded_rounds(
     distances = standing_distances(nodes, peers)
     if not distances:
         return ()
-    near = groups.reshape(-1, local)
-    far = groups.reshape(-1, nodes, local).transpose(0, 2, 1).reshape(-1, nodes)
-    crossing = payload_bytes / nodes
-    if spread is not None:
-        crossing = payload_bytes / spread.copies * spread.nodes_visited(nodes) / nodes
-    inside = _everyone(near, payload_bytes / local, axis)
+    far, message = same_places(groups, local), _crossing_bytes(payload_bytes, nodes, spread) / nodes
+    inside = _inside(groups, payload_bytes, axis, local)
     across = tuple(
-        Round(flows=_at_distances(far, crossing, axis, distances, hop), count=1)
+        Round(flows=_at_distances(far, message, axis, distances, hop), count=1)
         for hop in hop_loads(nodes, distances)
     )
     return across + inside if spread is not None else inside + across
@@ -312,21 +315,3 @@ def _uneven(
     flows = pair_flows(groups, size_bytes, axis, matrix, skew.pattern)
     some = flows.part(~np.isnan(flows.sizes_bytes))
     return (Round(flows=some, count=1),) if len(some.sources) else ()
-
-
-def _everyone(groups: np.ndarray, size_bytes: float, axis: str) -> tuple[Round, ...]:
-    """Return the round in which every member sends so much to every other."""
-    n = groups.shape[1]
-    if n == 1:
-        return ()
-    sources = np.repeat(np.arange(n), n - 1)
-    destinations = (sources + np.tile(np.arange(1, n), n)) % n
-    flows = Flows(
-        sources=groups[:, sources].ravel(),
-        destinations=groups[:, destinations].ravel(),
-        size_bytes=size_bytes,
-        axis=axis,
-        kind=CollectiveKind.ALL_TO_ALL,
-        groups=groups if n == 2 else None,
-    )
-    return (Round(flows=flows, count=1),)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import simpy
 
-from simulator.collectives.algorithms import SERVED, server_rounds, vector_bytes
+from simulator.collectives.algorithms import SERVED, all_pairs, server_rounds, vector_bytes
 from simulator.interfaces import MIXED, Flows
 from simulator.operators import Collective, CollectiveKind, Sequence, Skew, StepGraph, communications
 
@@ -316,9 +316,7 @@ def pair_flows(
     groups: np.ndarray, size_bytes: float, axis: str, matrix: np.ndarray, pattern: int = 0
 ) -> Flows:
     """Return flows from every member to every other, of so many bytes times an entry of a matrix, [n, n]."""
-    n = groups.shape[1]
-    sources = np.repeat(np.arange(n), n - 1)
-    destinations = (sources + np.tile(np.arange(1, n), n)) % n
+    sources, destinations = all_pairs(groups.shape[1])
     return Flows(
         sources=groups[:, sources].ravel(),
         destinations=groups[:, destinations].ravel(),

@@ -18,7 +18,14 @@ from types import MappingProxyType
 
 import numpy as np
 
-from simulator.collectives.algorithms import Algorithm, Round, in_network_rounds, vector_bytes
+from simulator.collectives.algorithms import (
+    HALVES,
+    SUMS,
+    Algorithm,
+    Round,
+    in_network_rounds,
+    vector_bytes,
+)
 from simulator.operators import Collective, CollectiveKind
 from simulator.topology.scale_up import Adder, Protocol, ScaleUp
 
@@ -37,10 +44,6 @@ ADDING = MappingProxyType(
 """What an algorithm is called if the switches of nodes add, too."""
 PIPELINED = " pipelined"
 """Ending of the name of an algorithm whose levels work at once."""
-HALVES = frozenset({CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER})
-"""Halves of an all-reduce, which a library carries out on rings alone."""
-_PIPELINED = HALVES | {CollectiveKind.ALL_REDUCE}
-"""Collectives whose levels work at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +95,7 @@ def two_levels(
     370 here, 285 with one level after the other), against one call of 2 GiB on 256 H100 (issue 1218: 200
     GB/s, 277 here).
     """
-    if operator.kind not in _PIPELINED:
+    if operator.kind not in SUMS:
         return {}
     found = {}
     ways = options(replace(operator, payload_bytes=1.0))
@@ -145,7 +148,7 @@ def as_library(found: dict[str, Levels], operator: Collective, nodes: int) -> di
         for name, one in found.items()
         if name in {Algorithm.HIERARCHICAL, Algorithm.HIERARCHICAL_STRIDED}
     }
-    if operator.kind in HALVES:
+    if operator.kind in HALVES:  # which a library carries out on rings alone
         return rings
     return {name: one for name, one in (rings | laid).items() if operator.algorithm in {"", name}}
 

@@ -23,10 +23,9 @@ import simpy
 
 from simulator.collectives.algorithms import (
     BUCKET,
-    BUCKET_KINDS,
-    RING_KINDS,
     SEGMENTS,
     SERVED,
+    SUMS,
     Algorithm,
     Round,
     algorithms,
@@ -120,18 +119,14 @@ def candidates(
     if only is not None:
         return only
     options = _everywhere(operator, groups, node_size, scale_up)
-    grid = grid_of(groups[0]) if operator.kind in BUCKET_KINDS and groups.shape[1] > 1 else None
+    grid = grid_of(groups[0]) if operator.kind in SUMS and groups.shape[1] > 1 else None
     if grid is not None:
         options |= _along(operator, groups, grid)
     local = _local(groups, node_size)
-    if operator.kind in RING_KINDS and groups.shape[1] > 1 and groups.shape[1] % local == 0:
+    if operator.kind in SUMS and groups.shape[1] > 1 and groups.shape[1] % local == 0:
         options |= _strided(operator, groups, local, strides_of)
     options |= _adding(operator, groups, local, scale_up, switches_add=switches_add)
     return _asked(operator, options, groups.shape[1])
-
-
-UNLEVELLED = frozenset({CollectiveKind.ALL_TO_ALL, CollectiveKind.BROADCAST, CollectiveKind.REDUCE})
-"""Kinds that do not go within nodes and between them in turn, nor are summed on their way."""
 
 
 def _local(groups: np.ndarray, node_size: int) -> int:
@@ -165,7 +160,7 @@ def _everywhere(operator: Collective, groups: np.ndarray, node_size: int, scale_
         for algorithm in _known(operator, n, scale_up, inside=local == n)
         if algorithm is not Algorithm.DIRECT or n <= node_size or len(algorithms(operator.kind, n)) == 1
     }
-    if operator.kind not in UNLEVELLED and 1 < local < n and n % local == 0:
+    if operator.kind in SUMS and 1 < local < n and n % local == 0:
         options[str(Algorithm.HIERARCHICAL)] = hierarchical_rounds(
             operator.kind, groups, operator.payload_bytes, operator.axis, local
         )
@@ -188,7 +183,7 @@ def _adding(
 ) -> Ways:
     """Return the ways that sum in switches: between nodes, between and within them, within one."""
     kind, payload, axis, n = operator.kind, operator.payload_bytes, operator.axis, groups.shape[1]
-    if kind in UNLEVELLED:
+    if kind not in SUMS:
         return {}
     options: Ways = {}
     if switches_add and local == 1 < n:
@@ -243,7 +238,7 @@ def served(
     for name, parts in options.items():
         turns = in_turns(parts, groups, node_size, peers)
         found[name if len(turns) == len(parts) else f"{name}{IN_TURNS}"] = turns
-    local = int(np.count_nonzero(groups[0] // node_size == groups[0, 0] // node_size))
+    local = _local(groups, node_size)
     whole = np.ptp(groups.reshape(-1, local) // node_size, axis=1) if groups.shape[1] % local == 0 else None
     if operator.skew is None and not options.keys() & found.keys() and whole is not None and not whole.any():
         spread = operator.spread if operator.two_level else None
