@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import chain, groupby, takewhile
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from simulator.collectives.flow_groups import FlowGroup
 from simulator.collectives.traffic import Traffic
@@ -23,14 +23,18 @@ from simulator.operators import (
     BESIDE,
     Collective,
     Elementwise,
+    HostWork,
     MatMul,
     Operator,
     Overlapped,
     Sequence,
     StepGraph,
     Task,
+    Transfer,
+    Waits,
     communications,
 )
+from simulator.results import SERVING, Stream
 
 
 def computed(
@@ -128,6 +132,26 @@ def compute_orders(graph: StepGraph) -> dict[int, list[Task]]:
     return orders
 
 
+def channel_of(operator: Operator) -> str:
+    """Return the name of the channel on which an operator runs beside its class's compute."""
+    match operator:
+        case Collective(axis=axis):
+            return axis
+        case Transfer(lane=lane):
+            return str(lane)
+        case HostWork():
+            return "processors"
+        case _:
+            return SERVING
+
+
+def stream_of(operator: Operator, *, beside: bool) -> Stream:
+    """Return what of its class an operator keeps busy, beside compute or as compute."""
+    if not beside:
+        return Stream.COMPUTE
+    return Stream.HOST if isinstance(operator, Transfer | HostWork) else Stream.NETWORK
+
+
 @dataclass(frozen=True, kw_only=True)
 class Turns:
     """Order in which tasks are needed: the lower number first."""
@@ -201,20 +225,6 @@ def _queued(channels: Iterable[tuple[int, Hashable]]) -> dict[int, int]:
             found[number] = last[channel]
         last[channel] = number
     return found
-
-
-class Waits(Protocol):
-    """A task, of a step or of a recorded graph."""
-
-    @property
-    def id(self) -> int:
-        """Its number."""
-        ...
-
-    @property
-    def after(self) -> tuple[int, ...]:
-        """Numbers of the tasks that it waits for."""
-        ...
 
 
 T = TypeVar("T", bound=Waits)

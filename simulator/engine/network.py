@@ -26,6 +26,7 @@ import numpy as np
 import simpy
 
 from simulator.collectives.flow_groups import FlowGroup, LinkClasses, Transfer, Waiting
+from simulator.engine.rank_graph import RankGraph
 from simulator.errors import RouteError
 from simulator.fabric import Fabric, Loads
 from simulator.failures import Failure, Outages
@@ -164,7 +165,7 @@ class Change:
     """Energy of moving."""
 
 
-def circuit_spans(changes: list[Change], layout: RankLayout) -> list[Span]:
+def circuit_spans(changes: list[Change], classes: RankLayout | RankGraph) -> list[Span]:
     """Return the time that ports moved, for each class whose traffic asked for it."""
     return [
         Span(
@@ -175,7 +176,7 @@ def circuit_spans(changes: list[Change], layout: RankLayout) -> list[Span]:
             end_s=change.end_s,
         )
         for change in changes
-        for rank_class in layout.classes_at(change.sources)
+        for rank_class in classes.classes_at(change.sources)
     ]
 
 

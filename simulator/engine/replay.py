@@ -21,7 +21,7 @@ from simulator.collectives.algorithms import Algorithm, vector_bytes
 from simulator.collectives.flow_groups import FlowGroup, PricedCollective, main_kind, ring_flows
 from simulator.collectives.traffic import Traffic, carry_collective, play
 from simulator.engine.lookahead import begun_by, rank_lookahead
-from simulator.engine.network import Network
+from simulator.engine.network import Network, circuit_spans
 from simulator.engine.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Work
 from simulator.errors import RouteError
 from simulator.fabric import Fabric, lone_cards
@@ -218,16 +218,7 @@ class Replay:
         if len(self._ended) < len(self._tasks):
             msg = f"{self.graph.name} stops with {len(self._tasks) - len(self._ended)} tasks undone"
             raise RuntimeError(msg)
-        for change in self.network.changes:
-            for one in sorted({self.graph.class_of[int(rank)] for rank in change.sources}):
-                span = Span(
-                    rank_class=one,
-                    stream=Stream.CIRCUITS,
-                    name=f"circuits to {change.axis}",
-                    start_s=change.start_s,
-                    end_s=change.end_s,
-                )
-                self._spans.append(span)
+        self._spans += circuit_spans(self.network.changes, self.graph)
         return Trace(
             spans=tuple(sorted(self._spans, key=lambda span: (span.end_s, span.rank_class, span.name))),
             makespan_s=max((span.end_s for span in self._spans), default=0.0),

@@ -25,10 +25,12 @@ from simulator.collectives.traffic import Traffic, carry_collective, play
 from simulator.engine.lookahead import (
     Piece,
     blocks_in_order,
+    channel_of,
     compute_orders,
     computed,
     pieces,
     step_lookahead,
+    stream_of,
 )
 from simulator.engine.network import Network, circuit_spans
 from simulator.errors import WorkloadError, check_range
@@ -38,6 +40,7 @@ from simulator.interfaces import Cost
 from simulator.layout import placed
 from simulator.node import Node
 from simulator.operators import (
+    BESIDE,
     Collective,
     HostWork,
     Operator,
@@ -48,7 +51,7 @@ from simulator.operators import (
     Transfer,
     takes_units,
 )
-from simulator.results import COMMUNICATION, ISSUE, SERVING, Span, Stream, Trace, category
+from simulator.results import COMMUNICATION, ISSUE, Span, Stream, Trace, category
 
 
 @dataclass(kw_only=True)
@@ -178,15 +181,8 @@ class Simulation:
             self.graph, self.traffic, self.network, lambda one: self._done[one].triggered
         )
         for task in self.graph.tasks:
-            match task.operator:
-                case Collective(axis=axis, shift=shift):
-                    self.env.process(self._queued(task, axis, Stream.NETWORK, shift=shift))
-                case Transfer(lane=lane):
-                    self.env.process(self._queued(task, str(lane), Stream.HOST))
-                case HostWork():
-                    self.env.process(self._queued(task, "processors", Stream.HOST))
-                case _ if task.beside:
-                    self.env.process(self._queued(task, SERVING, Stream.NETWORK))
+            if isinstance(task.operator, BESIDE) or task.beside:
+                self.env.process(self._queued(task))
         for tasks in self._orders.values():
             self.env.process(self._compute(tasks))
 
@@ -428,12 +424,12 @@ class Simulation:
                 self._count(one, self.traffic.plan(one, rank_class), repeat)
         return seconds_by_part
 
-    def _queued(
-        self, task: Task, channel: str, stream: Stream, *, shift: int = 0
-    ) -> Generator[simpy.Event, Any, None]:
+    def _queued(self, task: Task) -> Generator[simpy.Event, Any, None]:
         """Run a task beside its class's compute when its turn on a channel comes."""
         for other in task.after:
             yield self._done[other]
+        channel = channel_of(task.operator)
+        shift = task.operator.shift if isinstance(task.operator, Collective) else 0
         key = (task.rank_class, channel, shift)
         with self._channels.setdefault(key, simpy.Resource(self.env)).request() as turn:
             yield turn
@@ -448,7 +444,7 @@ class Simulation:
         self._spans.append(
             Span(
                 rank_class=task.rank_class,
-                stream=stream,
+                stream=stream_of(task.operator, beside=True),
                 name=f"{channel} {task.operator.name}",
                 start_s=start,
                 end_s=self.env.now,

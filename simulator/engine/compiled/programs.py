@@ -24,10 +24,12 @@ from simulator.engine.lookahead import (
     Piece,
     Turns,
     blocks_in_order,
+    channel_of,
     compute_orders,
     computed,
     pieces,
     step_turns,
+    stream_of,
 )
 from simulator.engine.network import Network
 from simulator.fabric import Fabric, LaneClaim, Loads, lone_cards
@@ -44,7 +46,7 @@ from simulator.operators import (
     Transfer,
     takes_units,
 )
-from simulator.results import COMMUNICATION, ISSUE, SERVING, Stream, category
+from simulator.results import COMMUNICATION, ISSUE, Stream, category
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -183,7 +185,7 @@ class StepStructure:
         streams = tuple(Stream)
         work_of = np.array(self.work_of, dtype=np.int64)
         shifts = [work.operator.shift if isinstance(work.operator, Collective) else 0 for work in works]
-        kinds = [streams.index(stream_of(work)) for work in works]
+        kinds = [streams.index(stream_of(work.operator, beside=work.beside)) for work in works]
         rank_class = np.array([work.rank_class for work in works], dtype=np.int64)
         peers = [one + shift if shift else -1 for one, shift in zip(rank_class.tolist(), shifts, strict=True)]
         return Labels(
@@ -197,26 +199,6 @@ class StepStructure:
             task=np.array([task.id for task in tasks], dtype=np.int64),
             names=names,
         )
-
-
-def channel_of(operator: Operator) -> str:
-    """Return the name of the channel on which an operator runs beside its class's compute."""
-    match operator:
-        case Collective(axis=axis):
-            return axis
-        case Transfer(lane=lane):
-            return str(lane)
-        case HostWork():
-            return "processors"
-        case _:
-            return SERVING
-
-
-def stream_of(work: Work) -> Stream:
-    """Return what of its class a work keeps busy."""
-    if not work.beside:
-        return Stream.COMPUTE
-    return Stream.HOST if isinstance(work.operator, Transfer | HostWork) else Stream.NETWORK
 
 
 def _microbatch(task: Task, work: Work) -> int:
