@@ -471,6 +471,21 @@ class Collective:
             )
             raise WorkloadError(msg)
 
+    @property
+    def terms(self) -> tuple[object, ...]:
+        """All that its price goes by, its payload and its class apart."""
+        return (
+            self.kind,
+            self.axis,
+            self.size,
+            self.shift,
+            self.two_level,
+            self.spread,
+            self.skew,
+            self.algorithm,
+            self.servers,
+        )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overlapped:

@@ -580,19 +580,7 @@ class Traffic:
 
     def plan(self, operator: Collective, rank_class: int) -> PricedCollective:
         """Return how a class carries out a collective: the fastest algorithm that has its paths."""
-        key = (
-            operator.kind,
-            operator.axis,
-            operator.size,
-            operator.payload_bytes,
-            operator.shift,
-            operator.two_level,
-            operator.spread,
-            operator.skew,
-            operator.algorithm,
-            operator.servers,
-            rank_class,
-        )
+        key = (*operator.terms, operator.payload_bytes, rank_class)
         found = self._plans.get(key)
         if found is None:
             found = self._plans[key] = min(self.options(operator, rank_class), key=lambda plan: plan.alone_s)

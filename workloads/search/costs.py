@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, fields, replace
 from enum import StrEnum
 from functools import cached_property, partial
 from typing import Any
@@ -48,7 +48,6 @@ from workloads.search.circuits import (
 )
 from workloads.search.contention import (
     AXES,
-    BLOCKING,
     BOTH,
     PassTraffic,
     Slowdowns,
@@ -893,7 +892,7 @@ class _Pricing:
 
     def _lines(self, operator: Collective, number: int, stage: int | None = None) -> CollectiveLines:
         """Return the lines of a collective on one of the layouts, of one of its stages."""
-        key = (number, stage, *_what(operator))
+        key = (number, stage, *operator.terms)
         found = self._known.get(key)
         if found is None:
             found = self.prices.lines(operator, self.layouts[number], stage) or INFINITE
@@ -902,7 +901,7 @@ class _Pricing:
 
     def _price(self, operator: Collective, number: int) -> tuple[float, float]:
         """Return time in s and dynamic energy in J of a collective on one of the layouts."""
-        key = (number, operator.payload_bytes, *_what(operator))
+        key = (number, operator.payload_bytes, *operator.terms)
         found = self._paid.get(key)
         if found is None:
             found = self._paid[key] = self._lines(operator, number).priced(operator.payload_bytes)
@@ -911,34 +910,22 @@ class _Pricing:
     def _passes(self, direction: Pass) -> dict[str, np.ndarray]:
         """Return the columns of a direction's costs, each of shape [P]."""
         first, place = self._shares()
-        fields = (
-            "time_s",
-            "host_s",
-            "busy_s",
-            "compute_j",
-            "network_j",
-            "waited_s",
-            *BLOCKING,
-            "ring_s",
-            "beside_s",
-            "experts_s",
-        )
-        found = np.zeros((len(first), len(Part), len(fields)))
-        sent = {"tp": np.zeros(len(first)), "cp": np.zeros(len(first)), "ep": np.zeros(len(first))}
+        names = [item.name for item in fields(Priced)]
+        found = np.zeros((len(first), len(Part), len(names)))
+        sent = {axis: np.zeros(len(first)) for axis in AXES}
         for number, row in enumerate(first):
             shape = self.shapes[self.shape_of[row]]
             layout = int(self.layout_of[row])
             price = partial(self._price, number=layout)
             for which, part in enumerate(Part):
                 work: Work = getattr(shape, part)[direction]
-                one_part: Priced = priced(work, price)
-                found[number, which] = [getattr(one_part, name) for name in fields]
+                found[number, which] = astuple(priced(work, price))
                 for one, times in work.moved if part is Part.BLOCK else ():
                     sent[one.axis][number] += self._sent(one, layout) * times
         columns = {
             f"{part}.{name}": found[place, which, index]
             for which, part in enumerate(Part)
-            for index, name in enumerate(fields)
+            for index, name in enumerate(names)
         }
         return columns | {f"sent.{axis}": column[place] for axis, column in sent.items()}
 
@@ -953,6 +940,12 @@ class _Pricing:
         held = self.blocks[:, 0] * self.copies / self.chunks
         return np.asarray(pieces_of(self.plans.whole, np.maximum(1, held), self.chunks))
 
+    def _no_gradients(self) -> dict[str, np.ndarray]:
+        """Return what `_gradients` does where nothing is moved."""
+        many = len(self.plans)
+        found = {name: np.zeros((many, 3)) for name in ("gather_s", "sum_s")}
+        return found | {name: np.zeros(many) for name in ("energy_j", "bytes", "experts_share")}
+
     def _gradients(self) -> dict[str, np.ndarray]:
         """Return times of gathers and sums [P, 3], their bytes of a rank, energy and experts' share [P]."""
         plans, base = self.plans, self.plans.base
@@ -963,13 +956,7 @@ class _Pricing:
         units = (np.where(plans["zero"] == 3, blocks, self._pieces() * self.chunks))[:, None]
         stages = np.stack([np.ones(len(plans)), plans["pp"] - 2, np.ones(len(plans))], axis=1)
         stages = np.where((plans["pp"] == 1)[:, None], [1.0, 0.0, 0.0], np.maximum(stages, 0.0))
-        found = {
-            "gather_s": np.zeros((len(plans), 3)),
-            "sum_s": np.zeros((len(plans), 3)),
-            "energy_j": np.zeros(len(plans)),
-            "bytes": np.zeros(len(plans)),
-            "experts_share": np.zeros(len(plans)),
-        }
+        found = self._no_gradients()
         moved_s: list[np.ndarray] = []
         axes_P: Any = plans.whole.axes
         for axes, sizes, count in (
@@ -1167,14 +1154,7 @@ class _Bare(_Pricing):
         return 0.0
 
     def _gradients(self) -> dict[str, np.ndarray]:
-        many = len(self.plans)
-        return {
-            "gather_s": np.zeros((many, 3)),
-            "sum_s": np.zeros((many, 3)),
-            "energy_j": np.zeros(many),
-            "bytes": np.zeros(many),
-            "experts_share": np.zeros(many),
-        }
+        return self._no_gradients()
 
     def _twins(self) -> np.ndarray:
         return np.zeros((len(self.plans), 3))
@@ -1182,18 +1162,3 @@ class _Bare(_Pricing):
     def _sends(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         none = np.zeros(len(self.plans))
         return none, none, none
-
-
-def _what(operator: Collective) -> tuple[object, ...]:
-    """Return all of a collective that its price goes by, its payload apart."""
-    return (
-        operator.kind,
-        operator.axis,
-        operator.size,
-        operator.shift,
-        operator.two_level,
-        operator.spread,
-        operator.skew,
-        operator.algorithm,
-        operator.servers,
-    )
