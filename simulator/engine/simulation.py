@@ -17,7 +17,6 @@ from collections.abc import Collection, Generator, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import simpy
 
 from simulator.collectives.flow_groups import PricedCollective, step_demand
@@ -594,4 +593,4 @@ def _check_places(jobs: Collection[Job], fabric: Fabric, failures: tuple[Failure
 
 def block(first: int, count: int) -> tuple[int, ...]:
     """Return neighbouring endpoints, from the first on."""
-    return tuple(np.arange(first, first + count).tolist())
+    return tuple(range(first, first + count))

@@ -49,6 +49,7 @@ from workloads.search.circuits import (
 from workloads.search.contention import (
     AXES,
     BOTH,
+    SUM,
     PassTraffic,
     Slowdowns,
     mixed,
@@ -359,15 +360,6 @@ _SEND = Collective(
 """A send from a stage to the next."""
 _RETURN = replace(_SEND, shift=-1)
 """A send from a stage to the one before."""
-_SUM = Collective(
-    name="gradients",
-    phase=Phase.GRAD_WEIGHT,
-    kind=CollectiveKind.REDUCE_SCATTER,
-    axis="dp",
-    size=2,
-    payload_bytes=1.0,
-)
-"""A sum of gradients."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -648,7 +640,7 @@ class _Pricing:
             )
             width = self.plans.base.precision.grad_bytes
             found = self._outside_ops[key] = tuple(
-                replace(_SUM, axis=axis, size=size, payload_bytes=count * width)
+                replace(SUM, axis=axis, size=size, payload_bytes=count * width)
                 for axis, size, count in kinds
                 if count > 0.0 and self._local(axis, int(self.layout_of[row])) < size
             )
@@ -1022,14 +1014,7 @@ class _Pricing:
             ):
                 if not rows.any():
                     continue
-                operator = Collective(
-                    name="gradients",
-                    phase=Phase.GRAD_WEIGHT,
-                    kind=kind,
-                    axis=str(axes[row]),
-                    size=size,
-                    payload_bytes=1.0,
-                )
+                operator = replace(SUM, kind=kind, axis=str(axes[row]), size=size)
                 slower, which = self.prices.crowding(operator, layout), mine[rows]
                 each = [
                     self._lines(operator, number, stage).slowed(slower)

@@ -265,6 +265,7 @@ class Computed:
     """Time that the host needs to issue them."""
 
 
+NO_CAPACITY = "a link has no capacity"
 PASSED_ON = "circuits turn during the step, and the fabric does not say by which parts"
 """Why the reference plays a step on fabrics without lanes or parts."""
 
@@ -324,8 +325,7 @@ class StepNetwork:
                 raise NotCoveredError(PASSED_ON)
             found = self.loads(group)
             if not self.turns and (capacity[found.links] <= 0.0).any():
-                msg = "a link has no capacity"
-                raise NotCoveredError(msg)
+                raise NotCoveredError(NO_CAPACITY)
         return plan
 
     def claim(self, group: FlowGroup) -> LaneClaim | None:
@@ -365,8 +365,7 @@ class StepNetwork:
             found, graph = self.network.foreseen(group)
             self._loads[group] = found
             if (graph.capacity_bytes_per_s[found.links] <= 0.0).any():
-                msg = "a link has no capacity"
-                raise NotCoveredError(msg)
+                raise NotCoveredError(NO_CAPACITY)
         return self._loads[group]
 
     def private(self, sequence: Sequence, rank_class: int) -> bool:
