@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Generator, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import simpy
@@ -31,7 +31,7 @@ from simulator.engine.lookahead import (
     step_lookahead,
     stream_of,
 )
-from simulator.engine.network import Network, circuit_spans
+from simulator.engine.network import Network, Tally, circuit_spans
 from simulator.errors import WorkloadError, check_range
 from simulator.fabric import Fabric, lone_cards
 from simulator.failures import Failure
@@ -51,16 +51,6 @@ from simulator.operators import (
     takes_units,
 )
 from simulator.results import COMMUNICATION, ISSUE, Span, Stream, Trace, category
-
-
-@dataclass(kw_only=True)
-class _Tally:
-    compute_energy_j: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    network_energy_j: float = 0.0
-    network_bytes: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    host_bytes: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    algorithms: dict[str, str] = field(default_factory=dict)
-
 
 SETTLED = 1e-3
 """Share of a work below which what is owed for collectives beside it is left to the next; dimensionless."""
@@ -150,7 +140,7 @@ class Simulation:
         self.env = network.env if network else simpy.Environment()
         self._fused: dict[tuple[Any, ...], tuple[dict[str, float], dict[str, float]]] = {}
         self._spans: list[Span] = []
-        self._tally = _Tally()
+        self._tally = Tally()
         demand = step_demand(graph, lone_cards(fabric))
         self.network = network or Network(self.env, fabric, tuple(demand.values()))
         self.traffic = Traffic(graph.layout, fabric, self.network, demand)
@@ -191,17 +181,7 @@ class Simulation:
         layout = self.graph.layout
         changes = [one for one in self.network.changes if layout.classes_at(one.sources).size]
         self._spans += circuit_spans(changes, layout)
-        return Trace(
-            spans=tuple(sorted(self._spans, key=lambda span: (span.end_s, span.rank_class, span.name))),
-            makespan_s=max((span.end_s for span in self._spans), default=0.0),
-            compute_energy_j=dict(self._tally.compute_energy_j),
-            network_energy_j=self._tally.network_energy_j,
-            reconfiguration_energy_j=math.fsum(change.energy_j for change in changes),
-            reconfigurations=len(changes),
-            network_bytes=dict(self._tally.network_bytes),
-            host_bytes=dict(self._tally.host_bytes),
-            algorithms=dict(sorted(self._tally.algorithms.items())),
-        )
+        return self._tally.trace(self._spans, changes)
 
     def alone_s(self, task: Task) -> float:
         """Return the duration of a task that has the network to itself."""
@@ -481,15 +461,10 @@ class Simulation:
         )
 
     def _count(self, operator: Collective, plan: PricedCollective, times: int) -> None:
-        self._tally.network_bytes[operator.axis] += plan.wire_bytes * times
-        self._tally.network_energy_j += plan.energy_j * times
-        if plan.parts:
-            self._tally.algorithms[f"{operator.axis} {operator.kind}"] = plan.algorithm
+        self._tally.carry(plan, operator.axis, f"{operator.axis} {operator.kind}", times)
 
     def _charge(self, cost: Cost, times: int = 1) -> None:
-        ranks = self.graph.layout.ranks_per_class * times
-        for part, energy in cost.energy_j.items():
-            self._tally.compute_energy_j[part] += energy * ranks
+        self._tally.charge(cost, self.graph.layout.ranks_per_class * times)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from simulator.engine.compiled.memory import KINDS, LEVELS, RESUME, At, Memories
 from simulator.engine.compiled.programs import Charge, NotCoveredError, Programs, StepNetwork, StepStructure
 from simulator.engine.compiled.settings import Settings, lay_rows
 from simulator.engine.compiled.turns import Coming, fixed_loads, lay_lanes, need_of, turn
+from simulator.engine.network import Tally
 from simulator.engine.simulation import Simulation
 from simulator.fabric import Fabric, Loads
 from simulator.node import Node
@@ -512,22 +513,6 @@ COMPUTE, NETWORK, BYTES, HOST = range(4)
 """Kinds of accounts: energy of compute and of transfers, bytes on the wire and of hosts."""
 Account = tuple[int, str]
 """Kind and name of an account."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tally:
-    """Everything that a step's charges add up to."""
-
-    compute_energy_j: dict[str, float]
-    """Dynamic energy of compute by component, all ranks."""
-    network_energy_j: float
-    """Dynamic energy of transfers, all ranks."""
-    network_bytes: dict[str, float]
-    """Bytes on the wire by axis, all ranks."""
-    host_bytes: dict[str, float]
-    """Bytes by lane, all ranks."""
-    algorithms: dict[str, str]
-    """Algorithm by collective and axis."""
 
 
 def tallied(charges: Sequence[Charge], log: np.ndarray) -> Tally:
