@@ -281,32 +281,22 @@ class LinePrices:
         self, operator: Collective, layout: RankLayout, rank_class: int
     ) -> dict[tuple[str, int, int], Flows]:
         """Return the traffic of one axis: a ring in every group, or sends both ways between all stages."""
-        pairs: dict[tuple[str, int, int], tuple[np.ndarray, np.ndarray]] = {}
+        axis, kind = operator.axis, operator.kind
         if operator.shift:
             step = abs(operator.shift)
+            found: dict[tuple[str, int, int], Flows] = {}
             for stage in range(layout.pp - step):
                 near, far = layout.members(stage), layout.members(stage + step)
-                pairs[operator.axis, stage, step] = near, far
-                pairs[operator.axis, stage + step, -step] = far, near
-        elif operator.skew is not None:
-            groups = layout.groups(operator.axis, rank_class)
+                sends = Flows(sources=near, destinations=far, size_bytes=STEP_BYTES, axis=axis, kind=kind)
+                found[axis, stage, step] = sends
+                found[axis, stage + step, -step] = sends.reversed()
+            return found
+        groups = layout.groups(axis, rank_class)
+        if operator.skew is not None:
             out = operator.skew.turned() if operator.skew.returns else operator.skew
             every = dict.fromkeys(out.every, 2.0 * STEP_BYTES / out.patterns)
-            return {(operator.axis, rank_class, 0): skewed_flows(groups, operator.axis, every)}
-        else:
-            groups = layout.groups(operator.axis, rank_class)
-            ring = ring_flows(groups, STEP_BYTES, operator.axis, operator.kind, lone_cards(self.fabric))
-            return {(operator.axis, rank_class, 0): ring}
-        return {
-            key: Flows(
-                sources=sources,
-                destinations=destinations,
-                size_bytes=STEP_BYTES,
-                axis=operator.axis,
-                kind=operator.kind,
-            )
-            for key, (sources, destinations) in pairs.items()
-        }
+            return {(axis, rank_class, 0): skewed_flows(groups, axis, every)}
+        return {(axis, rank_class, 0): ring_flows(groups, STEP_BYTES, axis, kind, lone_cards(self.fabric))}
 
 
 @dataclass(frozen=True, kw_only=True)
