@@ -103,6 +103,12 @@ def _share(piece: Piece, blocks: int) -> Piece:
     return piece[0], piece[1] // blocks
 
 
+def next_uneven(coming: Iterable[Piece | tuple[Operator, int]]) -> Collective | None:
+    """Return the next uneven exchange of what a class is about to run; None if there is none."""
+    travels = (piece[0] for piece in coming if not isinstance(piece, Sequence))
+    return next((one for one in travels if isinstance(one, Collective) and one.skew is not None), None)
+
+
 def exchanges(operator: Operator) -> tuple[Collective, ...]:
     """Return the collectives of an operator, each once."""
     return tuple(dict.fromkeys(one for one, _ in communications(operator)))

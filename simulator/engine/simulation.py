@@ -27,6 +27,7 @@ from simulator.engine.lookahead import (
     channel_of,
     compute_orders,
     computed,
+    next_uneven,
     pieces,
     step_lookahead,
     stream_of,
@@ -303,9 +304,7 @@ class Simulation:
         every = self._cut(sequence, rank_class)
         for place, piece in enumerate(every):
             if isinstance(piece, Sequence):
-                self._turn_ahead(
-                    (one for one in every[place:] if not isinstance(one, Sequence)), rank_class, task_id
-                )
+                self._turn_ahead(every[place:], rank_class, task_id)
                 seconds = self._run_fused(piece, rank_class, issued=True)
                 yield from self._work(rank_class, task_id, seconds, parts)
                 continue
@@ -335,13 +334,14 @@ class Simulation:
         """Return a sequence cut at its collectives, block by block where circuits turn in every block."""
         return (blocks_in_order if self.traffic.by_block(sequence, rank_class) else pieces)(sequence)
 
-    def _turn_ahead(self, coming: Iterable[tuple[Operator, int]], rank_class: int, task_id: int) -> None:
+    def _turn_ahead(
+        self, coming: Iterable[Piece | tuple[Operator, int]], rank_class: int, task_id: int
+    ) -> None:
         """Turn circuits to the next block's exchange of what a class runs, while it computes."""
         traits = self.fabric.traits
         if not (traits.prefetches and traits.turns_by_layer):
             return
-        uneven = (one for one, _ in coming if isinstance(one, Collective) and one.skew is not None)
-        following = next(uneven, None)
+        following = next_uneven(coming)
         if following is None or self._lookahead.others_first(task_id, rank_class):
             return
         for flow_group, _, _ in self.traffic.plan(following, rank_class).parts:

@@ -27,6 +27,7 @@ from simulator.engine.lookahead import (
     channel_of,
     compute_orders,
     computed,
+    next_uneven,
     pieces,
     step_turns,
     stream_of,
@@ -589,9 +590,7 @@ class Programs:
         traits = self._network.fabric.traits
         if not (self._network.turns and traits.prefetches and traits.turns_by_layer):
             return []
-        travels = (piece[0] for piece in coming if not isinstance(piece, Sequence))
-        uneven = (one for one in travels if isinstance(one, Collective) and one.skew is not None)
-        following = next(uneven, None)
+        following = next_uneven(coming)
         if following is None:
             return []
         groups = [group for group, _, _ in self._network.plan(following, rank_class).parts]
