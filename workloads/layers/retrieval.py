@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simulator.amounts import Matrices
 from simulator.operators import Elementwise, Role
@@ -88,16 +88,7 @@ class RetrievalParts:
         shape, steps = self.shape, list[Step]()
         stream = self.rows * shape.hidden // self.cut
         steps.append(self.block.elementwise(Role.RETRIEVAL_LOOKUP, flops=0, read=stream, written=stream))
-        for layer in range(shape.layers):
-            steps += self.read(self._own())
-            if layer < shape.crossings:
-                steps += self.read(self._chunk())
-            steps += self.feed_forward()
-        return (*steps, self.norm(self.rows, shape.hidden))
-
-    def _own(self) -> Reading:
-        shape = self.shape
-        return Reading(
+        own = Reading(
             rows=self.rows,
             hidden=shape.hidden,
             source_rows=self.rows,
@@ -108,20 +99,19 @@ class RetrievalParts:
             keys=shape.length,
             distances=2 * shape.length - 1,
         )
-
-    def _chunk(self) -> Reading:
-        shape = self.shape
-        return Reading(
-            rows=self.rows,
-            hidden=shape.hidden,
+        chunk = replace(
+            own,
             source_rows=self.share.tokens,
             source_hidden=self.config.hidden,
-            heads=shape.heads,
-            head_dim=shape.head_dim,
-            sequences=self.chunks * shape.neighbours,
             keys=shape.chunk,
             distances=shape.distances,
         )
+        for layer in range(shape.layers):
+            steps += self.read(own)
+            if layer < shape.crossings:
+                steps += self.read(chunk)
+            steps += self.feed_forward()
+        return (*steps, self.norm(self.rows, shape.hidden))
 
     @property
     def cut(self) -> int:
