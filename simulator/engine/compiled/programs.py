@@ -47,7 +47,7 @@ from simulator.operators import (
     Transfer,
     takes_units,
 )
-from simulator.results import COMMUNICATION, ISSUE, Stream, category
+from simulator.results import COMMUNICATION, ISSUE, STREAMS, SpanTable, category
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,23 +62,6 @@ class Work:
     """How often it runs back to back."""
     beside: bool
     """Whether it runs beside the compute of its class."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Labels:
-    """Names of the spans of tasks; shape [tasks] each."""
-
-    rank_class: np.ndarray
-    stream: np.ndarray
-    """Place in `Stream`."""
-    name: np.ndarray
-    """Place in `names`."""
-    microbatch: np.ndarray
-    peer_class: np.ndarray
-    task: np.ndarray
-    """Number of the task in the graph."""
-    names: tuple[str, ...]
-    """Names, in alphabetical order."""
 
 
 class StepStructure:
@@ -175,21 +158,20 @@ class StepStructure:
         return step_turns(self.graph)
 
     @cached_property
-    def labels(self) -> Labels:
-        """What the spans of its tasks are called."""
+    def labels(self) -> SpanTable:
+        """Spans of its tasks before they are played: at time 0, and without parts."""
         tasks, works = self.graph.tasks, self.works
         called = [
             f"{channel_of(work.operator)} {work.operator.name}" if work.beside else work.operator.name
             for work in works
         ]
         names = tuple(sorted(set(called)))
-        streams = tuple(Stream)
         work_of = np.array(self.work_of, dtype=np.int64)
         shifts = [work.operator.shift if isinstance(work.operator, Collective) else 0 for work in works]
-        kinds = [streams.index(stream_of(work.operator, beside=work.beside)) for work in works]
+        kinds = [STREAMS.index(stream_of(work.operator, beside=work.beside)) for work in works]
         rank_class = np.array([work.rank_class for work in works], dtype=np.int64)
         peers = [one + shift if shift else -1 for one, shift in zip(rank_class.tolist(), shifts, strict=True)]
-        return Labels(
+        return SpanTable(
             rank_class=rank_class[work_of],
             stream=np.array(kinds, dtype=np.int64)[work_of],
             name=np.array([names.index(one) for one in called], dtype=np.int64)[work_of],
@@ -199,6 +181,10 @@ class StepStructure:
             peer_class=np.array(peers, dtype=np.int64)[work_of],
             task=np.array([task.id for task in tasks], dtype=np.int64),
             names=names,
+            start_s=np.zeros(len(tasks)),
+            end_s=np.zeros(len(tasks)),
+            categories=(),
+            parts_s=np.empty((len(tasks), 0)),
         )
 
 

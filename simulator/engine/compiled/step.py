@@ -456,19 +456,9 @@ class CompiledStep:
             parts_s[waits, categories.index(COMMUNICATION)] = np.nan_to_num(column) + waited_s[waits]
             late = waits & (issued_s > 0.0)
             parts_s[late, categories.index(ISSUE)] = issued_s[late]
-        return SpanTable(
-            rank_class=labels.rank_class[order],
-            stream=labels.stream[order],
-            name=labels.name[order],
-            names=labels.names,
-            start_s=real[at.start_s : at.start_s + tasks][order],
-            end_s=end_s[order],
-            microbatch=labels.microbatch[order],
-            peer_class=labels.peer_class[order],
-            task=labels.task[order],
-            categories=categories,
-            parts_s=parts_s,
-        )
+        start_s = real[at.start_s : at.start_s + tasks]
+        played = replace(labels, start_s=start_s, end_s=end_s).rows(order)
+        return replace(played, categories=categories, parts_s=parts_s)
 
     def _turned(self, programs: Programs, run: Played) -> SpanTable:
         """Return the time that ports moved, for each class whose traffic asked for it."""
