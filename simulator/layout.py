@@ -55,6 +55,12 @@ class Groups(Protocol):
         ...
 
 
+def neighbours(group: np.ndarray, node_size: int) -> int:
+    """Return how many members of a group, shape [n], stand in the node of its first, which counts too."""
+    nodes = group // node_size
+    return int(np.count_nonzero(nodes == nodes[0]))
+
+
 @dataclass(frozen=True, kw_only=True)
 class RankLayout:
     """Ranks on a grid of tensor, context, data and pipeline parallelism, tensor running fastest.

@@ -16,6 +16,7 @@ import simpy
 
 from simulator.collectives.algorithms import SERVED, all_pairs, server_rounds, vector_bytes
 from simulator.interfaces import MIXED, Flows
+from simulator.layout import neighbours
 from simulator.operators import Collective, CollectiveKind, Sequence, Skew, StepGraph, communications
 
 
@@ -272,7 +273,7 @@ def ring_flows(
     """
     n = groups.shape[1]
     nodes = groups // node_size
-    local = int(np.count_nonzero(nodes[0] == nodes[0, 0]))
+    local = neighbours(groups[0], node_size)
     if local in {1, n} or n % local or np.ptp(nodes.reshape(-1, local), axis=1).any():
         return Flows.around(groups, size_bytes=size_bytes, axis=axis, kind=kind)
     places = groups.reshape(-1, n // local, local)

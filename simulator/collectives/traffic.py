@@ -61,7 +61,7 @@ from simulator.engine.network import Network
 from simulator.errors import RouteError, WorkloadError, nearest
 from simulator.fabric import Fabric, Loads
 from simulator.interfaces import Circuits, Flows
-from simulator.layout import Groups
+from simulator.layout import Groups, neighbours
 from simulator.operators import Collective, CollectiveKind, Operator, Sequence, communications
 from simulator.topology.scale_up import Protocol, ScaleUp
 
@@ -122,17 +122,11 @@ def candidates(
     grid = grid_of(groups[0]) if operator.kind in SUMS and groups.shape[1] > 1 else None
     if grid is not None:
         options |= _along(operator, groups, grid)
-    local = _local(groups, node_size)
+    local = neighbours(groups[0], node_size)
     if operator.kind in SUMS and groups.shape[1] > 1 and groups.shape[1] % local == 0:
         options |= _strided(operator, groups, local, strides_of)
     options |= _adding(operator, groups, local, scale_up, switches_add=switches_add)
     return _asked(operator, options, groups.shape[1])
-
-
-def _local(groups: np.ndarray, node_size: int) -> int:
-    """Return how many members of a group stand in its first node."""
-    nodes = groups[0] // node_size
-    return int(np.count_nonzero(nodes == nodes[0]))
 
 
 def _only_way(operator: Collective, groups: np.ndarray, node_size: int) -> Ways | None:
@@ -142,7 +136,7 @@ def _only_way(operator: Collective, groups: np.ndarray, node_size: int) -> Ways 
         return {
             "servers": server_rounds(operator.kind, groups, payload, operator.axis, servers=operator.servers)
         }
-    local = _local(groups, node_size)
+    local = neighbours(groups[0], node_size)
     if operator.two_level and operator.kind is CollectiveKind.ALL_TO_ALL and 1 < local < n and n % local == 0:
         two = two_level_rounds(groups, payload, operator.axis, local, operator.spread, skew=operator.skew)
         return {str(Algorithm.HIERARCHICAL): two}
@@ -154,7 +148,7 @@ def _only_way(operator: Collective, groups: np.ndarray, node_size: int) -> Ways 
 
 def _everywhere(operator: Collective, groups: np.ndarray, node_size: int, scale_up: ScaleUp | None) -> Ways:
     """Return the ways that need nothing of a fabric, on one level and on two."""
-    n, local = groups.shape[1], _local(groups, node_size)
+    n, local = groups.shape[1], neighbours(groups[0], node_size)
     options = {
         str(algorithm): rounds(operator.kind, algorithm, groups, operator.payload_bytes, operator.axis)
         for algorithm in _known(operator, n, scale_up, inside=local == n)
@@ -238,7 +232,7 @@ def served(
     for name, parts in options.items():
         turns = in_turns(parts, groups, node_size, peers)
         found[name if len(turns) == len(parts) else f"{name}{IN_TURNS}"] = turns
-    local = _local(groups, node_size)
+    local = neighbours(groups[0], node_size)
     whole = np.ptp(groups.reshape(-1, local) // node_size, axis=1) if groups.shape[1] % local == 0 else None
     if operator.skew is None and not options.keys() & found.keys() and whole is not None and not whole.any():
         spread = operator.spread if operator.two_level else None

@@ -28,7 +28,7 @@ from simulator.estimate.lines import (
 )
 from simulator.estimate.step_arrays import SPLIT, StepArrays
 from simulator.fabric import CircuitPolicy, Fabric
-from simulator.layout import Axis, RankLayout, placed
+from simulator.layout import Axis, RankLayout, neighbours, placed
 from simulator.node import Node
 from simulator.operators import Collective, CollectiveKind, Phase, Skew
 from simulator.results import outside_bytes
@@ -1111,8 +1111,8 @@ class _Pricing:
         """Return how many of a group's ranks share a node, on one of the layouts."""
         found = self._near.get((axis, number))
         if found is None:
-            group = self.layouts[number].groups(axis, 0)[0] // self.prices.fabric.node_size
-            found = self._near[axis, number] = int(np.count_nonzero(group == group[0]))
+            group, size = self.layouts[number].groups(axis, 0)[0], self.prices.fabric.node_size
+            found = self._near[axis, number] = neighbours(group, size)
         return found
 
 
