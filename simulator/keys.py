@@ -7,7 +7,7 @@ import operator
 import numpy as np
 
 _MASK = 2**64 - 1
-_INCREMENT = 0x9E3779B97F4A7C15
+GOLDEN_GAMMA = 0x9E3779B97F4A7C15
 _MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 
@@ -37,7 +37,7 @@ def mix_key(*parts: int) -> int:
     """
     state = 0
     for part in parts:
-        state = (state + _INCREMENT + operator.index(part)) & _MASK
+        state = (state + GOLDEN_GAMMA + operator.index(part)) & _MASK
         state = ((state ^ (state >> 30)) * _MULTIPLIERS[0]) & _MASK
         state = ((state ^ (state >> 27)) * _MULTIPLIERS[1]) & _MASK
         state ^= state >> 31
@@ -53,7 +53,11 @@ def mix_keys(states: np.ndarray, parts: np.ndarray) -> np.ndarray:
         Keys so far and what is added, uint64, shapes that broadcast; a state of zero begins a key.
     """
     with np.errstate(over="ignore"):
-        state = states + np.uint64(_INCREMENT) + parts
-        state = (state ^ (state >> np.uint64(30))) * np.uint64(_MULTIPLIERS[0])
-        state = (state ^ (state >> np.uint64(27))) * np.uint64(_MULTIPLIERS[1])
-        return state ^ (state >> np.uint64(31))
+        return finalised(states + np.uint64(GOLDEN_GAMMA) + parts)
+
+
+def finalised(states: np.ndarray) -> np.ndarray:
+    """Return states, uint64, behind the finalizer of SplitMix64."""
+    states = (states ^ (states >> np.uint64(30))) * np.uint64(_MULTIPLIERS[0])
+    states = (states ^ (states >> np.uint64(27))) * np.uint64(_MULTIPLIERS[1])
+    return states ^ (states >> np.uint64(31))

@@ -55,6 +55,12 @@ class Groups(Protocol):
         ...
 
 
+def neighbours(group: np.ndarray, node_size: int) -> int:
+    """Return how many members of a group, shape [n], stand in the node of its first, which counts too."""
+    nodes = group // node_size
+    return int(np.count_nonzero(nodes == nodes[0]))
+
+
 @dataclass(frozen=True, kw_only=True)
 class RankLayout:
     """Ranks on a grid of tensor, context, data and pipeline parallelism, tensor running fastest.
@@ -144,52 +150,27 @@ class RankLayout:
         WorkloadError
             If there is no such axis within a class.
         """
-        grid = self.members(rank_class).reshape(self.dp, self.cp, self.tp)
-        match axis:
-            case Axis.CONTEXT:
-                return grid.transpose(0, 2, 1).reshape(-1, self.cp)
-            case Axis.DATA:
-                return grid.transpose(1, 2, 0).reshape(-1, self.dp)
-            case Axis.GRADIENT:
-                return grid.reshape(-1, self.tp).T.copy()
-            case Axis.EXPERT | Axis.REPLICAS:
-                return self._expert_groups(grid, across=axis == Axis.REPLICAS)
-            case Axis.INNER | Axis.OUTER:
-                return self._inner_groups(grid, across=axis == Axis.OUTER)
-            case Axis.TENSOR | Axis.ROW | Axis.COLUMN | Axis.DEPTH:
-                return self._tensor_groups(axis, grid)
-            case _:
-                known = ", ".join(one for one in Axis if one is not Axis.PIPELINE)
-                msg = f"no axis '{axis}' within a class; known: {known}"
-                raise WorkloadError(msg)
-
-    def _inner_groups(self, grid: np.ndarray, *, across: bool) -> np.ndarray:
-        """Return blocks of neighbours along data and context, or `across` them those at the same place."""
-        blocks = grid.reshape(-1, self.inner, self.tp)
-        if across:
-            return blocks.transpose(1, 2, 0).reshape(self.inner * self.tp, -1)
-        return blocks.transpose(0, 2, 1).reshape(-1, self.inner)
-
-    def _expert_groups(self, grid: np.ndarray, *, across: bool) -> np.ndarray:
-        """Return the groups that share experts, or `across` them those that hold the same ones."""
-        blocks = grid.reshape(-1, self.ep, 1 if self.ep_over_tp else self.tp)
-        if across:
-            return blocks.transpose(1, 2, 0).reshape(-1, blocks.shape[0])
-        return blocks.transpose(0, 2, 1).reshape(-1, self.ep)
-
-    def _tensor_groups(self, axis: str, grid: np.ndarray) -> np.ndarray:
-        """Return groups of tensor-parallel ranks: all, or rows, columns or depths of squares."""
-        square = self.side**2
-        match axis:
-            case Axis.TENSOR:
-                return grid.reshape(-1, self.tp)
-            case Axis.ROW:
-                return grid.reshape(-1, self.side)
-            case Axis.COLUMN:
-                return grid.reshape(-1, self.side, self.side).transpose(0, 2, 1).reshape(-1, self.side)
-            case _:
-                depth = self.tp // square
-                return grid.reshape(-1, depth, square).transpose(0, 2, 1).reshape(-1, depth)
+        held, square = 1 if self.ep_over_tp else self.tp, self.side**2
+        data = self.dp * self.cp
+        sizes_and_steps = {
+            Axis.TENSOR: (self.tp, 1),
+            Axis.ROW: (self.side, 1),
+            Axis.COLUMN: (self.side, self.side),
+            Axis.DEPTH: (self.tp // square, square),
+            Axis.CONTEXT: (self.cp, self.tp),
+            Axis.DATA: (self.dp, self.cp * self.tp),
+            Axis.GRADIENT: (data, self.tp),
+            Axis.INNER: (self.inner, self.tp),
+            Axis.OUTER: (data // self.inner, self.inner * self.tp),
+            Axis.EXPERT: (self.ep, held),
+            Axis.REPLICAS: (self.ranks_per_class // (self.ep * held), self.ep * held),
+        }
+        if axis not in sizes_and_steps:
+            known = ", ".join(one for one in Axis if one is not Axis.PIPELINE)
+            msg = f"no axis '{axis}' within a class; known: {known}"
+            raise WorkloadError(msg)
+        size, step = sizes_and_steps[Axis(axis)]  # so many members, each so many ranks behind the one before
+        return self.members(rank_class).reshape(-1, size, step).transpose(0, 2, 1).reshape(-1, size)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,11 @@ token visit. Many products at once are shapes as arrays, so that a unit prices t
 from __future__ import annotations
 
 import math
+from collections import abc
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -469,6 +471,21 @@ class Collective:
             )
             raise WorkloadError(msg)
 
+    @property
+    def terms(self) -> tuple[object, ...]:
+        """All that its price goes by, its payload and its class apart."""
+        return (
+            self.kind,
+            self.axis,
+            self.size,
+            self.shift,
+            self.two_level,
+            self.spread,
+            self.skew,
+            self.algorithm,
+            self.servers,
+        )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overlapped:
@@ -661,8 +678,25 @@ class StepGraph:
         return self.layout.ranks
 
 
-def topological_order(tasks: tuple[Task, ...]) -> list[Task]:
-    """Return the tasks so that each stands after those it waits for.
+class Waits(Protocol):
+    """A task, of a step or of a recorded graph."""
+
+    @property
+    def id(self) -> int:
+        """Its number."""
+        ...
+
+    @property
+    def after(self) -> tuple[int, ...]:
+        """Numbers of the tasks that it waits for."""
+        ...
+
+
+TaskT = TypeVar("TaskT", bound=Waits)
+
+
+def topological_order(tasks: abc.Sequence[TaskT], name: str = "step graph") -> list[TaskT]:
+    """Return the tasks of a named graph so that each stands after those it waits for.
 
     Raises
     ------
@@ -670,22 +704,19 @@ def topological_order(tasks: tuple[Task, ...]) -> list[Task]:
         If the dependencies form a cycle.
     """
     waiting = {task.id: len(task.after) for task in tasks}
-    followers: dict[int, list[Task]] = {task.id: [] for task in tasks}
+    followers: dict[int, list[TaskT]] = {task.id: [] for task in tasks}
     for task in tasks:
         for other in task.after:
             followers[other].append(task)
-    ready = [task for task in tasks if not task.after]
-    order: list[Task] = []
-    while ready:
-        task = ready.pop()
-        order.append(task)
+    order = [task for task in tasks if not task.after]
+    for task in order:  # which grows by those that nothing holds back any more
         for follower in followers[task.id]:
             waiting[follower.id] -= 1
             if waiting[follower.id] == 0:
-                ready.append(follower)
+                order.append(follower)
     if len(order) != len(tasks):
         stuck = sorted(identifier for identifier, count in waiting.items() if count > 0)
-        msg = f"step graph: tasks {stuck[:5]} wait for each other in a cycle"
+        msg = f"{name}: tasks {stuck[:5]} wait for each other in a cycle"
         raise WorkloadError(msg)
     return order
 

@@ -39,7 +39,7 @@ _QUANTITY = re.compile(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Field:
+class _Leaf:
     """A field of the tree."""
 
     segments: tuple[str, ...]
@@ -61,11 +61,6 @@ class _Field:
     def field(self) -> str:
         """Name of the field in its owner."""
         return self.segments[-1]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Leaf(_Field):
-    """One settable field of the tree."""
 
     @property
     def value(self) -> Any:  # noqa: ANN401 - a number or a member of an enumeration
@@ -178,6 +173,9 @@ def parse_assignment(text: str) -> tuple[str, str]:
     return path, value
 
 
+LeafT = TypeVar("LeafT", bound=_Leaf)
+
+
 @cache
 def _fields(kind: type) -> tuple[tuple[str, bool], ...]:
     """Return the fields of a dataclass, each with whether its constructor takes it; none of other classes."""
@@ -222,22 +220,27 @@ def _is_number(value: object) -> bool:
 
 def _find(obj: object, path: str) -> _Leaf:
     leaves = _leaves(obj)
-    field = path.rpartition(".")[2]
-    named = [leaf for leaf in leaves if leaf.field == field]
-    found = [leaf for leaf in named if leaf.path == path]
-    found = found or [leaf for leaf in named if leaf.path.endswith(f".{path}")]
-    found = found or [leaf for leaf in named if f".{_once(leaf.path)}".endswith(f".{path}")]
+    found = _named(leaves, path)
     if not found:
         msg = f"no parameter '{path}'; {_hint(leaves, path)}"
         raise ParameterError(msg)
     if len({id(leaf.owner) for leaf in found}) > 1:
         found = [leaf for leaf in found if not leaf.path.startswith(NAMED_IN_FULL)] or found
     if len({id(leaf.owner) for leaf in found}) > 1:
-        written = _written(leaves)
+        written = shown_paths(leaf.path for leaf in leaves)
         shown = ", ".join(written[leaf.path] for leaf in found[:8]) + (", ..." if len(found) > 8 else "")
         msg = f"'{path}' fits {len(found)} parameters; write one of {shown}"
         raise ParameterError(msg)
     return found[0]
+
+
+def _named(leaves: Iterable[LeafT], path: str) -> list[LeafT]:
+    """Return the fields of a path; else those that end in it, in full or as a reader sees them."""
+    last = path.rpartition(".")[2]
+    named = [leaf for leaf in leaves if leaf.field == last]
+    found = [leaf for leaf in named if leaf.path == path]
+    found = found or [leaf for leaf in named if leaf.path.endswith(f".{path}")]
+    return found or [leaf for leaf in named if f".{_once(leaf.path)}".endswith(f".{path}")]
 
 
 def _once(path: str) -> str:
@@ -252,12 +255,8 @@ def shown_paths(paths: Iterable[str]) -> dict[str, str]:
     return {path: _once(path) if times[_once(path)] == 1 else path for path in listed}
 
 
-def _written(leaves: list[_Leaf]) -> dict[str, str]:
-    return shown_paths(leaf.path for leaf in leaves)
-
-
 def _hint(leaves: list[_Leaf], path: str) -> str:
-    written = _written(leaves)
+    written = shown_paths(leaf.path for leaf in leaves)
     inside = [written[leaf.path] for leaf in leaves if f".{path}." in f".{leaf.path}"]
     if path and inside:
         shown = ", ".join(inside[:6]) + (", ..." if len(inside) > 6 else "")
@@ -391,7 +390,7 @@ def rebuilt(node: Any, known: dict[int, Any]) -> Any:  # noqa: ANN401 - any node
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place(_Field):
+class Place(_Leaf):
     """A field that holds a part, or could."""
 
     kinds: tuple[type, ...]
@@ -428,9 +427,7 @@ def find_place(obj: object, path: str) -> Place | None:
     ParameterError
         If it fits several.
     """
-    found = [one for one in places(obj) if one.path == path]
-    found = found or [one for one in places(obj) if one.path.endswith(f".{path}")]
-    found = found or [one for one in places(obj) if f".{_once(one.path)}".endswith(f".{path}")]
+    found = _named(places(obj), path)
     if len({id(one.owner) for one in found}) > 1:
         shown = ", ".join(one.shown for one in found[:8]) + (", ..." if len(found) > 8 else "")
         msg = f"'{path}' fits {len(found)} parts; write one of {shown}"

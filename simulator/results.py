@@ -92,6 +92,8 @@ class Span:
         return self.end_s - self.start_s
 
 
+SPAN_COLUMNS = ("rank_class", "stream", "start_s", "end_s", "microbatch", "peer_class", "task")
+"""Columns of a table of spans that read alike in every table."""
 STREAMS = tuple(Stream)
 """Streams, in the order in which columns number them."""
 
@@ -149,8 +151,8 @@ class SpanTable(Sequence[Span]):
 
     def rows(self, kept: np.ndarray) -> SpanTable:
         """Return some of the spans: a mask of shape [spans], or their places."""
-        names = ("rank_class", "stream", "name", "start_s", "end_s", "microbatch", "peer_class", "task")
-        return replace(self, **{name: getattr(self, name)[kept] for name in (*names, "parts_s")})
+        names = (*SPAN_COLUMNS, "name", "parts_s")
+        return replace(self, **{name: getattr(self, name)[kept] for name in names})
 
     def mask(self, rank_class: int, stream: Stream) -> np.ndarray:
         """Return which spans a class has on a stream, shape [spans]."""

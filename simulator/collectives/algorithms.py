@@ -375,7 +375,7 @@ def hierarchical_rounds(
         msg = f"hierarchical {kind} needs neighbours ({local}) that divide the group ({n})"
         raise WorkloadError(msg)
     near = groups.reshape(-1, local)
-    far = groups.reshape(-1, n // local, local).transpose(0, 2, 1).reshape(-1, n // local)
+    far = same_places(groups, local)
     vector = vector_bytes(kind, payload_bytes, n)
     scatter = rounds(CollectiveKind.REDUCE_SCATTER, Algorithm.RING, near, vector, axis)
     gather = rounds(CollectiveKind.ALL_GATHER, Algorithm.RING, near, vector / local, axis)
@@ -388,6 +388,12 @@ def hierarchical_rounds(
         across = rounds(kind, Algorithm.RING, far, across_payload, axis)
     before = () if kind is CollectiveKind.ALL_GATHER else scatter
     return before + across + (() if kind is CollectiveKind.REDUCE_SCATTER else gather)
+
+
+def same_places(groups: np.ndarray, local: int) -> np.ndarray:
+    """Return the members in the same place of the nodes of a group, shape [groups * local, nodes]."""
+    nodes = groups.shape[1] // local
+    return groups.reshape(-1, nodes, local).transpose(0, 2, 1).reshape(-1, nodes)
 
 
 def in_network_rounds(

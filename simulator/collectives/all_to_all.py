@@ -9,7 +9,7 @@ from itertools import combinations
 
 import numpy as np
 
-from simulator.collectives.algorithms import Algorithm, Round, rounds
+from simulator.collectives.algorithms import Algorithm, Round, rounds, same_places
 from simulator.collectives.flow_groups import pair_flows
 from simulator.errors import WorkloadError
 from simulator.interfaces import Flows
@@ -74,8 +74,8 @@ def two_level_rounds(
         across = _uneven(groups, share, axis, _between(skew, local, across_first=first), skew)
     else:
         inside = _inside(groups, payload_bytes, axis, local)
-        kind = CollectiveKind.ALL_TO_ALL
-        across = rounds(kind, Algorithm.DIRECT, _same_places(groups, local), crossing, axis)
+        far = same_places(groups, local)
+        across = rounds(CollectiveKind.ALL_TO_ALL, Algorithm.DIRECT, far, crossing, axis)
     return across + inside if first else inside + across
 
 
@@ -83,12 +83,6 @@ def _inside(groups: np.ndarray, payload_bytes: float, axis: str, local: int) -> 
     """Return an all-to-all of a payload among the neighbours in every node."""
     near = groups.reshape(-1, local)
     return rounds(CollectiveKind.ALL_TO_ALL, Algorithm.DIRECT, near, payload_bytes, axis)
-
-
-def _same_places(groups: np.ndarray, local: int) -> np.ndarray:
-    """Return the members in the same place of the nodes of a group, shape [groups * local, nodes]."""
-    nodes = groups.shape[1] // local
-    return groups.reshape(-1, nodes, local).transpose(0, 2, 1).reshape(-1, nodes)
 
 
 def _crossing_bytes(payload_bytes: float, nodes: int, spread: Spread | None) -> float:
@@ -190,7 +184,7 @@ def forwarded_rounds(
     distances = standing_distances(nodes, peers)
     if not distances:
         return ()
-    far, message = _same_places(groups, local), _crossing_bytes(payload_bytes, nodes, spread) / nodes
+    far, message = same_places(groups, local), _crossing_bytes(payload_bytes, nodes, spread) / nodes
     inside = _inside(groups, payload_bytes, axis, local)
     across = tuple(
         Round(flows=_at_distances(far, message, axis, distances, hop), count=1)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import simpy
 
 from simulator.collectives.algorithms import SERVED, all_pairs, server_rounds, vector_bytes
 from simulator.interfaces import MIXED, Flows
+from simulator.layout import neighbours
 from simulator.operators import Collective, CollectiveKind, Sequence, Skew, StepGraph, communications
 
 
@@ -203,10 +204,9 @@ def step_demand(graph: StepGraph, node_size: int = 1) -> dict[tuple[str, int, in
     known: dict[int, list[tuple[Collective, int]]] = {}  # runs of many microbatches share their items
     for task in graph.tasks:
         what = id(task.operator.items) if isinstance(task.operator, Sequence) else id(task.operator)
-        found_here = known.get(what)
-        if found_here is None:
-            found_here = known[what] = communications(task.operator)
-        for one, repeat in found_here:
+        if what not in known:
+            known[what] = communications(task.operator)
+        for one, repeat in known[what]:
             if one.size > 1:
                 key = (one.axis, task.rank_class, one.shift)
                 totals[key] += one.payload_bytes * repeat * task.multiplicity
@@ -219,31 +219,26 @@ def step_demand(graph: StepGraph, node_size: int = 1) -> dict[tuple[str, int, in
                     skewed[key][out] += one.payload_bytes * repeat * task.multiplicity
     found: dict[tuple[str, int, int], Flows] = {}
     for (axis, rank_class, shift), total in totals.items():
-        kind = main_kind(by_kind[axis, rank_class, shift])
-        if (axis, rank_class, shift) in served:
-            servers = served[axis, rank_class, shift].servers
-            (both,) = server_rounds(
-                CollectiveKind.PULL, graph.layout.groups(axis, rank_class), total, axis, servers=servers
+        key, kind = (axis, rank_class, shift), main_kind(by_kind[axis, rank_class, shift])
+        if shift:
+            sends = graph.layout.members(rank_class), graph.layout.members(rank_class + shift)
+            found[key] = Flows(
+                sources=sends[0], destinations=sends[1], size_bytes=total, axis=axis, kind=kind
             )
-            sources, destinations = both.flows.sources, both.flows.destinations
-        elif shift:
-            sources = graph.layout.members(rank_class)
-            destinations = graph.layout.members(rank_class + shift)
-        elif skewed[axis, rank_class, shift]:
-            groups = graph.layout.groups(axis, rank_class)
-            uneven = skewed[axis, rank_class, shift]
+            continue
+        groups = graph.layout.groups(axis, rank_class)
+        if key in served:
+            servers = served[key].servers
+            (both,) = server_rounds(CollectiveKind.PULL, groups, total, axis, servers=servers)
+            found[key] = replace(both.flows, size_bytes=total, kind=kind)
+        elif skewed[key]:
+            uneven = skewed[key]
             rest = total - sum(uneven.values())
             if rest > 0.0:
                 uneven[Skew(loads=(1.0,) * groups.shape[1])] += rest
-            found[axis, rank_class, shift] = skewed_flows(groups, axis, uneven)
-            continue
+            found[key] = skewed_flows(groups, axis, uneven)
         else:
-            groups = graph.layout.groups(axis, rank_class)
-            found[axis, rank_class, shift] = ring_flows(groups, total, axis, kind, node_size)
-            continue
-        found[axis, rank_class, shift] = Flows(
-            sources=sources, destinations=destinations, size_bytes=total, axis=axis, kind=kind
-        )
+            found[key] = ring_flows(groups, total, axis, kind, node_size)
     return found
 
 
@@ -278,7 +273,7 @@ def ring_flows(
     """
     n = groups.shape[1]
     nodes = groups // node_size
-    local = int(np.count_nonzero(nodes[0] == nodes[0, 0]))
+    local = neighbours(groups[0], node_size)
     if local in {1, n} or n % local or np.ptp(nodes.reshape(-1, local), axis=1).any():
         return Flows.around(groups, size_bytes=size_bytes, axis=axis, kind=kind)
     places = groups.reshape(-1, n // local, local)

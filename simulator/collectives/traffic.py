@@ -61,7 +61,7 @@ from simulator.engine.network import Network
 from simulator.errors import RouteError, WorkloadError, nearest
 from simulator.fabric import Fabric, Loads
 from simulator.interfaces import Circuits, Flows
-from simulator.layout import Groups
+from simulator.layout import Groups, neighbours
 from simulator.operators import Collective, CollectiveKind, Operator, Sequence, communications
 from simulator.topology.scale_up import Protocol, ScaleUp
 
@@ -122,21 +122,11 @@ def candidates(
     grid = grid_of(groups[0]) if operator.kind in SUMS and groups.shape[1] > 1 else None
     if grid is not None:
         options |= _along(operator, groups, grid)
-    local = _local(groups, node_size)
+    local = neighbours(groups[0], node_size)
     if operator.kind in SUMS and groups.shape[1] > 1 and groups.shape[1] % local == 0:
         options |= _strided(operator, groups, local, strides_of)
     options |= _adding(operator, groups, local, scale_up, switches_add=switches_add)
     return _asked(operator, options, groups.shape[1])
-
-
-UNLEVELLED = frozenset({CollectiveKind.ALL_TO_ALL, CollectiveKind.BROADCAST, CollectiveKind.REDUCE})
-"""Kinds that do not go within nodes and between them in turn, nor are summed on their way."""
-
-
-def _local(groups: np.ndarray, node_size: int) -> int:
-    """Return how many members of a group stand in its first node."""
-    nodes = groups[0] // node_size
-    return int(np.count_nonzero(nodes == nodes[0]))
 
 
 def _only_way(operator: Collective, groups: np.ndarray, node_size: int) -> Ways | None:
@@ -146,7 +136,7 @@ def _only_way(operator: Collective, groups: np.ndarray, node_size: int) -> Ways 
         return {
             "servers": server_rounds(operator.kind, groups, payload, operator.axis, servers=operator.servers)
         }
-    local = _local(groups, node_size)
+    local = neighbours(groups[0], node_size)
     if operator.two_level and operator.kind is CollectiveKind.ALL_TO_ALL and 1 < local < n and n % local == 0:
         two = two_level_rounds(groups, payload, operator.axis, local, operator.spread, skew=operator.skew)
         return {str(Algorithm.HIERARCHICAL): two}
@@ -158,13 +148,13 @@ def _only_way(operator: Collective, groups: np.ndarray, node_size: int) -> Ways 
 
 def _everywhere(operator: Collective, groups: np.ndarray, node_size: int, scale_up: ScaleUp | None) -> Ways:
     """Return the ways that need nothing of a fabric, on one level and on two."""
-    n, local = groups.shape[1], _local(groups, node_size)
+    n, local = groups.shape[1], neighbours(groups[0], node_size)
     options = {
         str(algorithm): rounds(operator.kind, algorithm, groups, operator.payload_bytes, operator.axis)
         for algorithm in _known(operator, n, scale_up, inside=local == n)
         if algorithm is not Algorithm.DIRECT or n <= node_size or len(algorithms(operator.kind, n)) == 1
     }
-    if operator.kind not in UNLEVELLED and 1 < local < n and n % local == 0:
+    if operator.kind in SUMS and 1 < local < n and n % local == 0:
         options[str(Algorithm.HIERARCHICAL)] = hierarchical_rounds(
             operator.kind, groups, operator.payload_bytes, operator.axis, local
         )
@@ -187,7 +177,7 @@ def _adding(
 ) -> Ways:
     """Return the ways that sum in switches: between nodes, between and within them, within one."""
     kind, payload, axis, n = operator.kind, operator.payload_bytes, operator.axis, groups.shape[1]
-    if kind in UNLEVELLED:
+    if kind not in SUMS:
         return {}
     options: Ways = {}
     if switches_add and local == 1 < n:
@@ -242,7 +232,7 @@ def served(
     for name, parts in options.items():
         turns = in_turns(parts, groups, node_size, peers)
         found[name if len(turns) == len(parts) else f"{name}{IN_TURNS}"] = turns
-    local = int(np.count_nonzero(groups[0] // node_size == groups[0, 0] // node_size))
+    local = neighbours(groups[0], node_size)
     whole = np.ptp(groups.reshape(-1, local) // node_size, axis=1) if groups.shape[1] % local == 0 else None
     if operator.skew is None and not options.keys() & found.keys() and whole is not None and not whole.any():
         spread = operator.spread if operator.two_level else None
@@ -584,19 +574,7 @@ class Traffic:
 
     def plan(self, operator: Collective, rank_class: int) -> PricedCollective:
         """Return how a class carries out a collective: the fastest algorithm that has its paths."""
-        key = (
-            operator.kind,
-            operator.axis,
-            operator.size,
-            operator.payload_bytes,
-            operator.shift,
-            operator.two_level,
-            operator.spread,
-            operator.skew,
-            operator.algorithm,
-            operator.servers,
-            rank_class,
-        )
+        key = (*operator.terms, operator.payload_bytes, rank_class)
         found = self._plans.get(key)
         if found is None:
             found = self._plans[key] = min(self.options(operator, rank_class), key=lambda plan: plan.alone_s)

@@ -32,9 +32,7 @@ import scipy
 from simulator.engine.network import fill
 from simulator.errors import ParameterError, RouteError, WorkloadError
 from simulator.interfaces import LinkGraph
-
-_ODD = np.uint64(0x9E3779B97F4A7C15)
-_MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+from simulator.keys import GOLDEN_GAMMA, finalised
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +50,8 @@ class Partition:
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
-    """Return 64 well-mixed bits of whole numbers (splitmix64: Steele et al., OOPSLA 2014)."""
-    bits = (values.astype(np.uint64) + np.uint64(1)) * _ODD
-    bits = (bits ^ (bits >> np.uint64(30))) * _MIX[0]
-    bits = (bits ^ (bits >> np.uint64(27))) * _MIX[1]
-    return np.asarray(bits ^ (bits >> np.uint64(31)))
+    """Return 64 well-mixed bits of whole numbers."""
+    return finalised((values.astype(np.uint64) + np.uint64(1)) * np.uint64(GOLDEN_GAMMA))
 
 
 def _labels(*keys: np.ndarray) -> np.ndarray:

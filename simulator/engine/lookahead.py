@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import chain, groupby, takewhile
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from simulator.collectives.flow_groups import FlowGroup
 from simulator.collectives.traffic import Traffic
@@ -23,14 +23,18 @@ from simulator.operators import (
     BESIDE,
     Collective,
     Elementwise,
+    HostWork,
     MatMul,
     Operator,
     Overlapped,
     Sequence,
     StepGraph,
     Task,
+    Transfer,
+    Waits,
     communications,
 )
+from simulator.results import SERVING, Stream
 
 
 def computed(
@@ -99,6 +103,12 @@ def _share(piece: Piece, blocks: int) -> Piece:
     return piece[0], piece[1] // blocks
 
 
+def next_uneven(coming: Iterable[Piece | tuple[Operator, int]]) -> Collective | None:
+    """Return the next uneven exchange of what a class is about to run; None if there is none."""
+    travels = (piece[0] for piece in coming if not isinstance(piece, Sequence))
+    return next((one for one in travels if isinstance(one, Collective) and one.skew is not None), None)
+
+
 def exchanges(operator: Operator) -> tuple[Collective, ...]:
     """Return the collectives of an operator, each once."""
     return tuple(dict.fromkeys(one for one, _ in communications(operator)))
@@ -126,6 +136,26 @@ def compute_orders(graph: StepGraph) -> dict[int, list[Task]]:
     for tasks in orders.values():
         tasks.sort(key=lambda task: (task.priority, task.id))
     return orders
+
+
+def channel_of(operator: Operator) -> str:
+    """Return the name of the channel on which an operator runs beside its class's compute."""
+    match operator:
+        case Collective(axis=axis):
+            return axis
+        case Transfer(lane=lane):
+            return str(lane)
+        case HostWork():
+            return "processors"
+        case _:
+            return SERVING
+
+
+def stream_of(operator: Operator, *, beside: bool) -> Stream:
+    """Return what of its class an operator keeps busy, beside compute or as compute."""
+    if not beside:
+        return Stream.COMPUTE
+    return Stream.HOST if isinstance(operator, Transfer | HostWork) else Stream.NETWORK
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,20 +231,6 @@ def _queued(channels: Iterable[tuple[int, Hashable]]) -> dict[int, int]:
             found[number] = last[channel]
         last[channel] = number
     return found
-
-
-class Waits(Protocol):
-    """A task, of a step or of a recorded graph."""
-
-    @property
-    def id(self) -> int:
-        """Its number."""
-        ...
-
-    @property
-    def after(self) -> tuple[int, ...]:
-        """Numbers of the tasks that it waits for."""
-        ...
 
 
 T = TypeVar("T", bound=Waits)

@@ -18,20 +18,23 @@ change of circuits becomes a span on the step's time line.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+import math
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import simpy
 
-from simulator.collectives.flow_groups import FlowGroup, LinkClasses, Transfer, Waiting
+from simulator.collectives.flow_groups import FlowGroup, LinkClasses, PricedCollective, Transfer, Waiting
+from simulator.engine.rank_graph import RankGraph
 from simulator.errors import RouteError
 from simulator.fabric import Fabric, Loads
 from simulator.failures import Failure, Outages
-from simulator.interfaces import Circuits, Flows, LinkGraph, Reconfiguration
+from simulator.interfaces import Circuits, Cost, Flows, LinkGraph, Reconfiguration
 from simulator.layout import RankLayout
-from simulator.results import Span, Stream
+from simulator.results import Span, Stream, Trace
 
 _TOLERANCE = 1e-12
 """Relative slack within which two shares are the same number, dimensionless."""
@@ -164,7 +167,7 @@ class Change:
     """Energy of moving."""
 
 
-def circuit_spans(changes: list[Change], layout: RankLayout) -> list[Span]:
+def circuit_spans(changes: list[Change], classes: RankLayout | RankGraph) -> list[Span]:
     """Return the time that ports moved, for each class whose traffic asked for it."""
     return [
         Span(
@@ -175,8 +178,51 @@ def circuit_spans(changes: list[Change], layout: RankLayout) -> list[Span]:
             end_s=change.end_s,
         )
         for change in changes
-        for rank_class in layout.classes_at(change.sources)
+        for rank_class in classes.classes_at(change.sources)
     ]
+
+
+@dataclass(kw_only=True)
+class Tally:
+    """Sums of what a step or a recorded graph spends and carries; they grow while it is played."""
+
+    compute_energy_j: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Dynamic energy of compute by component, all ranks."""
+    network_energy_j: float = 0.0
+    """Dynamic energy of transfers, all ranks."""
+    network_bytes: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Bytes on the wire by axis or kind, all ranks."""
+    host_bytes: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Bytes by lane, all ranks."""
+    algorithms: dict[str, str] = field(default_factory=dict)
+    """Algorithm by collective and axis."""
+
+    def charge(self, cost: Cost, times: int) -> None:
+        """Add the energy of so many runs."""
+        for part, energy_j in cost.energy_j.items():
+            self.compute_energy_j[part] += energy_j * times
+
+    def carry(self, plan: PricedCollective, where: str, name: str, times: int = 1) -> None:
+        """Add what a collective moves, so many times, and its algorithm under a name, if it has one."""
+        self.network_bytes[where] += plan.wire_bytes * times
+        self.network_energy_j += plan.energy_j * times
+        if plan.parts and name:
+            self.algorithms[name] = plan.algorithm
+
+    def trace(self, spans: Iterable[Span], changes: Sequence[Change]) -> Trace:
+        """Return the trace of what was played."""
+        ordered = tuple(sorted(spans, key=lambda span: (span.end_s, span.rank_class, span.name)))
+        return Trace(
+            spans=ordered,
+            makespan_s=max((span.end_s for span in ordered), default=0.0),
+            compute_energy_j=dict(self.compute_energy_j),
+            network_energy_j=self.network_energy_j,
+            reconfiguration_energy_j=math.fsum(change.energy_j for change in changes),
+            reconfigurations=len(changes),
+            network_bytes=dict(self.network_bytes),
+            host_bytes=dict(self.host_bytes),
+            algorithms=dict(sorted(self.algorithms.items())),
+        )
 
 
 _DONE_SHARE = 1e-12

@@ -8,11 +8,12 @@ is made of ranks: this one computes for so long, those five sum a vector, that o
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 from simulator.errors import WorkloadError
-from simulator.operators import CollectiveKind, Elementwise, MatMul
+from simulator.operators import CollectiveKind, Elementwise, MatMul, topological_order
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,7 +113,7 @@ class RankGraph:
             raise WorkloadError(msg)
         for task in self.tasks:
             self._check(task, known)
-        self._check_acyclic()
+        topological_order(self.tasks, self.name)
 
     def _check(self, task: RankTask, known: Counter[int]) -> None:
         what = f"{self.name}: task {task.id} '{task.name}'"
@@ -137,22 +138,6 @@ class RankGraph:
             msg = f"{what} names rank {outside}; the graph has ranks 0 to {self.ranks - 1}"
             raise WorkloadError(msg)
 
-    def _check_acyclic(self) -> None:
-        waiting = {task.id: len(task.after) for task in self.tasks}
-        followers = self.followers
-        ready = [task.id for task in self.tasks if not task.after]
-        seen = 0
-        while ready:
-            seen += 1
-            for follower in followers[ready.pop()]:
-                waiting[follower] -= 1
-                if not waiting[follower]:
-                    ready.append(follower)
-        if seen < len(self.tasks):
-            stuck = sorted(one for one, count in waiting.items() if count)
-            msg = f"{self.name}: tasks {stuck[:5]} wait for each other in a cycle"
-            raise WorkloadError(msg)
-
     @cached_property
     def ranks(self) -> int:
         """Ranks that take part."""
@@ -162,6 +147,10 @@ class RankGraph:
     def class_of(self) -> dict[int, int]:
         """Class of each rank."""
         return {rank: index for index, ranks in enumerate(self.classes) for rank in ranks}
+
+    def classes_at(self, ranks: Iterable[int]) -> list[int]:
+        """Return the classes of some ranks, each once and in order."""
+        return sorted({self.class_of[int(rank)] for rank in ranks})
 
     @cached_property
     def followers(self) -> dict[int, list[int]]:

@@ -21,7 +21,7 @@ from simulator.collectives.algorithms import Algorithm, vector_bytes
 from simulator.collectives.flow_groups import FlowGroup, PricedCollective, main_kind, ring_flows
 from simulator.collectives.traffic import Traffic, carry_collective, play
 from simulator.engine.lookahead import begun_by, rank_lookahead
-from simulator.engine.network import Network
+from simulator.engine.network import Network, Tally, circuit_spans
 from simulator.engine.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Work
 from simulator.errors import RouteError
 from simulator.fabric import Fabric, lone_cards
@@ -172,10 +172,7 @@ class Replay:
         self._busy: set[str] = set()
         self._queues: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
         self._spans: list[Span] = []
-        self._energy_j: defaultdict[str, float] = defaultdict(float)
-        self._network_j = 0.0
-        self._bytes: defaultdict[str, float] = defaultdict(float)
-        self._algorithms: dict[str, str] = {}
+        self._tally = Tally()
 
     def _demand(self) -> dict[tuple[str, int, int], Flows]:
         """Return the whole traffic by (axis, number of the groups, 0), which decides the circuits."""
@@ -218,26 +215,8 @@ class Replay:
         if len(self._ended) < len(self._tasks):
             msg = f"{self.graph.name} stops with {len(self._tasks) - len(self._ended)} tasks undone"
             raise RuntimeError(msg)
-        for change in self.network.changes:
-            for one in sorted({self.graph.class_of[int(rank)] for rank in change.sources}):
-                span = Span(
-                    rank_class=one,
-                    stream=Stream.CIRCUITS,
-                    name=f"circuits to {change.axis}",
-                    start_s=change.start_s,
-                    end_s=change.end_s,
-                )
-                self._spans.append(span)
-        return Trace(
-            spans=tuple(sorted(self._spans, key=lambda span: (span.end_s, span.rank_class, span.name))),
-            makespan_s=max((span.end_s for span in self._spans), default=0.0),
-            compute_energy_j=dict(self._energy_j),
-            network_energy_j=self._network_j,
-            reconfiguration_energy_j=math.fsum(change.energy_j for change in self.network.changes),
-            reconfigurations=len(self.network.changes),
-            network_bytes=dict(self._bytes),
-            algorithms=dict(sorted(self._algorithms.items())),
-        )
+        self._spans += circuit_spans(self.network.changes, self.graph)
+        return self._tally.trace(self._spans, self.network.changes)
 
     def _offer(self, task: RankTask) -> None:
         """Start a task whose time has come, or queue it behind the one that has its channel."""
@@ -266,8 +245,7 @@ class Replay:
         cost = self.node.cost(work.operator)
         parts = {category(work.operator, cost): cost.time_s}
         (one,) = task.classes
-        for part, joules in cost.energy_j.items():
-            self._energy_j[part] += joules * len(self.graph.classes[one])
+        self._tally.charge(cost, len(self.graph.classes[one]))
 
         def end(_: simpy.Event) -> None:
             self._span(task, start_s, parts)
@@ -280,10 +258,7 @@ class Replay:
         plan: PricedCollective = self.traffic.plan(operator, self._numbers[task.id])
         sends = isinstance(task.operation, Message)
         kind = CollectiveKind.SEND if sends else operator.kind
-        self._bytes[str(kind)] += plan.wire_bytes
-        self._network_j += plan.energy_j
-        if plan.parts and not sends:
-            self._algorithms[f"{kind} of {operator.size}"] = plan.algorithm
+        self._tally.carry(plan, str(kind), "" if sends else f"{kind} of {operator.size}")
         yield from carry_collective(
             self.network, plan, lambda: self._lookahead.others_first(task.id, *begun_by(task))
         )

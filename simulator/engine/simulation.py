@@ -14,10 +14,9 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Generator, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import simpy
 
 from simulator.collectives.flow_groups import PricedCollective, step_demand
@@ -25,12 +24,15 @@ from simulator.collectives.traffic import Traffic, carry_collective, play
 from simulator.engine.lookahead import (
     Piece,
     blocks_in_order,
+    channel_of,
     compute_orders,
     computed,
+    next_uneven,
     pieces,
     step_lookahead,
+    stream_of,
 )
-from simulator.engine.network import Network, circuit_spans
+from simulator.engine.network import Network, Tally, circuit_spans
 from simulator.errors import WorkloadError, check_range
 from simulator.fabric import Fabric, lone_cards
 from simulator.failures import Failure
@@ -38,6 +40,7 @@ from simulator.interfaces import Cost
 from simulator.layout import placed
 from simulator.node import Node
 from simulator.operators import (
+    BESIDE,
     Collective,
     HostWork,
     Operator,
@@ -48,17 +51,7 @@ from simulator.operators import (
     Transfer,
     takes_units,
 )
-from simulator.results import COMMUNICATION, ISSUE, SERVING, Span, Stream, Trace, category
-
-
-@dataclass(kw_only=True)
-class _Tally:
-    compute_energy_j: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    network_energy_j: float = 0.0
-    network_bytes: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    host_bytes: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    algorithms: dict[str, str] = field(default_factory=dict)
-
+from simulator.results import COMMUNICATION, ISSUE, Span, Stream, Trace, category
 
 SETTLED = 1e-3
 """Share of a work below which what is owed for collectives beside it is left to the next; dimensionless."""
@@ -148,7 +141,7 @@ class Simulation:
         self.env = network.env if network else simpy.Environment()
         self._fused: dict[tuple[Any, ...], tuple[dict[str, float], dict[str, float]]] = {}
         self._spans: list[Span] = []
-        self._tally = _Tally()
+        self._tally = Tally()
         demand = step_demand(graph, lone_cards(fabric))
         self.network = network or Network(self.env, fabric, tuple(demand.values()))
         self.traffic = Traffic(graph.layout, fabric, self.network, demand)
@@ -178,15 +171,8 @@ class Simulation:
             self.graph, self.traffic, self.network, lambda one: self._done[one].triggered
         )
         for task in self.graph.tasks:
-            match task.operator:
-                case Collective(axis=axis, shift=shift):
-                    self.env.process(self._queued(task, axis, Stream.NETWORK, shift=shift))
-                case Transfer(lane=lane):
-                    self.env.process(self._queued(task, str(lane), Stream.HOST))
-                case HostWork():
-                    self.env.process(self._queued(task, "processors", Stream.HOST))
-                case _ if task.beside:
-                    self.env.process(self._queued(task, SERVING, Stream.NETWORK))
+            if isinstance(task.operator, BESIDE) or task.beside:
+                self.env.process(self._queued(task))
         for tasks in self._orders.values():
             self.env.process(self._compute(tasks))
 
@@ -196,17 +182,7 @@ class Simulation:
         layout = self.graph.layout
         changes = [one for one in self.network.changes if layout.classes_at(one.sources).size]
         self._spans += circuit_spans(changes, layout)
-        return Trace(
-            spans=tuple(sorted(self._spans, key=lambda span: (span.end_s, span.rank_class, span.name))),
-            makespan_s=max((span.end_s for span in self._spans), default=0.0),
-            compute_energy_j=dict(self._tally.compute_energy_j),
-            network_energy_j=self._tally.network_energy_j,
-            reconfiguration_energy_j=math.fsum(change.energy_j for change in changes),
-            reconfigurations=len(changes),
-            network_bytes=dict(self._tally.network_bytes),
-            host_bytes=dict(self._tally.host_bytes),
-            algorithms=dict(sorted(self._tally.algorithms.items())),
-        )
+        return self._tally.trace(self._spans, changes)
 
     def alone_s(self, task: Task) -> float:
         """Return the duration of a task that has the network to itself."""
@@ -328,9 +304,7 @@ class Simulation:
         every = self._cut(sequence, rank_class)
         for place, piece in enumerate(every):
             if isinstance(piece, Sequence):
-                self._turn_ahead(
-                    (one for one in every[place:] if not isinstance(one, Sequence)), rank_class, task_id
-                )
+                self._turn_ahead(every[place:], rank_class, task_id)
                 seconds = self._run_fused(piece, rank_class, issued=True)
                 yield from self._work(rank_class, task_id, seconds, parts)
                 continue
@@ -360,13 +334,14 @@ class Simulation:
         """Return a sequence cut at its collectives, block by block where circuits turn in every block."""
         return (blocks_in_order if self.traffic.by_block(sequence, rank_class) else pieces)(sequence)
 
-    def _turn_ahead(self, coming: Iterable[tuple[Operator, int]], rank_class: int, task_id: int) -> None:
+    def _turn_ahead(
+        self, coming: Iterable[Piece | tuple[Operator, int]], rank_class: int, task_id: int
+    ) -> None:
         """Turn circuits to the next block's exchange of what a class runs, while it computes."""
         traits = self.fabric.traits
         if not (traits.prefetches and traits.turns_by_layer):
             return
-        uneven = (one for one, _ in coming if isinstance(one, Collective) and one.skew is not None)
-        following = next(uneven, None)
+        following = next_uneven(coming)
         if following is None or self._lookahead.others_first(task_id, rank_class):
             return
         for flow_group, _, _ in self.traffic.plan(following, rank_class).parts:
@@ -428,12 +403,12 @@ class Simulation:
                 self._count(one, self.traffic.plan(one, rank_class), repeat)
         return seconds_by_part
 
-    def _queued(
-        self, task: Task, channel: str, stream: Stream, *, shift: int = 0
-    ) -> Generator[simpy.Event, Any, None]:
+    def _queued(self, task: Task) -> Generator[simpy.Event, Any, None]:
         """Run a task beside its class's compute when its turn on a channel comes."""
         for other in task.after:
             yield self._done[other]
+        channel = channel_of(task.operator)
+        shift = task.operator.shift if isinstance(task.operator, Collective) else 0
         key = (task.rank_class, channel, shift)
         with self._channels.setdefault(key, simpy.Resource(self.env)).request() as turn:
             yield turn
@@ -448,7 +423,7 @@ class Simulation:
         self._spans.append(
             Span(
                 rank_class=task.rank_class,
-                stream=stream,
+                stream=stream_of(task.operator, beside=True),
                 name=f"{channel} {task.operator.name}",
                 start_s=start,
                 end_s=self.env.now,
@@ -486,15 +461,10 @@ class Simulation:
         )
 
     def _count(self, operator: Collective, plan: PricedCollective, times: int) -> None:
-        self._tally.network_bytes[operator.axis] += plan.wire_bytes * times
-        self._tally.network_energy_j += plan.energy_j * times
-        if plan.parts:
-            self._tally.algorithms[f"{operator.axis} {operator.kind}"] = plan.algorithm
+        self._tally.carry(plan, operator.axis, f"{operator.axis} {operator.kind}", times)
 
     def _charge(self, cost: Cost, times: int = 1) -> None:
-        ranks = self.graph.layout.ranks_per_class * times
-        for part, energy in cost.energy_j.items():
-            self._tally.compute_energy_j[part] += energy * ranks
+        self._tally.charge(cost, self.graph.layout.ranks_per_class * times)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -598,4 +568,4 @@ def _check_places(jobs: Collection[Job], fabric: Fabric, failures: tuple[Failure
 
 def block(first: int, count: int) -> tuple[int, ...]:
     """Return neighbouring endpoints, from the first on."""
-    return tuple(np.arange(first, first + count).tolist())
+    return tuple(range(first, first + count))

@@ -264,10 +264,10 @@ class LinePrices:
     def _measured(self, operator: Collective, layout: RankLayout, rank_class: int) -> CollectiveLines | None:
         """Return the lines of a class's collective, or of its first part if all are alike."""
         inside = rank_class == inner_class(layout)
-        part = self._site(layout).part(operator.axis, operator.shift) if inside else None
+        alike = self._site(layout).alike(operator.axis, operator.shift) if inside else None
         try:
-            if part is not None:
-                return collective_lines(operator, traffic_alone(part, self.fabric, {}), rank_class)
+            if alike is not None:
+                return collective_lines(operator, traffic_alone(alike.first, self.fabric, {}), rank_class)
             traffic = self._traffic(layout, self._demand(operator, layout, rank_class))
             return collective_lines(operator, traffic, rank_class)
         except RouteError:
@@ -281,32 +281,22 @@ class LinePrices:
         self, operator: Collective, layout: RankLayout, rank_class: int
     ) -> dict[tuple[str, int, int], Flows]:
         """Return the traffic of one axis: a ring in every group, or sends both ways between all stages."""
-        pairs: dict[tuple[str, int, int], tuple[np.ndarray, np.ndarray]] = {}
+        axis, kind = operator.axis, operator.kind
         if operator.shift:
             step = abs(operator.shift)
+            found: dict[tuple[str, int, int], Flows] = {}
             for stage in range(layout.pp - step):
                 near, far = layout.members(stage), layout.members(stage + step)
-                pairs[operator.axis, stage, step] = near, far
-                pairs[operator.axis, stage + step, -step] = far, near
-        elif operator.skew is not None:
-            groups = layout.groups(operator.axis, rank_class)
+                sends = Flows(sources=near, destinations=far, size_bytes=STEP_BYTES, axis=axis, kind=kind)
+                found[axis, stage, step] = sends
+                found[axis, stage + step, -step] = sends.reversed()
+            return found
+        groups = layout.groups(axis, rank_class)
+        if operator.skew is not None:
             out = operator.skew.turned() if operator.skew.returns else operator.skew
             every = dict.fromkeys(out.every, 2.0 * STEP_BYTES / out.patterns)
-            return {(operator.axis, rank_class, 0): skewed_flows(groups, operator.axis, every)}
-        else:
-            groups = layout.groups(operator.axis, rank_class)
-            ring = ring_flows(groups, STEP_BYTES, operator.axis, operator.kind, lone_cards(self.fabric))
-            return {(operator.axis, rank_class, 0): ring}
-        return {
-            key: Flows(
-                sources=sources,
-                destinations=destinations,
-                size_bytes=STEP_BYTES,
-                axis=operator.axis,
-                kind=operator.kind,
-            )
-            for key, (sources, destinations) in pairs.items()
-        }
+            return {(axis, rank_class, 0): skewed_flows(groups, axis, every)}
+        return {(axis, rank_class, 0): ring_flows(groups, STEP_BYTES, axis, kind, lone_cards(self.fabric))}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -430,19 +420,9 @@ def _asked(operator: Collective) -> tuple[object, ...]:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Alike:
-    """Parts of a class that share no links and cost the same."""
-
-    count: int
-    """How many there are."""
-    key: bytes
-    """What parts of other classes that cost as much have in common with them."""
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Part:
-    """Groups of one such part."""
+    """Groups of a part of a class that shares no links with the rest of it."""
 
     ends: np.ndarray
     """Their endpoints, shape [groups, n]; of sends, who sends and who receives."""
@@ -456,6 +436,18 @@ class _Part:
     def members(self, rank_class: int) -> np.ndarray:
         """Return who sends, or who receives, shape [groups]."""
         return self.ends[:, int(rank_class != self.sender)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Alike:
+    """Parts of a class that share no links and cost the same."""
+
+    count: int
+    """How many there are."""
+    key: bytes
+    """What parts of other classes that cost as much have in common with them."""
+    first: _Part
+    """The first of them."""
 
 
 def _parted(groups: np.ndarray, pools: np.ndarray) -> np.ndarray | None:
@@ -567,19 +559,13 @@ class _Site:
         if pools is None:
             return None
         if (axis, shift) not in self._alike:
+            self._alike[axis, shift] = None
             parts, nodes = _parted(self._groups(axis, shift), pools), np.arange(pools.size) // self._node_size
             key = None if parts is None else _common_key(parts, nodes, pools)
-            found = None if parts is None or key is None else _Alike(count=len(parts), key=key)
-            self._alike[axis, shift] = found
+            if parts is not None and key is not None:
+                first = _Part(ends=parts[0].copy(), sender=self._class)
+                self._alike[axis, shift] = _Alike(count=len(parts), key=key, first=first)
         return self._alike[axis, shift]
-
-    def part(self, axis: str, shift: int) -> _Part | None:
-        """Return the first of these parts, where they are alike."""
-        pools = self._fabric.uplink_pools
-        if pools is None or self.alike(axis, shift) is None:
-            return None
-        parts = _parted(self._groups(axis, shift), pools)
-        return None if parts is None else _Part(ends=parts[0], sender=self._class)
 
     def _groups(self, axis: str, shift: int) -> np.ndarray:
         """Return groups along an axis, or pairs that send, shape [groups, n]."""

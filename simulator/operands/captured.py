@@ -356,7 +356,8 @@ def _floored(scale: Reals) -> Reals:
     return np.maximum(scale, _FLOOR * max(_rms(scale), np.finfo(float).tiny))
 
 
-_PAIR = ("model", "layer", "product", "phase", "k", "m", "n", "meeting", "coherence")
+_PLACE = ("model", "layer", "product", "phase", "k", "m", "n")
+_PAIR = (*_PLACE, "meeting", "coherence")
 COLUMNS = (*_PAIR, *(f"{which}_{one.name}" for which in ("a", "b") for one in fields(OperandSpread)))
 """Columns of the table; quantiles stand in one cell, separated by blanks."""
 _DIGITS = 4
@@ -365,7 +366,7 @@ _DIGITS = 4
 
 def captured_row(one: CapturedProduct) -> dict[str, str]:
     """Return a row of the table."""
-    row = {name: str(getattr(one, name)) for name in ("model", "layer", "product", "phase", "k", "m", "n")}
+    row = {name: str(getattr(one, name)) for name in _PLACE}
     row |= {name: f"{getattr(one, name):.{_DIGITS}g}" for name in ("meeting", "coherence")}
     for which, spread in (("a", one.a), ("b", one.b)):
         for part in fields(OperandSpread):
@@ -419,15 +420,18 @@ def read_captured(path: Path) -> tuple[CapturedProduct, ...]:
 
 def _product(row: Mapping[str, str]) -> CapturedProduct:
     return CapturedProduct(
-        model=row["model"],
-        product=row["product"],
-        phase=Phase(row["phase"]),
         a=_operand(row, "a"),
         b=_operand(row, "b"),
         meeting=float(row["meeting"]),
         coherence=float(row["coherence"]),
-        **{name: int(row[name]) for name in ("layer", "k", "m", "n")},
+        **_place(row),
     )
+
+
+def _place(row: Mapping[str, str]) -> dict[str, Any]:
+    """Return of which product a row is."""
+    numbers = {name: int(row[name]) for name in ("layer", "k", "m", "n")}
+    return {"model": row["model"], "product": row["product"], "phase": Phase(row["phase"]), **numbers}
 
 
 def _operand(row: Mapping[str, str], which: str) -> OperandSpread:
@@ -586,15 +590,7 @@ class CapturedLaw:
     """Statistics of both operands."""
 
 
-_PLACE = ("model", "layer", "product", "phase", "k", "m", "n")
-_OF_OPERAND = (
-    "element",
-    "element_spread",
-    "channel_spread",
-    "row_spread",
-    "outlier_share",
-    "outlier_size",
-)
+_OF_OPERAND = tuple(one.name for one in fields(OperandLaw))
 _OF_BOTH = ("coherence", "meeting")
 LAW_COLUMNS = (*_PLACE, *_OF_BOTH, *(f"{which}_{name}" for which in ("a", "b") for name in _OF_OPERAND))
 """Columns of the table: dimensionless, as of `OperandLaw` and `Operands`."""
@@ -639,13 +635,8 @@ def _law(row: Mapping[str, str]) -> CapturedLaw:
         )
         for which in ("a", "b")
     )
-    return CapturedLaw(
-        model=row["model"],
-        product=row["product"],
-        phase=Phase(row["phase"]),
-        operands=Operands(a=a, b=b, **{name: float(row[name]) for name in _OF_BOTH}),
-        **{name: int(row[name]) for name in ("layer", "k", "m", "n")},
-    )
+    operands = Operands(a=a, b=b, **{name: float(row[name]) for name in _OF_BOTH})
+    return CapturedLaw(operands=operands, **_place(row))
 
 
 @functools.cache

@@ -361,19 +361,17 @@ def operands_of(kind: OperandKind) -> Operands:
     ParameterError
         For captured operands, which differ from product to product.
     """
-    gaussian = OperandLaw()
-    if kind is OperandKind.UNIFORM:
-        uniform = OperandLaw(element=Element.UNIFORM)
-        return Operands(a=uniform, b=uniform)
-    if kind is OperandKind.GAUSSIAN:
-        return Operands(a=gaussian, b=gaussian)
-    if kind is OperandKind.OUTLIERS:
-        larger = OperandLaw(outlier_share=OUTLIER_SHARE, outlier_size=OUTLIER_SIZE)
-        return Operands(a=larger, b=gaussian)
-    if kind is OperandKind.GRADIENTS:
-        return Operands(a=OperandLaw(element_spread=GRADIENT_SPREAD), b=gaussian)
-    msg = "captured operands differ from product to product; name another kind"
-    raise ParameterError(msg)
+    first = {
+        OperandKind.UNIFORM: OperandLaw(element=Element.UNIFORM),
+        OperandKind.GAUSSIAN: OperandLaw(),
+        OperandKind.OUTLIERS: OperandLaw(outlier_share=OUTLIER_SHARE, outlier_size=OUTLIER_SIZE),
+        OperandKind.GRADIENTS: OperandLaw(element_spread=GRADIENT_SPREAD),
+    }
+    if kind not in first:
+        msg = "captured operands differ from product to product; name another kind"
+        raise ParameterError(msg)
+    plain = OperandLaw(element=first[kind].element)
+    return Operands(a=first[kind], b=plain)
 
 
 def signal_to_noise_db(exact: Any, delivered: Any) -> float:  # noqa: ANN401 - numpy or torch

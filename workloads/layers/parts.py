@@ -600,12 +600,9 @@ class Parts:
 
     def attention(self) -> tuple[Step, ...]:
         """Return the attention half of a block; with ring attention only the rank's own keys."""
-        if self.config.kv_rank:
-            entrance = (self.norm(Role.ATTENTION_NORM), *self.latents())
-        else:
-            entrance = (self.norm(Role.ATTENTION_NORM), *self.boundary("attention.input", enters=True))
         return (
-            *entrance,
+            self.norm(Role.ATTENTION_NORM),
+            *(self.latents() if self.config.kv_rank else self.boundary("attention.input", enters=True)),
             *self.heads(),
             *self.boundary("attention.output", enters=False),
             *self.norm_after(Role.ATTENTION_POST_NORM),

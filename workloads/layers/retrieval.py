@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simulator.amounts import Matrices
-from simulator.operators import Elementwise, Held, MatMul, Phase, Role
+from simulator.operators import Elementwise, Role
 from workloads.layers.parts import NORM_FLOPS, SOFTMAX_FLOPS, Boundary, Parts, Step
 from workloads.models.architecture import FLOPS, Activation, Retrieval, TransformerConfig
 from workloads.plan.parts import Attention, Recompute
@@ -87,17 +87,8 @@ class RetrievalParts:
         """Return the encoder over all neighbours of the microbatch."""
         shape, steps = self.shape, list[Step]()
         stream = self.rows * shape.hidden // self.cut
-        steps.append(self.elementwise(Role.RETRIEVAL_LOOKUP, flops=0, read=stream, written=stream))
-        for layer in range(shape.layers):
-            steps += self.read(self._own())
-            if layer < shape.crossings:
-                steps += self.read(self._chunk())
-            steps += self.feed_forward()
-        return (*steps, self.norm(self.rows, shape.hidden))
-
-    def _own(self) -> Reading:
-        shape = self.shape
-        return Reading(
+        steps.append(self.block.elementwise(Role.RETRIEVAL_LOOKUP, flops=0, read=stream, written=stream))
+        own = Reading(
             rows=self.rows,
             hidden=shape.hidden,
             source_rows=self.rows,
@@ -108,20 +99,19 @@ class RetrievalParts:
             keys=shape.length,
             distances=2 * shape.length - 1,
         )
-
-    def _chunk(self) -> Reading:
-        shape = self.shape
-        return Reading(
-            rows=self.rows,
-            hidden=shape.hidden,
+        chunk = replace(
+            own,
             source_rows=self.share.tokens,
             source_hidden=self.config.hidden,
-            heads=shape.heads,
-            head_dim=shape.head_dim,
-            sequences=self.chunks * shape.neighbours,
             keys=shape.chunk,
             distances=shape.distances,
         )
+        for layer in range(shape.layers):
+            steps += self.read(own)
+            if layer < shape.crossings:
+                steps += self.read(chunk)
+            steps += self.feed_forward()
+        return (*steps, self.norm(self.rows, shape.hidden))
 
     @property
     def cut(self) -> int:
@@ -133,13 +123,13 @@ class RetrievalParts:
         width = one.heads * one.head_dim // self.share.axes.tp
         if one.itself:
             projections: tuple[Step, ...] = (
-                self.weighted(Role.RETRIEVAL_QKV, m=one.rows, k=one.hidden, n=3 * width),
+                self.block.weighted(Role.RETRIEVAL_QKV, m=one.rows, k=one.hidden, n=3 * width),
             )
         else:
             projections = (
-                self.weighted(Role.RETRIEVAL_QUERIES, m=one.rows, k=one.hidden, n=width),
+                self.block.weighted(Role.RETRIEVAL_QUERIES, m=one.rows, k=one.hidden, n=width),
                 *self.edge("source", one.source_rows * one.source_hidden, enters=True),
-                self.weighted(
+                self.block.weighted(
                     Role.RETRIEVAL_KEYS_VALUES, m=one.source_rows, k=one.source_hidden, n=2 * width
                 ),
             )
@@ -147,9 +137,9 @@ class RetrievalParts:
             self.norm(one.rows, one.hidden),
             *self.edge("input", one.rows * one.hidden, enters=True),
             *projections,
-            self.weighted(Role.RETRIEVAL_POSITIONS, m=one.distances, k=one.hidden, n=width),
+            self.block.weighted(Role.RETRIEVAL_POSITIONS, m=one.distances, k=one.hidden, n=width),
             *self.scores(one),
-            self.weighted(Role.RETRIEVAL_OUTPUT, m=one.rows, k=width, n=one.hidden),
+            self.block.weighted(Role.RETRIEVAL_OUTPUT, m=one.rows, k=width, n=one.hidden),
             *self.edge("output", one.rows * one.hidden, enters=False),
             self.residual(one.rows, one.hidden),
         )
@@ -163,10 +153,10 @@ class RetrievalParts:
         moved = 0 if flash else count
         hidden = Matrices.C if flash else Matrices.NONE
         return (
-            self.product(
+            self.block.product(
                 Role.RETRIEVAL_SCORES, batch=batch, m=rows, k=one.head_dim, n=one.keys, on_chip=hidden
             ),
-            self.product(
+            self.block.product(
                 Role.RETRIEVAL_POSITION_SCORES,
                 batch=batch,
                 m=rows,
@@ -174,8 +164,10 @@ class RetrievalParts:
                 n=one.distances,
                 on_chip=hidden,
             ),
-            self.elementwise(Role.RETRIEVAL_SOFTMAX, flops=SOFTMAX_FLOPS * count, read=moved, written=moved),
-            self.product(
+            self.block.elementwise(
+                Role.RETRIEVAL_SOFTMAX, flops=SOFTMAX_FLOPS * count, read=moved, written=moved
+            ),
+            self.block.product(
                 Role.RETRIEVAL_VALUES,
                 batch=batch,
                 m=rows,
@@ -192,49 +184,26 @@ class RetrievalParts:
         return (
             self.norm(self.rows, shape.hidden),
             *self.edge("mlp_input", self.rows * shape.hidden, enters=True),
-            self.weighted(Role.RETRIEVAL_UP, m=self.rows, k=shape.hidden, n=inner),
-            self.elementwise(
+            self.block.weighted(Role.RETRIEVAL_UP, m=self.rows, k=shape.hidden, n=inner),
+            self.block.elementwise(
                 Role.RETRIEVAL_ACTIVATION, flops=FLOPS[Activation.GELU] * count, read=count, written=count
             ),
-            self.weighted(Role.RETRIEVAL_DOWN, m=self.rows, k=inner, n=shape.hidden),
+            self.block.weighted(Role.RETRIEVAL_DOWN, m=self.rows, k=inner, n=shape.hidden),
             *self.edge("mlp_output", self.rows * shape.hidden, enters=False),
             self.residual(self.rows, shape.hidden),
         )
 
-    def weighted(self, role: Role, *, m: int, k: int, n: int) -> MatMul:
-        """Return the product of activations with a weight."""
-        return MatMul(
-            name=str(role),
-            role=role,
-            phase=Phase.FORWARD,
-            batch=1,
-            m=m,
-            k=k,
-            n=n,
-            held=Held.B,
-            element_bytes=self.share.precision.linear_bytes,
-            result_bytes=self.width if self.share.precision.kind.is_cast else 0.0,
-        )
-
-    def product(self, role: Role, *, batch: int, m: int, k: int, n: int, on_chip: Matrices) -> MatMul:
-        """Return a product of two activations."""
-        return self.block.product(role, batch=batch, m=m, k=k, n=n, on_chip=on_chip)
-
-    def elementwise(self, role: Role, *, flops: float, read: float, written: float) -> Elementwise:
-        """Return elementwise work over so many elements read and written."""
-        return self.block.elementwise(role, flops=flops, read=read, written=written)
-
     def norm(self, rows: int, hidden: int) -> Elementwise:
         """Return a norm of a stream."""
         count = rows * hidden // self.cut
-        return self.elementwise(
+        return self.block.elementwise(
             Role.RETRIEVAL_NORM, flops=NORM_FLOPS[self.config.norm] * count, read=count, written=count
         )
 
     def residual(self, rows: int, hidden: int) -> Elementwise:
         """Return the sum of a branch and its stream."""
         count = rows * hidden // self.cut
-        return self.elementwise(Role.RETRIEVAL_RESIDUAL, flops=count, read=2 * count, written=count)
+        return self.block.elementwise(Role.RETRIEVAL_RESIDUAL, flops=count, read=2 * count, written=count)
 
     def edge(self, name: str, elements: int, *, enters: bool) -> tuple[Boundary, ...]:
         """Return the edge of a tensor-parallel region; nothing with one rank."""

@@ -186,6 +186,16 @@ Operation = MatMul | Elementwise | Collective | Overlapped
 """What stands in a run of operators."""
 
 
+def _part(one: Elementwise, ranks: int) -> Elementwise:
+    """Return the part of work that is cut over so many ranks."""
+    return replace(
+        one,
+        flops=one.flops / ranks,
+        read_bytes=one.read_bytes / ranks,
+        written_bytes=one.written_bytes / ranks,
+    )
+
+
 class _Grid:
     """Turns one row's operators into the grid's."""
 
@@ -208,7 +218,8 @@ class _Grid:
                 sums = STATISTICS[self.config.norm] * self.row.tokens * STATISTIC_BYTES
                 made = [(one, 1), (self.move(one, CollectiveKind.ALL_REDUCE, Axis.ROW, sums), 1)]
             case Elementwise() if one.casts in CUT_BY_ROWS:
-                made = [(self.cast(one), 1)]
+                # The cast of an output's gradient is cut over columns as well.
+                made = [(_part(one, self.side if one.phase is Phase.GRAD_INPUT else 1), 1)]
             case Collective() if one.role is Role.HEAD_LOSS:
                 made = [(replace(one, axis=Axis.ROW, size=self.side), 1)]
             case Collective() if one.axis == Axis.TENSOR:
@@ -250,12 +261,7 @@ class _Grid:
 
     def lookup(self, one: Elementwise) -> list[Item]:
         """Return the look-up of a rank's columns of the embedding, whose rows its column of ranks holds."""
-        part = replace(
-            one,
-            flops=one.flops / self.side,
-            read_bytes=one.read_bytes / self.side,
-            written_bytes=one.written_bytes / self.side,
-        )
+        part = _part(one, self.side)
         rows = self.share.axes.padded_vocabulary(self.config) // self.side
         block = rows * self.config.hidden // self.side
         if one.phase is Phase.FORWARD:
@@ -272,16 +278,6 @@ class _Grid:
             return []
         payload = elements * self.width
         return [(self.move(one, CollectiveKind.ALL_REDUCE, Axis.DEPTH, payload), 1)]
-
-    def cast(self, one: Elementwise) -> Elementwise:
-        """Return the cast of an output's gradient, which is cut over columns as well."""
-        cut = self.side if one.phase is Phase.GRAD_INPUT else 1
-        return replace(
-            one,
-            flops=one.flops / cut,
-            read_bytes=one.read_bytes / cut,
-            written_bytes=one.written_bytes / cut,
-        )
 
     def move(
         self, one: MatMul | Elementwise, kind: CollectiveKind, axis: str, payload_bytes: float

@@ -119,18 +119,14 @@ class _Walker:
     def crossing(self, step: Boundary, phase: Phase) -> tuple[Item, ...]:
         """Return what a boundary costs: the backward pass crosses it the other way."""
         gathers = step.enters is (phase is Phase.FORWARD)
-        if not self.share.axes.sequence_parallel:
-            if gathers:
-                return ()
-            return (
-                (self.collective(step.name, phase, CollectiveKind.ALL_REDUCE, Axis.TENSOR, step.elements), 1),
-            )
+        whole = not self.share.axes.sequence_parallel
+        if whole and gathers:
+            return ()
+        kind = CollectiveKind.ALL_REDUCE if whole else CollectiveKind.REDUCE_SCATTER
+        elements: float = step.elements
         if gathers:
-            share = step.elements / self.share.axes.tp
-            return ((self.collective(step.name, phase, CollectiveKind.ALL_GATHER, Axis.TENSOR, share), 1),)
-        return (
-            (self.collective(step.name, phase, CollectiveKind.REDUCE_SCATTER, Axis.TENSOR, step.elements), 1),
-        )
+            kind, elements = CollectiveKind.ALL_GATHER, elements / self.share.axes.tp
+        return ((self.collective(step.name, phase, kind, Axis.TENSOR, elements), 1),)
 
     def forward(self, steps: tuple[Step, ...]) -> tuple[Item, ...]:
         """Return the operators of steps run forward."""

@@ -91,9 +91,7 @@ class Family:
     translated: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
 
 
-def gated_family(
-    *, qkv: tuple[str, bool], output: tuple[str, bool], mlp: str = "", experts: tuple[str, ...] = ()
-) -> Family:
+def gated_family(*, qkv: tuple[str, bool], output: tuple[str, bool], mlp: str = "") -> Family:
     """Return a family of the kind of Llama: grouped queries, gated feed-forward parts, RMS norms."""
     return Family(
         kv_heads=("num_key_value_heads",),
@@ -102,7 +100,6 @@ def gated_family(
         qkv_bias=qkv,
         output_bias=output,
         mlp_bias=(mlp, False),
-        experts=experts,
     )
 
 
@@ -152,16 +149,13 @@ _NEOX = Family(
 )
 _NO_BIAS = ("", False)
 _SIDE_BY_SIDE = ("", True)
-_PALM = Family(
-    kv_heads=("num_key_value_heads",),
-    gated=True,
-    norm=Norm.SCALE,
-    qkv_bias=_NO_BIAS,
-    output_bias=_NO_BIAS,
-    mlp_bias=_NO_BIAS,
-    tied=True,
-    parallel=_SIDE_BY_SIDE,
-)
+_EXPERTS = ("num_experts", "num_experts_per_tok")
+_LOCAL_EXPERTS = ("num_local_experts", "num_experts_per_tok")
+_PLAIN = gated_family(qkv=_NO_BIAS, output=_NO_BIAS)
+_BIASED = gated_family(qkv=("attention_bias", False), output=("attention_bias", False))
+"""As Llama's, with biases in attention if a file says so."""
+_LLAMA = replace(_BIASED, mlp_bias=("mlp_bias", False))
+_PALM = replace(_PLAIN, norm=Norm.SCALE, tied=True, parallel=_SIDE_BY_SIDE)
 _RETRO = Family(
     norm=Norm.RMS,
     positions=Positions.RELATIVE,
@@ -171,9 +165,9 @@ _RETRO = Family(
     retrieval=True,
 )
 _ROUTED = replace(
-    gated_family(
-        qkv=("attention_bias", False), output=_NO_BIAS, experts=("n_routed_experts", "num_experts_per_tok")
-    ),
+    _BIASED,
+    output_bias=_NO_BIAS,
+    experts=("n_routed_experts", "num_experts_per_tok"),
     ffn=("moe_intermediate_size",),
     dense_first="first_k_dense_replace",
     shared=("n_shared_experts", 0),
@@ -181,12 +175,9 @@ _ROUTED = replace(
 _DEEPSEEK_V3 = replace(_ROUTED, qkv_bias=_NO_BIAS, latent=True, fixed=(("moe_layer_freq", 1),))
 _GLM_4_MOE = replace(_ROUTED, qk_norm=("use_qk_norm", False), router_bias=True)
 _LAST = Windows(switch="use_sliding_window", default=4096, after=("max_window_layers", 28))
-_PHI_3 = replace(gated_family(qkv=_NO_BIAS, output=_NO_BIAS), windows=Windows())
-_QWEN3 = replace(
-    gated_family(qkv=("attention_bias", False), output=("attention_bias", False)),
-    qk_norm=("", True),
-    windows=_LAST,
-)
+_PHI_3 = replace(_PLAIN, windows=Windows())
+_NORMED = replace(_BIASED, qk_norm=("", True))
+_QWEN3 = replace(_NORMED, windows=_LAST)
 _QWEN3_MOE = replace(
     _QWEN3,
     ffn=("moe_intermediate_size",),
@@ -194,32 +185,18 @@ _QWEN3_MOE = replace(
     fixed=(("decoder_sparse_step", 1), ("mlp_only_layers", [])),
 )
 _GPT_OSS = replace(
-    gated_family(
-        qkv=("attention_bias", True),
-        output=("attention_bias", True),
-        experts=("num_local_experts", "num_experts_per_tok"),
-    ),
+    gated_family(qkv=("attention_bias", True), output=("attention_bias", True)),
     mlp_bias=("", True),
+    experts=_LOCAL_EXPERTS,
     clamped=True,
     sinks=True,
     router_bias=True,
     windows=Windows(every=2, default=128),
 )
-_GROK_1 = replace(
-    gated_family(qkv=_NO_BIAS, output=_NO_BIAS, experts=("num_experts", "num_experts_per_tok")),
-    post_norms=True,
-    tied=True,
-)
-_GEMMA = replace(
-    gated_family(qkv=("attention_bias", False), output=("attention_bias", False)),
-    activation=("hidden_activation", "hidden_act"),
-    tied=True,
-    head_dim_default=256,
-)
-_GRANITE = replace(
-    gated_family(qkv=("attention_bias", False), output=("attention_bias", False), mlp="mlp_bias"), tied=True
-)
-_GRANITE_MOE = replace(_GRANITE, experts=("num_local_experts", "num_experts_per_tok"))
+_GROK_1 = replace(_PLAIN, experts=_EXPERTS, post_norms=True, tied=True)
+_GEMMA = replace(_BIASED, activation=("hidden_activation", "hidden_act"), tied=True, head_dim_default=256)
+_GRANITE = replace(_LLAMA, tied=True)
+_GRANITE_MOE = replace(_GRANITE, experts=_LOCAL_EXPERTS)
 _STARCODER_2 = Family(
     kv_heads=("num_key_value_heads",),
     qkv_bias=("use_bias", True),
@@ -230,18 +207,13 @@ _STARCODER_2 = Family(
     windows=Windows(),
 )
 _STABLE_LM = replace(
-    gated_family(qkv=("use_qkv_bias", False), output=_NO_BIAS),
+    _PLAIN,
+    qkv_bias=("use_qkv_bias", False),
     norm=Norm.LAYER,
     dropout=("hidden_dropout", 0.0),
     demands=(("use_parallel_residual", False), ("qk_layernorm", False)),
 )
-_COHERE = replace(
-    gated_family(qkv=("attention_bias", False), output=("attention_bias", False)),
-    norm=Norm.SCALE,
-    parallel=_SIDE_BY_SIDE,
-    tied=True,
-    qk_norm=("use_qk_norm", False),
-)
+_COHERE = replace(_BIASED, norm=Norm.SCALE, parallel=_SIDE_BY_SIDE, tied=True, qk_norm=("use_qk_norm", False))
 _SEED_OSS = gated_family(qkv=("attention_bias", True), output=("attention_out_bias", False), mlp="mlp_bias")
 _GEMMA_2 = replace(_GEMMA, post_norms=True, windows=Windows(every=2, default=4096))
 _GEMMA_3 = replace(
@@ -334,7 +306,8 @@ _MPT = Family(
     translated=_mpt_keys,
 )
 _DBRX = replace(
-    gated_family(qkv=_NO_BIAS, output=_NO_BIAS, experts=("moe_num_experts", "moe_top_k")),
+    _PLAIN,
+    experts=("moe_num_experts", "moe_top_k"),
     norm=Norm.SCALE,
     ffn=("ffn_hidden_size",),
     names=_MOSAIC,
@@ -350,10 +323,6 @@ _GPT_J = replace(
     dropout=("resid_pdrop", 0.0),
 )
 _PHI = Family(kv_heads=("num_key_value_heads",), parallel=_SIDE_BY_SIDE, demands=(("qk_layernorm", False),))
-_PLAIN = gated_family(qkv=_NO_BIAS, output=_NO_BIAS)
-_NORMED = replace(
-    gated_family(qkv=("attention_bias", False), output=("attention_bias", False)), qk_norm=("", True)
-)
 _OLMO_3 = replace(_NORMED, windows=Windows(every=4))
 _NEMOTRON = Family(
     kv_heads=("num_key_value_heads",),
@@ -365,32 +334,29 @@ _ERNIE_4_5 = replace(
     gated_family(qkv=("use_bias", False), output=("use_bias", False), mlp="use_bias"), tied=True
 )
 _LLAMA_4 = replace(
-    gated_family(
-        qkv=("attention_bias", False),
-        output=("attention_bias", False),
-        experts=("num_local_experts", "num_experts_per_tok"),
-    ),
+    _BIASED,
+    experts=_LOCAL_EXPERTS,
     qk_norm=("use_qk_norm", True),
     shared=("", 1),
     fixed=(("interleave_moe_layer_step", 1),),
     windows=Windows(every=4, key="attention_chunk_size"),
 )
 _HUNYUAN = replace(
-    gated_family(qkv=("attention_bias", False), output=("attention_bias", False)),
+    _BIASED,
     qk_norm=("use_qk_norm", False),
     demands=(("use_cla", False),),
     translated=_first_of_lists,
 )
 FAMILIES: Mapping[str, Family] = {
-    "llama": gated_family(qkv=("attention_bias", False), output=("attention_bias", False), mlp="mlp_bias"),
+    "llama": _LLAMA,
     "mistral": replace(_PHI_3, windows=Windows(default=4096)),
-    "mixtral": replace(_PHI_3, experts=("num_local_experts", "num_experts_per_tok")),
+    "mixtral": replace(_PHI_3, experts=_LOCAL_EXPERTS),
     "phi3": _PHI_3,
     "gemma": _GEMMA,
     "gemma2": _GEMMA_2,
     "gemma3_text": _GEMMA_3,
     "falcon": _FALCON,
-    "qwen2": replace(gated_family(qkv=("", True), output=_NO_BIAS), windows=_LAST),
+    "qwen2": replace(_PLAIN, qkv_bias=("", True), windows=_LAST),
     "gpt2": _GPT2,
     "gpt_neox": _NEOX,
     "bloom": _BLOOM,
@@ -445,7 +411,7 @@ FAMILIES: Mapping[str, Family] = {
     "llama4_text": _LLAMA_4,
     "minimax_m2": replace(
         _PLAIN,
-        experts=("num_local_experts", "num_experts_per_tok"),
+        experts=_LOCAL_EXPERTS,
         qk_norm=("use_qk_norm", True),
         router_bias=True,
     ),
@@ -454,15 +420,9 @@ FAMILIES: Mapping[str, Family] = {
     "olmo": replace(_PLAIN, norm=Norm.SCALE),
     "olmo2": _NORMED,
     "olmo3": _OLMO_3,
-    "olmoe": replace(_NORMED, experts=("num_experts", "num_experts_per_tok")),
+    "olmoe": replace(_NORMED, experts=_EXPERTS),
     "phi": _PHI,
-    "phimoe": replace(
-        _PLAIN,
-        norm=Norm.LAYER,
-        qkv_bias=("attention_bias", False),
-        output_bias=("attention_bias", False),
-        experts=("num_local_experts", "num_experts_per_tok"),
-    ),
+    "phimoe": replace(_BIASED, norm=Norm.LAYER, experts=_LOCAL_EXPERTS),
     "qwen2_moe": replace(
         _QWEN3_MOE,
         qk_norm=("", False),

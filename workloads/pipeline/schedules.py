@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
-from simulator.amounts import Amount, smaller
+from simulator.amounts import smaller
 from simulator.errors import WorkloadError
 from simulator.estimate.step_arrays import Order as ClosedForm
 from workloads.pipeline.schedule import (
@@ -447,16 +447,12 @@ def _folded_stage(stage: int, stages: int, microbatches: int) -> tuple[Slot, ...
     return tuple(slots)
 
 
-def _never_below_stages(stages: Amount, microbatches: Amount, stage: Amount) -> Amount:
-    return smaller(microbatches, stages - stage)
-
-
 ONE_FORWARD_ONE_BACKWARD = register_schedule(
     "1f1b",
     Schedule(
         order=one_forward_one_backward,
         interleaved=interleaved,
-        in_flight=_never_below_stages,
+        in_flight=lambda stages, microbatches, stage: smaller(microbatches, stages - stage),
         closed_form=ClosedForm.ALTERNATING,
     ),
 )

@@ -192,13 +192,6 @@ class Exchange(StrEnum):
     PARAMETER_SERVER = "parameter_server"
 
 
-def phrase(kind: type) -> str:
-    """Return the values of a kind of field as a phrase for a message."""
-    if issubclass(kind, Enum):
-        return "one of " + ", ".join(str(member.value) for member in kind)
-    return "a number" if kind is float else "true or false"
-
-
 LARGEST_FACTOR = 1e3
 """Capacity factors above this are refused as typing errors; a choice."""
 Choice = TypeVar("Choice")
@@ -306,7 +299,11 @@ def _check_kind(key: str, value: object, kind: type, *, least: int) -> None:
 
 def kind_phrase(kind: type) -> str:
     """Return the values of a kind of field as a phrase for a message."""
-    return "one of " + ", ".join(SCHEDULES) if kind is Schedule else phrase(kind)
+    if kind is Schedule:
+        return "one of " + ", ".join(SCHEDULES)
+    if issubclass(kind, Enum):
+        return "one of " + ", ".join(str(member.value) for member in kind)
+    return "a number" if kind is float else "true or false"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -603,6 +600,15 @@ class Sharding(_Part):
         return Axis.INNER if self.shard_group else axes.gradient_axis
 
 
+RECOMPUTED_OPERATORS = (
+    "recompute_norms",
+    "recompute_activation",
+    "recompute_projections",
+    "recompute_attention",
+)
+"""Choices of a plan by which single operators are computed again."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recomputation(_Part):
     """Activations that are computed twice, and the kernels of attention and of element-wise work."""
@@ -651,12 +657,7 @@ class Recomputation(_Part):
                 lambda p, name=name: f"recompute=full computes everything again; leave {name} out",
                 "recompute=full and operators named beside it",
             )
-            for name in (
-                "recompute_norms",
-                "recompute_activation",
-                "recompute_projections",
-                "recompute_attention",
-            )
+            for name in RECOMPUTED_OPERATORS
         ),
     )
 
@@ -669,12 +670,7 @@ class Recomputation(_Part):
     @property
     def by_operator(self) -> bool:
         """Whether some operators are computed again by name."""
-        return (
-            self.recompute_norms
-            or self.recompute_activation
-            or self.recompute_projections
-            or self.recompute_attention
-        )
+        return any(getattr(self, name) for name in RECOMPUTED_OPERATORS)
 
     KIND: ClassVar[str] = "recompute"
     MAY_BE_ZERO: ClassVar[frozenset[str]] = frozenset({"attention_keys"})
@@ -825,16 +821,12 @@ class Formats(_Part):
 
     KIND: ClassVar[str] = "precision"
     RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            lambda p: p.grad_bytes not in {2, 4},
-            "plan: grad_bytes ({p.grad_bytes}) must be 2 or 4",
-        ),
         *(
             Rule(
                 lambda p, name=name: getattr(p, name) not in {2, 4},
                 lambda p, name=name: f"plan: {name} ({getattr(p, name)}) must be 2 or 4",
             )
-            for name in ("master_bytes", "moment_bytes")
+            for name in ("grad_bytes", "master_bytes", "moment_bytes")
         ),
         Rule(
             lambda p: p.master_bytes == 2 and p.kind in {Precision.FP32, Precision.FP16},

@@ -115,7 +115,7 @@ class Plan:
 
     def one_of_many(self, values: Mapping[str, object]) -> Self:
         """Return the plan with other values of some keys, its parts shared with other such plans."""
-        return replace(self, **_changed(self, values, _shared_part))
+        return replace(self, **_changed(self, values, _shared))
 
     def value(self, key: str) -> Any:  # noqa: ANN401 - of any of the fields' kinds
         """Return the value of a key of a plan's text."""
@@ -202,9 +202,8 @@ class Plan:
                 return 1 if self.traffic.waits_for_pulls else 2
 
 
-@lru_cache(maxsize=4096)
-def _shared_part(part: Any, **values: object) -> Any:  # noqa: ANN401 - any part
-    return replace(part, **values)
+_shared = lru_cache(maxsize=4096)(replace)
+"""Parts with other values, one object for equal ones."""
 
 
 def _changed(

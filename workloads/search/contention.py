@@ -24,6 +24,17 @@ BLOCKING = ("tp_s", "cp_s", "ep_s")
 """Columns of traffic that passes wait for, by axis."""
 
 
+SUM = Collective(
+    name="gradients",
+    phase=Phase.GRAD_WEIGHT,
+    kind=CollectiveKind.REDUCE_SCATTER,
+    axis="dp",
+    size=2,
+    payload_bytes=1.0,
+)
+"""A sum of gradients; its axis, size and payload are those of a plan."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PassTraffic:
     """Traffic inside the passes of P plans, for which links are shared with gathers and sums."""
@@ -72,15 +83,8 @@ def slowdowns(
     for (number, axis), operator in inside.items():
         layout = layouts[number]
         summed = Axis.REPLICAS if experts else "dp" if layout.cp == 1 else "dpcp"
-        sums = Collective(
-            name="gradients",
-            phase=Phase.GRAD_WEIGHT,
-            kind=CollectiveKind.REDUCE_SCATTER,
-            axis=summed,
-            size=layout.groups(summed, inner_class(layout)).shape[1],
-            payload_bytes=1.0,
-        )
-        both = prices.slowdown(operator, sums, layout)
+        size = layout.groups(summed, inner_class(layout)).shape[1]
+        both = prices.slowdown(operator, replace(SUM, axis=summed, size=size), layout)
         found[axis][0][number], found[axis][1][number] = both.one, both.other
     return found
 

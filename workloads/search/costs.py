@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, fields, replace
 from enum import StrEnum
 from functools import cached_property, partial
 from typing import Any
@@ -28,7 +28,7 @@ from simulator.estimate.lines import (
 )
 from simulator.estimate.step_arrays import SPLIT, StepArrays
 from simulator.fabric import CircuitPolicy, Fabric
-from simulator.layout import Axis, RankLayout, placed
+from simulator.layout import Axis, RankLayout, neighbours, placed
 from simulator.node import Node
 from simulator.operators import Collective, CollectiveKind, Phase, Skew
 from simulator.results import outside_bytes
@@ -48,8 +48,8 @@ from workloads.search.circuits import (
 )
 from workloads.search.contention import (
     AXES,
-    BLOCKING,
     BOTH,
+    SUM,
     PassTraffic,
     Slowdowns,
     mixed,
@@ -360,15 +360,6 @@ _SEND = Collective(
 """A send from a stage to the next."""
 _RETURN = replace(_SEND, shift=-1)
 """A send from a stage to the one before."""
-_SUM = Collective(
-    name="gradients",
-    phase=Phase.GRAD_WEIGHT,
-    kind=CollectiveKind.REDUCE_SCATTER,
-    axis="dp",
-    size=2,
-    payload_bytes=1.0,
-)
-"""A sum of gradients."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -649,7 +640,7 @@ class _Pricing:
             )
             width = self.plans.base.precision.grad_bytes
             found = self._outside_ops[key] = tuple(
-                replace(_SUM, axis=axis, size=size, payload_bytes=count * width)
+                replace(SUM, axis=axis, size=size, payload_bytes=count * width)
                 for axis, size, count in kinds
                 if count > 0.0 and self._local(axis, int(self.layout_of[row])) < size
             )
@@ -893,7 +884,7 @@ class _Pricing:
 
     def _lines(self, operator: Collective, number: int, stage: int | None = None) -> CollectiveLines:
         """Return the lines of a collective on one of the layouts, of one of its stages."""
-        key = (number, stage, *_what(operator))
+        key = (number, stage, *operator.terms)
         found = self._known.get(key)
         if found is None:
             found = self.prices.lines(operator, self.layouts[number], stage) or INFINITE
@@ -902,7 +893,7 @@ class _Pricing:
 
     def _price(self, operator: Collective, number: int) -> tuple[float, float]:
         """Return time in s and dynamic energy in J of a collective on one of the layouts."""
-        key = (number, operator.payload_bytes, *_what(operator))
+        key = (number, operator.payload_bytes, *operator.terms)
         found = self._paid.get(key)
         if found is None:
             found = self._paid[key] = self._lines(operator, number).priced(operator.payload_bytes)
@@ -911,34 +902,22 @@ class _Pricing:
     def _passes(self, direction: Pass) -> dict[str, np.ndarray]:
         """Return the columns of a direction's costs, each of shape [P]."""
         first, place = self._shares()
-        fields = (
-            "time_s",
-            "host_s",
-            "busy_s",
-            "compute_j",
-            "network_j",
-            "waited_s",
-            *BLOCKING,
-            "ring_s",
-            "beside_s",
-            "experts_s",
-        )
-        found = np.zeros((len(first), len(Part), len(fields)))
-        sent = {"tp": np.zeros(len(first)), "cp": np.zeros(len(first)), "ep": np.zeros(len(first))}
+        names = [item.name for item in fields(Priced)]
+        found = np.zeros((len(first), len(Part), len(names)))
+        sent = {axis: np.zeros(len(first)) for axis in AXES}
         for number, row in enumerate(first):
             shape = self.shapes[self.shape_of[row]]
             layout = int(self.layout_of[row])
             price = partial(self._price, number=layout)
             for which, part in enumerate(Part):
                 work: Work = getattr(shape, part)[direction]
-                one_part: Priced = priced(work, price)
-                found[number, which] = [getattr(one_part, name) for name in fields]
+                found[number, which] = astuple(priced(work, price))
                 for one, times in work.moved if part is Part.BLOCK else ():
                     sent[one.axis][number] += self._sent(one, layout) * times
         columns = {
             f"{part}.{name}": found[place, which, index]
             for which, part in enumerate(Part)
-            for index, name in enumerate(fields)
+            for index, name in enumerate(names)
         }
         return columns | {f"sent.{axis}": column[place] for axis, column in sent.items()}
 
@@ -953,6 +932,12 @@ class _Pricing:
         held = self.blocks[:, 0] * self.copies / self.chunks
         return np.asarray(pieces_of(self.plans.whole, np.maximum(1, held), self.chunks))
 
+    def _no_gradients(self) -> dict[str, np.ndarray]:
+        """Return what `_gradients` does where nothing is moved."""
+        many = len(self.plans)
+        found = {name: np.zeros((many, 3)) for name in ("gather_s", "sum_s")}
+        return found | {name: np.zeros(many) for name in ("energy_j", "bytes", "experts_share")}
+
     def _gradients(self) -> dict[str, np.ndarray]:
         """Return times of gathers and sums [P, 3], their bytes of a rank, energy and experts' share [P]."""
         plans, base = self.plans, self.plans.base
@@ -963,13 +948,7 @@ class _Pricing:
         units = (np.where(plans["zero"] == 3, blocks, self._pieces() * self.chunks))[:, None]
         stages = np.stack([np.ones(len(plans)), plans["pp"] - 2, np.ones(len(plans))], axis=1)
         stages = np.where((plans["pp"] == 1)[:, None], [1.0, 0.0, 0.0], np.maximum(stages, 0.0))
-        found = {
-            "gather_s": np.zeros((len(plans), 3)),
-            "sum_s": np.zeros((len(plans), 3)),
-            "energy_j": np.zeros(len(plans)),
-            "bytes": np.zeros(len(plans)),
-            "experts_share": np.zeros(len(plans)),
-        }
+        found = self._no_gradients()
         moved_s: list[np.ndarray] = []
         axes_P: Any = plans.whole.axes
         for axes, sizes, count in (
@@ -1035,14 +1014,7 @@ class _Pricing:
             ):
                 if not rows.any():
                     continue
-                operator = Collective(
-                    name="gradients",
-                    phase=Phase.GRAD_WEIGHT,
-                    kind=kind,
-                    axis=str(axes[row]),
-                    size=size,
-                    payload_bytes=1.0,
-                )
+                operator = replace(SUM, kind=kind, axis=str(axes[row]), size=size)
                 slower, which = self.prices.crowding(operator, layout), mine[rows]
                 each = [
                     self._lines(operator, number, stage).slowed(slower)
@@ -1139,8 +1111,8 @@ class _Pricing:
         """Return how many of a group's ranks share a node, on one of the layouts."""
         found = self._near.get((axis, number))
         if found is None:
-            group = self.layouts[number].groups(axis, 0)[0] // self.prices.fabric.node_size
-            found = self._near[axis, number] = int(np.count_nonzero(group == group[0]))
+            group, size = self.layouts[number].groups(axis, 0)[0], self.prices.fabric.node_size
+            found = self._near[axis, number] = neighbours(group, size)
         return found
 
 
@@ -1167,14 +1139,7 @@ class _Bare(_Pricing):
         return 0.0
 
     def _gradients(self) -> dict[str, np.ndarray]:
-        many = len(self.plans)
-        return {
-            "gather_s": np.zeros((many, 3)),
-            "sum_s": np.zeros((many, 3)),
-            "energy_j": np.zeros(many),
-            "bytes": np.zeros(many),
-            "experts_share": np.zeros(many),
-        }
+        return self._no_gradients()
 
     def _twins(self) -> np.ndarray:
         return np.zeros((len(self.plans), 3))
@@ -1182,18 +1147,3 @@ class _Bare(_Pricing):
     def _sends(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         none = np.zeros(len(self.plans))
         return none, none, none
-
-
-def _what(operator: Collective) -> tuple[object, ...]:
-    """Return all of a collective that its price goes by, its payload apart."""
-    return (
-        operator.kind,
-        operator.axis,
-        operator.size,
-        operator.shift,
-        operator.two_level,
-        operator.spread,
-        operator.skew,
-        operator.algorithm,
-        operator.servers,
-    )

@@ -114,18 +114,17 @@ class ShapeWork:
             one: (*passes.ring(single, one)[1], *_in_order(passes.of(single, one))) for one in DIRECTIONS
         }
         """Collectives of one block with experts, in the order in which they ask for circuits."""
-        self.ends = {
-            one: (
-                _in_order(passes.of(StagePart(layers=0, embedding=True), one)),
-                _in_order(passes.of(StagePart(layers=0, head=True), one)),
-            )
+        ends = {
+            one: [
+                passes.of(StagePart(layers=0, embedding=True), one),
+                passes.of(StagePart(layers=0, head=True), one),
+            ]
             for one in DIRECTIONS
         }
+        self.ends = {one: tuple(map(_in_order, both)) for one, both in ends.items()}
         """The same of the embedding and of the head."""
-        self.embedding = {
-            one: _work(passes.of(StagePart(layers=0, embedding=True), one), node) for one in DIRECTIONS
-        }
-        self.head = {one: _work(passes.of(StagePart(layers=0, head=True), one), node) for one in DIRECTIONS}
+        self.embedding = {one: _work(embedding, node) for one, (embedding, _) in ends.items()}
+        self.head = {one: _work(head, node) for one, (_, head) in ends.items()}
 
 
 def _in_order(items: tuple[Item, ...]) -> tuple[Collective, ...]:
@@ -231,11 +230,8 @@ def priced(work: Work, price: Callable[[Collective], tuple[float, float]]) -> Pr
     """
     network_j = 0.0
     waits = {"tp": 0.0, "cp": 0.0, "ep": 0.0}
-    for one, count in work.collectives:
-        time_s, energy_j = price(one)
-        waits[one.axis] += time_s * count
-        network_j += energy_j * count
-    for one, hidden_s, count in work.overlapped:
+    alone = ((one, 0.0, count) for one, count in work.collectives)
+    for one, hidden_s, count in (*alone, *work.overlapped):
         time_s, energy_j = price(one)
         waits[one.axis] += max(0.0, time_s - hidden_s) * count
         network_j += energy_j * count
@@ -388,18 +384,9 @@ def grid(
     """
     wanted = dict(CHOICES) | dict(choices or {})
     degrees = [
-        (tp, cp, pp, accelerators // (tp * cp * pp), ep)
-        for tp, cp, pp, ep in _degrees(accelerators, experts)
-        if all(
-            value in wanted.get(name, (value,))
-            for name, value in (
-                ("tp", tp),
-                ("cp", cp),
-                ("pp", pp),
-                ("dp", accelerators // (tp * cp * pp)),
-                ("ep", ep),
-            )
-        )
+        one
+        for one in _degrees(accelerators, experts)
+        if all(value in wanted.get(name, (value,)) for name, value in zip(COLUMNS, one, strict=False))
     ]
     if not degrees:
         fixed = ", ".join(
@@ -417,12 +404,13 @@ def grid(
     return PlanArrays(base=base, columns={name: rows[:, place] for place, name in enumerate(COLUMNS)})
 
 
-def _degrees(accelerators: int, experts: int) -> Iterator[tuple[int, int, int, int]]:
+def _degrees(accelerators: int, experts: int) -> Iterator[tuple[int, ...]]:
+    """Yield all that take the accelerators, in the order of the first columns: tp, cp, pp, dp and ep."""
     for tp in divisors(accelerators):
         for cp in divisors(accelerators // tp):
             for pp in divisors(accelerators // (tp * cp)):
                 for ep in divisors(experts):
-                    yield tp, cp, pp, ep
+                    yield tp, cp, pp, accelerators // (tp * cp * pp), ep
 
 
 def divisors(whole: int) -> list[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from simulator.amounts import Amount, choose
@@ -18,7 +18,7 @@ from workloads.layers.parts import INT4_BYTES, INT8_BYTES, extra_weight_bytes, v
 from workloads.layers.retrieval import cross_activation_bytes, encoder_activation_bytes
 from workloads.layers.transformer import FP8_BYTES
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.parts import Attention, ContextExchange, Kept, Place, Recompute
+from workloads.plan.parts import RECOMPUTED_OPERATORS, Attention, ContextExchange, Kept, Place, Recompute
 from workloads.plan.plan import Plan, Share, default_sequence_length
 from workloads.plan.rules import check, keeps_rules
 from workloads.step.sharding import (
@@ -33,13 +33,6 @@ from workloads.step.sharding import (
     whole_stage,
 )
 
-RECOMPUTED_OPERATORS = (
-    "recompute_norms",
-    "recompute_activation",
-    "recompute_projections",
-    "recompute_attention",
-)
-"""Keys of a plan that name operators to compute again."""
 MOST_ON_DEVICE = 3
 """Chunks' activations on the device where they are kept on the host: those of the pass that runs, of the one
 before it on their way down, and of the next backward pass on their way up."""
@@ -511,12 +504,6 @@ RECOMPUTED_PASSES = {Recompute.NONE: 3, Recompute.FULL: 4}
 """Forward-sized passes of a step: one forward, two backward, one more if all is recomputed."""
 
 
-@dataclass(frozen=True)
-class _Candidate:
-    plan: Plan
-    score: tuple[float, int, int, int, int]
-
-
 def default_plan(
     config: TransformerConfig,
     *,
@@ -555,21 +542,22 @@ def default_plan(
         msg = f"a plan needs accelerators ({accelerators}) and memory ({memory_bytes} bytes) above zero"
         raise WorkloadError(msg)
     sequence = default_sequence_length(config)
-    best: _Candidate | None = None
-    least = float("inf")
+    best: Plan | None = None
+    lowest: tuple[float, ...] = (math.inf,)
+    least = math.inf
     tried = 0
     for plan in _plans(config, accelerators, global_batch, sequence):
         tried += 1
-        candidate = _Candidate(plan, _score(config, plan))
-        if best is not None and candidate.score >= best.score:
+        score = _score(config, plan)
+        if score >= lowest:
             continue
         needed = sum(memory_by_kind(config, plan, fullest_stage(config, plan)).values())
         least = min(least, needed)
         if needed <= memory_bytes * MEMORY_SHARE:
-            best = candidate
+            best, lowest = plan, score
     if best is None:
         raise _no_plan(config, accelerators, memory_bytes, global_batch, least if tried else None)
-    return best.plan
+    return best
 
 
 def _no_plan(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
 
 from simulator.layout import Axis
 from simulator.operators import Collective, CollectiveKind, Phase, Sequence
@@ -119,9 +120,12 @@ class Passes:
 
     def one_by_one(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
         """Return a part's operators in a direction in the order in which its blocks run."""
+        return self._with_ends(part, direction, self._in_order(part, direction))
+
+    def _with_ends(self, part: StagePart, direction: Pass, blocks: tuple[Item, ...]) -> tuple[Item, ...]:
+        """Return blocks between the embedding and the head, where a part has them."""
         first = self._embedding[direction] if part.embedding else ()
         last = self._head[direction] if part.head else ()
-        blocks = self._in_order(part, direction)
         return (*first, *blocks, *last) if direction is Pass.FORWARD else (*last, *blocks, *first)
 
     def _in_order(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
@@ -174,15 +178,11 @@ class Passes:
             blocks = self._blocks(part, direction, lambda block: block.own)
         else:
             blocks = self._in_order(part, direction)
-        first = self._embedding[direction] if part.embedding else ()
-        last = self._head[direction] if part.head else ()
         if part.encodes:
             blocks = (*blocks, *self._encoder[direction])
         if part.retrieving:
             blocks = (*blocks, *((one, count * part.retrieving) for one, count in self._cross[direction]))
-        if direction is Pass.FORWARD:
-            return (*first, *blocks, *last)
-        return (*last, *blocks, *first)
+        return self._with_ends(part, direction, blocks)
 
 
 def _retrieval(config: TransformerConfig, share: Share, *, overlap_tensor: bool) -> tuple[Ways, Ways]:
@@ -518,7 +518,7 @@ class StageRun:
     def exchange(self) -> None:
         """With two copies of every parameter, send half of the gradients to the stage that has the other."""
         if self.plan.schedule.kind.two_copies:
-            after = tuple(identifier for ids in self.sums.values() for identifier in ids)
+            after = tuple(chain.from_iterable(self.sums.values()))
             send = self._to_twin("gradients", Phase.GRAD_WEIGHT, self.plan.precision.grad_bytes)
             self.graph.twins[self.stage] = self.graph.add(self.stage, send, after, self.priority)
 
@@ -536,7 +536,7 @@ class StageRun:
 
     def update(self) -> int:
         """Add the optimizer after all gradient sums of the stage and return its id."""
-        after = tuple(identifier for ids in self.sums.values() for identifier in ids)
+        after = tuple(chain.from_iterable(self.sums.values()))
         if self.plan.schedule.kind.two_copies:
             after = (*after, self.graph.twins[self.plan.axes.pp - 1 - self.stage])
         self.priority, ended = self.sharded.finish(self.priority)

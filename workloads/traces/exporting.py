@@ -145,14 +145,6 @@ _MICROSECOND_S = to_si("duration_s", 1.0, "us")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
-    """A collective node whose group depends on the rank."""
-
-    collective: Collective
-    """The collective."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class SendEnd:
     """One end of a send, whose other end depends on the rank."""
 
@@ -164,8 +156,8 @@ class SendEnd:
     """Whether this is the receiver's end."""
 
 
-Entry = tuple[Node, "Call | SendEnd | None"]
-"""A node of a class, and what of it depends on the rank."""
+Entry = tuple[Node, Collective | SendEnd | None]
+"""A node of a class, and what of it depends on the rank: a collective's group, or the end of a send."""
 
 
 class Program:
@@ -271,7 +263,7 @@ class Program:
         *,
         duration_us: int = 0,
         attributes: Mapping[str, Attribute] | None = None,
-        detail: Call | SendEnd | None = None,
+        detail: Collective | SendEnd | None = None,
     ) -> tuple[int, ...]:
         identifier = len(self._entries[here]) + 1  # 0 tells a rank its groups
         made = Node(
@@ -390,9 +382,7 @@ class Program:
             attributes[CONTINUES] = Attribute(Form.BOOL, value=True)
         if one.two_level:
             attributes[TWO_LEVEL] = Attribute(Form.BOOL, value=True)
-        return self._node(
-            here, one.name, NodeType.COMM_COLL, deps, attributes=attributes, detail=Call(collective=one)
-        )
+        return self._node(here, one.name, NodeType.COMM_COLL, deps, attributes=attributes, detail=one)
 
     def _send(self, task: Task, one: Collective, deps: tuple[int, ...], *, again: bool) -> tuple[int, ...]:
         here, there = task.rank_class, task.rank_class + one.shift
@@ -480,7 +470,7 @@ def export_step(
 def _groups(graph: StepGraph, classes: list[list[Entry]]) -> Iterator[Group]:
     """Go through the groups of all collectives, those of a class by axis."""
     for rank_class, entries in enumerate(classes):
-        axes = (detail.collective.axis for _, detail in entries if isinstance(detail, Call))
+        axes = (detail.axis for _, detail in entries if isinstance(detail, Collective))
         for axis in dict.fromkeys(axes):
             yield from (tuple(map(int, row)) for row in graph.layout.groups(axis, rank_class))
 
@@ -494,12 +484,12 @@ class _Rank:
     place: int
     groups: Numbering
 
-    def node(self, node: Node, detail: Call | SendEnd | None) -> Node:
+    def node(self, node: Node, detail: Collective | SendEnd | None) -> Node:
         """Return a node with its group, or with the rank at the other end."""
         layout = self.graph.layout
-        if isinstance(detail, Call):
+        if isinstance(detail, Collective):
             rank = int(layout.members(self.rank_class)[self.place])
-            rows = layout.groups(detail.collective.axis, self.rank_class)
+            rows = layout.groups(detail.axis, self.rank_class)
             row = next(row for row in rows if rank in row)
             number = self.groups.numbers[tuple(int(one) for one in row)]
             return replace(

@@ -13,7 +13,7 @@ import math
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -302,17 +302,7 @@ class _Matching:
                         self.missing += 1
                     else:
                         self._refuse(one, other)
-            tasks.append(
-                RankTask(
-                    id=task.id,
-                    name=task.name,
-                    classes=task.classes,
-                    operation=task.operation,
-                    after=tuple(sorted(after)),
-                    channel=task.channel,
-                    continues=task.continues,
-                )
-            )
+            tasks.append(replace(task, after=tuple(sorted(after))))
         ranks = tuple((rank,) for rank in range(len(self._places)))
         ordered = tuple(sorted(tasks, key=lambda task: task.id))
         return RankGraph(name=name, tasks=ordered, classes=ranks)

@@ -32,7 +32,7 @@ _BETAS = (0.9, 0.95)
 _WEIGHT_DECAY = 0.1
 GRADIENT_NORM = 1.0
 """Largest norm of the whole gradient; beyond it the gradient is scaled down."""
-_TRAINING_STREAM, _VALIDATION_STREAM = 0, 1
+TRAINING_STREAM, _VALIDATION_STREAM = 0, 1
 
 
 class ProductName(IntEnum):
@@ -324,8 +324,7 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         check_range(self, "steps", "batch", "validation_windows", "eval_every", low=1)
-        check_range(self, "warmup_steps")
-        check_range(self, "seed")
+        check_range(self, "warmup_steps", "seed")
         check_range(self, "decay_share", low=0.0, high=1.0)
         check_positive(self, "learning_rate")
 
@@ -424,7 +423,7 @@ def train_model(
     for step in range(1, config.steps + 1):
         starts = order.integers(0, corpus.train.size - length, size=config.batch)
         tokens_BT, targets_BT = text_windows(corpus.train, starts, length)
-        loss = model(tokens_BT, targets_BT, key=mix_key(config.seed, _TRAINING_STREAM, step))
+        loss = model(tokens_BT, targets_BT, key=mix_key(config.seed, TRAINING_STREAM, step))
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), GRADIENT_NORM)

@@ -16,13 +16,23 @@ from simulator.errors import check_positive, check_range
 from simulator.interfaces import Numerics
 from simulator.keys import mix_key
 from workloads.training.corpora import Corpus
-from workloads.training.gpt import GRADIENT_NORM, Gpt, GptConfig, Products, adamw, check_corpus, text_windows
+from workloads.training.gpt import (
+    GRADIENT_NORM,
+    TRAINING_STREAM,
+    Gpt,
+    GptConfig,
+    Products,
+    TrainingConfig,
+    adamw,
+    check_corpus,
+    text_windows,
+    validate,
+)
 
 _POOL = 2**22
 """Numbers that draws are cut from, at least; twice as many as the largest draw has."""
 _REFERENCE_WIDTH = 64
 """Width at which `LawTraining.learning_rate` holds; others have it over the root of their width."""
-_TRAINING_STREAM, _VALIDATION_STREAM = 0, 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +162,7 @@ class _Run:
         order = np.random.default_rng((seed, self.step))
         starts = order.integers(0, self.corpus.train.size - length, size=self.recipe.batch)
         tokens_BT, targets_BT = text_windows(self.corpus.train, starts, length)
-        loss = self.model(tokens_BT, targets_BT, key=mix_key(seed, _TRAINING_STREAM, self.step))
+        loss = self.model(tokens_BT, targets_BT, key=mix_key(seed, TRAINING_STREAM, self.step))
         self.optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), GRADIENT_NORM)
@@ -163,20 +173,15 @@ class _Run:
             group["lr"] = self.rate * factor
         self.optimizer.step()
 
-    @torch.no_grad()
     def judge(self, products: Products) -> float:
         """Return the loss on fixed windows with fixed keys, nats per byte."""
+        windows, seed = self.recipe.validation_windows, self.recipe.seed
         self.model.use(products)
-        count, length = self.recipe.validation_windows, self.shape.context
-        text = self.corpus.validation
-        starts = np.linspace(0, text.size - length - 1, count).astype(np.int64)
-        total = 0.0
-        for first in range(0, count, 16):
-            windows = text_windows(text, starts[first : first + 16], length)
-            key = mix_key(self.recipe.seed, _VALIDATION_STREAM, first)
-            total += len(windows[0]) * self.model(*windows, key=key).item()
+        loss = validate(
+            self.model, TrainingConfig(batch=16, validation_windows=windows, seed=seed), self.corpus
+        )
         self.model.use(self.products)
-        return total / count
+        return loss
 
     def point(self, ratio: float, *, decayed: bool) -> LawPoint:
         """Return where the run is now."""

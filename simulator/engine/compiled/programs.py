@@ -24,10 +24,13 @@ from simulator.engine.lookahead import (
     Piece,
     Turns,
     blocks_in_order,
+    channel_of,
     compute_orders,
     computed,
+    next_uneven,
     pieces,
     step_turns,
+    stream_of,
 )
 from simulator.engine.network import Network
 from simulator.fabric import Fabric, LaneClaim, Loads, lone_cards
@@ -44,7 +47,7 @@ from simulator.operators import (
     Transfer,
     takes_units,
 )
-from simulator.results import COMMUNICATION, ISSUE, SERVING, Stream, category
+from simulator.results import COMMUNICATION, ISSUE, STREAMS, SpanTable, category
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,23 +62,6 @@ class Work:
     """How often it runs back to back."""
     beside: bool
     """Whether it runs beside the compute of its class."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Labels:
-    """Names of the spans of tasks; shape [tasks] each."""
-
-    rank_class: np.ndarray
-    stream: np.ndarray
-    """Place in `Stream`."""
-    name: np.ndarray
-    """Place in `names`."""
-    microbatch: np.ndarray
-    peer_class: np.ndarray
-    task: np.ndarray
-    """Number of the task in the graph."""
-    names: tuple[str, ...]
-    """Names, in alphabetical order."""
 
 
 class StepStructure:
@@ -172,21 +158,20 @@ class StepStructure:
         return step_turns(self.graph)
 
     @cached_property
-    def labels(self) -> Labels:
-        """What the spans of its tasks are called."""
+    def labels(self) -> SpanTable:
+        """Spans of its tasks before they are played: at time 0, and without parts."""
         tasks, works = self.graph.tasks, self.works
         called = [
             f"{channel_of(work.operator)} {work.operator.name}" if work.beside else work.operator.name
             for work in works
         ]
         names = tuple(sorted(set(called)))
-        streams = tuple(Stream)
         work_of = np.array(self.work_of, dtype=np.int64)
         shifts = [work.operator.shift if isinstance(work.operator, Collective) else 0 for work in works]
-        kinds = [streams.index(stream_of(work)) for work in works]
+        kinds = [STREAMS.index(stream_of(work.operator, beside=work.beside)) for work in works]
         rank_class = np.array([work.rank_class for work in works], dtype=np.int64)
         peers = [one + shift if shift else -1 for one, shift in zip(rank_class.tolist(), shifts, strict=True)]
-        return Labels(
+        return SpanTable(
             rank_class=rank_class[work_of],
             stream=np.array(kinds, dtype=np.int64)[work_of],
             name=np.array([names.index(one) for one in called], dtype=np.int64)[work_of],
@@ -196,27 +181,11 @@ class StepStructure:
             peer_class=np.array(peers, dtype=np.int64)[work_of],
             task=np.array([task.id for task in tasks], dtype=np.int64),
             names=names,
+            start_s=np.zeros(len(tasks)),
+            end_s=np.zeros(len(tasks)),
+            categories=(),
+            parts_s=np.empty((len(tasks), 0)),
         )
-
-
-def channel_of(operator: Operator) -> str:
-    """Return the name of the channel on which an operator runs beside its class's compute."""
-    match operator:
-        case Collective(axis=axis):
-            return axis
-        case Transfer(lane=lane):
-            return str(lane)
-        case HostWork():
-            return "processors"
-        case _:
-            return SERVING
-
-
-def stream_of(work: Work) -> Stream:
-    """Return what of its class a work keeps busy."""
-    if not work.beside:
-        return Stream.COMPUTE
-    return Stream.HOST if isinstance(work.operator, Transfer | HostWork) else Stream.NETWORK
 
 
 def _microbatch(task: Task, work: Work) -> int:
@@ -283,6 +252,7 @@ class Computed:
     """Time that the host needs to issue them."""
 
 
+NO_CAPACITY = "a link has no capacity"
 PASSED_ON = "circuits turn during the step, and the fabric does not say by which parts"
 """Why the reference plays a step on fabrics without lanes or parts."""
 
@@ -342,8 +312,7 @@ class StepNetwork:
                 raise NotCoveredError(PASSED_ON)
             found = self.loads(group)
             if not self.turns and (capacity[found.links] <= 0.0).any():
-                msg = "a link has no capacity"
-                raise NotCoveredError(msg)
+                raise NotCoveredError(NO_CAPACITY)
         return plan
 
     def claim(self, group: FlowGroup) -> LaneClaim | None:
@@ -383,8 +352,7 @@ class StepNetwork:
             found, graph = self.network.foreseen(group)
             self._loads[group] = found
             if (graph.capacity_bytes_per_s[found.links] <= 0.0).any():
-                msg = "a link has no capacity"
-                raise NotCoveredError(msg)
+                raise NotCoveredError(NO_CAPACITY)
         return self._loads[group]
 
     def private(self, sequence: Sequence, rank_class: int) -> bool:
@@ -608,9 +576,7 @@ class Programs:
         traits = self._network.fabric.traits
         if not (self._network.turns and traits.prefetches and traits.turns_by_layer):
             return []
-        travels = (piece[0] for piece in coming if not isinstance(piece, Sequence))
-        uneven = (one for one in travels if isinstance(one, Collective) and one.skew is not None)
-        following = next(uneven, None)
+        following = next_uneven(coming)
         if following is None:
             return []
         groups = [group for group, _, _ in self._network.plan(following, rank_class).parts]

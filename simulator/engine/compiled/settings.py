@@ -15,7 +15,7 @@ import numpy as np
 
 from simulator.collectives.flow_groups import FlowGroup, LinkClasses
 from simulator.engine.compiled.memory import At, Memories
-from simulator.engine.compiled.programs import PASSED_ON, NotCoveredError, StepNetwork
+from simulator.engine.compiled.programs import NO_CAPACITY, PASSED_ON, NotCoveredError, StepNetwork
 from simulator.interfaces import Circuits
 
 SLOTS = 64
@@ -220,8 +220,7 @@ class Settings:
         found = self._fabric.loads(circuits, group.flows)
         capacity = self._fabric.graph(circuits).capacity_bytes_per_s[found.links]
         if (capacity <= 0.0).any():
-            msg = "a link has no capacity"
-            raise NotCoveredError(msg)
+            raise NotCoveredError(NO_CAPACITY)
         alone = float((capacity / found.usage).min(initial=np.inf))
         return self._row(found.links, found.usage, capacity, alone, found.latency_s)
 

@@ -6,8 +6,8 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -17,11 +17,12 @@ from simulator.engine.compiled.memory import KINDS, LEVELS, RESUME, At, Memories
 from simulator.engine.compiled.programs import Charge, NotCoveredError, Programs, StepNetwork, StepStructure
 from simulator.engine.compiled.settings import Settings, lay_rows
 from simulator.engine.compiled.turns import Coming, fixed_loads, lay_lanes, need_of, turn
+from simulator.engine.network import Tally
 from simulator.engine.simulation import Simulation
 from simulator.fabric import Fabric, Loads
 from simulator.node import Node
 from simulator.operators import StepGraph, takes_units
-from simulator.results import COMMUNICATION, ISSUE, STREAMS, SpanTable, Stream, Trace
+from simulator.results import COMMUNICATION, ISSUE, SPAN_COLUMNS, STREAMS, SpanTable, Stream, Trace
 
 
 def link_classes(
@@ -192,23 +193,13 @@ def merged(one: SpanTable, other: SpanTable) -> SpanTable:
     names = tuple(sorted({*one.names, *other.names}))
     tables = (one, other)
     name = np.concatenate([np.array([names.index(each) for each in two.names])[two.name] for two in tables])
-    rank_class = np.concatenate([two.rank_class for two in tables])
-    end_s = np.concatenate([two.end_s for two in tables])
-    order = np.lexsort((name, rank_class, end_s))
+    columns: dict[str, Any] = {
+        column: np.concatenate([getattr(two, column) for two in tables]) for column in SPAN_COLUMNS
+    }
     padded = np.full((len(other), one.parts_s.shape[1]), np.nan)
-    return SpanTable(
-        rank_class=rank_class[order],
-        stream=np.concatenate([two.stream for two in tables])[order],
-        name=name[order],
-        names=names,
-        start_s=np.concatenate([two.start_s for two in tables])[order],
-        end_s=end_s[order],
-        microbatch=np.concatenate([two.microbatch for two in tables])[order],
-        peer_class=np.concatenate([two.peer_class for two in tables])[order],
-        task=np.concatenate([two.task for two in tables])[order],
-        categories=one.categories,
-        parts_s=np.concatenate([one.parts_s, padded])[order],
-    )
+    columns |= {"name": name, "parts_s": np.concatenate([one.parts_s, padded])}
+    both = replace(one, names=names, **columns)
+    return both.rows(np.lexsort((both.name, both.rank_class, both.end_s)))
 
 
 COMPILED_FROM = 20_000
@@ -428,7 +419,7 @@ class CompiledStep:
 
     def _trace(self, programs: Programs, run: Played, moved_j: np.ndarray) -> Trace:
         at = run.at
-        tally = Charges(programs.charges).tally(run.whole[at.log : at.log + run.whole[at.logged]])
+        tally = tallied(programs.charges, run.whole[at.log : at.log + run.whole[at.logged]])
         spans = self._spans(programs, run.whole, run.real, at)
         if run.change_group.size:
             spans = merged(spans, self._turned(programs, run))
@@ -465,19 +456,9 @@ class CompiledStep:
             parts_s[waits, categories.index(COMMUNICATION)] = np.nan_to_num(column) + waited_s[waits]
             late = waits & (issued_s > 0.0)
             parts_s[late, categories.index(ISSUE)] = issued_s[late]
-        return SpanTable(
-            rank_class=labels.rank_class[order],
-            stream=labels.stream[order],
-            name=labels.name[order],
-            names=labels.names,
-            start_s=real[at.start_s : at.start_s + tasks][order],
-            end_s=end_s[order],
-            microbatch=labels.microbatch[order],
-            peer_class=labels.peer_class[order],
-            task=labels.task[order],
-            categories=categories,
-            parts_s=parts_s,
-        )
+        start_s = real[at.start_s : at.start_s + tasks]
+        played = replace(labels, start_s=start_s, end_s=end_s).rows(order)
+        return replace(played, categories=categories, parts_s=parts_s)
 
     def _turned(self, programs: Programs, run: Played) -> SpanTable:
         """Return the time that ports moved, for each class whose traffic asked for it."""
@@ -524,96 +505,47 @@ Account = tuple[int, str]
 """Kind and name of an account."""
 
 
-class Ledger:
-    """Entries of charges in accounts.
+def tallied(charges: Sequence[Charge], log: np.ndarray) -> Tally:
+    """Return what a log of charges by number, shape [charges due], adds up to."""
+    last = np.full(len(charges), -1)
+    last[log] = np.arange(log.size)
+    chosen = {
+        f"{operator.axis} {operator.kind}": plan.algorithm
+        for number in np.argsort(last)[np.count_nonzero(last < 0) :].tolist()
+        for operator, plan, _ in charges[number].carried
+        if plan.parts
+    }
+    of: list[dict[str, float]] = [{}, {}, {}, {}]
+    for (kind, name), value in _sums([_amounts(one) for one in charges], log).items():
+        of[kind][name] = value
+    return Tally(
+        compute_energy_j=of[COMPUTE],
+        network_energy_j=of[NETWORK].get("", 0.0),
+        network_bytes=of[BYTES],
+        host_bytes=of[HOST],
+        algorithms=dict(sorted(chosen.items())),
+    )
 
-    Parameters
-    ----------
-    entries : sequence
-        Of each charge, accounts with what is added to them.
+
+def _sums(entries: Sequence[Sequence[tuple[Account, float]]], log: np.ndarray) -> dict[Account, float]:
+    """Return the sum of each account, added up one by one in the order of a log, shape [charges due].
+
+    Accounts stand in the order in which they were first charged.
     """
-
-    def __init__(self, entries: Sequence[Sequence[tuple[Account, float]]]) -> None:
-        self.accounts: list[Account] = list(dict.fromkeys(name for one in entries for name, _ in one))
-        numbers = {name: number for number, name in enumerate(self.accounts)}
-        self._size = np.array([len(one) for one in entries], dtype=np.int64)
-        self._first = np.cumsum(self._size) - self._size
-        self._account = np.array([numbers[name] for one in entries for name, _ in one], dtype=np.int64)
-        self._value = np.array([value for one in entries for _, value in one], dtype=float)
-
-    def _posted(self, log: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return accounts and values of all entries of a log of charges, in order."""
-        size = self._size[log]
-        begin = np.cumsum(size) - size
-        entry = np.arange(int(size.sum())) + np.repeat(self._first[log] - begin, size)
-        return self._account[entry], self._value[entry]
-
-    def sums(self, log: np.ndarray) -> dict[Account, float]:
-        """Return each account's sum, added up one by one in the order of a log, shape [charges due].
-
-        Accounts stand in the order in which they were first charged.
-        """
-        account, value = self._posted(log)
-        sums = np.bincount(account, weights=value, minlength=len(self.accounts)).tolist()
-        first = np.full(len(self.accounts), account.size)
-        first[account[::-1]] = np.arange(account.size)[::-1]
-        order = np.argsort(first)[: np.count_nonzero(first < account.size)]
-        return {self.accounts[number]: sums[number] for number in order.tolist()}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tally:
-    """Everything that a step's charges add up to."""
-
-    compute_energy_j: dict[str, float]
-    """Dynamic energy of compute by component, all ranks."""
-    network_energy_j: float
-    """Dynamic energy of transfers, all ranks."""
-    network_bytes: dict[str, float]
-    """Bytes on the wire by axis, all ranks."""
-    host_bytes: dict[str, float]
-    """Bytes by lane, all ranks."""
-    algorithms: dict[str, str]
-    """Algorithm by collective and axis."""
-
-
-class Charges:
-    """Charges of a step's programs.
-
-    Parameters
-    ----------
-    charges : iterable of Charge
-        In the order of their numbers.
-    """
-
-    def __init__(self, charges: Iterable[Charge]) -> None:
-        self._charges = tuple(charges)
-
-    @cached_property
-    def _amounts(self) -> Ledger:
-        return Ledger([_amounts(one) for one in self._charges])
-
-    def tally(self, log: np.ndarray) -> Tally:
-        """Return what a log of charges, shape [charges due], adds up to."""
-        sums = self._amounts.sums(log)
-        last = np.full(len(self._charges), -1)
-        last[log] = np.arange(log.size)
-        chosen = {
-            f"{operator.axis} {operator.kind}": plan.algorithm
-            for number in np.argsort(last)[np.count_nonzero(last < 0) :].tolist()
-            for operator, plan, _ in self._charges[number].carried
-            if plan.parts
-        }
-        of: list[dict[str, float]] = [{}, {}, {}, {}]
-        for (kind, name), value in sums.items():
-            of[kind][name] = value
-        return Tally(
-            compute_energy_j=of[COMPUTE],
-            network_energy_j=of[NETWORK].get("", 0.0),
-            network_bytes=of[BYTES],
-            host_bytes=of[HOST],
-            algorithms=dict(sorted(chosen.items())),
-        )
+    accounts = list(dict.fromkeys(name for one in entries for name, _ in one))
+    numbers = {name: number for number, name in enumerate(accounts)}
+    sizes = np.array([len(one) for one in entries], dtype=np.int64)
+    size = sizes[log]
+    # Of each charge in the log the place of its first entry, less the entries that stand before it there.
+    ahead = (np.cumsum(sizes) - sizes)[log] - (np.cumsum(size) - size)
+    entry = np.arange(int(size.sum())) + np.repeat(ahead, size)
+    account = np.array([numbers[name] for one in entries for name, _ in one], dtype=np.int64)[entry]
+    value = np.array([value for one in entries for _, value in one], dtype=float)[entry]
+    sums = np.bincount(account, weights=value, minlength=len(accounts)).tolist()
+    first = np.full(len(accounts), account.size)
+    first[account[::-1]] = np.arange(account.size)[::-1]
+    order = np.argsort(first)[: np.count_nonzero(first < account.size)]
+    return {accounts[number]: sums[number] for number in order.tolist()}
 
 
 def _amounts(charge: Charge) -> list[tuple[Account, float]]:

@@ -183,18 +183,14 @@ class Coming:
 
     def lay(self, memories: Memories) -> None:
         """Add the tables."""
-        memories.whole("task_class", self.task_class)
+        for name in ("task_class", "here", "there", "chained", "short"):
+            memories.whole(name, getattr(self, name))
         memories.whole("work", self.work_of)
-        memories.whole("here", self.here)
-        memories.whole("there", self.there)
-        memories.whole("chained", self.chained)
-        memories.whole("short", self.short)
         memories.whole("still", (int(bool(self.exchanges[work])) for work in self.work_of))
         memories.whole("first_exchange", itertools.accumulate(map(len, self.exchanges), initial=0))
         memories.rows("part", self.parts)
-        memories.rows("begun", self.begun)
-        memories.rows("passes", self.passes)
-        memories.rows("sent", self.sent)
+        for name in ("begun", "passes", "sent"):
+            memories.rows(name, getattr(self, name))
         for name, rows in (("mine", self.mine), ("theirs", self.theirs), ("asked", self.asked)):
             memories.rows(name, rows)
             memories.whole(f"next_{name}", itertools.accumulate((len(one) for one in rows[:-1]), initial=0))
