@@ -122,6 +122,11 @@ def test_files_bring_the_same_on_the_command_line(capsys, tmp_path, file):
         assert record["energy_j"] == by_name.energy_j
 
 
+def test_a_schedule_of_a_file_draws_itself(capsys):
+    assert main(["network", "schedule", SCHEDULE, "--microbatches", "10", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["peak_microbatches"] == [7, 5, 3, 1]
+
+
 def test_a_file_s_attribute_stands_in_a_name_and_in_a_system_file(tmp_path):
     named = build_system(f"photonic_packet:{CORE}@{FABRIC}", accelerators=8)
     assert dataclasses.asdict(named.photonic.core) == dataclasses.asdict(LithiumNiobate.default())
