@@ -196,6 +196,35 @@ def test_what_cannot_be_brought_in_is_told_in_one_sentence(file, option, text, r
     assert "\n" not in str(caught.value)
 
 
+def changed(**numbers):
+    """Return a core's events for a product with some of them otherwise."""
+    return lambda self, operator, cores: dataclasses.replace(
+        LithiumNiobate.events(self, operator, cores), **numbers
+    )
+
+
+@pytest.mark.parametrize(
+    ("members", "says"),
+    [
+        ({"parts": lambda self: None}, "parts must return a tuple of Part, the laser among them; got None"),
+        ({"parts": lambda self: ()}, "parts must return a tuple of Part"),
+        ({"parts": lambda self: ({"laser": 1},)}, "parts must return a tuple of Part"),
+        ({"analog": lambda self, phase: None}, "analog must return an AnalogSpec for forward; got None"),
+        ({"events": lambda self, operator, cores: None}, "fails when it is tried, AttributeError"),
+        ({"events": changed(cycles=-1.0)}, "light_s of a product must be finite and at least 0"),
+        ({"events": changed(samples=-1.0)}, "energy_j of 'adc' of a product must be finite and at least 0"),
+        ({"events": changed(operand_bytes=float("nan"))}, "operand_bytes of a product must be finite"),
+        ({"full_load": 3.0}, "full_load must be Events of a second; got 3.0"),
+    ],
+)
+def test_a_mistake_in_a_core_from_outside_is_one_sentence(members, says):
+    kind = dataclasses.dataclass(frozen=True, kw_only=True)(type("Mistaken", (LithiumNiobate,), members))
+    hg.register_core("mistaken", kind)
+    with pytest.raises(ParameterError, match=re.escape(says)) as caught:
+        hg.system("photonic_packet", core="mistaken", accelerators=8)
+    assert "\n" not in str(caught.value)
+
+
 def mistaken(**members):
     """Return a hub with members that are wrong."""
     return dataclasses.dataclass(frozen=True, kw_only=True)(type("Mistaken", (Hub,), members))
