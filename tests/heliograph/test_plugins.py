@@ -126,8 +126,9 @@ def test_files_bring_the_same_on_the_command_line(capsys, tmp_path, file):
         assert record["energy_j"] == by_name.energy_j
 
 
-def test_a_schedule_of_a_file_draws_itself(capsys):
-    assert main(["network", "schedule", SCHEDULE, "--microbatches", "10", "--json"]) == 0
+def test_a_schedule_of_a_file_draws_itself(capsys, tmp_path):
+    asked = ["network", "schedule", SCHEDULE, "--microbatches", "10"]
+    assert main([*asked, "--json", "--out", str(tmp_path / "eager.png")]) == 0
     assert json.loads(capsys.readouterr().out)["peak_microbatches"] == [7, 5, 3, 1]
 
 
