@@ -157,7 +157,7 @@ def slowdown(*, compute_s: float, least_s: float, compute_j: float, other_j: flo
     def over(factor: float) -> float:
         return compute_j / factor**2 + other_j - limit_w * max(compute_s * factor, least_s)
 
-    if over(1.0) <= 0.0:
+    if compute_s == 0.0 or over(1.0) <= 0.0:
         return 1.0
     low, high = 1.0, 2.0
     while over(high) > 0.0:
@@ -576,19 +576,23 @@ def _elementwise_cost(gpu: Gpu, operator: Elementwise) -> Cost:
 
 
 def _cost(gpu: Gpu, work: Work, compute_j: float) -> Cost:
-    """Return the cost of a run with its launch, the clock lowered until the power limit is kept."""
+    """Return the cost of a run with its launch, the clock lowered until the power limit is kept.
+
+    Memory that alone would draw more than the limit is slowed to it.
+    """
     hbm_j = gpu.memory.energy_j(work.moved_bytes)
+    memory_s = max(work.memory_s, hbm_j / gpu.dynamic_w)
     factor = slowdown(
         compute_s=work.compute_s,
-        least_s=work.memory_s,
+        least_s=memory_s,
         compute_j=compute_j,
         other_j=hbm_j,
         limit_w=gpu.dynamic_w,
     )
     compute_s = work.compute_s * factor * gpu.penalties.lag
-    work_s = max(compute_s, work.memory_s)
+    work_s = max(compute_s, memory_s)
     time_s = gpu.chip.launch_s * work.launches + work_s
-    bound = Bound.MEMORY if work.memory_s > compute_s else Bound.COMPUTE
+    bound = Bound.MEMORY if memory_s > compute_s else Bound.COMPUTE
     return Cost(
         time_s=time_s,
         energy_j=MappingProxyType({"compute": compute_j / factor**2, "hbm": hbm_j}),

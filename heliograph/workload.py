@@ -164,11 +164,11 @@ def _parsed(source: str | Mapping[str, Any], base: Plan | None = None) -> Plan:
     for pair in source.split(","):
         key, _, value = pair.partition("=")
         if key.strip() == "schedule":
-            _know_schedule(value.strip())
+            know_schedule(value.strip())
     return parse_plan(source, base=base)
 
 
-def _know_schedule(name: str) -> None:
+def know_schedule(name: str) -> None:
     """Register a schedule of a file or an installed package where no schedule has its name yet.
 
     Raises

@@ -20,7 +20,7 @@ def order(stages, microbatches):
 
 
 def in_flight(stages, microbatches, stage):
-    """Return the most microbatches whose activations a stage keeps; tests hold `order` to it."""
+    """Return the most microbatches whose activations a stage keeps; registering holds `order` to it."""
     return smaller(microbatches, 2 * (stages - 1 - stage) + 1)
 
 

@@ -259,6 +259,8 @@ def _sent(result: StepResult, simulation: Simulation, fabric: Fabric) -> np.ndar
 
 HEIGHT_IN = 7.4
 """Height of the figure, inches."""
+_NODES_TOLD = 8
+"""Most nodes whose numbers stand on an axis."""
 
 
 def links_figure(loads: LinkLoads, title: str) -> Figure:
@@ -318,6 +320,9 @@ def _draw_sent(figure: SubFigure, axes: Axes, loads: LinkLoads) -> None:
         exponent = np.where(loads.sent_bytes > 0, np.log10(loads.sent_bytes), np.nan)
     sent = axes.imshow(exponent, aspect="equal", cmap="magma_r", interpolation="nearest")
     figure.colorbar(sent, ax=axes, label="bytes (power of ten)", shrink=0.8)
+    nodes = range(0, len(exponent), -(-len(exponent) // _NODES_TOLD))
+    axes.set_xticks(nodes)
+    axes.set_yticks(nodes)
     axes.set_xlabel("destination node")
     axes.set_ylabel("source node")
     axes.set_title(label("bytes between nodes"), loc="left")
@@ -331,7 +336,7 @@ def _draw_kinds(axes: Axes, loads: LinkLoads) -> None:
         places, [loads.busiest_by_kind[one] for one in kinds], height=0.7, color=PALETTE[0], label="busiest"
     )
     axes.barh(places, [loads.mean_by_kind[one] for one in kinds], height=0.3, color=PALETTE[1], label="all")
-    axes.legend(loc="best")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
     name_rows(axes, [_lines(one) for one in kinds])
     axes.set_xlabel("mean load over the step")
     axes.set_title("links of each kind", loc="left")
@@ -530,8 +535,13 @@ class SpreadSteps(Result):
             axes.axvline(self.circuits.mean_s, color=REFERENCE, lw=1.2, label="optical circuits")
             name_rows(axes, [step.name for step in self.steps])
             axes.set_xlabel("Step time (s); whiskers: least and most of the hashes")
-            figure.suptitle(fill(self.title.replace(",", ", "), _TITLE), fontsize=7.5, x=0.01, ha="left")
-            axes.legend(loc="lower right")
+            figure.suptitle(
+                fill(self.title.replace(", ", ",").replace(",", ", "), _TITLE),
+                fontsize=7.5,
+                x=0.01,
+                ha="left",
+            )
+            figure.legend(loc="outside lower center")
             return figure
 
 

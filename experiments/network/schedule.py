@@ -13,6 +13,7 @@ from experiments.study import Block, Progress, Result, Row, Study, option, refus
 from heliograph.figures import PALETTE, REFERENCE, WIDTH_IN, label, new_figure, styled, swatches
 from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
 from heliograph.simulation import StepResult
+from heliograph.workload import know_schedule
 from simulator.errors import HeliographError, nearest
 from simulator.operators import Sequence as Work
 from simulator.operators import Task
@@ -207,6 +208,8 @@ def unit_timeline(name: str, *, stages: int, microbatches: int, chunks: int, tim
 
 
 def _check(name: str, *, stages: int, microbatches: int, chunks: int, times: PassTimes) -> None:
+    if name != INTERLEAVED:
+        know_schedule(name)
     names = schedule_names()
     if name not in names:
         msg = f"unknown schedule '{name}' (a model needs --plan); {nearest(name, names, noun='schedule')}"
@@ -450,7 +453,7 @@ class PipelineSchedule(Study):
     directory = "schedule_{name}"
 
     name: str = option(
-        ..., "schedule (1f1b, gpipe, interleaved, zb_v, ...), or with --plan a model", positional=True
+        ..., "schedule (1f1b, interleaved, zb_v, mine.py:ORDER, ...), or with --plan a model", positional=True
     )
     stages: int = option(4, "pipeline stages", metavar="P")
     microbatches: int = option(8, "microbatches of a step", metavar="M")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
+
+import numpy as np
 
 from electronic.devices import (
     SCALE_UP,
@@ -40,14 +42,15 @@ from optical.fabrics.switches import (
 )
 from optical.fabrics.transceiver_ring import TransceiverRing
 from optical.fabrics.wafer import WaferFabric, load_wafer
-from simulator.errors import LinkError, ParameterError, nearest
+from simulator.errors import HeliographError, LinkError, ParameterError, is_number, nearest
 from simulator.fabric import CircuitPolicy, Fabric, missing_members
 from simulator.files import naming
+from simulator.interfaces import Flows, LinkGraph
 from simulator.layout import Axis
 from simulator.tables import Table
 from simulator.topology.clos import DirectLink, load_direct_link
-from simulator.topology.graphs import load_graph
-from simulator.topology.scale_up import Nic, ScaleUp, load_nic
+from simulator.topology.graphs import NO_LINK, load_graph
+from simulator.topology.scale_up import BillItem, Nic, ScaleUp, load_nic
 from simulator.units import to_si
 
 
@@ -370,12 +373,57 @@ def build_fabric(name: str, accelerators: int, gpu: str, node: int | None = None
     size = min(node or scale_up.size, accelerators)
     if size != scale_up.size:
         scale_up = dataclasses.replace(scale_up, size=size)
-    fabric = FABRICS[name].build(accelerators, scale_up)
-    _check_answers(f"what '{name}' builds ({type(fabric).__name__})", fabric)
-    if fabric.endpoints != accelerators:
-        msg = f"fabric '{name}' joins {fabric.endpoints} accelerators where {accelerators} were asked for"
+    if name in _SHIPPED:
+        return FABRICS[name].build(accelerators, scale_up)
+    return _from_outside(name, accelerators, scale_up)
+
+
+def _from_outside(name: str, accelerators: int, scale_up: ScaleUp) -> Fabric:
+    """Return a fabric from outside the project; what its author got wrong is one sentence."""
+    try:
+        fabric = FABRICS[name].build(accelerators, scale_up)
+        _check_answers(f"what '{name}' builds ({type(fabric).__name__})", fabric)
+        wrong = next(_wrong_answers(fabric, accelerators), None)
+    except HeliographError:
+        raise
+    except Exception as error:
+        msg = f"fabric '{name}' fails for {accelerators} accelerators, {type(error).__name__}: {error}"
+        raise ParameterError(msg) from error
+    if wrong is not None:
+        msg = f"fabric '{name}' for {accelerators} accelerators: {wrong}"
         raise ParameterError(msg)
     return fabric
+
+
+def _wrong_answers(fabric: Fabric, accelerators: int) -> Iterator[str]:
+    """Yield what is wrong with a fabric's size, bill, links, routes and energy for flows around a ring."""
+    if fabric.endpoints != accelerators:
+        yield f"it joins {fabric.endpoints}"
+    bill = fabric.bill()
+    if not isinstance(bill, Mapping) or not all(isinstance(item, BillItem) for item in bill.values()):
+        yield f"bill must return a BillItem for each name; got {bill!r:.60}"
+    flows = Flows.around(np.arange(accelerators)[None, :], size_bytes=1.0, axis=Axis.DATA)
+    circuits, _ = fabric.configure(fabric.initial((flows,)), flows, (flows,))
+    graph = fabric.graph(circuits)
+    if not isinstance(graph, LinkGraph):
+        yield f"graph must return a LinkGraph; got {graph!r:.60}"
+    capacity, latency = graph.capacity_bytes_per_s, graph.latency_s
+    for what, found in (("capacity_bytes_per_s", capacity), ("latency_s", latency)):
+        if not isinstance(found, np.ndarray) or found.shape != (len(capacity),):
+            yield f"{what} of graph must be an array of one number for each link; got {found!r:.60}"
+        if not (np.isfinite(found) & (found >= 0.0)).all():
+            yield f"{what} of graph must be finite and at least 0"
+    routes = np.asarray(fabric.route(circuits, flows))
+    if routes.ndim != 2 or len(routes) != accelerators or not np.issubdtype(routes.dtype, np.integer):
+        yield f"route must return link numbers of shape [flows, hops]; got {routes.dtype} {routes.shape}"
+    crossed = routes[routes != NO_LINK]
+    if crossed.size and not 0 <= crossed.min() <= crossed.max() < capacity.size:
+        yield f"route must return links 0 to {capacity.size - 1}, padded with {NO_LINK}; got {crossed.max()}"
+    if accelerators > 1 and not ((routes != NO_LINK).any(axis=1).all() and (capacity[crossed] > 0.0).all()):
+        yield "route must lead each flow over links that have capacity"
+    energy_j = fabric.transfer_energy_j(flows)
+    if not (is_number(energy_j) and 0.0 <= energy_j < math.inf):
+        yield f"transfer_energy_j must return one finite number of at least 0; got {energy_j!r:.60}"
 
 
 def check_fabric(name: str) -> None:
@@ -509,3 +557,4 @@ register_fabric(
     _regional,
     "circuits in regions for the experts' all-to-alls, packets for the rest (MixNet)",
 )
+_SHIPPED = frozenset(_REGISTERED)

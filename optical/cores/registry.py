@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from optical.cores.core import Core
+from optical.cores.core import Core, Work
 from optical.cores.crossbar import default_crossbar
 from optical.cores.homodyne import default_homodyne
 from optical.cores.mzi_mesh import default_mesh
@@ -17,7 +18,10 @@ from optical.cores.pcm_crossbar import default_pcm_crossbar
 from optical.cores.phase_residue import default_phase_residue
 from optical.cores.rescues import rescued, split_name
 from optical.cores.ring_bank import default_ring_bank
+from optical.devices import Events, Part
+from optical.execution import AnalogSpec
 from simulator.errors import HeliographError, ParameterError, nearest
+from simulator.operators import MatMul, Phase
 from simulator.parameter_tree import replace_at
 
 
@@ -179,7 +183,43 @@ def _from_outside(name: str) -> Core:
     if set(unanswered(type(core))) - {"default"}:
         msg = f"core '{name}': its default() returns {core!r:.60}, which is no core"
         raise ParameterError(msg)
+    try:
+        wrong = next(_wrong_answers(core), None)
+    except HeliographError:
+        raise
+    except Exception as error:
+        msg = f"core '{name}' fails when it is tried, {type(error).__name__}: {error}"
+        raise ParameterError(msg) from error
+    if wrong is not None:
+        msg = f"core '{name}': {wrong}"
+        raise ParameterError(msg)
     return core
+
+
+def _wrong_answers(core: Core) -> Iterator[str]:
+    """Yield what is wrong with a core's parts, records and time and energy of a small product."""
+    parts = core.parts()
+    if not isinstance(parts, tuple) or not parts or not all(isinstance(one, Part) for one in parts):
+        yield f"parts must return a tuple of Part, the laser among them; got {parts!r:.60}"
+    for part in parts:
+        for what, value in (("count", part.count), ("each", part.each)):
+            if value is not None and not 0.0 <= value < math.inf:
+                yield f"{what} of part '{part.name}' must be finite and at least 0; got {value}"
+    if not math.isfinite(core.budget.effective_bits):
+        yield f"effective_bits of its budget must be finite; got {core.budget.effective_bits}"
+    for phase in Phase:
+        if not isinstance(record := core.analog(phase), AnalogSpec):
+            yield f"analog must return an AnalogSpec for {phase}; got {record!r:.60}"
+    if not isinstance(rates := core.full_load, Events):
+        yield f"full_load must be Events of a second; got {rates!r:.60}"
+    work = core.work(MatMul(name="small", phase=Phase.FORWARD, batch=1, m=64, k=64, n=64), core.cluster)
+    if not isinstance(work, Work):
+        yield f"work must return Work; got {work!r:.60}"
+    answers = {one: getattr(work, one) for one in ("light_s", "programming_s", "operand_bytes", "writes")}
+    answers |= {f"energy_j of '{part}'": value for part, value in work.energy_j.items()}
+    for what, amount in answers.items():
+        if not 0.0 <= amount < math.inf:
+            yield f"{what} of a product must be finite and at least 0; got {amount}; look at events and parts"
 
 
 def resized(core: Core, sides: Mapping[str, int]) -> Core:

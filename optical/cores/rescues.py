@@ -26,6 +26,9 @@ from optical.execution import AnalogSpec, OperandTransforms
 from simulator.errors import ParameterError, check_range, check_whole, nearest
 from simulator.operators import Phase, Products
 
+MOST_CHANNELS = 0.5
+"""Largest share of channels that count as the loudest ones; a choice: beyond it light has fewer."""
+
 
 class RescuedCore(FormattedCore):
     """Base of cores whose operands are transformed: what the transform leaves as it is."""
@@ -153,12 +156,12 @@ class HybridCore(RescuedCore):
     name: str = "hybrid"
     """Name shown in tables and messages."""
     share: float = 0.02
-    """Share of the channels, the loudest, that stay electronic; a choice."""
+    """Share of the channels, the loudest, that stay electronic, at most `MOST_CHANNELS`; a choice."""
     logic: FormatLogic = shipped(FormatLogic, "outlier_logic")
     """Search for the channels and multiply-accumulates of theirs."""
 
     def __post_init__(self) -> None:
-        check_range(self, "share", low=0.0, high=1.0, open_low=True)
+        check_range(self, "share", low=0.0, high=MOST_CHANNELS, open_low=True)
 
     @property
     def transforms(self) -> Mapping[str, Any]:

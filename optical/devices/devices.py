@@ -415,12 +415,13 @@ class PhaseShifter(Device):
     insertion_loss_db: float
     """Loss."""
     phase_error_rad: float
-    """Standard deviation of the phase from its setting, fixed per chip."""
+    """Standard deviation of the phase from its setting, 0 to pi, fixed per chip."""
     area_m2: float
     """Area."""
 
     def __post_init__(self) -> None:
-        check_range(self, "insertion_loss_db", "phase_error_rad", "area_m2")
+        check_range(self, "insertion_loss_db", "area_m2")
+        check_range(self, "phase_error_rad", high=math.pi)
 
     def loss_db(self, phase_rad: float) -> float:
         """Return the loss, at any phase."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from optical.devices.devices import shipped
 from optical.devices.parts import ElectronicDevice, Named
-from simulator.errors import check_positive, check_range
+from simulator.errors import ParameterError, check_positive, check_range
 from simulator.units import BITS_PER_BYTE
 
 CENTIMETRES_PER_M = 100.0
@@ -366,16 +366,30 @@ class ChipElectronics:
         -----
         Of dies with as many clusters in use, the fewest are cheapest. A cut fits a scanner's field, unless a
         single cluster does not.
+
+        Raises
+        ------
+        ParameterError
+            If no die has enough clusters without a defect to be sold at any price.
         """
-        most = max(1, min(clusters, math.floor(self.link.field_area_m2 / cluster.area_m2)))
+        room = max(1, math.floor(self.link.field_area_m2 / cluster.area_m2))
+        most = min(clusters, room)
         sizes = {math.ceil(clusters / math.ceil(clusters / used)) for used in range(1, most + 1)}
         found = [
             self._cut(clusters, used + spares, math.ceil(clusters / used), (cluster, links))
             for used in sizes
-            for spares in range(math.floor(self.die_yield.spares * used + 1e-9) + 1)
+            for spares in range(min(math.floor(self.die_yield.spares * used + 1e-9), room - used) + 1)
         ]
         fitting = [cut for cut in found if cut.die_m2 <= self.link.field_area_m2 or cut.built == 1]
-        return sorted(fitting, key=lambda cut: (cut.price_usd, cut.dies))
+        best = sorted(fitting, key=lambda cut: (cut.price_usd, cut.dies))
+        if math.isinf(best[0].price_usd):
+            msg = (
+                f"no die works: the smallest covers {1e6 * min(cut.die_m2 for cut in fitting):.0f} mm2, at "
+                f"{self.die_yield.defects_per_cm2:g} defects a cm2; lower die_yield.defects_per_cm2, the "
+                "area of die links or that of a cluster"
+            )
+            raise ParameterError(msg)
+        return best
 
     def _cut(self, clusters: int, built: int, dies: int, blocks: tuple[Block, Block]) -> DieCut:
         """Return one cut with its yield and price; dies that need one cluster less are sold more often."""

@@ -392,8 +392,8 @@ class DirectConnect(NodeCircuits):
 
     def __post_init__(self) -> None:
         check_choices(self)
-        check_policy(self)
         check_range(self, "endpoints", "degree", low=1)
+        check_policy(self)
         _ = self.nodes
         _ = self.budget
 

@@ -157,8 +157,8 @@ class OcsRails(NodeFabric, CircuitFabric):
 
     def __post_init__(self) -> None:
         check_choices(self)
-        check_policy(self)
         check_range(self, "lanes", low=1)
+        check_policy(self)
         _ = self.budget
 
     @cached_property

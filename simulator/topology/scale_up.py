@@ -160,6 +160,9 @@ class BillItem:
     fibre_m: float = 0.0
     """Fibre that one lights, its half of each link."""
 
+    def __post_init__(self) -> None:
+        check_range(self, "count", "w_each", "usd_each", "fibre_ends", "fibre_m")
+
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleUp:

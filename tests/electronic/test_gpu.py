@@ -120,6 +120,16 @@ def test_elementwise_power_never_exceeds_the_limit(gpu, moved, flops):
     assert dynamic_w + gpu.static_w + gpu.memory.static_w <= gpu.chip.tdp_w * (1 + POWER_ROUNDING)
 
 
+@pytest.mark.parametrize("change", [{"bandwidth_bytes_per_s": 33.5e12}, {"energy_j_per_byte": 2.8e-10}])
+@pytest.mark.parametrize("flops", [0.0, 1e6, 1e12])
+def test_memory_beyond_the_power_limit_is_slowed_to_it(change, flops):
+    """Ten times the rate, or the energy of a byte: look-ups that compute nothing have no clock to lower."""
+    gpu = replace(H100, memory=replace(H100.memory, **change))
+    cost = gpu.cost(stream(1e10, flops))
+    assert cost.energy_j["hbm"] == gpu.memory.energy_j(1e10)
+    assert sum(cost.energy_j.values()) / cost.time_s <= gpu.dynamic_w * (1 + POWER_ROUNDING)
+
+
 @pytest.mark.parametrize("name", ["a100", "a100-pcie", "h100", "h200", "b200", "gb200", "mi300x"])
 def test_a_large_product_draws_nearly_the_limit(name):
     gpu = load_gpu(name)

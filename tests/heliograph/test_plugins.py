@@ -2,9 +2,11 @@
 
 import dataclasses
 import json
+import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import heliograph as hg
@@ -14,6 +16,8 @@ from heliograph.catalogue import listing
 from heliograph.systems import build_system, fabrics
 from optical.cores import CORES, registry
 from simulator.errors import HeliographError, ParameterError
+from simulator.interfaces import LinkGraph
+from simulator.topology.scale_up import BillItem
 from tests.conformance.lithium_niobate import LithiumNiobate
 from tests.conformance.registered import Hub
 from tests.workloads.pipeline.eager import EAGER
@@ -122,6 +126,12 @@ def test_files_bring_the_same_on_the_command_line(capsys, tmp_path, file):
         assert record["energy_j"] == by_name.energy_j
 
 
+def test_a_schedule_of_a_file_draws_itself(capsys, tmp_path):
+    asked = ["network", "schedule", SCHEDULE, "--microbatches", "10"]
+    assert main([*asked, "--json", "--out", str(tmp_path / "eager.png")]) == 0
+    assert json.loads(capsys.readouterr().out)["peak_microbatches"] == [7, 5, 3, 1]
+
+
 def test_a_file_s_attribute_stands_in_a_name_and_in_a_system_file(tmp_path):
     named = build_system(f"photonic_packet:{CORE}@{FABRIC}", accelerators=8)
     assert dataclasses.asdict(named.photonic.core) == dataclasses.asdict(LithiumNiobate.default())
@@ -184,6 +194,76 @@ def test_what_cannot_be_brought_in_is_told_in_one_sentence(file, option, text, r
     with pytest.raises(HeliographError) as caught:
         build_system("photonic_packet", accelerators=8, **{option: reference.format(file(text))})
     assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def changed(**numbers):
+    """Return a core's events for a product with some of them otherwise."""
+    return lambda self, operator, cores: dataclasses.replace(
+        LithiumNiobate.events(self, operator, cores), **numbers
+    )
+
+
+@pytest.mark.parametrize(
+    ("members", "says"),
+    [
+        ({"parts": lambda self: None}, "parts must return a tuple of Part, the laser among them; got None"),
+        ({"parts": lambda self: ()}, "parts must return a tuple of Part"),
+        ({"parts": lambda self: ({"laser": 1},)}, "parts must return a tuple of Part"),
+        ({"analog": lambda self, phase: None}, "analog must return an AnalogSpec for forward; got None"),
+        ({"events": lambda self, operator, cores: None}, "fails when it is tried, AttributeError"),
+        ({"events": changed(cycles=-1.0)}, "light_s of a product must be finite and at least 0"),
+        ({"events": changed(samples=-1.0)}, "energy_j of 'adc' of a product must be finite and at least 0"),
+        ({"events": changed(operand_bytes=float("nan"))}, "operand_bytes of a product must be finite"),
+        ({"full_load": 3.0}, "full_load must be Events of a second; got 3.0"),
+    ],
+)
+def test_a_mistake_in_a_core_from_outside_is_one_sentence(members, says):
+    kind = dataclasses.dataclass(frozen=True, kw_only=True)(type("Mistaken", (LithiumNiobate,), members))
+    hg.register_core("mistaken", kind)
+    with pytest.raises(ParameterError, match=re.escape(says)) as caught:
+        hg.system("photonic_packet", core="mistaken", accelerators=8)
+    assert "\n" not in str(caught.value)
+
+
+def mistaken(**members):
+    """Return a hub with members that are wrong."""
+    return dataclasses.dataclass(frozen=True, kw_only=True)(type("Mistaken", (Hub,), members))
+
+
+def links(capacity_bytes_per_s, latency_s):
+    return lambda self, circuits: LinkGraph(
+        capacity_bytes_per_s=np.array(capacity_bytes_per_s), latency_s=np.array(latency_s)
+    )
+
+
+@pytest.mark.parametrize(
+    ("members", "says"),
+    [
+        ({"graph": links([1e9] * 16, [-1e-6] * 16)}, "latency_s of graph must be finite and at least 0"),
+        ({"graph": links([float("nan")] * 16, [1e-6] * 16)}, "capacity_bytes_per_s of graph must be finite"),
+        ({"graph": links([0.0] * 16, [1e-6] * 16)}, "each flow over links that have capacity"),
+        ({"graph": links([1e9] * 16, [1e-6] * 15)}, "latency_s of graph must be an array of one number for"),
+        ({"graph": lambda self, circuits: None}, "graph must return a LinkGraph; got None"),
+        ({"route": lambda self, circuits, flows: flows.sources}, "link numbers of shape [flows, hops]"),
+        (
+            {"route": lambda self, circuits, flows: flows.sources[:, None] + 16},
+            "links 0 to 15, padded with -1",
+        ),
+        ({"route": lambda self, circuits, flows: 1 / 0}, "fails for 8 accelerators, ZeroDivisionError"),
+        ({"transfer_energy_j": lambda self, flows: -1.0}, "transfer_energy_j must return one finite number"),
+        ({"transfer_energy_j": lambda self, flows: flows.sizes_bytes}, "transfer_energy_j must return one"),
+        ({"bill": lambda self: {"port": 5.0}}, "bill must return a BillItem for each name"),
+        (
+            {"bill": lambda self: {"port": BillItem(count=1, w_each=-5.0, usd_each=1.0)}},
+            "w_each must be at least 0",
+        ),
+    ],
+)
+def test_a_mistake_in_a_fabric_from_outside_is_one_sentence(members, says):
+    hg.register_fabric("mistaken", mistaken(**members))
+    with pytest.raises(ParameterError, match=re.escape(says)) as caught:
+        hg.system("gpu_packet@mistaken", accelerators=8)
     assert "\n" not in str(caught.value)
 
 

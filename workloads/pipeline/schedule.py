@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum, auto
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import pairwise, product
 from types import MappingProxyType
 
 from simulator.amounts import Amount
@@ -270,7 +270,8 @@ def register_schedule(name: str, schedule: Schedule) -> Schedule:
     Raises
     ------
     WorkloadError
-        If the name is taken or cannot stand in a plan.
+        If the name is taken or cannot stand in a plan, or at a few small sizes an order fails, leaves a pass
+        out or runs it twice, or keeps other microbatches than stated.
     """
     if not isinstance(name, str) or not name or any(one.isspace() or one in ",=" for one in name):
         msg = f"schedule: a name is text without spaces, commas and equal signs; got {name!r}"
@@ -281,8 +282,71 @@ def register_schedule(name: str, schedule: Schedule) -> Schedule:
     if not isinstance(schedule, Schedule):
         msg = f"schedule: '{name}' must be a Schedule with order and in_flight; got {schedule!r}"
         raise WorkloadError(msg)
-    known = _KNOWN[name] = replace(schedule, name=name)
+    known = replace(schedule, name=name)
+    for stages in (1, 2, 4):
+        _check_orders(known, stages * known.multiple)
+    _KNOWN[name] = known
     return known
+
+
+def _check_orders(schedule: Schedule, stages: int) -> None:
+    """Check that an order of so many stages runs every pass once and keeps what the schedule states."""
+    least = max(1, schedule.least_microbatches.of(stages)) + stages
+    microbatches = -(-least // schedule.multiple) * schedule.multiple
+    pipeline = Pipeline(schedule=schedule, stages=stages, microbatches=microbatches)
+    what = f"schedule: '{schedule}' with pp={stages} and {microbatches} microbatches"
+    try:
+        order = tuple(tuple(slots) for slots in pipeline.order())
+    except WorkloadError:
+        raise
+    except Exception as error:
+        msg = f"{what}: order fails, {type(error).__name__}: {error}"
+        raise WorkloadError(msg) from error
+    if len(order) != stages or not all(isinstance(slot, Slot) for slots in order for slot in slots):
+        msg = f"{what}: order must return a tuple of Slot for each stage; got {order!r:.80}"
+        raise WorkloadError(msg)
+    for stage, slots in enumerate(order):
+        if not _runs_once(slots, pipeline):
+            counts = Counter(slot.direction for slot in slots)
+            msg = (
+                f"{what}: stage {stage} must run every microbatch forward once, and backward once, whole or "
+                f"in its two halves; its order has {', '.join(f'{n} {kind}' for kind, n in counts.items())}"
+            )
+            raise WorkloadError(msg)
+        _check_stated(schedule, pipeline, stage, what)
+
+
+def _check_stated(schedule: Schedule, pipeline: Pipeline, stage: int, what: str) -> None:
+    """Check that a formula states the most microbatches that an order of one chunk a stage keeps."""
+    if isinstance(schedule.in_flight, InFlight) or schedule.chain is not Chain.LINE:
+        return
+    kept = most_kept(pipeline.order()[stage], (1.0,))
+    try:
+        stated = schedule.in_flight(pipeline.stages, pipeline.microbatches, stage)
+    except Exception as error:
+        msg = f"{what}: in_flight fails on stage {stage}, {type(error).__name__}: {error}"
+        raise WorkloadError(msg) from error
+    if stated != kept:
+        msg = (
+            f"{what}: in_flight states {stated} on stage {stage}, and the order keeps {kept:g} microbatches; "
+            "state what it keeps, or InFlight.FROM_ORDER"
+        )
+        raise WorkloadError(msg)
+
+
+def _runs_once(slots: tuple[Slot, ...], pipeline: Pipeline) -> bool:
+    """Return whether a stage runs each of its microbatches there and back once."""
+    done = {one: {(slot.microbatch, slot.chunk) for slot in slots if slot.direction is one} for one in Pass}
+    forward, whole, halves = done[Pass.FORWARD], done[Pass.BACKWARD], done[Pass.INPUT]
+    there = set(product(range(pipeline.microbatches), range(pipeline.chunks)))
+    return (
+        len(slots) == len(set(slots))
+        and len(forward) == pipeline.microbatches * len(pipeline.chains[0]) // pipeline.stages
+        and forward <= there
+        and halves == done[Pass.WEIGHT]
+        and whole | halves == forward
+        and not whole & halves
+    )
 
 
 def schedule_named(name: str) -> Schedule:

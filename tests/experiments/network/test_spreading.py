@@ -3,9 +3,10 @@
 import dataclasses
 
 import pytest
+from matplotlib.axes import Axes
 
-from experiments.hardware import Hardware
-from experiments.network.links import BySpreading
+from experiments.hardware import Hardware, Workload
+from experiments.network.links import BySpreading, Links
 from experiments.study import Progress
 from simulator.errors import ParameterError
 from simulator.topology.clos import Spreading
@@ -43,6 +44,31 @@ def test_the_verdict_is_the_range_over_real_networks(found):
     assert least == pytest.approx(found.circuits.mean_s / max(every) - 1)
     assert most == pytest.approx(found.circuits.mean_s / min(every) - 1)
     assert f"{100 * least:+.2f} to {100 * most:+.2f} %" in found.report()[1]
+
+
+def covered(figure):
+    """Return the legends of a drawn figure that lie on a bar."""
+    figure.canvas.draw()
+    panels = figure.axes
+    legends = [*figure.legends, *(one.get_legend() for one in panels if one.get_legend() is not None)]
+    bars = [bar for one in panels for bars in one.containers for bar in getattr(bars, "patches", ())]
+    return [
+        one
+        for one in legends
+        if any(one.get_window_extent().overlaps(bar.get_window_extent()) for bar in bars)
+    ]
+
+
+def test_legends_lie_on_no_bar(found):
+    links = (
+        Links(system="gpu_ocs", workload=Workload(model="llama-3-8b"), accelerators=32)
+        .run(Progress())
+        .figure()
+    )
+    assert not covered(found.figure())
+    assert not covered(links)
+    nodes = next(one for one in links.findobj(Axes) if one.get_ylabel() == "source node")
+    assert [int(one) for one in nodes.get_yticks()] == [0, 1, 2, 3]
 
 
 def test_a_fabric_without_parallel_links_is_refused():

@@ -270,7 +270,7 @@ def test_what_cannot_be_registered_is_told_why_in_one_sentence(name, build, matc
     ("build", "match"),
     [
         (lambda count, _: Stranger(), r"what 'odd' builds \(Stranger\) is no fabric: it lacks around, "),
-        (lambda count, _: Hub(endpoints=count + 1), "joins 33 accelerators where 32 were asked for"),
+        (lambda count, _: Hub(endpoints=count + 1), "for 32 accelerators: it joins 33"),
     ],
 )
 def test_what_a_builder_returns_is_looked_at(build, match):

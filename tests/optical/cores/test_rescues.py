@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+import heliograph
 from heliograph.systems import build_system
 from heliograph.systems.names import core_named
 from optical.cores import load_core
@@ -62,3 +63,16 @@ def test_names_are_split_and_wrong_ones_refused():
         build_system(
             "photonic_ocs", core="crossbar+rotation", accelerators=8, assignments=["core.width=1000"]
         )
+
+
+def test_at_most_half_of_the_channels_stay_electronic():
+    system = build_system("photonic_packet", accelerators=8)
+    half = system.with_({"core.core.share": 0.5})
+    assert math.isfinite(heliograph.simulate(half, "gpt2", "dp=8,global_batch=8").snr_db)
+    with pytest.raises(ParameterError, match=r"share must be above 0 and at most 0\.5"):
+        system.with_({"core.core.share": 0.99})
+
+
+def test_no_phase_is_wrong_by_more_than_half_a_turn():
+    with pytest.raises(ParameterError, match="phase_error_rad must be at least 0 and at most 3"):
+        build_system("photonic_packet", accelerators=8).with_(phase_error_rad=34.9)

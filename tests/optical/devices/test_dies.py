@@ -10,6 +10,7 @@ import pytest
 from heliograph.systems import build_system
 from optical.devices.devices import device_table
 from optical.devices.electronics import NOTHING, Block, DieYield, Wafer
+from simulator.errors import ParameterError
 from simulator.operators import MatMul, Phase
 from simulator.parameter_tree import replace_at
 
@@ -107,6 +108,21 @@ def test_the_price_of_a_core_does_not_jump_with_their_number():
     each = [unit.price_usd / unit.cores for unit in map(UNIT.resized, range(12, 40))]
     assert max(b / a for a, b in itertools.pairwise(each)) < 1.075  # a package of 2,900 USD more
     assert max(each) / min(each) < 1.12
+
+
+def test_spares_beyond_a_field_are_not_tried():
+    law = dataclasses.replace(YIELD, spares=1e9)
+    many = dataclasses.replace(UNIT.electronics, die_yield=law)
+    cluster = Block(area_m2=UNIT.cluster_footprint_m2, price_usd=100.0, stack_usd=100.0)
+    assert max(cut.die_m2 for cut in many.cuts(CLUSTERS, cluster, NOTHING)) <= many.link.field_area_m2
+
+
+def test_a_chip_of_which_no_die_works_is_refused():
+    law = dataclasses.replace(YIELD, defects_per_cm2=1e8)
+    with pytest.raises(ParameterError, match=r"no die works: the smallest covers 814 mm2, at 1e\+08 defects"):
+        dataclasses.replace(UNIT.electronics, die_yield=law).cuts(
+            1, Block(area_m2=8.14e-4, price_usd=27500.0, stack_usd=27500.0), NOTHING
+        )
 
 
 def test_a_chip_like_the_one_whose_price_is_taken_costs_that():

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import simpy
 
+from heliograph.systems.fabrics import build_fabric
 from optical.fabrics.rails import OcsRails
 from optical.fabrics.switches import load_optics, load_switch
 from simulator.collectives.traffic import Traffic
@@ -293,3 +294,9 @@ def test_no_knob_is_dead(part, parameter):
 def test_launch_limit_decides_whether_the_link_closes():
     with pytest.raises(LinkError):
         replace(PLAIN, optics=replace(PLAIN.optics, launch_max_dbm=0.0))
+
+
+@pytest.mark.parametrize(("fabric", "name"), [("ocs_rails", "lanes"), ("direct_connect", "degree")])
+def test_no_lanes_are_refused(fabric, name):
+    with pytest.raises(ParameterError, match=f"{name} must be at least 1; got 0"):
+        dataclasses.replace(build_fabric(fabric, 16, "h100"), **{name: 0})

@@ -155,6 +155,37 @@ def test_a_name_or_a_schedule_that_cannot_be_is_refused(name, schedule, message)
     assert list(SCHEDULES) == before
 
 
+def changed(**fields):
+    return replace(EAGER, **fields)
+
+
+def without_the_last(stages, microbatches):
+    return tuple(slots[:-1] for slots in eager_order(stages, microbatches))
+
+
+def the_last_twice(stages, microbatches):
+    return tuple((*slots, slots[-1]) for slots in eager_order(stages, microbatches))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [
+        (changed(order=without_the_last), "stage 0 must run every microbatch .* has 2 forward, 1 backward"),
+        (changed(order=the_last_twice), "stage 0 must run every microbatch .* has 2 forward, 3 backward"),
+        (changed(order=lambda stages, microbatches: None), "order fails, TypeError"),
+        (changed(order=lambda stages, microbatches: ((0, 1),) * stages), "must return a tuple of Slot"),
+        (changed(order=lambda stages, microbatches: ()), "must return a tuple of Slot for each stage"),
+        (changed(in_flight=lambda stages, microbatches, stage: 1), "states 1 on stage 0, .* order keeps 3"),
+        (changed(in_flight=lambda stages, microbatches, stage: float("nan")), "states nan on stage 0"),
+        (changed(in_flight=lambda stages: stages), "in_flight fails on stage 0, TypeError"),
+    ],
+)
+def test_a_mistake_in_a_schedule_is_told_when_it_is_registered(schedule, message):
+    with pytest.raises(WorkloadError, match=f"'mine' with pp=.*{message}"):
+        register_schedule("mine", schedule)
+    assert "mine" not in SCHEDULES
+
+
 def test_an_unknown_schedule_is_told_its_neighbour():
     with pytest.raises(WorkloadError, match="no schedule 'gpip'; did you mean 'gpipe'"):
         schedule_named("gpip")
