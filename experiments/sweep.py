@@ -119,6 +119,7 @@ class Swept(Result):
         return [
             ReportTable(title, list(shown.values()), lines, dense=self.searched, note=note),
             *more,
+            *idle_of(self.grid),
             *self.notes,
         ]
 
@@ -144,6 +145,11 @@ class Swept(Result):
         rows = self.grid.rows()
         drawn = all(any(isinstance(row.get(one), int | float) for row in rows) for one in (self.x, self.y))
         return self.grid.plot(self.x, self.y) if drawn or self.grid.study == STEP else None
+
+
+def idle_of(grid: Grid) -> list[str]:
+    """Return a sentence for each name that changes no result."""
+    return [f"{name} changes no result: at all its values it is the same." for name in grid.idle]
 
 
 def _numbers(rows: Sequence[Row]) -> list[str]:
@@ -576,7 +582,7 @@ def page(found: Swept | States) -> Page:
     return Page(
         title=f"{about or found.grid.study}: {len(rows):,} points over {', '.join(axes)}",
         asked=[(axis, ", ".join(_shown(axis, value) for value in values)) for axis, values in axes.items()],
-        answers=[*answers_of(rows, done, axes), *found.notes],
+        answers=[*answers_of(rows, done, axes), *idle_of(found.grid), *found.notes],
         sections=sections,
         formulas=sweep_formulas(rows[:MOST_ROWS], axes, shown, system, parameters),
     )

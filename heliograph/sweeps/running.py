@@ -89,6 +89,24 @@ class Grid(Tabular):
                 found.append(inputs | {name: value for name, value in row.items() if name not in told})
         return found
 
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """Names of which no value changes any result, whatever the others are."""
+        return tuple(name for name in self.axes if self._is_idle(name))
+
+    def _is_idle(self, name: str) -> bool:
+        results: dict[tuple[object, ...], list[dict[str, Any]]] = {}
+        for point in self.points:
+            others = tuple(value for other, value in point.inputs.items() if other != name)
+            told = {*point.inputs, "settings"}
+            result = [
+                {column: value for column, value in row.items() if column not in told}
+                for row in point.rows or (point.row,)
+            ]
+            if results.setdefault(others, result) != result:
+                return False
+        return len(results) < len(self.points)
+
     def check(self) -> None:
         """Raise an error if no point has a result.
 

@@ -33,6 +33,7 @@ from optical.fabrics.circuits import (
     lanes_of,
 )
 from optical.fabrics.switches import (
+    MOST_LANES,
     LaneBudget,
     LaneOptics,
     OpticalSwitch,
@@ -46,7 +47,7 @@ from optical.fabrics.switches import (
     switch_stages,
 )
 from optical.scheduling.topology import job_topology
-from simulator.errors import LinkError, RouteError, check_choices, check_range
+from simulator.errors import LinkError, ParameterError, RouteError, check_choices, check_range
 from simulator.fabric import CircuitPolicy, Fabric, NodeFabric, PortOwner, Ports, Traits, check_policy
 from simulator.interfaces import Flows, LinkGraph, Reconfiguration, Wiring
 from simulator.topology.graphs import NO_LINK, GraphFabric, joined, node_links, packed
@@ -227,8 +228,22 @@ class NodeCircuits(NodeFabric, CircuitFabric, Protocol):
 
     @property
     def card_lanes(self) -> int:
-        """Lanes that a card takes."""
-        return math.ceil(self.nic.bandwidth_bytes_per_s / self.optics.bandwidth_bytes_per_s)
+        """Lanes that a card takes.
+
+        Raises
+        ------
+        ParameterError
+            If they are more than a card has (`MOST_LANES`).
+        """
+        lanes = math.ceil(self.nic.bandwidth_bytes_per_s / self.optics.bandwidth_bytes_per_s)
+        if lanes > MOST_LANES:
+            msg = (
+                f"lanes of {self.optics.bandwidth_bytes_per_s:g} B/s are {lanes:.3g} to a card of "
+                f"{self.nic.bandwidth_bytes_per_s:g} B/s; raise optics.bandwidth_bytes_per_s until at most "
+                f"{MOST_LANES} are"
+            )
+            raise ParameterError(msg)
+        return lanes
 
     @property
     def circuit_bytes_per_s(self) -> float:

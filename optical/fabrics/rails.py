@@ -15,6 +15,7 @@ import numpy as np
 
 from optical.fabrics.circuits import DARK, CircuitFabric, Circuits, assign_lanes, circuit_wiring, merge_pairs
 from optical.fabrics.switches import (
+    MOST_LANES,
     LaneBudget,
     LaneOptics,
     OpticalSwitch,
@@ -157,7 +158,7 @@ class OcsRails(NodeFabric, CircuitFabric):
 
     def __post_init__(self) -> None:
         check_choices(self)
-        check_range(self, "lanes", low=1)
+        check_range(self, "lanes", low=1, high=MOST_LANES)
         check_policy(self)
         _ = self.budget
 

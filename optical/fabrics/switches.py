@@ -17,6 +17,8 @@ from simulator.units import SPEED_OF_LIGHT_M_PER_S, watts_from_dbm
 
 PARAMETERS = Path(__file__).parents[1] / "parameters"
 NORMAL = NormalDist()
+MOST_LANES = 1024
+"""Most lanes of a card or an accelerator; a choice, far beyond the eight of today's."""
 
 
 @dataclass(frozen=True, kw_only=True)

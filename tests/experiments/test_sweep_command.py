@@ -75,3 +75,14 @@ def test_any_study_is_swept_by_its_options(capsys, tmp_path):
     code, _, error = call(capsys, "sweep", path)
     assert code == BAD_INPUT
     assert "did you mean 'cost goodput'" in error
+
+
+def test_a_number_that_changes_no_result_is_told(capsys):
+    """Products run in light, so that the clock of the GPU whose place it takes is of no use."""
+    words = ("--model", "gpt2", "--plan", "dp=8,global_batch=8", "--set", "gpu.chip.clock_hz=1GHz,2GHz")
+    code, out, error = call(
+        capsys, "sweep", "--system", "photonic_packet", *words, "--set", "laser_power_w=0.1,0.2"
+    )
+    assert code == 0, error
+    assert "gpu.chip.clock_hz changes no result: at all its values it is the same." in out
+    assert "laser_power_w changes" not in out

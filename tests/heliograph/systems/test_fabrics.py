@@ -46,6 +46,17 @@ def test_every_fabric_is_built_at_any_usual_size(name, endpoints):
     assert fabric.static_w >= 0.0
 
 
+@pytest.mark.parametrize("name", ["direct_connect", "hybrid", "regional_ocs"])
+def test_lanes_too_slow_for_a_card_are_refused_in_words(name):
+    with pytest.raises(ParameterError, match=r"raise optics\.bandwidth_bytes_per_s until at most 1024 are"):
+        build_system(f"gpu_packet@{name}", accelerators=N).with_({"optics.bandwidth_bytes_per_s": 1e-12})
+
+
+def test_more_lanes_than_anybody_has_are_refused_in_words():
+    with pytest.raises(ParameterError, match="lanes"):
+        build_system("gpu_ocs", accelerators=N).with_({"fabric.lanes": 4 * 10**9})
+
+
 def test_the_default_is_what_it_was():
     assert isinstance(build_system("gpu_packet", accelerators=N).fabric, RailFabric)
     assert isinstance(build_system("gpu_ocs", accelerators=N).fabric, OcsRails)

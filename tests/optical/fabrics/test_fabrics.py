@@ -298,5 +298,5 @@ def test_launch_limit_decides_whether_the_link_closes():
 
 @pytest.mark.parametrize(("fabric", "name"), [("ocs_rails", "lanes"), ("direct_connect", "degree")])
 def test_no_lanes_are_refused(fabric, name):
-    with pytest.raises(ParameterError, match=f"{name} must be at least 1; got 0"):
+    with pytest.raises(ParameterError, match=f"{name} must be at least 1.*; got 0"):
         dataclasses.replace(build_fabric(fabric, 16, "h100"), **{name: 0})
