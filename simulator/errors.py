@@ -7,7 +7,8 @@ import difflib
 import math
 import types
 import typing
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from functools import cache
 from typing import Any, TypeGuard, TypeVar
@@ -39,6 +40,31 @@ class LinkError(HeliographError):
 
 class RouteError(HeliographError):
     """A flow that the fabric cannot carry."""
+
+
+@contextmanager
+def in_one_sentence(what: str, kind: type[HeliographError] = ParameterError) -> Iterator[None]:
+    """Run code from outside the project, whose errors become one sentence.
+
+    Parameters
+    ----------
+    what : str
+        Beginning of the sentence: what fails.
+    kind : type
+        Of the error.
+
+    Raises
+    ------
+    HeliographError
+        As the code raises it; of the kind, in place of any other exception.
+    """
+    try:
+        yield
+    except HeliographError:
+        raise
+    except Exception as error:
+        msg = f"{what}, {type(error).__name__}: {error}"
+        raise kind(msg) from error
 
 
 class SuspectWarning(UserWarning):

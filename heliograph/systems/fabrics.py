@@ -42,7 +42,7 @@ from optical.fabrics.switches import (
 )
 from optical.fabrics.transceiver_ring import TransceiverRing
 from optical.fabrics.wafer import WaferFabric, load_wafer
-from simulator.errors import HeliographError, LinkError, ParameterError, is_number, nearest
+from simulator.errors import LinkError, ParameterError, in_one_sentence, is_number, nearest
 from simulator.fabric import CircuitPolicy, Fabric, missing_members
 from simulator.files import naming
 from simulator.interfaces import Flows, LinkGraph
@@ -380,15 +380,10 @@ def build_fabric(name: str, accelerators: int, gpu: str, node: int | None = None
 
 def _from_outside(name: str, accelerators: int, scale_up: ScaleUp) -> Fabric:
     """Return a fabric from outside the project; what its author got wrong is one sentence."""
-    try:
+    with in_one_sentence(f"fabric '{name}' fails for {accelerators} accelerators"):
         fabric = FABRICS[name].build(accelerators, scale_up)
         _check_answers(f"what '{name}' builds ({type(fabric).__name__})", fabric)
         wrong = next(_wrong_answers(fabric, accelerators), None)
-    except HeliographError:
-        raise
-    except Exception as error:
-        msg = f"fabric '{name}' fails for {accelerators} accelerators, {type(error).__name__}: {error}"
-        raise ParameterError(msg) from error
     if wrong is not None:
         msg = f"fabric '{name}' for {accelerators} accelerators: {wrong}"
         raise ParameterError(msg)

@@ -20,7 +20,7 @@ from optical.cores.rescues import rescued, split_name
 from optical.cores.ring_bank import default_ring_bank
 from optical.devices import Events, Part
 from optical.execution import AnalogSpec
-from simulator.errors import HeliographError, ParameterError, nearest
+from simulator.errors import ParameterError, in_one_sentence, nearest
 from simulator.operators import MatMul, Phase
 from simulator.parameter_tree import replace_at
 
@@ -173,23 +173,13 @@ def load_core(name: str) -> Core:
 
 def _from_outside(name: str) -> Core:
     """Return a core from outside the package; what its author got wrong is one sentence."""
-    try:
+    with in_one_sentence(f"core '{name}': its default() fails"):
         core = CORES[name].build()
-    except HeliographError:
-        raise
-    except Exception as error:
-        msg = f"core '{name}': its default() fails, {type(error).__name__}: {error}"
-        raise ParameterError(msg) from error
     if set(unanswered(type(core))) - {"default"}:
         msg = f"core '{name}': its default() returns {core!r:.60}, which is no core"
         raise ParameterError(msg)
-    try:
+    with in_one_sentence(f"core '{name}' fails when it is tried"):
         wrong = next(_wrong_answers(core), None)
-    except HeliographError:
-        raise
-    except Exception as error:
-        msg = f"core '{name}' fails when it is tried, {type(error).__name__}: {error}"
-        raise ParameterError(msg) from error
     if wrong is not None:
         msg = f"core '{name}': {wrong}"
         raise ParameterError(msg)

@@ -14,7 +14,7 @@ from itertools import pairwise, product
 from types import MappingProxyType
 
 from simulator.amounts import Amount
-from simulator.errors import WorkloadError, check_choices, check_member, nearest
+from simulator.errors import WorkloadError, check_choices, check_member, in_one_sentence, nearest
 from simulator.estimate.step_arrays import Order as ClosedForm
 
 
@@ -295,13 +295,8 @@ def _check_orders(schedule: Schedule, stages: int) -> None:
     microbatches = -(-least // schedule.multiple) * schedule.multiple
     pipeline = Pipeline(schedule=schedule, stages=stages, microbatches=microbatches)
     what = f"schedule: '{schedule}' with pp={stages} and {microbatches} microbatches"
-    try:
+    with in_one_sentence(f"{what}: order fails", WorkloadError):
         order = tuple(tuple(slots) for slots in pipeline.order())
-    except WorkloadError:
-        raise
-    except Exception as error:
-        msg = f"{what}: order fails, {type(error).__name__}: {error}"
-        raise WorkloadError(msg) from error
     if len(order) != stages or not all(isinstance(slot, Slot) for slots in order for slot in slots):
         msg = f"{what}: order must return a tuple of Slot for each stage; got {order!r:.80}"
         raise WorkloadError(msg)
@@ -321,11 +316,8 @@ def _check_stated(schedule: Schedule, pipeline: Pipeline, stage: int, what: str)
     if isinstance(schedule.in_flight, InFlight) or schedule.chain is not Chain.LINE:
         return
     kept = most_kept(pipeline.order()[stage], (1.0,))
-    try:
+    with in_one_sentence(f"{what}: in_flight fails on stage {stage}", WorkloadError):
         stated = schedule.in_flight(pipeline.stages, pipeline.microbatches, stage)
-    except Exception as error:
-        msg = f"{what}: in_flight fails on stage {stage}, {type(error).__name__}: {error}"
-        raise WorkloadError(msg) from error
     if stated != kept:
         msg = (
             f"{what}: in_flight states {stated} on stage {stage}, and the order keeps {kept:g} microbatches; "
