@@ -43,8 +43,6 @@ LARGEST_TENSOR = 16
 """Most tensor-parallel ranks that are tried, beside the published number; a choice."""
 FASTER = 0.15
 """How much faster than the published plan the best one may be before what it uses is told; dimensionless."""
-OLD_KERNELS = "causal_half=true"
-"""What all plans of a run share whose plan was not published."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,9 +281,9 @@ def searched(record: Record) -> Outcome:
 
 
 def unpublished(record: Record) -> Run:
-    """Return a run whose plan nobody published: only what all plans share."""
+    """Return a run whose plan nobody published: only what its row says."""
     config = famous_model(record)
-    plan = parse_plan(f"{OLD_KERNELS},{shape_text(record)}")
+    plan = parse_plan(shape_text(record))
     system = famous_system(record)
     return Run(system=system, config=config, plan=plan, flops=model_flops(config, plan.share))
 

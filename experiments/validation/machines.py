@@ -594,7 +594,6 @@ def plan_of(record: Record, ranks: int) -> Plan:
         "grad_bytes": _grad_bytes(record),
         "precision": precision,
         "attention": attention,
-        "causal_half": attention is Attention.FLASH,  # a fused kernel skips the masked half
     }
     if drops_tokens(record):
         values["capacity_factor"] = 1.0

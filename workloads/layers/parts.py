@@ -720,7 +720,7 @@ class Parts:
         keys = self.seen(keys)
         batch = share.batch.micro_batch * heads
         scores = batch * rows * keys
-        flash = share.recompute.attention is Attention.FLASH
+        flash = share.recompute.attention.on_chip
         moved = 0 if flash else scores
         drops = self.config.dropout and not flash
         mask = scores / self.width  # a byte per score; a fused kernel draws it again instead
@@ -769,7 +769,7 @@ class Parts:
         if self.share.recompute.attention_keys:
             return self.share.recompute.attention_keys
         window = min(self.config.window, keys) if self.config.all_windowed else keys
-        if not self.share.recompute.causal_half:
+        if self.share.recompute.attention is not Attention.FLASH:
             return window
         if window == keys:
             return (keys + 1) // 2

@@ -8,7 +8,7 @@ from simulator.amounts import Matrices
 from simulator.operators import Elementwise, Role
 from workloads.layers.parts import NORM_FLOPS, SOFTMAX_FLOPS, Boundary, Parts, Step
 from workloads.models.architecture import FLOPS, Activation, Retrieval, TransformerConfig
-from workloads.plan.parts import Attention, Recompute
+from workloads.plan.parts import Recompute
 from workloads.plan.plan import Share
 
 
@@ -146,7 +146,7 @@ class RetrievalParts:
 
     def scores(self, one: Reading) -> tuple[Step, ...]:
         """Return both kinds of scores, their softmax and the values."""
-        flash = self.share.recompute.attention is Attention.FLASH
+        flash = self.share.recompute.attention.on_chip
         batch = one.sequences * one.heads // self.share.axes.tp
         rows = one.rows // one.sequences
         count = batch * rows * one.keys
@@ -239,5 +239,5 @@ def encoder_activation_bytes(config: TransformerConfig, share: Share, shape: Ret
 
 
 def _score_bytes(parts: RetrievalParts, scores: int) -> float:
-    kept = parts.share.recompute.attention is Attention.FULL and parts.share.recompute.kind is Recompute.NONE
+    kept = not parts.share.recompute.attention.on_chip and parts.share.recompute.kind is Recompute.NONE
     return float(scores * parts.width) if kept else 0.0

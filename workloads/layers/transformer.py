@@ -330,8 +330,8 @@ def forward_layer(config: TransformerConfig, share: Share) -> tuple[Item, ...]:
     Notes
     -----
     Biases, dropout and masks are taken to be fused into their neighbours. Attention's products span all s x s
-    pairs, as kernels without causal skipping run them; `Recomputation.causal_half` halves them. With flash
-    attention the score matrix stays on chip: neither the softmax nor its two products move it.
+    pairs, or, with attention=flash, those that a causal mask lets through. Scores on chip are moved by
+    neither the softmax nor its two products.
     """
     steps = Parts(config=config, share=share).block()
     return _replayed(_Walker(share=share).forward(steps), share)
@@ -374,12 +374,12 @@ def backward_steps(steps: tuple[Step, ...], share: Share) -> tuple[Item, ...]:
     """Return the backward operators of some steps of a block, what is recomputed first."""
     walker = _Walker(share=share)
     again: tuple[Step, ...] = ()
-    if share.recompute.attention is Attention.FLASH:
+    if share.recompute.attention.on_chip:
         again = tuple(step for step in steps if _role(step) in SCORES)
     elif share.recompute.kind is Recompute.SELECTIVE:
         again = tuple(step for step in steps if _role(step) in CORE_ATTENTION)
     if share.recompute.kind is Recompute.FULL:
-        again = (*steps, *again) if share.recompute.attention is Attention.FLASH else steps
+        again = (*steps, *again) if share.recompute.attention.on_chip else steps
     named = repeated_operators(share)
     by_name = tuple(step for step in steps if _role(step) in named)
     return (*walker.forward((*by_name, *again)), *walker.backward(steps))

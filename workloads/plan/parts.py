@@ -56,10 +56,19 @@ class Graphs(StrEnum):
 
 
 class Attention(StrEnum):
-    """Attention kernel: its score matrix is written to memory (full) or stays on chip (flash)."""
+    """Attention kernel: where its scores are kept, and whether it computes those that a causal mask hides."""
 
     FULL = "full"
+    """All scores, written to memory."""
     FLASH = "flash"
+    """Scores stay on chip, and masked ones are skipped (FlashAttention-2, arXiv:2307.08691, section 3.1)."""
+    FLASH_UNMASKED = "flash_unmasked"
+    """Scores stay on chip, and all are computed, as where a model has no mask."""
+
+    @property
+    def on_chip(self) -> bool:
+        """Whether scores stay on chip."""
+        return self is not Attention.FULL
 
 
 class Precision(StrEnum):
@@ -616,9 +625,7 @@ class Recomputation(_Part):
     kind: Recompute = Recompute.NONE
     """What is computed twice."""
     attention: Attention = Attention.FLASH
-    """Whether the score matrix is written to memory."""
-    causal_half: bool = False
-    """Whether a kernel skips the masked half of attention's products."""
+    """Whether scores are written to memory, and masked ones computed."""
     attention_keys: int = 0
     """Keys that a query sees under block-sparse attention, in whole blocks of 64 (Sparse Transformer,
     arXiv:1904.10509; BigBird, arXiv:2007.14062). 0: all of them."""

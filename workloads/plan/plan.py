@@ -228,7 +228,7 @@ _ORDER = """
     axes.tp axes.pp axes.dp schedule.vpp axes.cp axes.context_exchange axes.ep batch.micro_batch
     batch.global_batch batch.sequence_length axes.sequence_parallel recompute.kind sharding.zero
     sharding.reshard recompute.fused traffic.prefetch traffic.grad_buckets precision.grad_bytes precision.kind
-    precision.optimizer recompute.attention recompute.causal_half schedule.kind traffic.overlap_sends
+    precision.optimizer recompute.attention schedule.kind traffic.overlap_sends
     schedule.embedding_as_layers axes.vocabulary_multiple sharding.shard_group sharding.local_group
     traffic.quantised_weights sharding.secondary_copy traffic.quantised_gradients sharding.optimizer_place
     sharding.parameter_place sharding.delayed_update experts.capacity_factor experts.expert_imbalance

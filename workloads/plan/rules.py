@@ -720,8 +720,8 @@ SPARSITY_RULES = (
         ),
     ),
     Rule(
-        lambda c, p: (p.recompute.attention_keys > 0) & (p.recompute.causal_half | (c.window > 0)),
-        "attention_keys counts what a query sees; leave causal_half false, on a model without windows",
+        lambda c, p: (p.recompute.attention_keys > 0) & (c.window > 0),
+        "attention_keys counts what a query sees; a model with windows says so itself",
     ),
     Rule(
         lambda _, p: (

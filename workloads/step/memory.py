@@ -18,7 +18,7 @@ from workloads.layers.parts import INT4_BYTES, INT8_BYTES, extra_weight_bytes, v
 from workloads.layers.retrieval import cross_activation_bytes, encoder_activation_bytes
 from workloads.layers.transformer import FP8_BYTES
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.parts import RECOMPUTED_OPERATORS, Attention, ContextExchange, Kept, Place, Recompute
+from workloads.plan.parts import RECOMPUTED_OPERATORS, ContextExchange, Kept, Place, Recompute
 from workloads.plan.plan import Plan, Share, default_sequence_length
 from workloads.plan.rules import check, keeps_rules
 from workloads.step.sharding import (
@@ -126,7 +126,7 @@ def _sharded_bytes(config: TransformerConfig, share: Share) -> float:
     inner = (width * config.ffn_branches * copies + handed_on) * config.ffn_hidden * worked
     total = float(share.tokens * (attention + inner))
     scores = recompute.kind is Recompute.NONE and not recompute.recompute_attention
-    if recompute.attention is Attention.FULL and scores:
+    if not recompute.attention.on_chip and scores:
         total += _score_bytes(config, share)
     return total
 
@@ -225,9 +225,7 @@ def context_bytes(config: TransformerConfig, share: Share) -> float:
 
 
 def _recomputed_bytes(config: TransformerConfig, share: Share) -> float:
-    scores = (
-        0.0 if share.recompute.attention is Attention.FLASH else _score_bytes(config, share) / share.axes.tp
-    )
+    scores = 0.0 if share.recompute.attention.on_chip else _score_bytes(config, share) / share.axes.tp
     if share.recompute.kind is Recompute.SELECTIVE:
         return scores
     cut = share.axes.stream_cut

@@ -110,7 +110,7 @@ ONE = {
         ("gpu_ocs", {"tp": 8, "cp": 2, "ep": 2}, (0.01, 0.11, 0.11)),
         # Sums of every microbatch wait for the last send, and hold units until then.
         ("gpu_ocs", {"tp": 8, "pp": 2, "zero": 2}, (0.01, 0.02, 0.01)),
-        ("gpu_ocs", {"tp": 2, "cp": 2, "pp": 2, "zero": 2}, (0.02, 0.02, 0.01)),
+        ("gpu_ocs", {"tp": 2, "cp": 2, "pp": 2, "zero": 2}, (0.02, 0.02, 0.02)),
         # Circuits of nodes are laid for all axes together, ranks moved or not.
         ("gpu_packet@direct_connect", {"tp": 4, "cp": 2, "ep": 4}, (0.01,)),
         ("gpu_packet@direct_connect", {"tp": 2, "cp": 4, "pp": 2, "ep": 2, "placement": 1}, (0.01,)),

@@ -169,7 +169,7 @@ def test_flash_backward_repeats_the_scores_as_torch_counts_it():
                 o, q, k, v, o, statistics, None, None, s, s, 0.0, False, seed, seed
             )
     config = LLAMA
-    plan = Plan.of(micro_batch=b, sequence_length=s, attention=Attention.FLASH)
+    plan = Plan.of(micro_batch=b, sequence_length=s, attention=Attention.FLASH_UNMASKED)
     core = [
         operator
         for operator, _ in backward_layer(config, plan.share)

@@ -247,7 +247,7 @@ def test_attention_has_heads_by_column_and_sequences_by_row():
         {"recompute": Recompute.FULL},
         {"precision": Precision.FP8},
         {"pp": 2, "global_batch": 64, "schedule": schedules.ZERO_BUBBLE},
-        {"attention": Attention.FLASH, "causal_half": True},
+        {"attention": Attention.FLASH},
     ],
 )
 def test_a_grid_goes_with_other_parallelism(changes):

@@ -196,7 +196,7 @@ def test_torch_retro_does_the_closed_forms_work(crossings):
         "pp=4",
         "pp=2,vpp=2,tp=2,dp=2",
         "pp=4,schedule=zero_bubble",
-        "attention=flash,causal_half=true",
+        "attention=flash",
         "recompute=full,pp=2",
     ],
 )

@@ -212,7 +212,6 @@ def test_keys_by_heads_go_with_context_ranks():
         ("weight_density=0.5,tp=8", r"heads x head_dim / tensor \(64\) must be whole blocks of 128"),
         ("attention_keys=65", "whole blocks of 64"),
         ("attention_keys=128", r"at most sequence_length \(64\)"),
-        ("attention_keys=64,causal_half=true", "leave causal_half false"),
         ("attention_keys=64,cp=2", "use context_exchange=all_to_all"),
     ],
 )

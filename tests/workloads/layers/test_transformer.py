@@ -162,7 +162,7 @@ def test_full_recomputation_repeats_the_traffic_too():
 
 
 def test_flash_attention_repeats_the_scores_and_moves_no_softmax():
-    plan = PLAN.with_(attention=Attention.FLASH)
+    plan = PLAN.with_(attention=Attention.FLASH_UNMASKED)
     extra = product_flops(backward_layer(TINY, plan.share)) - product_flops(backward_layer(TINY, PLAN.share))
     assert extra == 2 * 64 * 64 * TINY.query_width
     softmax = next(e for e, _ in forward_layer(TINY, plan.share) if e.name == "attention.softmax")
@@ -178,7 +178,7 @@ def test_skipping_the_mask_halves_attention():
             if p.name.endswith(("scores", "values"))
         )
 
-    assert core(PLAN.with_(causal_half=True)) == core(PLAN) / 2
+    assert core(PLAN.with_(attention=Attention.FLASH)) == core(PLAN) / 2
 
 
 def test_experts_work_as_much_as_the_tokens_that_visit_them():

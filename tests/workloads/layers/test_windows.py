@@ -17,7 +17,7 @@ from workloads.step.sharding import stage_chunks, stage_parts, whole_stage
 from workloads.step.step import build_step, model_flops
 
 WINDOWED = replace(EVEN, window=16, window_every=2)
-FLASH = PLAN.with_(attention=Attention.FLASH, causal_half=True)
+FLASH = PLAN.with_(attention=Attention.FLASH)
 
 
 @pytest.mark.parametrize(("window", "length"), [(16, 64), (1, 64), (64, 64), (128, 64), (128, 4096)])

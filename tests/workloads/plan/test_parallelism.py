@@ -43,7 +43,7 @@ def test_long_names_are_understood():
 def test_every_field_of_every_part_has_one_key():
     fields = [(part, item.name) for part, kind in PARTS.items() for item in dataclasses.fields(kind)]
     assert sorted(KEYS.values()) == sorted(fields)
-    assert len(KEYS) == len(fields) == 63
+    assert len(KEYS) == len(fields) == 62
 
 
 values = st.fixed_dictionaries(
@@ -55,7 +55,7 @@ values = st.fixed_dictionaries(
         "precision": st.sampled_from(Precision),
         "recompute": st.sampled_from(Recompute),
         "weight_density": st.floats(0.01, 1.0),
-        "causal_half": st.booleans(),
+        "attention": st.sampled_from(Attention),
         "attention_keys": st.integers(0, 4096),
         "expert_imbalance": st.floats(0.0, 9.0),
         "optimizer_place": st.sampled_from([Place.DEVICE, Place.HOST, Place.NVME]),
@@ -168,7 +168,7 @@ def test_plan_takes_whole_numbers_only(value):
 def test_plan_takes_known_choices_only():
     with pytest.raises(WorkloadError, match=r"must be of type Attention, no text \(parse_plan reads text\)"):
         Plan.of(attention="flash")
-    with pytest.raises(WorkloadError, match="attention must be one of full, flash; got 3"):
+    with pytest.raises(WorkloadError, match="attention must be one of full, flash, flash_unmasked; got 3"):
         Plan.of(attention=3)
 
 

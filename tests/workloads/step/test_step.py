@@ -243,7 +243,7 @@ def test_plan_that_does_not_fit_builds_no_step():
         {"grad_buckets": 2},
         {"grad_bytes": 2},
         {"attention": Attention.FLASH},
-        {"causal_half": True},
+        {"attention": Attention.FLASH_UNMASKED},
         {"schedule": schedules.GPIPE},
         {"vocabulary_multiple": 96},
     ],
@@ -254,6 +254,6 @@ def test_no_field_of_the_plan_is_a_dead_knob(change):
 
 
 def test_recomputation_does_not_count_as_model_work():
-    plan = PLAN.with_(recompute=Recompute.FULL, causal_half=True, attention=Attention.FLASH)
+    plan = PLAN.with_(recompute=Recompute.FULL, attention=Attention.FLASH)
     assert model_flops(TINY, plan.share) == model_flops(TINY, PLAN.share)
     assert math.isfinite(sum(total_flops(t.operator) for t in build_step(TINY, plan).tasks))
