@@ -173,6 +173,7 @@ _ROUTED = replace(
     shared=("n_shared_experts", 0),
 )
 _DEEPSEEK_V3 = replace(_ROUTED, qkv_bias=_NO_BIAS, latent=True, fixed=(("moe_layer_freq", 1),))
+_GLM = replace(_PLAIN, qkv_bias=("attention_bias", True), head_dim_default=128)
 _GLM_4_MOE = replace(_ROUTED, qk_norm=("use_qk_norm", False), router_bias=True)
 _LAST = Windows(switch="use_sliding_window", default=4096, after=("max_window_layers", 28))
 _PHI_3 = replace(_PLAIN, windows=Windows())
@@ -190,6 +191,7 @@ _GPT_OSS = replace(
     experts=_LOCAL_EXPERTS,
     clamped=True,
     sinks=True,
+    head_dim_default=64,
     router_bias=True,
     windows=Windows(every=2, default=128),
 )
@@ -336,6 +338,7 @@ _ERNIE_4_5 = replace(
 _LLAMA_4 = replace(
     _BIASED,
     experts=_LOCAL_EXPERTS,
+    head_dim_default=128,
     qk_norm=("use_qk_norm", True),
     shared=("", 1),
     fixed=(("interleave_moe_layer_step", 1),),
@@ -364,7 +367,7 @@ FAMILIES: Mapping[str, Family] = {
     "deepseek_v2": _DEEPSEEK_V3,
     "deepseek_v3": _DEEPSEEK_V3,
     "kimi_k2": _DEEPSEEK_V3,
-    "qwen3": _QWEN3,
+    "qwen3": replace(_QWEN3, head_dim_default=128),
     "qwen3_moe": _QWEN3_MOE,
     "gpt_oss": _GPT_OSS,
     "grok-1": _GROK_1,
@@ -373,7 +376,7 @@ FAMILIES: Mapping[str, Family] = {
     "starcoder2": _STARCODER_2,
     "stablelm": _STABLE_LM,
     "cohere": _COHERE,
-    "seed_oss": _SEED_OSS,
+    "seed_oss": replace(_SEED_OSS, head_dim_default=128),
     "smollm3": _GRANITE,
     "apertus": replace(_NEMOTRON, norm=Norm.RMS, qk_norm=("", True)),
     "baichuan": _PLAIN,
@@ -384,7 +387,7 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "dbrx": _DBRX,
     "dots1": replace(_GLM_4_MOE, qk_norm=("", True), windows=_LAST),
-    "ernie4_5": _ERNIE_4_5,
+    "ernie4_5": replace(_ERNIE_4_5, head_dim_default=128),
     "ernie4_5_moe": replace(
         _ERNIE_4_5,
         ffn=("moe_intermediate_size",),
@@ -394,8 +397,8 @@ FAMILIES: Mapping[str, Family] = {
         fixed=(("moe_layer_interval", 1),),
     ),
     "exaone4": _OLMO_3,
-    "glm": replace(_PLAIN, qkv_bias=("attention_bias", True)),
-    "glm4": replace(_PLAIN, qkv_bias=("attention_bias", True), post_norms=True),
+    "glm": _GLM,
+    "glm4": replace(_GLM, post_norms=True),
     "glm4_moe": _GLM_4_MOE,
     "gpt_bigcode": replace(_GPT2, kv_heads_default=1, demands=(("multi_query", True),)),
     "gptj": _GPT_J,
@@ -407,11 +410,14 @@ FAMILIES: Mapping[str, Family] = {
         shared=("num_shared_expert", 0),
     ),
     "internlm2": gated_family(qkv=("bias", False), output=("bias", False)),
-    "internlm3": gated_family(qkv=("qkv_bias", False), output=("bias", False), mlp="bias"),
+    "internlm3": replace(
+        gated_family(qkv=("qkv_bias", False), output=("bias", False), mlp="bias"), head_dim_default=128
+    ),
     "llama4_text": _LLAMA_4,
     "minimax_m2": replace(
         _PLAIN,
         experts=_LOCAL_EXPERTS,
+        head_dim_default=128,
         qk_norm=("use_qk_norm", True),
         router_bias=True,
     ),

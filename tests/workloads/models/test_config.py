@@ -394,6 +394,17 @@ def test_missing_key_value_heads_mean_one_per_head():
     assert from_hugging_face(values).kv_heads == 8
 
 
+@pytest.mark.parametrize(
+    ("family", "width"),
+    [("llama", 64), ("qwen3", 128), ("ernie4_5", 128), ("glm4", 128), ("seed_oss", 128), ("gemma", 256)],
+)
+def test_heads_are_as_wide_as_the_library_makes_them_where_a_file_is_silent(family, width):
+    """Defaults of huggingface/transformers, `configuration_*.py`; without one hidden over heads."""
+    file = {key: value for key, value in LLAMA.items() if key != "head_dim"} | {"model_type": family}
+    config = from_hugging_face(file | {"hidden_size": 2048, "num_attention_heads": 32})
+    assert config.head_dim == width
+
+
 def test_head_dim_of_its_own_need_not_divide_the_hidden_size():
     config = from_hugging_face(LLAMA | {"hidden_size": 100, "head_dim": 16})
     assert config.query_width == 128
