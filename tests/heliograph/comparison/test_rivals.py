@@ -93,7 +93,7 @@ def test_fp8_reaches_time_energy_memory_peak_and_arithmetic():
 def test_four_bits_reach_time_energy_memory_precision_and_arithmetic():
     names = [f"gpu_packet:b200:{one}" for one in ("fp8", "int8", "nvfp4")]
     eight, whole, four = (
-        hg.simulate(name, "llama-3-70b", "tp=8,dp=2,zero=1,global_batch=4") for name in names
+        hg.simulate(name, "llama-3-70b", "tp=4,pp=2,dp=2,zero=1,global_batch=8") for name in names
     )
     assert four.step_time_s < 0.95 * eight.step_time_s
     assert four.energy_j < eight.energy_j
