@@ -581,12 +581,14 @@ def _folded_idle_s(arrays: StepArrays) -> np.ndarray:
     The longest of the ways from the first pass to the last (max-plus) that bind where passes of a chunk are
     within a factor of three of each other: forms in n = p - 1 and the passes' times, the same from 4 to 10
     stages, read off the gradient of a played order. With equal passes n F is left, the fill; with slow sends,
-    a round of a microbatch over the p that are under way.
+    a round of a microbatch over the p that are under way. The last way binds where a stage holds an odd
+    number of blocks, of which the second chunk has one more.
     """
     n, send_s = arrays.stages - 1.0, arrays.send_s
     forward_s, inputs_s, weights_s = (
         column[:, INNER] / 2.0 for column in (arrays.forward_s, arrays.inputs_s, arrays.weights_s)
     )
+    odd = arrays.blocks[:, INNER] % 2.0 / arrays.blocks[:, INNER]
     ways = (
         n * inputs_s + (5 * n - 2) * send_s,
         n * forward_s - weights_s + 5 * n * send_s,
@@ -594,6 +596,7 @@ def _folded_idle_s(arrays: StepArrays) -> np.ndarray:
         (2 * n - 1) * forward_s - (n - 1) * inputs_s + (3 * n - 2) * send_s,
         inputs_s + (n - 1) * weights_s + 3 * n * send_s,
         forward_s + (n - 1) * weights_s + (3 * n - 2) * send_s,
+        n * 2 * odd * (forward_s + inputs_s) + (n - 1) * (1 + odd) * weights_s + 3 * n * send_s,
     )
     round_s = 4 * n * send_s / arrays.stages - 2 * weights_s
     waits_s = np.maximum(0, arrays.microbatches - arrays.stages) * np.maximum(0.0, round_s)

@@ -404,6 +404,21 @@ def balanced_layers(layers: int, pp: int) -> tuple[int, ...]:
     return (first - 1, *inner, last - 1)
 
 
+def folded_layers(layers: int, stages: int) -> tuple[int, ...]:
+    """Return how many blocks each stage of a folded pipeline holds, in both of its chunks together.
+
+    Notes
+    -----
+    When they cannot be equal, the first stage, which holds embedding and head, has up to two fewer, as both
+    ends of a line together have (`stage_layers`), but one for each chunk; then the stages after it have one
+    fewer.
+    """
+    most = -(-layers // stages)
+    short = most * stages - layers
+    first = max(0, min(2, short, most - 2))
+    return (most - first, *(most - (stage <= short - first) for stage in range(1, stages)))
+
+
 ChunkId = tuple[int, int]
 """A stage, and one of its chunks."""
 SHOWN_MICROBATCHES = 4

@@ -26,7 +26,7 @@ from simulator.amounts import Flag, choose
 from simulator.errors import WorkloadError, is_number
 from simulator.layout import Axis
 from workloads.models.architecture import TransformerConfig
-from workloads.pipeline.schedule import SCHEDULES, Schedule, balanced_layers, stage_layers
+from workloads.pipeline.schedule import SCHEDULES, Schedule, balanced_layers, folded_layers, stage_layers
 from workloads.pipeline.schedules import ONE_FORWARD_ONE_BACKWARD
 
 WEIGHT_BLOCK = 128
@@ -482,8 +482,11 @@ class Pipelining(_Part):
         """Return the blocks of each of so many parts in a row, the last with those behind the model's.
 
         Each of these counts twice when blocks are shared out, for the head that it passes once more: 61 and
-        one on 16 parts are 4, ... 4, 2, as in Megatron-Bridge's layouts of DeepSeek-V3.
+        one on 16 parts are 4, ... 4, 2, as in Megatron-Bridge's layouts of DeepSeek-V3. A folded pipeline is
+        shared over stages, whose second chunk, which keeps fewer microbatches, has the odd block.
         """
+        if self.kind.folded:
+            return self._folded_blocks(layers, parts // 2, behind)
         share = balanced_layers if self.embedding_as_layers else stage_layers
         if not behind or parts == 1:
             return (*share(layers, parts)[:-1], share(layers, parts)[-1] + behind)
@@ -491,6 +494,17 @@ class Pipelining(_Part):
         if last < 2 * behind:
             return (*share(layers, parts - 1), behind)
         return (*first, last - behind)
+
+    def _folded_blocks(self, layers: int, stages: int, behind: int) -> tuple[int, ...]:
+        """Return the blocks of each chunk down the V and up again."""
+        at_ends = 2 * self.embedding_as_layers + 2 * behind if stages > 1 else 0
+        first, *others = folded_layers(layers + at_ends, stages)
+        if first < at_ends:
+            first, others = at_ends, list(folded_layers(layers, stages - 1))
+        held = (first - at_ends, *others)
+        down = [count // 2 for count in held]
+        up = [count - lower for count, lower in zip(held, down, strict=True)]
+        return (*down, *up[:0:-1], up[0] + behind)
 
 
 @dataclass(frozen=True, kw_only=True)

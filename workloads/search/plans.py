@@ -534,10 +534,12 @@ def stage_blocks(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
     found = np.zeros((len(first), 3))
     for number, row in enumerate(first):
         pp, vpp = int(plans["pp"][row]), int(plans["vpp"][row])
-        chain = SCHEDULES[int(plans["schedule"][row])].chain
+        kind = SCHEDULES[int(plans["schedule"][row])]
+        chain = kind.chain
         if chain is Chain.FOLDED:
             vpp = 2
-        shared = plans.base.schedule.blocks(config.layers, pp * vpp, config.predicted_tokens)
+        schedule = replace(plans.base.schedule, kind=kind, vpp=1)
+        shared = schedule.blocks(config.layers, pp * vpp, config.predicted_tokens)
         layers = np.array(shared).reshape(vpp, pp)
         if chain is Chain.FOLDED:
             layers[1] = layers[1, ::-1]

@@ -18,6 +18,7 @@ from workloads.search.plans import SCHEDULES, grid
 
 MODELS = {
     "dense": dataclasses.replace(load_model("llama-3-8b"), layers=16),
+    "dense20": dataclasses.replace(load_model("llama-3-8b"), layers=20),
     "mixtral": dataclasses.replace(load_model("mixtral-8x7b"), layers=8),
     "mixtral16": dataclasses.replace(load_model("mixtral-8x7b"), layers=16),
     "qwen": dataclasses.replace(load_model("qwen3-30b-a3b"), layers=16),
@@ -64,6 +65,8 @@ def step_times_s(name, accelerators, model, columns, *, global_batch=64, switch_
             0.03,
         ),
         ("mixtral", {"pp": 2, "cp": 8, "ep": 2, "micro_batch": 2, "schedule": KINDS["zb_v"]}, 0.03),
+        # Five blocks a stage: chunks of two and three.
+        ("dense20", {"tp": 4, "pp": 4, "cp": 2, "schedule": KINDS["zb_v"]}, 0.03),
         # The head's chunk cannot wait for launches of another chunk's blocks: -12 %.
         ("dense", {"tp": 2, "pp": 4, "cp": 2, "vpp": 3, "recompute": 2, "placement": 1}, 0.03),
         # Sums fall behind gathers in every pass, and move in the end: -24 %.

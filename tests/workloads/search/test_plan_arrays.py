@@ -110,7 +110,7 @@ def equal_stages(kind: Schedule, stages: int, microbatches: int, times_s: tuple[
         send_s=none,
         gather_s=nothing,
         sum_s=nothing,
-        blocks=np.ones((1, 3)),
+        blocks=np.full((1, 3), 2.0),
         ends_s=np.zeros((1, 3, 2, 3)),
         ends_share=np.zeros((1, 3, 2)),
         gathers=none,
