@@ -500,7 +500,7 @@ class Pipelining(_Part):
         at_ends = 2 * self.embedding_as_layers + 2 * behind if stages > 1 else 0
         first, *others = folded_layers(layers + at_ends, stages)
         if first < at_ends:
-            first, others = at_ends, list(folded_layers(layers, stages - 1))
+            first, others = at_ends, list(stage_layers(layers, stages - 1))
         held = (first - at_ends, *others)
         down = [count // 2 for count in held]
         up = [count - lower for count, lower in zip(held, down, strict=True)]

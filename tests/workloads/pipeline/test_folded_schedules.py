@@ -135,6 +135,19 @@ def test_folded_pipelines_lose_no_work_and_tie_their_ends_on_the_first_stage():
         assert sum(weights) == 2 * config.parameters
 
 
+@given(stages=st.integers(1, 40), more=st.integers(0, 90), behind=st.integers(0, 1), ends=st.booleans())
+def test_folded_stages_hold_as_many_blocks_as_each_other(stages, more, behind, ends):
+    """GPT-3's 96 blocks on 32 stages are three each; shared over chunks as over a line the turn held four."""
+    layers = 2 * stages + more
+    schedule = Plan.of(pp=stages, schedule=schedules.ZB_V, embedding_as_layers=ends).schedule
+    chunks = schedule.blocks(layers, 2 * stages, behind)
+    assert sum(chunks) == layers + behind
+    assert min(chunks) >= (0 if ends or behind else 1)
+    held = [down + up for down, up in zip(chunks[:stages], chunks[: stages - 1 : -1], strict=True)]
+    assert stages == 1 or held[0] <= max(held[1:]) + behind
+    assert stages < 3 or max(held[1:]) - min(held[1:]) <= 1
+
+
 @pytest.mark.parametrize(
     ("kind", "share"), [(schedules.ZB_V, 1), (schedules.V_HALF, 5 / 8), (schedules.V_MIN, 4 / 8)]
 )
