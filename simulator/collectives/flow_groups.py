@@ -17,7 +17,15 @@ import simpy
 from simulator.collectives.algorithms import SERVED, all_pairs, server_rounds, vector_bytes
 from simulator.interfaces import MIXED, Flows
 from simulator.layout import neighbours
-from simulator.operators import Collective, CollectiveKind, Sequence, Skew, StepGraph, communications
+from simulator.operators import (
+    Collective,
+    CollectiveKind,
+    Operator,
+    Sequence,
+    Skew,
+    StepGraph,
+    communications,
+)
 
 
 class LinkClasses:
@@ -201,22 +209,24 @@ def step_demand(graph: StepGraph, node_size: int = 1) -> dict[tuple[str, int, in
     skewed: defaultdict[tuple[str, int, int], defaultdict[Skew, float]] = defaultdict(
         lambda: defaultdict(float)
     )
-    known: dict[int, list[tuple[Collective, int]]] = {}  # runs of many microbatches share their items
+    times: defaultdict[tuple[int, int], int] = defaultdict(int)  # runs of many microbatches share their items
+    operators: dict[tuple[int, int], Operator] = {}
     for task in graph.tasks:
-        what = id(task.operator.items) if isinstance(task.operator, Sequence) else id(task.operator)
-        if what not in known:
-            known[what] = communications(task.operator)
-        for one, repeat in known[what]:
+        operator = task.operator
+        what = id(operator.items if isinstance(operator, Sequence) else operator), task.rank_class
+        times[what] += task.multiplicity
+        operators[what] = operator
+    for (what, rank_class), operator in operators.items():
+        for one, repeat in communications(operator):
             if one.size > 1:
-                key = (one.axis, task.rank_class, one.shift)
-                totals[key] += one.payload_bytes * repeat * task.multiplicity
-                vector = vector_bytes(one.kind, one.payload_bytes, one.size)
-                by_kind[key][one.kind] += vector * repeat * task.multiplicity
+                key, runs = (one.axis, rank_class, one.shift), repeat * times[what, rank_class]
+                totals[key] += one.payload_bytes * runs
+                by_kind[key][one.kind] += vector_bytes(one.kind, one.payload_bytes, one.size) * runs
                 if one.kind in SERVED:
                     served[key] = one
                 if one.skew is not None:
                     out = one.skew.turned() if one.skew.returns else one.skew
-                    skewed[key][out] += one.payload_bytes * repeat * task.multiplicity
+                    skewed[key][out] += one.payload_bytes * runs
     found: dict[tuple[str, int, int], Flows] = {}
     for (axis, rank_class, shift), total in totals.items():
         key, kind = (axis, rank_class, shift), main_kind(by_kind[axis, rank_class, shift])

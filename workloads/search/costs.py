@@ -281,7 +281,7 @@ class PlanPricer:
                 self.config,
                 plans.plan(row).share,
                 self.node,
-                overlap_tensor=plans.base.traffic.overlap_tensor,
+                overlap_tensor=bool(plans["overlap_tensor"][row]),
             )
         return self._shapes[key]
 
@@ -340,12 +340,6 @@ class _Timed:
         return self.along(
             lambda mine, theirs: np.where(chosen.reshape(-1, *[1] * (mine.ndim - 1)), mine, theirs), other
         )
-
-
-def _rest(whole: Mapping[str, np.ndarray], part: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the times of work and launches that are left of a pass beside a part of it."""
-    names = [f"{one}.{name}" for one in Part for name in ("time_s", "host_s")]
-    return {name: np.maximum(0.0, whole[name] - part[name]) for name in names}
 
 
 _SEND = Collective(
@@ -676,11 +670,10 @@ class _Pricing:
         """Return times of passes, gradients, update and sends as the closed form takes them."""
         plans, blocks, zero = self.plans, self.blocks, self.plans["zero"]
         order = np.array([one.closed_form for one in SCHEDULES])[plans["schedule"]]
-        forward, backward, weights = (self._timed(passes[one]) for one in DIRECTIONS)
+        forward, backward, alone, weights = (self._timed(passes[one]) for one in DIRECTIONS)
         # The weights' part of a backward pass is no longer than the whole of it. Where the parts run apart
-        # they wait for launches each by itself.
+        # they wait for launches each by itself, and traffic for inputs has no product of weights beside it.
         weights = weights.along(np.minimum, backward)
-        alone = self._timed(_rest(passes[Pass.BACKWARD], passes[Pass.WEIGHT]))
         apart = np.isin(order, SPLIT)
         inputs = alone.where(apart, backward.along(np.subtract, weights))
         three = (forward, inputs, weights)

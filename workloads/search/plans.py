@@ -46,10 +46,10 @@ from workloads.step.sharding import (
 from workloads.step.stage import Passes
 from workloads.step.step import MOST_TASKS, task_count
 
-SHAPE = ("tp", "cp", "ep", "micro_batch", "recompute")
+SHAPE = ("tp", "cp", "ep", "micro_batch", "recompute", "overlap_tensor")
 """Columns that shape a rank's share of a microbatch."""
-DIRECTIONS = (Pass.FORWARD, Pass.BACKWARD, Pass.WEIGHT)
-"""Passes that are priced; what a backward pass takes beyond its weights' is that of its inputs."""
+DIRECTIONS = (Pass.FORWARD, Pass.BACKWARD, Pass.INPUT, Pass.WEIGHT)
+"""Passes that are priced: a whole backward pass, and its two parts where they run apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,10 +90,10 @@ class ShapeWork:
     ----------
     config, share : TransformerConfig, Share
         The model, and a rank's share of a microbatch.
-    overlap_tensor : bool
-        Whether traffic of tensor ranks travels beside the products that it feeds.
     node : Node
         The accelerator.
+    overlap_tensor : bool
+        Whether traffic of tensor ranks travels beside the products that it feeds.
     """
 
     def __init__(self, config: TransformerConfig, share: Share, node: Node, *, overlap_tensor: bool) -> None:
@@ -263,6 +263,8 @@ RECOMPUTES = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
 """Kinds of recomputation, by their number in an array."""
 CHOSEN: Mapping[str, tuple[Any, ...]] = {"schedule": SCHEDULES, "recompute": RECOMPUTES}
 """Members of the columns that are choices."""
+SWITCHES = ("overlap_tensor",)
+"""Columns that are true or false, as 1 or 0."""
 PLACEMENTS = ("tp cp dp pp", "tp cp pp dp", "tp dp cp pp", "cp tp dp pp", "dp tp cp pp")
 """Axes from the nearest ranks to the farthest: which axis takes neighbours in a node, which whole rails."""
 
@@ -277,6 +279,7 @@ COLUMNS = (
     "schedule",
     "recompute",
     "zero",
+    "overlap_tensor",
     "placement",
 )
 """What a row of the arrays says of a plan."""
@@ -287,6 +290,7 @@ CHOICES: Mapping[str, tuple[int, ...]] = {
     "schedule": tuple(range(len(SCHEDULES))),
     "recompute": (0, 2),
     "zero": (0, 1, 2, 3),
+    "overlap_tensor": (0, 1),
     "placement": (0, 1, 2),
 }
 """Values that a search tries where nobody names others."""
@@ -325,6 +329,8 @@ class PlanArrays:
         counts: dict[str, Any] = {name: columns[name] for name in COLUMNS if name != "placement"}
         for name, members in CHOSEN.items():
             counts[name] = ChoiceColumn(members, counts[name])
+        for name in SWITCHES:
+            counts[name] = counts[name].astype(bool)
         return self.base.with_(**counts)
 
     @cached_property
@@ -342,6 +348,8 @@ class PlanArrays:
         values: dict[str, Any] = {name: int(self[name][row]) for name in COLUMNS if name != "placement"}
         for name, members in CHOSEN.items():
             values[name] = members[values[name]]
+        for name in SWITCHES:
+            values[name] = bool(values[name])
         return self.base.one_of_many(values | changes)
 
     def placement(self, row: int) -> str:
