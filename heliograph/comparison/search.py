@@ -157,6 +157,7 @@ def short(one: Candidate) -> str:
     )
     alone = "+".join(one for one in ("activation", "norms") if plan.value(f"recompute_{one}"))
     rest = f"zero{plan.sharding.zero} {plan.schedule.kind} recompute {alone or plan.recompute.kind}"
+    rest += " overlap_tensor" if plan.traffic.overlap_tensor else ""
     return f"{degrees} mb{plan.batch.micro_batch} {rest}"
 
 

@@ -213,13 +213,13 @@ def step_demand(graph: StepGraph, node_size: int = 1) -> dict[tuple[str, int, in
     operators: dict[tuple[int, int], Operator] = {}
     for task in graph.tasks:
         operator = task.operator
-        what = id(operator.items if isinstance(operator, Sequence) else operator), task.rank_class
-        times[what] += task.multiplicity
-        operators[what] = operator
-    for (what, rank_class), operator in operators.items():
+        run = id(operator.items if isinstance(operator, Sequence) else operator), task.rank_class
+        times[run] += task.multiplicity
+        operators[run] = operator
+    for run, operator in operators.items():
         for one, repeat in communications(operator):
             if one.size > 1:
-                key, runs = (one.axis, rank_class, one.shift), repeat * times[what, rank_class]
+                key, runs = (one.axis, run[1], one.shift), repeat * times[run]
                 totals[key] += one.payload_bytes * runs
                 by_kind[key][one.kind] += vector_bytes(one.kind, one.payload_bytes, one.size) * runs
                 if one.kind in SERVED:

@@ -322,6 +322,7 @@ def plan_words(plan: Plan) -> str:
     words += [f"zero{plan.sharding.zero}"] if plan.sharding.zero else []
     words += [str(plan.schedule.kind)] if plan.axes.pp > 1 else []
     words += [f"recompute {plan.recompute.kind}"] if plan.recompute.kind is not Recompute.NONE else []
+    words += ["overlap_tensor"] if plan.traffic.overlap_tensor else []
     return " ".join([degrees, *words] if degrees else words)
 
 

@@ -81,7 +81,7 @@ def test_circuits_that_turn_layer_by_layer_are_estimated_as_the_engine_runs_them
     )  # launches would fill a part of the dark
     base = BASE.with_(global_batch=32, expert_affinity=3.0, expert_patterns=7)
     alone = {"tp": (8,), "pp": (1,), "cp": (1,), "ep": (8,), "zero": (1,), "micro_batch": (1,)}
-    alone |= {"recompute": (0,), "schedule": (0,), "vpp": (1,), "placement": (0,)}
+    alone |= {"recompute": (0,), "schedule": (0,), "vpp": (1,), "overlap_tensor": (0,), "placement": (0,)}
     plans, _ = feasible(config, grid(base, 64, 8, alone), system.node().memory.capacity_bytes)
     found = estimates(system, PlanPricer(config, system.node()), plans)
     assert len(found.modes) == 5  # static, and the axis or the layer that asks, asked or ahead
@@ -96,7 +96,7 @@ def test_circuits_that_turn_layer_by_layer_are_estimated_as_the_engine_runs_them
 
 ONE = {
     **{name: (1,) for name in ("tp", "pp", "cp", "ep", "zero", "micro_batch", "vpp")},
-    **{name: (0,) for name in ("recompute", "schedule", "placement")},
+    **{name: (0,) for name in ("recompute", "schedule", "overlap_tensor", "placement")},
 }
 """Columns of a grid of one plan, those of others apart."""
 
@@ -314,8 +314,8 @@ def test_a_thorough_comparison_tries_more_plans():
 @pytest.mark.slow
 def test_operators_that_are_computed_again_alone_are_tried_where_asked():
     """Where memory binds, computing norms and activations again leaves room for a quicker pipeline."""
-    config, system = load_model("llama-3-70b"), build_system("gpu_packet", accelerators=32)
-    base = shared_plan(config, 32)
+    config, system = load_model("llama-3-70b"), build_system("gpu_packet", accelerators=64)
+    base = shared_plan(config, 64)
     whole, alone = (
         best_plan(system, config, base, effort=dataclasses.replace(USUAL, savings=one))
         for one in (USUAL.savings, SAVINGS)
