@@ -322,7 +322,8 @@ def best_plan(run: Run) -> Best:
 
 def _pinned(plan: Plan) -> Mapping[str, int]:
     """Return the columns that keep the published value."""
-    return {"cp": plan.axes.cp, "ep": plan.axes.ep, "schedule": 0, "placement": 0}
+    beside = int(plan.traffic.overlap_tensor)
+    return {"cp": plan.axes.cp, "ep": plan.axes.ep, "schedule": 0, "overlap_tensor": beside, "placement": 0}
 
 
 def _tried(run: Run) -> Mapping[str, tuple[int, ...]]:
