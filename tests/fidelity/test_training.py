@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import experiments.validation
-from experiments.validation.rows import Validation, read_records
-from experiments.validation.training import NEEDS, outcome
+from experiments.validation.rows import SkipError, Validation, read_records
+from experiments.validation.training import NEEDS, forecast, measured_s, outcome, run_of
 
 pytestmark = pytest.mark.slow
 TABLE = Path(experiments.validation.__file__).parent / "reference" / "training.csv"
@@ -92,6 +93,33 @@ def test_rows_gathered_after_the_fits_are_met_better_than_by_the_constant():
     found = Validation(kind="training", outcomes=tuple(map(outcome, rows))).overall()
     assert found.n == len(rows)
     assert found.mean_abs_error < min(0.13, 0.5 * found.constant_mean_abs_error)
+
+
+def test_tensor_traffic_beside_products_takes_no_share_of_their_rate():
+    """Every seventh step that ran so, shipped or not, as it ran and as if its traffic had waited."""
+    tables = (TABLE, TABLE.with_name("training_unseen.csv"))
+    ran = [(row, run_of(row)) for table in tables for row in read_records(table, needs=NEEDS) if beside(row)]
+    assert len(ran) == 171
+    errors, waited = (
+        np.array(
+            [
+                forecast(system, config, plan.with_(overlap_tensor=one)).step_time_s / measured_s(row) - 1.0
+                for row, (system, config, plan) in ran[::7]
+            ]
+        )
+        for one in (True, False)
+    )
+    assert abs(errors.mean()) < 0.03
+    assert abs(errors).mean() < 0.07
+    assert waited.mean() > 0.07
+
+
+def beside(row):
+    """Return whether the step of a row ran with tensor traffic beside its products."""
+    try:
+        return run_of(row)[2].traffic.overlap_tensor
+    except SkipError:
+        return False
 
 
 def test_the_trivial_constant_is_the_one_that_peers_were_held_to():
