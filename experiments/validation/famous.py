@@ -371,11 +371,15 @@ POWER_NEEDS = (("id",), ("source",), ("system",), ("model",), ("plan",), ("power
 """Columns without which a file is no table of power; of each group one."""
 HELD = ("scale-up", "nic")
 """Items of a network's bill that stand in servers."""
+ON_BOARD = ("compute", "hbm", "memory static", "gpu idle")
+"""Components of a step's energy that an accelerator's own meter counts."""
 
 
 class Reach(StrEnum):
     """Extent of a measurement."""
 
+    ACCELERATOR = "accelerator"
+    """An accelerator with its memory, by its own meter."""
     SERVER = "server"
     """A server with all that it holds, its network cards among it."""
     MACHINE = "machine"
@@ -395,8 +399,11 @@ def power_outcome(record: Record) -> Outcome:
         run = run_of(record)
         system = run.system.with_(_settings(record))
         found = forecast(system, dataclasses.replace(run.config, name="model"), run.plan)
-        power_w = found.energy_j / found.step_time_s / system.accelerators
-        if _reach(record) is Reach.SERVER:
+        reach = _reach(record)
+        counted = [found.components_j[name] for name in ON_BOARD] if reach is Reach.ACCELERATOR else None
+        energy_j = found.energy_j if counted is None else math.fsum(counted)
+        power_w = energy_j / found.step_time_s / system.accelerators
+        if reach is Reach.SERVER:
             power_w -= _outside_w(system)
     except HeliographError as error:
         return skipped(blank, record, error)

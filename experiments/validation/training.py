@@ -93,6 +93,8 @@ class Forecast:
     """The same by what it went to, mean over ranks."""
     energy_j: float
     """Energy of all accelerators, their servers and the network."""
+    components_j: dict[str, float]
+    """The same by component."""
 
     @property
     def hint(self) -> str:
@@ -125,19 +127,20 @@ def forecast(system: System, config: TransformerConfig, plan: Plan) -> Forecast:
         for count in (filled, 2 * filled)
     )
     rounds = plan.microbatches / filled - 1.0
-    names = short.parts_s | long.parts_s
     return Forecast(
         step_time_s=_continued(short.step_time_s, long.step_time_s, rounds),
-        parts_s={
-            name: _continued(short.parts_s.get(name, 0.0), long.parts_s.get(name, 0.0), rounds)
-            for name in names
-        },
+        parts_s=_continued_parts(short.parts_s, long.parts_s, rounds),
         energy_j=_continued(short.energy_j, long.energy_j, rounds),
+        components_j=_continued_parts(short.components_j, long.components_j, rounds),
     )
 
 
 def _continued(short: float, long: float, rounds: float) -> float:
     return short + (long - short) * rounds
+
+
+def _continued_parts(short: dict[str, float], long: dict[str, float], rounds: float) -> dict[str, float]:
+    return {name: _continued(short.get(name, 0.0), long.get(name, 0.0), rounds) for name in short | long}
 
 
 @lru_cache(maxsize=512)
@@ -147,7 +150,10 @@ def _run(system: System, config: TransformerConfig, plan: Plan) -> Forecast:
     trace = play_step(graph, node, system.fabric)
     metrics = summarise(trace, graph, node, system.fabric)
     return Forecast(
-        step_time_s=metrics.step_time_s, parts_s=metrics.time_by_category_s, energy_j=metrics.energy_j
+        step_time_s=metrics.step_time_s,
+        parts_s=metrics.time_by_category_s,
+        energy_j=metrics.energy_j,
+        components_j=metrics.energy_by_component_j,
     )
 
 
