@@ -42,6 +42,10 @@ class StepEstimate:
         return self.pipeline_s + self.gradients_s + self.update_s + self.exposed_dark_s
 
 
+LINES = (Order.ALTERNATING, Order.FORWARD_FIRST)
+"""Orders whose chunks follow each other in a line, backward passes whole."""
+
+
 def exposed_s(moved_s: np.ndarray, beside_s: np.ndarray, pieces: np.ndarray) -> np.ndarray:
     """Return how long a transfer in pieces outlasts the work whose pieces it follows, or delays it.
 
@@ -69,11 +73,7 @@ def estimate(arrays: StepArrays) -> StepEstimate:
     work_s = busy.busiest_s * arrays.microbatches
     chunk = arrays.chunks
     summed = exposed_s(arrays.sum_s[:, FIRST] / chunk, backward_s[:, FIRST] / chunk, arrays.pieces)
-    # Chunks of a line or a V end a pipeline apart, those of DualPipe at once.
-    apart = np.where(arrays.order == Order.BOTH_WAYS, 1, arrays.stages)
-    room_s = apart * backward_s[:, FIRST] / chunk * (chunk - 1)
-    backlog_s = np.maximum(0.0, arrays.sum_s[:, FIRST] * (chunk - 1) / chunk - room_s)
-    backlog_s = np.where(arrays.sums_each | arrays.sums_last, 0.0, backlog_s)
+    backlog_s = _backlog_s(arrays, 1, backward_s[:, FIRST])
     # The last gradients arrive before the last pass, beside which ports are free.
     beside_s = backward_s[:, FIRST] / chunk
     every = np.where(arrays.sums_each, arrays.microbatches * arrays.moved_share, 1)
@@ -94,16 +94,62 @@ def estimate(arrays: StepArrays) -> StepEstimate:
         np.where(arrays.gathers > 0, 0.0, arrays.gather_s[:, FIRST] - gathered),
         np.where(arrays.sums_each, 0.0, arrays.sum_s[:, FIRST] - summed - backlog_s),
     )
-    taken_s = sum(_late_s(arrays, way, one[:, None])[:, FIRST] for way, one in enumerate(once_s))
+    late_s = _late_once_s(arrays, busy, once_s) + _slow_ends_s(arrays)
     summed = np.maximum(summed, behind_s)
     dark_s = arrays.reconfiguration_s * (arrays.changes_once + arrays.changes_each * arrays.microbatches)
     return StepEstimate(
         pipeline_s=pipeline_s,
         bubble_s=np.maximum(0.0, pipeline_s - work_s),
-        gradients_s=summed + gathered + backlog_s + taken_s + np.where(arrays.stages > 1, lead_s, 0.0),
+        gradients_s=summed + gathered + late_s + np.where(arrays.stages > 1, lead_s, 0.0),
         update_s=arrays.update_s[:, FIRST],
         exposed_dark_s=dark_s,
     )
+
+
+def _backlog_s(arrays: StepArrays, way: int, pass_s: np.ndarray) -> np.ndarray:
+    """Return how far gathers (way 0) or sums (1) once a step are behind chunks in the end, shape [P].
+
+    Chunks of a line or a V begin and end a pipeline apart; those of DualPipe end at once.
+    """
+    moved_s = (arrays.gather_s, arrays.sum_s)[way][:, FIRST]
+    apart = np.where(arrays.order == Order.BOTH_WAYS, 1, arrays.stages)
+    behind_s = np.maximum(0.0, moved_s - apart * pass_s) * (arrays.chunks - 1) / arrays.chunks
+    each = arrays.gathers > 0 if way == 0 else arrays.sums_each | arrays.sums_last
+    return np.where(each, 0.0, behind_s)
+
+
+def _late_once_s(arrays: StepArrays, busy: _Busy, once_s: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """Return what a step is longer for gathers and sums once a step that something hides, shape [P].
+
+    Parameters
+    ----------
+    arrays, busy : StepArrays, _Busy
+        The steps, and their passes.
+    once_s : tuple of numpy.ndarray
+        Gathers, and sums, beside passes, shape [P] each.
+
+    Notes
+    -----
+    They slow what runs beside them. Where a stage is one chunk, that is its first or last pass, which then
+    hides more of them. Of several chunks in a line, gathers run ahead beside as many passes as there are
+    stages; the sum of each slows the first pass of the next one, on every stage, unless that comes later for
+    being slowed on the others. Passes may be late by as much as gathers or sums are behind.
+    """
+    line = np.isin(arrays.order, LINES)
+    several = line & (arrays.chunks > 1)
+    found = np.zeros_like(once_s[0])
+    for way, pass_s in enumerate((busy.forward_s[:, FIRST], busy.backward_s[:, FIRST])):
+        beside = np.where(several, np.minimum(arrays.stages, arrays.microbatches), 1)
+        taken_s = arrays.taken_s[:, FIRST, way]
+        share = taken_s / np.maximum(pass_s + taken_s, 1e-300)
+        met_s = once_s[way] / (beside if way == 0 else 1.0 + share * (beside - 1))
+        taken_s = beside * _late_s(arrays, way, met_s[:, None])[:, FIRST]
+        moved_s = (arrays.gather_s, arrays.sum_s)[way][:, FIRST]
+        alone_s, slowed_s = (exposed_s(moved_s, one, arrays.pieces) for one in (pass_s, pass_s + taken_s))
+        backlog_s = _backlog_s(arrays, way, pass_s)
+        of_one = taken_s + np.where(line, slowed_s - alone_s, backlog_s * way)
+        found += np.where(several, np.maximum(taken_s, backlog_s), of_one)
+    return found
 
 
 def _sums_behind_s(arrays: StepArrays) -> np.ndarray:
@@ -140,6 +186,29 @@ def _sums_behind_s(arrays: StepArrays) -> np.ndarray:
         found = np.maximum(found, arrives_s + waits_s + own_s + m * sums_s[:, place])
     lines = ~np.isin(arrays.order, (Order.FOLDED, Order.BOTH_WAYS))
     return np.where(lines & (arrays.gathers == 0) & ~arrays.sums_last, found, 0.0)
+
+
+def _slow_ends_s(arrays: StepArrays) -> np.ndarray:
+    """Return how much longer the step's last backward pass takes on the stages after the first, shape [P].
+
+    Where a stage is one chunk in several pieces, each piece but the first runs beside the sum of the one
+    before it. The first and the last piece hold a block each (`_Pieces`). Passes of inputs apart from those
+    of weights go up before any sum.
+    """
+    single = np.isin(arrays.order, LINES) & (arrays.chunks == 1)
+    once = single & (arrays.pieces > 1) & ~arrays.sums_each & ~arrays.sums_last
+    blocks, pieces = arrays.blocks[:, INNER], arrays.pieces
+    end = np.where(pieces > 2, np.minimum(1.0, blocks / pieces) / blocks, 1.0 / pieces)
+    middle = np.where(pieces > 2, (1.0 - 2.0 * end) / np.maximum(1, pieces - 2), end)
+    taken_s = arrays.taken_s[:, INNER, 1]
+    pass_s, sum_s = (arrays.inputs_s + arrays.weights_s)[:, INNER] + taken_s, arrays.sum_s[:, INNER]
+    beside_s = (
+        np.minimum(middle * pass_s, end * sum_s)
+        + np.maximum(0, pieces - 3) * middle * np.minimum(pass_s, sum_s)
+        + np.where(pieces > 2, np.minimum(end * pass_s, middle * sum_s), 0.0)
+    )
+    lost_s = np.maximum(0.0, beside_s * taken_s / np.maximum(pass_s, 1e-300) - arrays.slack_s[:, INNER, 1])
+    return np.where(once, (arrays.stages - 1) * lost_s, 0.0)
 
 
 def _late_s(arrays: StepArrays, way: int, moved_s: np.ndarray) -> np.ndarray:
