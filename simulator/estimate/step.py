@@ -147,7 +147,7 @@ def _late_once_s(arrays: StepArrays, busy: _Busy, once_s: tuple[np.ndarray, np.n
         moved_s = (arrays.gather_s, arrays.sum_s)[way][:, FIRST]
         alone_s, slowed_s = (exposed_s(moved_s, one, arrays.pieces) for one in (pass_s, pass_s + taken_s))
         backlog_s = _backlog_s(arrays, way, pass_s)
-        of_one = taken_s + np.where(line, slowed_s - alone_s, backlog_s * way)
+        of_one = taken_s + np.where(line, slowed_s - alone_s, 0.0 if way == 0 else backlog_s)
         found += np.where(several, np.maximum(taken_s, backlog_s), of_one)
     return found
 
