@@ -36,13 +36,15 @@ from workloads.plan.parts import Recompute
 from workloads.plan.plan import Plan, default_sequence_length, plan_text
 from workloads.plan.rules import check
 from workloads.search.costs import PlanPricer
-from workloads.search.plans import CHOSEN, COLUMNS, RECOMPUTES, PlanArrays, grid
+from workloads.search.plans import CHOSEN, COLUMNS, PLACEMENTS, RECOMPUTES, PlanArrays, grid
 from workloads.step.memory import check_fits
 from workloads.step.step import task_count
 
 NEAR_SHARE = 0.01
 """Estimates that differ by less than this share are alike: of these the plan with the fewest passes is run
 first; below the estimate's own error, a choice."""
+SAME_SHARE = 1e-9
+"""Share below which estimates are the same."""
 FEW_TASKS, MOST_RUN = 8_192, 24
 """Tasks in all that the engine runs, and plans at most, beyond those that are asked for."""
 DOUBT = 0.03
@@ -301,16 +303,23 @@ def ranked(
 def _first(
     config: TransformerConfig, plans: PlanArrays, least: np.ndarray, passes: np.ndarray, top: int
 ) -> np.ndarray:
-    """Return the first rows by value, near ones by fewer passes, and more of them where steps are small."""
+    """Return the first rows by value, near ones by fewer passes, and more of them where steps are small.
+
+    Of a plan in placements that take as long the first one stands for all.
+    """
     finite = np.isfinite(least)
     level = np.full(len(plans), np.iinfo(np.int64).max)
     level[finite] = np.floor(np.log(least[finite] / least[finite].min()) / NEAR_SHARE).astype(np.int64)
     ranks = np.lexsort((np.arange(len(plans)), least, passes, level))[: int(finite.sum())]
+    ahead = ranks[: len(PLACEMENTS) * max(top, MOST_RUN)]
+    same = [plans[name][ahead] for name in COLUMNS if name != "placement"]
+    same.append(np.round(np.log(least[ahead]) / SAME_SHARE))
+    ahead = ahead[np.sort(np.unique(np.column_stack(same), axis=0, return_index=True)[1])]
     # Where steps are small the engine can run more of what the estimate's error leaves open.
-    first = plans.taken(ranks[:MOST_RUN])
+    first = plans.taken(ahead[:MOST_RUN])
     tasks = np.cumsum(task_count(config, first.whole, plans.base.steps_in_run))
     few = int((np.broadcast_to(tasks, len(first)) <= FEW_TASKS).sum())
-    order = ranks[: max(top, 1, few)]
+    order = ahead[: max(top, 1, few)]
     staged = ranks[plans["pp"][ranks] > 1][:1]  # other schedules may do more for it than the estimate knows
     return np.concatenate([order, staged[~np.isin(staged, order)]])
 
