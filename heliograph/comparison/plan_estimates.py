@@ -12,7 +12,7 @@ import numpy as np
 from heliograph.simulation import CircuitMode, modes
 from heliograph.systems.system import System
 from simulator.engine.lookahead import short_s
-from simulator.errors import ParameterError, nearest
+from simulator.errors import ParameterError, WorkloadError, nearest
 from simulator.estimate.lines import FreeLines, LinePrices, StandingLines
 from simulator.estimate.step import estimate
 from simulator.estimate.step_arrays import Order, StepArrays
@@ -22,6 +22,7 @@ from simulator.node import Node
 from simulator.results import StepBound
 from workloads.layers.transformer import model_flops
 from workloads.models.architecture import TransformerConfig
+from workloads.plan.parts import TensorGrid
 from workloads.search.contention import AXES, beside_sums
 from workloads.search.costs import PlanCosts, PlanPricer
 from workloads.search.plans import PlanArrays, broken_rules, memory_bytes, nearest_ranks
@@ -544,7 +545,16 @@ def bound_of(system: System, pricer: PlanPricer, row: PlanArrays) -> StepBound:
 def feasible(
     config: TransformerConfig, plans: PlanArrays, capacity_bytes: float
 ) -> tuple[PlanArrays, dict[str, int]]:
-    """Return the plans that keep all rules and fit the memory, and how many others break which rule first."""
+    """Return the plans that keep all rules and fit the memory, and how many others break which rule first.
+
+    Raises
+    ------
+    WorkloadError
+        If the base has what estimates do not know.
+    """
+    if plans.base.axes.tensor_grid is not TensorGrid.LINE:
+        msg = f"a search does not estimate tensor_grid={plans.base.axes.tensor_grid}; name a plan instead"
+        raise WorkloadError(msg)
     counts: dict[str, int] = {}
     left = np.ones(len(plans), dtype=bool)
     for reason, broken in broken_rules(config, plans).items():

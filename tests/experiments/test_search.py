@@ -436,3 +436,8 @@ def test_all_forward_first_may_be_quicker_on_one_stage():
     assert str(found.winner.plan.schedule.kind) == "gpipe"
     usual_s = run_step(system, CONFIG, found.winner.plan.with_(schedule=SCHEDULES["1f1b"])).step_time_s
     assert found.winner.value(Objective.TIME) < 0.995 * usual_s
+
+
+def test_squares_of_tensor_ranks_are_refused_in_a_sentence(capsys):
+    assert main(["search", "--model", "gpt2", "--accelerators", "4", "--plan", "tensor_grid=2d"]) == 2
+    assert "a search does not estimate tensor_grid=2d; name a plan instead" in capsys.readouterr().err
