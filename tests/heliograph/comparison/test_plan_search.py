@@ -158,6 +158,7 @@ def test_plans_are_ranked_on_the_sides_of_a_torus_that_they_run_on():
 
 
 SMALL = {"micro_batch": (1, 2), "recompute": (0,), "schedule": (0, 2), "vpp": (1, 2), "placement": (0,)}
+SMALL |= {"overlap_tensor": (0,)}
 CASES = [
     ("gpu_packet", "dense", SMALL | {"zero": (0, 1), "cp": (1,)}),
     ("gpu_packet", "dense", SMALL | {"zero": (3,), "cp": (1,), "vpp": (1,)}),
@@ -170,7 +171,7 @@ CASES = [
     ),
     ("gpu_ocs", "mixture", SMALL | {"zero": (1,), "cp": (1,), "tp": (1,), "pp": (1, 2), "vpp": (1,)}),
     ("gpu_packet:b200:fp8", "dense", SMALL | {"zero": (0, 1), "cp": (1,), "vpp": (1,)}),
-    ("photonic_packet", "dense", SMALL | {"zero": (0, 1), "cp": (1,), "vpp": (1,)}),
+    ("photonic_packet", "dense", SMALL | {"zero": (0,), "cp": (1,), "vpp": (1,), "overlap_tensor": (0, 1)}),
     ("gpu_packet@torus", "dense", SMALL | {"zero": (1,), "cp": (1,), "vpp": (1,)}),
     ("gpu_ocs", "dense", SMALL | {"zero": (0,), "cp": (1,), "vpp": (1,), "micro_batch": (1,)}),
 ]
@@ -211,7 +212,7 @@ def test_best_plan_is_the_best_of_all_that_the_engine_can_run(name, model, choic
 def test_best_plan_is_found_where_estimates_of_turning_circuits_fail():
     """Sends of ZeRO-3's stages wait for ports that never rest, which estimates do not follow (over 20 %)."""
     choices = {"micro_batch": (1,), "recompute": (0,), "schedule": (0, 1, 2), "vpp": (1,), "placement": (0,)}
-    choices |= {"tp": (2, 4, 8), "cp": (1, 2), "pp": (1, 2, 4), "zero": (1, 3)}
+    choices |= {"tp": (2, 4, 8), "cp": (1, 2), "pp": (1, 2, 4), "zero": (1, 3), "overlap_tensor": (0,)}
     config = dataclasses.replace(CONFIG, layers=8)
     system = build_system("gpu_ocs", accelerators=32)
     found = best_plan(system, config, BASE, effort=dataclasses.replace(THOROUGH, choices=choices))
