@@ -400,8 +400,8 @@ def power_outcome(record: Record) -> Outcome:
         system = run.system.with_(_settings(record))
         found = forecast(system, dataclasses.replace(run.config, name="model"), run.plan)
         reach = _reach(record)
-        counted = [found.components_j[name] for name in ON_BOARD] if reach is Reach.ACCELERATOR else None
-        energy_j = found.energy_j if counted is None else math.fsum(counted)
+        parts_j = [found.components_j[name] for name in ON_BOARD]
+        energy_j = math.fsum(parts_j) if reach is Reach.ACCELERATOR else found.energy_j
         power_w = energy_j / found.step_time_s / system.accelerators
         if reach is Reach.SERVER:
             power_w -= _outside_w(system)

@@ -73,7 +73,6 @@ def estimate(arrays: StepArrays) -> StepEstimate:
     work_s = busy.busiest_s * arrays.microbatches
     chunk = arrays.chunks
     summed = exposed_s(arrays.sum_s[:, FIRST] / chunk, backward_s[:, FIRST] / chunk, arrays.pieces)
-    backlog_s = _backlog_s(arrays, 1, backward_s[:, FIRST])
     # The last gradients arrive before the last pass, beside which ports are free.
     beside_s = backward_s[:, FIRST] / chunk
     every = np.where(arrays.sums_each, arrays.microbatches * arrays.moved_share, 1)
@@ -90,11 +89,7 @@ def estimate(arrays: StepArrays) -> StepEstimate:
         earlier_s = np.where(together, 0.0, earlier_s)
         end_s = later + arrays.update_s[:, place] - earlier_s
         lead_s = np.maximum(lead_s, end_s - summed - arrays.update_s[:, FIRST])
-    once_s = (
-        np.where(arrays.gathers > 0, 0.0, arrays.gather_s[:, FIRST] - gathered),
-        np.where(arrays.sums_each, 0.0, arrays.sum_s[:, FIRST] - summed - backlog_s),
-    )
-    late_s = _late_once_s(arrays, busy, once_s) + _slow_ends_s(arrays)
+    late_s = _late_once_s(arrays, busy, (gathered, summed)) + _slow_ends_s(arrays)
     summed = np.maximum(summed, behind_s)
     dark_s = arrays.reconfiguration_s * (arrays.changes_once + arrays.changes_each * arrays.microbatches)
     return StepEstimate(
@@ -118,15 +113,15 @@ def _backlog_s(arrays: StepArrays, way: int, pass_s: np.ndarray) -> np.ndarray:
     return np.where(each, 0.0, behind_s)
 
 
-def _late_once_s(arrays: StepArrays, busy: _Busy, once_s: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+def _late_once_s(arrays: StepArrays, busy: _Busy, shown_s: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     """Return what a step is longer for gathers and sums once a step that something hides, shape [P].
 
     Parameters
     ----------
     arrays, busy : StepArrays, _Busy
         The steps, and their passes.
-    once_s : tuple of numpy.ndarray
-        Gathers, and sums, beside passes, shape [P] each.
+    shown_s : tuple of numpy.ndarray
+        Gathers, and sums, that nothing hides, shape [P] each.
 
     Notes
     -----
@@ -137,17 +132,20 @@ def _late_once_s(arrays: StepArrays, busy: _Busy, once_s: tuple[np.ndarray, np.n
     """
     line = np.isin(arrays.order, LINES)
     several = line & (arrays.chunks > 1)
-    found = np.zeros_like(once_s[0])
+    found = np.zeros_like(shown_s[0])
     for way, pass_s in enumerate((busy.forward_s[:, FIRST], busy.backward_s[:, FIRST])):
         beside = np.where(several, np.minimum(arrays.stages, arrays.microbatches), 1)
         taken_s = arrays.taken_s[:, FIRST, way]
         share = taken_s / np.maximum(pass_s + taken_s, 1e-300)
-        met_s = once_s[way] / (beside if way == 0 else 1.0 + share * (beside - 1))
-        taken_s = beside * _late_s(arrays, way, met_s[:, None])[:, FIRST]
         moved_s = (arrays.gather_s, arrays.sum_s)[way][:, FIRST]
-        alone_s, slowed_s = (exposed_s(moved_s, one, arrays.pieces) for one in (pass_s, pass_s + taken_s))
         backlog_s = _backlog_s(arrays, way, pass_s)
-        of_one = taken_s + np.where(line, slowed_s - alone_s, 0.0 if way == 0 else backlog_s)
+        behind_s = 0.0 if way == 0 else backlog_s
+        each = arrays.gathers > 0 if way == 0 else arrays.sums_each
+        met_s = np.where(each, 0.0, moved_s - shown_s[way] - behind_s)
+        met_s = met_s / (beside if way == 0 else 1.0 + share * (beside - 1))
+        taken_s = beside * _late_s(arrays, way, met_s[:, None])[:, FIRST]
+        alone_s, slowed_s = (exposed_s(moved_s, one, arrays.pieces) for one in (pass_s, pass_s + taken_s))
+        of_one = taken_s + np.where(line, slowed_s - alone_s, behind_s)
         found += np.where(several, np.maximum(taken_s, backlog_s), of_one)
     return found
 
@@ -192,14 +190,12 @@ def _slow_ends_s(arrays: StepArrays) -> np.ndarray:
     """Return how much longer the step's last backward pass takes on the stages after the first, shape [P].
 
     Where a stage is one chunk in several pieces, each piece but the first runs beside the sum of the one
-    before it. The first and the last piece hold a block each (`_Pieces`). Passes of inputs apart from those
-    of weights go up before any sum.
+    before it. Passes of inputs apart from those of weights go up before any sum.
     """
     single = np.isin(arrays.order, LINES) & (arrays.chunks == 1)
     once = single & (arrays.pieces > 1) & ~arrays.sums_each & ~arrays.sums_last
     blocks, pieces = arrays.blocks[:, INNER], arrays.pieces
-    end = np.where(pieces > 2, np.minimum(1.0, blocks / pieces) / blocks, 1.0 / pieces)
-    middle = np.where(pieces > 2, (1.0 - 2.0 * end) / np.maximum(1, pieces - 2), end)
+    end, middle = (one / blocks for one in _piece_blocks(blocks, pieces))
     taken_s = arrays.taken_s[:, INNER, 1]
     pass_s, sum_s = (arrays.inputs_s + arrays.weights_s)[:, INNER] + taken_s, arrays.sum_s[:, INNER]
     beside_s = (
@@ -302,6 +298,17 @@ FORWARD, INPUTS, WEIGHTS = range(3)
 """Parts of a microbatch's passes, in the arrays of shape [P, 3, 2, 3]."""
 
 
+def _piece_blocks(blocks: np.ndarray, pieces: np.ndarray | int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the blocks of the first and the last piece of a chunk, and of each piece between them.
+
+    Of more than two pieces the first and the last hold a block each, where there are so many.
+    """
+    even = blocks / pieces
+    end = np.where(pieces > 2, np.minimum(1.0, even), even)
+    inner = np.maximum(0.0, blocks - 2 * end) / np.maximum(1, pieces - 2)
+    return end, np.where(pieces > 2, inner, even)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Piece:
     """Work on one piece of a stage, what is gathered for it and summed after it, in s, [Q, 3] each."""
@@ -348,12 +355,8 @@ class _Pieces:
         passes = (arrays.forward_s, arrays.inputs_s, arrays.weights_s)
         self._passes_s = np.stack([one[rows] for one in passes], axis=2)
         self._ends_s = np.minimum(arrays.ends_s[rows], 0.9 * self._passes_s[:, :, None])
-        inner = max(1, pieces - 2)
-        blocks = arrays.blocks[rows] / self._chunks
-        single = np.minimum(1.0, blocks / pieces)
-        self._held = [single, *[np.maximum(0.0, blocks - 2 * single) / inner] * inner, single]
-        if pieces <= 2:
-            self._held = [blocks / pieces] * pieces
+        end, middle = _piece_blocks(arrays.blocks[rows] / self._chunks, pieces)
+        self._held = [end, *[middle] * (pieces - 2), end][:pieces]
 
     def busy(self, *, backward: bool) -> _Busy:
         """Return the passes, with gathers for the backward passes too or not."""

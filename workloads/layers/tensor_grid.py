@@ -38,9 +38,8 @@ def overlapped(items: tuple[Item, ...], axes: Axes, element_bytes: int) -> tuple
     - A reduce-scatter after a weight gradient, which it does not need, travels beside it whole.
 
     A product of tp shards runs as tp products of m/tp rows, and costs what the unit takes for those. Grouped
-    products of experts stay as they are, as in Transformer Engine. Traffic takes no
-    share of the rate of the product beside it: 171 published steps that ran so are met without
-    (`docs/validation_training.md`).
+    products of experts stay as they are, as in Transformer Engine. Traffic takes no share of the rate of the
+    product beside it: 171 published steps that ran so are met without (`docs/validation_training.md`).
 
     References
     ----------

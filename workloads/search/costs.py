@@ -60,7 +60,7 @@ from workloads.search.plans import (
     DIRECTIONS,
     PLACEMENTS,
     SCHEDULES,
-    SHAPE,
+    WORK,
     PlanArrays,
     Priced,
     ShapeWork,
@@ -275,7 +275,7 @@ class PlanPricer:
 
     def shape(self, plans: PlanArrays, row: int) -> ShapeWork:
         """Return the work of a row's shape."""
-        key = (plans.base, *(int(plans[name][row]) for name in SHAPE))
+        key = (plans.base, *(int(plans[name][row]) for name in WORK))
         if key not in self._shapes:
             self._shapes[key] = ShapeWork(
                 self.config,
@@ -394,7 +394,7 @@ class _Pricing:
         self.copies = np.where(two_copies(plans), 2, 1)
         self.blocks = stage_blocks(pricer.config, plans) / self.copies[:, None]
         self.held = parameters(pricer.config, plans)
-        rows, self.shape_of = plans.distinct(SHAPE)
+        rows, self.shape_of = plans.distinct(WORK)
         self.shapes = [pricer.shape(plans, int(row)) for row in rows]
         self.layout_rows, self.layout_of = self._sites()
         self.layouts = [self._layout(int(row)) for row in self.layout_rows]
@@ -1123,7 +1123,7 @@ class _Bare(_Pricing):
         return np.zeros(1, dtype=int), np.zeros(len(self.plans), dtype=int)
 
     def _shares(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.plans.distinct(SHAPE)
+        return self.plans.distinct(WORK)
 
     def _price(self, operator: Collective, number: int) -> tuple[float, float]:
         return 0.0, 0.0

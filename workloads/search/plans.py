@@ -46,8 +46,10 @@ from workloads.step.sharding import (
 from workloads.step.stage import Passes
 from workloads.step.step import MOST_TASKS, task_count
 
-SHAPE = ("tp", "cp", "ep", "micro_batch", "recompute", "overlap_tensor")
+SHAPE = ("tp", "cp", "ep", "micro_batch", "recompute")
 """Columns that shape a rank's share of a microbatch."""
+WORK = (*SHAPE, "overlap_tensor")
+"""Columns on which its work depends; its memory does not on the last."""
 DIRECTIONS = (Pass.FORWARD, Pass.BACKWARD, Pass.INPUT, Pass.WEIGHT)
 """Passes that are priced: a whole backward pass, and its two parts where they run apart."""
 
