@@ -204,6 +204,9 @@ class GpuChip:
     """Power limit of the package, memory included."""
     idle_w: float
     """Power when nothing runs, without the memory's static power."""
+    active_w: float
+    """Power beyond idle, operations and bytes moved while a kernel runs, as far as the limit leaves it:
+    clocks, issue of instructions, caches, leakage at the full voltage."""
     area_m2: float
     """Die area."""
     price_usd: float
@@ -238,6 +241,7 @@ class GpuChip:
             "host_operator_s",
             "clock_spread",
             "idle_w",
+            "active_w",
             "area_m2",
             "price_usd",
         )
@@ -257,6 +261,8 @@ class VectorEngine:
     """Time to start and drain an operator."""
     static_w: float
     """Leakage and clock power."""
+    active_w: float
+    """Power beyond that, operations and bytes moved while an operator runs, as that of a GPU."""
     area_m2: float
     """Die area of lanes, local memory and memory controllers."""
     price_usd: float
@@ -264,7 +270,7 @@ class VectorEngine:
 
     def __post_init__(self) -> None:
         check_positive(self, "rate_flop_per_s")
-        check_range(self, "energy_j_per_flop", "launch_s", "static_w", "area_m2", "price_usd")
+        check_range(self, "energy_j_per_flop", "launch_s", "static_w", "active_w", "area_m2", "price_usd")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -96,8 +96,11 @@ def _vector_cost(unit: VectorUnit, operator: Elementwise) -> Cost:
     memory_s = unit.memory.mixed_time_s(moved)
     work_s = max(compute_s, memory_s)
     bound = Bound.MEMORY if memory_s > compute_s else Bound.COMPUTE
+    time_s = unit.engine.launch_s + work_s
+    limit_w = math.inf if unit.limit_w is None else unit.limit_w
+    parts["vector active"] = active_j(unit.engine.active_w, sum(parts.values()), time_s, limit_w=limit_w)
     return Cost(
-        time_s=unit.engine.launch_s + work_s,
+        time_s=time_s,
         energy_j=MappingProxyType(parts),
         bound=Bound.LAUNCH if unit.engine.launch_s > work_s else bound,
         host_s=paid.work_issue_s(operator) if moved else 0.0,
@@ -126,6 +129,23 @@ def load_vector(name: str) -> VectorUnit:
 def vector_names() -> tuple[str, ...]:
     """Return the vector units of the table."""
     return accelerator_names("vector")
+
+
+def active_j(active_w: float, drawn_j: float, time_s: float, *, limit_w: float) -> float:
+    """Return what a chip draws while it runs kernels, beyond idle, operations and bytes moved.
+
+    Parameters
+    ----------
+    active_w : float
+        Power of clocks, issue of instructions, caches and leakage (`GpuChip.active_w`).
+    drawn_j : float
+        Energy of operations and bytes moved.
+    time_s : float
+        Time that the kernels take.
+    limit_w : float
+        Power that work may add; what operations and bytes leave of it is drawn at most.
+    """
+    return min(active_w * time_s, max(0.0, limit_w * time_s - drawn_j))
 
 
 STEPS = 40
@@ -393,6 +413,7 @@ class Gpu:
     limit, the clock falls until the limit is kept (`electronic.gpu`), so a product that leaves units idle
     in its last wave is throttled less, and one set of constants serves a chip at any power limit. Operands of
     half the width take half the energy. Vector operations draw the limit at the vector peak, an upper bound.
+    While a kernel runs, the chip draws `active_w` besides, as far as the limit leaves it (`active_j`).
 
     *Within a step.* Unless `alone`, products run in company, before the clock gives way; everything goes at
     the pace of the slowest chip, waits for its host and draws idle power (`simulator.node`).
@@ -488,6 +509,19 @@ class Gpu:
         """Price with memory."""
         return self.chip.price_usd
 
+    def power_w(self, drawn_j: float, time_s: float) -> float:
+        """Return the mean power of the board, memory included, while it runs kernels all the time.
+
+        Parameters
+        ----------
+        drawn_j : float
+            Energy of their operations and of the bytes that they move.
+        time_s : float
+            Time that they take.
+        """
+        more_j = active_j(self.chip.active_w, drawn_j, time_s, limit_w=self.dynamic_w)
+        return self.static_w + self.memory.static_w + (drawn_j + more_j) / time_s
+
     def accepts(self, operator: MatMul | Elementwise) -> bool:
         """Return True: a GPU runs everything."""
         return isinstance(operator, MatMul | Elementwise)
@@ -571,7 +605,9 @@ def _elementwise_cost(gpu: Gpu, operator: Elementwise) -> Cost:
     )
     compute_j = operator.flops * gpu.vector_energy_j_per_flop
     if not moved:
-        return Cost(time_s=0.0, energy_j=MappingProxyType({"compute": compute_j, "hbm": 0.0}))
+        return Cost(
+            time_s=0.0, energy_j=MappingProxyType({"compute": compute_j, "hbm": 0.0, "gpu active": 0.0})
+        )
     return replace(_cost(gpu, work, compute_j), host_s=gpu.penalties.work_issue_s(operator))
 
 
@@ -593,9 +629,11 @@ def _cost(gpu: Gpu, work: Work, compute_j: float) -> Cost:
     work_s = max(compute_s, memory_s)
     time_s = gpu.chip.launch_s * work.launches + work_s
     bound = Bound.MEMORY if memory_s > compute_s else Bound.COMPUTE
+    parts = {"compute": compute_j / factor**2, "hbm": hbm_j}
+    parts["gpu active"] = active_j(gpu.chip.active_w, sum(parts.values()), time_s, limit_w=gpu.dynamic_w)
     return Cost(
         time_s=time_s,
-        energy_j=MappingProxyType({"compute": compute_j / factor**2, "hbm": hbm_j}),
+        energy_j=MappingProxyType(parts),
         bound=Bound.LAUNCH if time_s - work_s > work_s else bound,
         host_s=float(gpu.penalties.issue_s(work.calls)),
     )

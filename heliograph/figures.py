@@ -72,7 +72,7 @@ _TIMES_BY_COLOUR: tuple[tuple[str, ...], ...] = (
 )
 """Parts of time for each colour of `PALETTE`, in the order of `HATCHES`."""
 _ENERGIES_BY_COLOUR: tuple[tuple[str, ...], ...] = (
-    ("compute", "vector", "vector static"),
+    ("compute", "gpu active", "vector", "vector active", "vector static"),
     ("network static", "network transfers", "circuit changes", "reduction"),
     ("sram", "sram leakage", "wires", "serialiser", "die links"),
     ("dac", "modulator", "modulator bias", "phase hold", "ring tuning"),

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from experiments.study import Block, Progress, Result, Row, Study, headed, option
-from experiments.validation import collectives, famous, kernels, network, photonic, training
+from experiments.validation import boards, collectives, famous, kernels, network, photonic, training
 from experiments.validation.network_tables import (
     beside_text,
     claims_record,
@@ -212,6 +212,7 @@ KINDS = MappingProxyType(
             ),
         ),
         "memory": Kind(needs=training.MEMORY_NEEDS, outcomes=_one(training.memory_outcome)),
+        "boards": Kind(needs=boards.NEEDS, outcomes=_one(boards.outcome)),
         "power": Kind(needs=famous.POWER_NEEDS, outcomes=_one(famous.power_outcome), names_skipped=True),
         "photonic": Kind(
             needs=photonic.NEEDS,

@@ -371,7 +371,7 @@ POWER_NEEDS = (("id",), ("source",), ("system",), ("model",), ("plan",), ("power
 """Columns without which a file is no table of power; of each group one."""
 HELD = ("scale-up", "nic")
 """Items of a network's bill that stand in servers."""
-ON_BOARD = ("compute", "hbm", "memory static", "gpu idle")
+ON_BOARD = ("compute", "gpu active", "hbm", "memory static", "gpu idle")
 """Components of a step's energy that an accelerator's own meter counts."""
 
 

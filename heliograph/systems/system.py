@@ -652,7 +652,7 @@ SIGNIFICAND_BITS: Mapping[Precision, int] = MappingProxyType(
 
 def _lanes_at_work_w(vector: VectorUnit) -> float:
     """Return the power of vector lanes at full rate, beyond that without work."""
-    return vector.engine.rate_flop_per_s * vector.engine.energy_j_per_flop
+    return vector.engine.rate_flop_per_s * vector.engine.energy_j_per_flop + vector.engine.active_w
 
 
 def _memory_at_work_w(vector: VectorUnit) -> float:

@@ -120,6 +120,19 @@ def test_elementwise_power_never_exceeds_the_limit(gpu, moved, flops):
     assert dynamic_w + gpu.static_w + gpu.memory.static_w <= gpu.chip.tdp_w * (1 + POWER_ROUNDING)
 
 
+def test_a_running_chip_draws_more_than_idle_where_the_limit_leaves_it():
+    """Eight sequences at once on H100s draw 410 to 540 W (ML.ENERGY), though memory's bytes take 60 to 70."""
+    streamed = H100.cost(stream(1e10))
+    assert streamed.energy_j["gpu active"] == pytest.approx(H100.chip.active_w * streamed.time_s)
+    drawn_j = streamed.energy_j["compute"] + streamed.energy_j["hbm"]
+    assert 400.0 < H100.power_w(drawn_j, streamed.time_s) < 550.0
+    large = H100.cost(product(16384, 16384, 16384))
+    assert large.energy_j["gpu active"] < 0.02 * large.energy_j["compute"]
+    assert H100.power_w(large.energy_j["compute"], large.time_s) <= H100.chip.tdp_w * (1 + POWER_ROUNDING)
+    fused = H100.cost(stream(0.0, 1e9))
+    assert fused.energy_j["gpu active"] == fused.time_s == 0.0
+
+
 @pytest.mark.parametrize("change", [{"bandwidth_bytes_per_s": 33.5e12}, {"energy_j_per_byte": 2.8e-10}])
 @pytest.mark.parametrize("flops", [0.0, 1e6, 1e12])
 def test_memory_beyond_the_power_limit_is_slowed_to_it(change, flops):

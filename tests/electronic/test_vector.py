@@ -43,6 +43,13 @@ def test_energy_is_operations_and_bytes():
     cost = UNIT.cost(work(1e9, 1e8))
     assert cost.energy_j["vector"] == pytest.approx(1e9 * UNIT.engine.energy_j_per_flop)
     assert cost.energy_j["hbm"] == pytest.approx(1e8 * UNIT.memory.energy_j_per_byte)
+    assert cost.energy_j["vector active"] == pytest.approx(UNIT.engine.active_w * cost.time_s)
+
+
+def test_running_lanes_draw_no_more_than_the_limit_leaves():
+    limited = replace(UNIT, limit_w=UNIT.engine.active_w)
+    cost = limited.cost(work(1e9, 1e8))
+    assert sum(cost.energy_j.values()) == pytest.approx(limited.limit_w * cost.time_s)
 
 
 def outputs(unit):

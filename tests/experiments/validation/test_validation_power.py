@@ -4,11 +4,11 @@ from experiments.validation.driver import validate
 
 
 def test_measured_nodes_are_met_as_told():
-    """An air-cooled node 12 % below; the others, whose GPUs run at their limit, 17 and 24 %."""
+    """An air-cooled node 8 % below, one in a liquid 11 %, one whose GPUs are taken at their limit 20 %."""
     found = {one.id: one.relative_error for one in validate("power").outcomes}
-    assert -0.12 < found["h100-node-air"] < 0.0
-    assert -0.18 < found["h100-node-immersed"] < 0.0
-    assert -0.28 < found["bloom-176b"] < 0.0
+    assert -0.08 < found["h100-node-air"] < 0.0
+    assert -0.11 < found["h100-node-immersed"] < 0.0
+    assert -0.21 < found["bloom-176b"] < 0.0
 
 
 def test_a_row_may_change_its_system_and_says_what_is_wrong(tmp_path):

@@ -272,7 +272,7 @@ def test_plans_of_least_energy_take_no_more_of_it_than_the_fastest():
     fast, spare = (hg.compare(pair, "gpt2", accelerators=64, objective=one) for one in ("time", "energy"))
     for quick, lean in zip(fast.results, spare.results, strict=True):
         best = spare.best[lean.system.name]
-        assert best.value == lean.energy_j == min(best.value, *best.others_values)
+        assert best.value == lean.energy_j == min((best.value, *best.others_values))
         assert lean.energy_j <= quick.energy_j
         assert quick.step_time_s <= lean.step_time_s
     text = report_text(Compared(comparison=spare).report(), width=80)
