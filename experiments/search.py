@@ -21,7 +21,6 @@ from heliograph.comparison.search import (
     binding,
     pinned,
     rank_and_run,
-    short,
     topologies,
     value_text,
 )
@@ -52,7 +51,7 @@ from simulator.collectives.flow_groups import step_demand
 from simulator.errors import HeliographError, ParameterError
 from simulator.fabric import CircuitPolicy
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.plan import Plan, plan_text
+from workloads.plan.plan import Plan, plan_text, plan_words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +83,7 @@ def next_rows(found: Search) -> list[ReportRow]:
     if pair is None:
         return []
     time_s = pair[0].value(Objective.TIME)
-    rows = [ReportRow("next plan", (short(pair[1]),), pair[1].topology)]
+    rows = [ReportRow("next plan", (plan_words(pair[1].plan),), pair[1].topology)]
     rows += [
         ReportRow(part, (_signed(change_s, "s"),), f"{change_s / time_s:+.1%}")
         for part, change_s in found.next_by_part().items()
@@ -169,7 +168,7 @@ def fabric_rows(found: Search) -> dict[str, list[ReportRow]]:
     for one in found.ordered:
         shown = value_text(one, found.objective) if one.result else "not run"
         note = one.placement if one.result else one.refusal
-        label = short(one)
+        label = plan_words(one.plan)
         tables.setdefault(one.topology, []).append(ReportRow(label, (shown,), note))
     return tables
 
@@ -422,7 +421,7 @@ def _winner(winner: Candidate) -> list[Sheet | Drawing]:
     title = "Step time of the best plan by what it goes to"
     return [
         Sheet(title="Numbers of its step", heads=("number", "value"), rows=cells),
-        bars(title, [Bar(label=short(winner), parts=time)], colours, unit="s"),
+        bars(title, [Bar(label=plan_words(winner.plan), parts=time)], colours, unit="s"),
     ]
 
 

@@ -33,7 +33,7 @@ from simulator.errors import ParameterError, WorkloadError, nearest
 from simulator.fabric import CircuitPolicy
 from simulator.results import summarise
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.plan import Plan, plan_text
+from workloads.plan.plan import Plan, plan_text, plan_words
 from workloads.search.costs import PlanPricer
 from workloads.search.plans import CHOSEN, COLUMNS, PlanArrays, grid
 
@@ -107,7 +107,7 @@ class Search(Tabular):
         """Return a figure of where time and energy of the plans go that were run, the best first."""
         from heliograph.figures import step_figure  # noqa: PLC0415 - matplotlib takes its time
 
-        ran = [(short(one), one.result.record()) for one in self.ordered if one.result is not None]
+        ran = [(plan_words(one.plan), one.result.record()) for one in self.ordered if one.result is not None]
         return step_figure([record | {"system": name} for name, record in ran])
 
     def summary_lines(self) -> list[tuple[str, str]]:
@@ -122,7 +122,7 @@ class Search(Tabular):
             ("bound", f"{format_si(winner.bound.step_time_s, 's')}, {winner.bound.what}"),
         ]
         return lines + [
-            (value_text(one, self.objective), short(one)) for one in self.ordered[1:] if one.result
+            (value_text(one, self.objective), plan_words(one.plan)) for one in self.ordered[1:] if one.result
         ]
 
     def best_and_next(self) -> tuple[Candidate, Candidate] | None:
@@ -147,18 +147,6 @@ class Search(Tabular):
 def value_text(one: Candidate, objective: Objective) -> str:
     """Return time, energy or cost of a candidate's step in words."""
     return told_value(one.value(objective), objective)
-
-
-def short(one: Candidate) -> str:
-    """Return a plan in a few words."""
-    plan = one.plan
-    degrees = " ".join(
-        f"{name}{plan.value(name)}" for name in ("tp", "cp", "pp", "dp", "ep", "vpp") if plan.value(name) > 1
-    )
-    alone = "+".join(one for one in ("activation", "norms") if plan.value(f"recompute_{one}"))
-    rest = f"zero{plan.sharding.zero} {plan.schedule.kind} recompute {alone or plan.recompute.kind}"
-    rest += " overlap_tensor" if plan.traffic.overlap_tensor else ""
-    return f"{degrees} mb{plan.batch.micro_batch} {rest}"
 
 
 def binding(one: Candidate) -> str:

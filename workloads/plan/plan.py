@@ -321,7 +321,9 @@ def plan_words(plan: Plan) -> str:
     words = [f"mb{plan.batch.micro_batch}"]
     words += [f"zero{plan.sharding.zero}"] if plan.sharding.zero else []
     words += [str(plan.schedule.kind)] if plan.axes.pp > 1 else []
-    words += [f"recompute {plan.recompute.kind}"] if plan.recompute.kind is not Recompute.NONE else []
+    again = [str(plan.recompute.kind)] if plan.recompute.kind is not Recompute.NONE else []
+    again += [name for name in ("activation", "norms") if plan.value(f"recompute_{name}")]
+    words += [f"recompute {'+'.join(again)}"] if again else []
     words += ["overlap_tensor"] if plan.traffic.overlap_tensor else []
     return " ".join([degrees, *words] if degrees else words)
 

@@ -177,9 +177,6 @@ CASES = [
 ]
 
 
-MARKS = ([pytest.mark.slow], [])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "model", "choices"),
