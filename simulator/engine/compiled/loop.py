@@ -493,8 +493,8 @@ def compiled_play(turning: Turning) -> Play | None:
     -----
     The functions are compiled as copies that call each other's copies, so that the plain ones stay plain.
     The loop is compiled once and handed what turns circuits, which is compiled apart: neither waits for the
-    other, or grows with it. numba keeps machine code on disk where it finds a folder to write to; else each
-    process makes it anew.
+    other, or grows with it, and two processes that begin together compile one each. numba keeps machine code
+    on disk where it finds a folder to write to; else each process makes it anew.
     """
     if turning not in _COMPILED:
         _COMPILED[turning] = _compile(turning)
@@ -516,10 +516,17 @@ def _compile(turning: Turning) -> Play | None:
     memories = (numba.int64[::1], numba.float64[::1], numba.typeof(record(range(len(At._fields)))))
     turn_type = numba.int64(*memories, numba.int64, numba.int64)
     found = _loop()
-    with _uncollected(), _alone(found.stats.cache_path, f"{play.__name__}_{_digest()}"):
-        found.compile((*memories, numba.types.FunctionType(turn_type)))
-        turned = _turned(turning, turn_type)
-    return lambda ints, reals, at: found(ints, reals, at, turned)
+    loop, turns_of = f"{play.__name__}_{_digest()}", f"{turn.__name__}_{_digest()}_{turning.name}"
+    makes: dict[str, Callable[[], Compiled]] = {
+        loop: partial(found.compile, (*memories, numba.types.FunctionType(turn_type))),
+        turns_of: partial(_turned, turning, turn_type),
+    }
+    folder, made = found.stats.cache_path, {}
+    with _uncollected():
+        for name in sorted(makes, key=partial(_is_held, folder)):  # first what no other process compiles
+            with _alone(folder, name):
+                made[name] = makes[name]()
+    return lambda ints, reals, at: found(ints, reals, at, made[turns_of])
 
 
 @cache
@@ -620,6 +627,18 @@ def _alone(folder: str | None, name: str) -> Iterator[None]:
     with (Path(folder) / f"{name}.lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
+
+
+def _is_held(folder: str | None, name: str) -> bool:
+    """Return whether another process compiles something that goes to a folder."""
+    if folder is None:
+        return False
+    with (Path(folder) / f"{name}.lock").open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def _digest() -> str:
