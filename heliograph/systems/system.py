@@ -550,8 +550,8 @@ class System(Summary):
         """Return the greatest power of one accelerator; cores in light and vector lanes work in turns."""
         if self.photonic is None or self.vector is None:
             return self.gpu.chip.tdp_w
-        light = self.photonic
-        at_work_w = max(light.peak_power_w, light.static_w + _lanes_at_work_w(self.vector))
+        light, lanes_w = self.photonic, _lanes_at_work_w(self.vector) + self.vector.engine.active_w
+        at_work_w = max(light.peak_power_w, light.static_w + lanes_w)
         full_w = self._beside_light_w + _memory_at_work_w(self.vector) + at_work_w
         if self.basis is Basis.POWER:
             full_w = min(full_w, self.gpu.chip.tdp_w)
@@ -652,7 +652,7 @@ SIGNIFICAND_BITS: Mapping[Precision, int] = MappingProxyType(
 
 def _lanes_at_work_w(vector: VectorUnit) -> float:
     """Return the power of vector lanes at full rate, beyond that without work."""
-    return vector.engine.rate_flop_per_s * vector.engine.energy_j_per_flop + vector.engine.active_w
+    return vector.engine.rate_flop_per_s * vector.engine.energy_j_per_flop
 
 
 def _memory_at_work_w(vector: VectorUnit) -> float:
