@@ -22,7 +22,7 @@ from simulator.node import Node
 from simulator.results import StepBound
 from workloads.layers.transformer import model_flops
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.parts import TensorGrid
+from workloads.plan.parts import Kept, TensorGrid
 from workloads.search.contention import AXES, beside_sums
 from workloads.search.costs import PlanCosts, PlanPricer
 from workloads.search.plans import PlanArrays, broken_rules, memory_bytes, nearest_ranks
@@ -550,10 +550,16 @@ def feasible(
     Raises
     ------
     WorkloadError
-        If the base has what estimates do not know.
+        If the model or the base has what estimates do not know.
     """
-    if plans.base.axes.tensor_grid is not TensorGrid.LINE:
-        msg = f"a search does not estimate tensor_grid={plans.base.axes.tensor_grid}; name a plan instead"
+    base = plans.base
+    unknown = {
+        f"neighbours that {config.name} retrieves": config.retrieval is not None,
+        f"kept_activations={base.precision.kept_activations}": base.precision.kept_activations is Kept.HOST,
+        f"tensor_grid={base.axes.tensor_grid}": base.axes.tensor_grid is not TensorGrid.LINE,
+    }
+    for what in (what for what, has in unknown.items() if has):
+        msg = f"a search does not estimate {what}; name a plan instead"
         raise WorkloadError(msg)
     counts: dict[str, int] = {}
     left = np.ones(len(plans), dtype=bool)

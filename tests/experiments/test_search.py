@@ -438,6 +438,14 @@ def test_all_forward_first_may_be_quicker_on_one_stage():
     assert found.winner.value(Objective.TIME) < 0.995 * usual_s
 
 
-def test_squares_of_tensor_ranks_are_refused_in_a_sentence(capsys):
-    assert main(["search", "--model", "gpt2", "--accelerators", "4", "--plan", "tensor_grid=2d"]) == 2
-    assert "a search does not estimate tensor_grid=2d; name a plan instead" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("model", "plan", "what"),
+    [
+        ("gpt2", "tensor_grid=2d", "tensor_grid=2d"),
+        ("gpt2", "kept_activations=host", "kept_activations=host"),
+        ("retro-425m", "dp=4", "neighbours that retro-425m retrieves"),
+    ],
+)
+def test_what_no_estimate_knows_is_refused_in_a_sentence(capsys, model, plan, what):
+    assert main(["search", "--model", model, "--accelerators", "4", "--plan", plan]) == 2
+    assert f"a search does not estimate {what}; name a plan instead" in capsys.readouterr().err

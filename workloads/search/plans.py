@@ -23,7 +23,7 @@ from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import SCHEDULES as KNOWN
 from workloads.pipeline.schedule import Chain, Pass, Schedule
 from workloads.pipeline.schedules import ONE_FORWARD_ONE_BACKWARD
-from workloads.plan.parts import Axes, ChoiceColumn, Kept, Recompute, trait
+from workloads.plan.parts import Axes, ChoiceColumn, Recompute, trait
 from workloads.plan.plan import Plan, Share
 from workloads.plan.rules import SUBJECTS, broken_by_subject
 from workloads.step.memory import (
@@ -437,18 +437,7 @@ def broken_rules(config: TransformerConfig, plans: PlanArrays) -> dict[str, np.n
     The rules of `workloads.plan.rules`, and two of the search: a row that is another in
     disguise (a schedule without stages, shares of one rank, placements of axes of one rank) is left out, and
     so is a step of more tasks than are built.
-
-    Raises
-    ------
-    WorkloadError
-        If the model has parts that arrays of plans do not know.
     """
-    if config.retrieval is not None:
-        msg = f"{config.name} retrieves neighbours, which a search does not estimate; name a plan instead"
-        raise WorkloadError(msg)
-    if plans.base.precision.kept_activations is Kept.HOST:
-        msg = "a search does not estimate kept_activations=host; name a plan instead"
-        raise WorkloadError(msg)
     tasks = task_count(config, plans.whole, plans.base.steps_in_run)
     found = broken_by_subject(config, plans.whole, len(plans))
     named = {subject: found.pop(subject) for subject in SUBJECTS} | {

@@ -9,11 +9,9 @@ from simulator.errors import WorkloadError
 from simulator.operators import Lane
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star
 from tests.workloads.step.test_offload import a_host
-from workloads.models.config import load_model
 from workloads.pipeline import schedules
 from workloads.plan.parts import Kept, Place
 from workloads.plan.rules import check
-from workloads.search.plans import broken_rules, grid
 from workloads.step.memory import host_bytes, layer_activation_bytes, memory_by_kind
 from workloads.step.step import build_step
 
@@ -54,8 +52,6 @@ def test_device_keeps_three_chunks_and_the_host_all_that_are_under_way():
     assert not host_bytes(EVEN, STAGED, 0)[Place.HOST]
 
 
-def test_split_backward_passes_and_searches_refuse_it():
+def test_split_backward_passes_refuse_it():
     with pytest.raises(WorkloadError, match="splits; try schedule=1f1b"):
         check(EVEN, AWAY.with_(schedule=schedules.ZERO_BUBBLE))
-    with pytest.raises(WorkloadError, match="a search does not estimate kept_activations=host"):
-        broken_rules(load_model("gpt2"), grid(AWAY, 4, 1))
