@@ -22,7 +22,7 @@ def main(argv: list[str] | None = None) -> int:
 
         return run(sys.argv[1:] if argv is None else argv)
     except KeyboardInterrupt:
-        sys.stderr.write("heliograph: interrupted; what is finished is kept\n")
+        sys.stderr.write("heliograph: interrupted; what was written until now stays\n")
         return 130
 
 

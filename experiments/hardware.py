@@ -207,7 +207,7 @@ class Step(Study):
     workload: Workload = field(default_factory=Workload)
     accelerators: int | None = option(None, "accelerators; default: what the plan uses", metavar="N")
     trace: Path | None = option(None, "write the time line for Perfetto", metavar="FILE", written=True)
-    chakra: Path | None = option(None, "write the step as PREFIX.<rank>.et", metavar="PREFIX")
+    chakra: Path | None = option(None, "write the step as PREFIX.<rank>.et", metavar="PREFIX", written=True)
     hardware: Hardware = field(default_factory=Hardware)
 
     def run(self, progress: Progress) -> SteppedOnce:

@@ -100,8 +100,9 @@ class Swept(Result):
         """Return a line for each point, and why points are missing."""
         axes, rows = self.grid.axes, self.grid.rows()
         shown = {name: head for name, head in SHOWN.items() if name in rows[0]}
-        if self.y not in shown and self.y in rows[0]:
-            shown[self.y] = self.y
+        for name in (self.x, self.y):
+            if name not in (*shown, *axes) and name in rows[0]:
+                shown[name] = name
         if not any(name in shown for name in SHOWN):
             shown = {name: name for name in _numbers(rows) if name not in axes}
         lines = [

@@ -140,7 +140,7 @@ def nearest(name: str, known: Iterable[str], *, noun: str = "name") -> str:
         choices.sort(key=lambda one: -difflib.SequenceMatcher(None, one.lower(), name.lower()).ratio())
     shown = ", ".join(choices[:MOST_SHOWN]) + (", ..." if len(choices) > MOST_SHOWN else "")
     plural = {"policy": "policies", "basis": "bases"}.get(noun, f"{noun}s")
-    return f"known {plural}: {shown}"
+    return f"known {plural}: {shown or 'none'}"
 
 
 def is_number(value: object) -> TypeGuard[int | float]:

@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import pickle
 import queue
+import socket
 import sys
 import threading
 import time
@@ -441,20 +442,33 @@ class _Flight:
                 keep(job[0], outcome)
 
     def _connect(self) -> None:
-        deadline = time.monotonic() + self.patience_s
+        """Wait for the scheduler to answer, and say after its first silence that this waits."""
+        begun, said = time.monotonic(), False
         while True:
             try:
+                self._knock()
                 self.client = self.distributed.Client(self.address, timeout=ANSWER_S, set_as_default=False)
             except (OSError, TimeoutError) as error:
-                if time.monotonic() > deadline:
+                if time.monotonic() > begun + self.patience_s:
                     msg = (
                         f"no Dask scheduler answers at {self.address}; what is finished is kept, so "
                         "start one there and run the same command again"
                     )
                     raise HeliographError(msg) from error
+                if not said:
+                    sys.stderr.write(
+                        f"no Dask scheduler answers at {self.address}; trying for {self.patience_s:.0f} s\n"
+                    )
+                    said = True
                 time.sleep(1.0)
             else:
                 return
+
+    def _knock(self) -> None:
+        """Raise OSError where nothing listens: a client that is stopped while it tries prints a traceback."""
+        place = self.address.split("://")[-1].rstrip("/")
+        host, port = self.distributed.comm.get_address_host_port(f"tcp://{place}")
+        socket.create_connection((host, port), timeout=ANSWER_S).close()
 
     def _is_connected(self) -> bool:
         if self.client.status != "running":

@@ -205,8 +205,8 @@ class Homodyne(AnalogCore):
         if self.typical_charge_c > self.receiver.full_charge_c:
             most = math.floor(self.integration_symbols * self.receiver.full_charge_c / self.typical_charge_c)
             msg = (
-                f"the receivers of '{self.name}' overflow: {self.integration_symbols} products put up to "
-                f"{self.typical_charge_c:.3g} C where {self.receiver.full_charge_c:.3g} C fit; "
+                f"the receivers of '{self.name}' overflow: {self.integration_symbols} products put more "
+                f"on a capacitor than the {self.receiver.full_charge_c:.3g} C that it holds; "
                 f"lower integration_symbols (about {max(1, most)} fit) or the laser's power"
             )
             raise LinkError(msg)

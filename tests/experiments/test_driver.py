@@ -272,7 +272,7 @@ def test_ctrl_c_is_one_sentence(capsys, monkeypatch):
     monkeypatch.setattr("experiments.cli.run", interrupted)
     code, out, err = call(capsys, "list", "systems")
     assert (code, out) == (INTERRUPTED, "")
-    assert err == "heliograph: interrupted; what is finished is kept\n"
+    assert err == "heliograph: interrupted; what was written until now stays\n"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")

@@ -37,6 +37,12 @@ def test_a_study_file_runs_resumes_tells_and_exports(capsys, study, tmp_path):
     assert "sweep: 2 of 3" in call(capsys, "sweep", study, "--retry-failed")[2].splitlines()[0]
 
 
+def test_columns_that_are_asked_for_stand_in_the_table(capsys):
+    words = ("--model", "gpt2", "--plan", "dp=8,global_batch=8", "--set", "laser_power_w=20mW,30mW")
+    assert "energy_j" not in call(capsys, "sweep", *words)[1]
+    assert "energy_j" in call(capsys, "sweep", *words, "--x", "energy_j")[1]
+
+
 def test_what_the_file_says_is_not_said_again(capsys, study):
     for words in (("--set", "laser_power_w=1"), ("--system", "gpu_ocs"), ("--model", "gpt2")):
         code, _, error = call(capsys, "sweep", study, *words)

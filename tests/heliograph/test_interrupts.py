@@ -73,7 +73,7 @@ def test_ctrl_c_while_a_command_starts_ends_it_with_a_sentence(monkeypatch, caps
     monkeypatch.delitem(sys.modules, "experiments.cli", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Pressing, *sys.meta_path])
     assert main(["list", "systems"]) == 130
-    assert capsys.readouterr().err == "heliograph: interrupted; what is finished is kept\n"
+    assert capsys.readouterr().err == "heliograph: interrupted; what was written until now stays\n"
 
 
 def test_nothing_is_imported_before_ctrl_c_is_guarded():
@@ -97,7 +97,7 @@ def test_ctrl_c_during_the_set_up_ends_it_with_a_sentence(monkeypatch, capsys):
 
     monkeypatch.setattr("experiments.__main__._set_up", pressed)
     assert main(["list", "systems"]) == 130
-    assert capsys.readouterr().err == "heliograph: interrupted; what is finished is kept\n"
+    assert capsys.readouterr().err == "heliograph: interrupted; what was written until now stays\n"
 
 
 CAUGHT = """
@@ -123,7 +123,7 @@ def test_ctrl_c_while_a_study_is_imported_waits_until_it_is_there():
         [sys.executable, "-c", CAUGHT], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (130, "")
-    assert done.stderr == "heliograph: interrupted; what is finished is kept\n"
+    assert done.stderr == "heliograph: interrupted; what was written until now stays\n"
 
 
 def test_progress_of_a_log_is_a_line_for_what_is_done_and_seldom(monkeypatch, capsys):

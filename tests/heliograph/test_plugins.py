@@ -178,6 +178,7 @@ def test_a_package_that_fails_does_not_hide_the_others(tmp_path, monkeypatch):
 WRONG = [
     ("core", "", "nowhere/mine.py:Core", "there is no file nowhere/mine.py"),
     ("core", "class MyCore: pass", "{}:MyCor", "has no 'MyCor'; did you mean 'MyCore'"),
+    ("core", "", "{}:MyCore", "has no 'MyCore'; known names: none"),
     ("core", "class MyCore: pass", "{}:MyCore", "does not answer `optical.cores.Core`; it lacks"),
     ("core", "3 +", "{}:MyCore", "mine.py: SyntaxError"),
     ("core", "1 / 0", "{}:MyCore", "mine.py: ZeroDivisionError: division by zero"),

@@ -12,6 +12,12 @@ from workloads.traces import Node, NodeType, write_trace
 STEP = ["--system", "gpu_packet", "--plan", "tp=2,dp=2,global_batch=4,sequence_length=1024", "--json"]
 
 
+def test_traces_that_cannot_be_written_are_refused_before_the_step_runs(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("experiments.hardware.one_step", lambda *_, **__: pytest.fail("it ran"))
+    assert main(["step", *STEP, "--chakra", str(tmp_path / "missing" / "t")]) == 2
+    assert "missing does not exist" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_step_is_written_and_runs_on_another_system(tmp_path, capsys):
     alone = ["--set", "collective_share=0"]  # a trace has durations, whatever they hold

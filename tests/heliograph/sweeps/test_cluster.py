@@ -67,6 +67,16 @@ class Cluster:
             one.wait()
 
 
+def test_a_scheduler_that_does_not_answer_is_told_at_once_and_tried_for_a_while(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr("heliograph.sweeps.work.PATIENCE_S", 1.5)
+    nobody = f"tcp://127.0.0.1:{free_port()}"
+    with pytest.raises(HeliographError, match=rf"no Dask scheduler answers at {nobody}; what is finished"):
+        run_sweep(asked(tmp_path / "a.sqlite", 2, engine=Engine.DASK, scheduler=nobody))
+    assert capsys.readouterr().err.count(f"no Dask scheduler answers at {nobody}; trying for") == 1
+
+
 def test_dask_on_this_machine_gives_the_rows_of_one_process(tmp_path):
     here, there = tmp_path / "a.sqlite", tmp_path / "b.sqlite"
     run_sweep(asked(here, 16, harmful=False))
