@@ -394,10 +394,6 @@ class Progress:
         """Tell how much is done."""
         self.say(label, done, total)
 
-    def of(self, what: str) -> Callable[[int, int, str], None]:
-        """Return what training tells of its runs: number done, number in all, label."""
-        return lambda done, total, label: self.say(f"{what}, {label}", done, total)
-
     def keep(self, result: Result) -> None:
         """Keep what is finished, so that it is written even if the study is stopped."""
         self.finished = result

@@ -36,6 +36,15 @@ OnProgress = Callable[[str, int, int], None]
 """Told a label, how much is done, and how much there is."""
 
 
+def unheard(label: str, done: int, total: int) -> None:
+    """Tell nobody."""
+
+
+def of_part(progress: OnProgress, what: str) -> OnProgress:
+    """Return what a part of a study tells, its labels behind the part's name."""
+    return lambda label, done, total: progress(f"{what}, {label}", done, total)
+
+
 @contextmanager
 def reporting() -> Iterator[OnProgress]:
     """Yield a function that is told what is done: label, number done, number in all."""

@@ -617,6 +617,40 @@ def _computing_s(table: SpanTable, computes: np.ndarray) -> defaultdict[str, flo
     return times
 
 
+def energy_by_component_j(
+    trace: Trace,
+    node: Node,
+    fabric: Fabric,
+    static_j: Mapping[str, float],
+    time_s: float,
+    *,
+    steps: float = 1.0,
+) -> dict[str, float]:
+    """Return the energy of a step by part.
+
+    Parameters
+    ----------
+    trace : Trace
+        Run of one or more steps.
+    node, fabric : Node, Fabric
+        What stands round the accelerators.
+    static_j : mapping of str to float
+        What accelerators and servers draw whatever they do, by part, joule over the time.
+    time_s : float
+        How long a step takes.
+    steps : float
+        Steps in the trace.
+    """
+    energy = {part: joules / steps for part, joules in trace.compute_energy_j.items() if joules > 0.0}
+    for part, joules in static_j.items():
+        energy[part] = energy.get(part, 0.0) + joules
+    energy |= node.around(math.fsum(energy.values()))
+    energy["network static"] = fabric.static_w * time_s
+    energy["network transfers"] = trace.network_energy_j / steps
+    energy["circuit changes"] = trace.reconfiguration_energy_j / steps
+    return energy
+
+
 def summarise(trace: Trace, graph: StepGraph, node: Node, fabric: Fabric) -> StepMetrics:
     """Return what a step took.
 
@@ -634,15 +668,10 @@ def summarise(trace: Trace, graph: StepGraph, node: Node, fabric: Fabric) -> Ste
     for rank_class in classes:
         for part, seconds in time_of_class_s(trace, rank_class).items():
             times[part] += seconds / graph.layout.classes / late.steps
-    energy = {
-        part: joules / late.run_steps for part, joules in whole.compute_energy_j.items() if joules > 0.0
+    static_j = {
+        name: power_w * graph.ranks * step_time_s for name, power_w in node.static_by_part_w().items()
     }
-    for part, power_w in node.static_by_part_w().items():
-        energy[part] = energy.get(part, 0.0) + power_w * graph.ranks * step_time_s
-    energy |= node.around(math.fsum(energy.values()))
-    energy["network static"] = fabric.static_w * step_time_s
-    energy["network transfers"] = whole.network_energy_j / late.run_steps
-    energy["circuit changes"] = whole.reconfiguration_energy_j / late.run_steps
+    energy = energy_by_component_j(whole, node, fabric, static_j, step_time_s, steps=late.run_steps)
     total = math.fsum(energy.values())
     peak = node.peak_flop_per_s * graph.ranks * step_time_s
     return StepMetrics(

@@ -43,7 +43,7 @@ from heliograph.accuracy.small_gpt import (
     train_all,
 )
 from heliograph.figures import PALETTE, REFERENCE, new_figure, plain_ticks, styled
-from heliograph.processes import OnProgress
+from heliograph.processes import OnProgress, of_part, unheard
 from heliograph.records import TrainingCache, plain
 from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.simulation import StepRuns, run_step, step_graph
@@ -333,7 +333,7 @@ def accuracy_front(
     effort: Effort,
     cache: TrainingCache,
     trained_steps: int = 0,
-    progress: OnProgress = lambda label, done, total: None,
+    progress: OnProgress = unheard,
 ) -> Front:
     """Price a step at every setting, execute a clean model through it, and train at the outermost ones.
 
@@ -362,7 +362,7 @@ def accuracy_front(
             effort, core_pairs=2, ladder_db=(), error_classes=(), gains=False, errors=False
         ),
         cache=cache,
-        progress=lambda done, total, label: progress(f"clean model, {label}", done, total),
+        progress=of_part(progress, "clean model"),
     )
     trained: Mapping[str, Accuracy] = {}
     if trained_steps:
@@ -373,7 +373,7 @@ def accuracy_front(
             cache=cache,
             model=TRAINED_MODEL,
             steps=trained_steps,
-            progress=lambda done, total, label: progress(f"training, {label}", done, total),
+            progress=of_part(progress, "training"),
         )
     losses = _Losses(executed=executed, trained=trained)
     config, present = model_named(workload), built[0][1]

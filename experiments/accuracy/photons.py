@@ -25,7 +25,7 @@ import numpy as np
 
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.figures import PALETTE, REFERENCE, new_figure, plain_ticks, styled
-from heliograph.processes import OnProgress
+from heliograph.processes import OnProgress, unheard
 from heliograph.report import ReportRow, ReportTable, format_si
 from simulator.errors import LinkError
 from simulator.keys import mix_key
@@ -574,7 +574,7 @@ Found = dict[tuple[int, int], Curves]
 """By side of the images and seed: accuracy by curve and photons per multiplication."""
 
 
-def run_photons(request: Request, progress: OnProgress = lambda label, done, total: None) -> PhotonResult:
+def run_photons(request: Request, progress: OnProgress = unheard) -> PhotonResult:
     """Train the networks and run them through every scheme; the same request gives the same result.
 
     Parameters

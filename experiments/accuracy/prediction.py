@@ -20,7 +20,7 @@ import dataclasses
 import functools
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -36,12 +36,13 @@ from heliograph.accuracy.small_gpt import (
     difference_text,
     initial_weights,
     products_of,
+    run_cached,
     shape_of,
     standard_error,
     steps_to_loss,
     train_all,
 )
-from heliograph.processes import run_all
+from heliograph.processes import OnProgress, unheard
 from heliograph.records import TrainingCache
 from heliograph.report import ReportRow, ReportTable
 from optical.execution import AnalogSpec
@@ -801,7 +802,7 @@ def predict_and_execute(
     *,
     effort: Effort,
     cache: TrainingCache,
-    progress: Callable[[int, int, str], None] = lambda done, total, label: None,
+    progress: OnProgress = unheard,
 ) -> Prediction:
     """Train a clean model per seed, calibrate it, and execute it through each arithmetic.
 
@@ -814,23 +815,17 @@ def predict_and_execute(
     cache : TrainingCache
         Finished runs, which are not repeated.
     progress : callable
-        Told models done, models in all, and what was run.
+        Told what was run, models done, and models in all.
     """
     jobs = [_Job(effort=effort, seed=seed, arithmetics=arithmetics) for seed in effort.seeds]
-    keys = {job.seed: _key(job, cache) for job in jobs}
-    found = {seed: cache.load(key) for seed, key in keys.items()}
-    left = [job for job in jobs if found[job.seed] is None]
-    done = len(jobs) - len(left)
-
-    def keep(job: _Job, result: dict[str, Any]) -> None:
-        nonlocal done
-        cache.store(keys[job.seed], result)
-        found[job.seed] = result
-        done += 1
-        progress(done, len(jobs), f"seed {job.seed}")
-
-    run_all(left, _run, keep)
-    results = [found[seed] or {} for seed in effort.seeds]
+    results = run_cached(
+        jobs,
+        _run,
+        key=lambda job: _key(job, cache),
+        label=lambda job: f"seed {job.seed}",
+        cache=cache,
+        progress=progress,
+    )
     return Prediction(
         model=effort.model,
         width=_setup(jobs[0])[0].width,
@@ -999,7 +994,7 @@ def train_in_mode(
     mode: Mode,
     effort: Effort,
     cache: TrainingCache,
-    progress: Callable[[int, int, str], None] = lambda done, total, label: None,
+    progress: OnProgress = unheard,
 ) -> Training:
     """Train each arithmetic in a mode; beside it exact arithmetic and noise of nothing, with the same seeds.
 
@@ -1014,7 +1009,7 @@ def train_in_mode(
     cache : TrainingCache
         Finished runs, which are not repeated.
     progress : callable
-        Told runs done, runs in all, and the label of the run just done.
+        Told the label of the run just done, runs done, and runs in all.
     """
     if mode is Mode.INFERENCE:
         return Training(mode=mode, accuracies={})

@@ -29,6 +29,7 @@ from experiments.hardware import Hardware
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.small_gpt import system_arithmetic
 from heliograph.figures import PALETTE, REFERENCE, label, new_figure, plain_ticks, styled
+from heliograph.processes import of_part
 from heliograph.report import ReportRow, ReportTable
 from simulator.errors import ParameterError
 from simulator.units import db_from_ratio, ratio_from_db
@@ -340,13 +341,13 @@ class Predict(Study):
                 (*arithmetics, *with_electronic(ladder, self.electronic)),
                 effort=effort,
                 cache=progress.training,
-                progress=progress.of("clean model"),
+                progress=of_part(progress, "clean model"),
             ),
             trained=train_in_mode(
                 arithmetics,
                 mode=self.mode,
                 effort=effort,
                 cache=progress.training,
-                progress=progress.of("training"),
+                progress=of_part(progress, "training"),
             ),
         )

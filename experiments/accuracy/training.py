@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -28,6 +28,7 @@ from heliograph.accuracy.small_gpt import (
     train_all,
 )
 from heliograph.figures import PALETTE, REFERENCE, new_figure, plain_ticks, styled
+from heliograph.processes import OnProgress, of_part, unheard
 from heliograph.records import TrainingCache
 from heliograph.report import ReportRow, ReportTable
 from heliograph.systems import System
@@ -557,7 +558,7 @@ def train_variants(
     model: str,
     steps: int | None = None,
     with_residues: bool = False,
-    progress: Callable[[int, int, str], None] = lambda done, total, label: None,
+    progress: OnProgress = unheard,
 ) -> Variants:
     """Train every variant of a system's core, paired over seeds.
 
@@ -578,7 +579,7 @@ def train_variants(
     with_residues : bool
         Whether a crossbar multiplies remainders too, whose products take two to five times as long.
     progress : callable
-        Told runs done, runs in all, and the label of the run just done.
+        Told the label of the run just done, runs done, and runs in all.
     """
     specs = system.analog()
     if specs is None:
@@ -628,5 +629,5 @@ class TrainVariants(Study):
             model=self.model,
             steps=self.steps,
             with_residues=self.residues,
-            progress=progress.of("training"),
+            progress=of_part(progress, "training"),
         )

@@ -21,7 +21,7 @@ from experiments.accuracy.prediction import Effort, Prediction, predict_and_exec
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.small_gpt import MODELS
 from heliograph.figures import PALETTE, REFERENCE, new_figure, plain_ticks, styled
-from heliograph.processes import OnProgress
+from heliograph.processes import OnProgress, of_part, unheard
 from heliograph.records import TrainingCache
 from simulator.units import db_from_ratio
 from workloads.models.config import load_model
@@ -242,15 +242,12 @@ def study_widths(
     *,
     effort: Effort,
     cache: TrainingCache,
-    progress: OnProgress = lambda label, done, total: None,
+    progress: OnProgress = unheard,
 ) -> NoiseByWidth:
     """Calibrate models of several widths with the same training."""
     found = []
     for name in sorted(WIDTHS, key=lambda one: MODELS[one]["width"]):
-
-        def told(done: int, total: int, label: str, name: str = name) -> None:
-            progress(f"width {MODELS[name]['width']}, {label}", done, total)
-
+        told = of_part(progress, f"width {MODELS[name]['width']}")
         one = dataclasses.replace(
             effort, model=name, ladder_db=(30.0, 20.0), error_classes=(ErrorClass.OUTPUT,), gains=False
         )

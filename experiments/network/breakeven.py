@@ -43,7 +43,7 @@ from heliograph.figures import (
     styled,
     swatches,
 )
-from heliograph.processes import OnProgress
+from heliograph.processes import OnProgress, unheard
 from heliograph.report import ReportRow, ReportTable, format_si, prefix_of, table_of
 from heliograph.simulation import CircuitMode, StepResult, run_at_target
 from heliograph.systems import System
@@ -282,7 +282,7 @@ def sweep(
     work: Sequence[tuple[TransformerConfig, Plan | None]],
     *,
     points: int = POINTS,
-    progress: OnProgress = lambda *_: None,
+    progress: OnProgress = unheard,
 ) -> Lines:
     """Run every plan with circuits that move in each of some times, and on packets.
 

@@ -26,7 +26,15 @@ from simulator.errors import ParameterError, check_positive, check_range, check_
 from simulator.fabric import Fabric, Loads, route_loads
 from simulator.files import read_text
 from simulator.interfaces import Circuits, Flows, LinkGraph
-from simulator.results import BUBBLE, DARK, EXPOSED, HOST, Trace, time_of_class_s
+from simulator.results import (
+    BUBBLE,
+    DARK,
+    EXPOSED,
+    HOST,
+    Trace,
+    energy_by_component_j,
+    time_of_class_s,
+)
 from simulator.topology.graphs import NO_LINK
 from workloads.traces import Compute, import_trace
 
@@ -418,12 +426,8 @@ class ReplayResult(Result):
         trace, system = self.trace, self.system
         time_s = trace.makespan_s
         node = system.node()
-        energy = {part: joules for part, joules in trace.compute_energy_j.items() if joules > 0.0}
-        energy["accelerators static"] = node.static_w * system.accelerators * time_s
-        energy |= node.around(math.fsum(energy.values()))
-        energy["network static"] = system.fabric.static_w * time_s
-        energy["network transfers"] = trace.network_energy_j
-        energy["circuit changes"] = trace.reconfiguration_energy_j
+        static_j = {"accelerators static": node.static_w * system.accelerators * time_s}
+        energy = energy_by_component_j(trace, node, system.fabric, static_j, time_s)
         return {
             "trace": self.graph.name,
             "ranks": self.graph.ranks,
@@ -450,8 +454,7 @@ class ReplayResult(Result):
     def rows(self) -> list[Row]:
         """Return a row for each category of time."""
         return [
-            {"category": part, "time_s": seconds}
-            for part, seconds in self.record()["time_by_category_s"].items()
+            {"category": part, "time_s": seconds} for part, seconds in times_s(self.trace, self.graph).items()
         ]
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from heliograph.processes import run_all
+from heliograph.processes import Job, OnProgress, run_all, unheard
 from heliograph.records import TrainingCache
 from heliograph.systems.system import SYSTEMS, System
 from heliograph.tables import UNRESOLVED
@@ -370,7 +370,7 @@ def train_all(
     cache: TrainingCache,
     model: str = "small",
     steps: int | None = None,
-    progress: Callable[[int, int, str], None] = lambda done, total, label: None,
+    progress: OnProgress = unheard,
 ) -> dict[str, Accuracy]:
     """Train the small GPT with exact arithmetic and with each of the others, for each seed.
 
@@ -389,7 +389,7 @@ def train_all(
     steps : int, optional
         Updates, if not the usual number.
     progress : callable
-        Told runs done, runs in all, and the label of the run just done.
+        Told the label of the run just done, runs done, and runs in all.
 
     Returns
     -------
@@ -411,28 +411,59 @@ def train_all(
         for one in wanted.values()
         for seed in seeds
     ]
-    keys = {(job.arithmetic.label, job.seed): _key(job, cache) for job in jobs}
-    curves = {name: cache.load(key) for name, key in keys.items()}
-    left = [job for job in jobs if curves[job.arithmetic.label, job.seed] is None]
-    done = len(jobs) - len(left)
-
-    def keep(job: _Job, curve: dict[str, Any]) -> None:
-        nonlocal done
-        name = (job.arithmetic.label, job.seed)
-        cache.store(keys[name], curve)
-        curves[name] = curve
-        done += 1
-        progress(done, len(jobs), job.arithmetic.label)
-
-    run_all(left, _run, keep)
+    found = run_cached(
+        jobs,
+        _run,
+        key=lambda job: _key(job, cache),
+        label=lambda job: job.arithmetic.label,
+        cache=cache,
+        progress=progress,
+    )
+    curves = {(job.arithmetic.label, job.seed): one for job, one in zip(jobs, found, strict=True)}
     return {label: _gathered(label, seeds, curves) for label in wanted}
 
 
+def run_cached(
+    jobs: Sequence[Job],
+    work: Callable[[Job], dict[str, Any]],
+    *,
+    key: Callable[[Job], str],
+    label: Callable[[Job], str],
+    cache: TrainingCache,
+    progress: OnProgress,
+) -> list[dict[str, Any]]:
+    """Return the results of jobs in their order; those that a cache has are not run, others are kept there.
+
+    Parameters
+    ----------
+    jobs : sequence
+        Picklable.
+    work : callable
+        Does a job: a function of a module.
+    key, label : callable
+        Key of a job in the cache, different for each, and what is told of it.
+    cache : TrainingCache
+        Finished runs.
+    progress : callable
+        Told the label of the job just done, jobs done, and jobs in all.
+    """
+    found = {key(job): cache.load(key(job)) for job in jobs}
+    left = [job for job in jobs if found[key(job)] is None]
+
+    def keep(job: Job, result: dict[str, Any]) -> None:
+        cache.store(key(job), result)
+        found[key(job)] = result
+        progress(label(job), sum(one is not None for one in found.values()), len(jobs))
+
+    run_all(left, work, keep)
+    return [found[key(job)] or {} for job in jobs]
+
+
 def _gathered(
-    label: str, seeds: tuple[int, ...], curves: Mapping[tuple[str, int], dict[str, Any] | None]
+    label: str, seeds: tuple[int, ...], curves: Mapping[tuple[str, int], dict[str, Any]]
 ) -> Accuracy:
-    mine = [curves[label, seed] or {} for seed in seeds]
-    exact = [curves[EXACT, seed] or {} for seed in seeds]
+    mine = [curves[label, seed] for seed in seeds]
+    exact = [curves[EXACT, seed] for seed in seeds]
     return Accuracy(
         label=label,
         steps=tuple(mine[0]["steps"]),

@@ -25,7 +25,7 @@ from heliograph.comparison.plan_search import (
 )
 from heliograph.comparison.ranges import Ranges, check_kinds, contests, ranges_of
 from heliograph.parameters import status_counts, tables
-from heliograph.processes import OnProgress, run_all
+from heliograph.processes import OnProgress, of_part, run_all, unheard
 from heliograph.records import (
     MAX_EVENTS,
     RunWriter,
@@ -166,7 +166,7 @@ class Comparison(Tabular):
 
         return step_figure(self.records())
 
-    def over_ranges(self, progress: OnProgress = lambda label, done, total: None) -> Comparison:
+    def over_ranges(self, progress: OnProgress = unheard) -> Comparison:
         """Return the comparison with how firm its verdicts are (`heliograph.comparison.ranges.ranges_of`)."""
         return replace(self, ranges=ranges_of(self.results, progress=progress))
 
@@ -337,7 +337,7 @@ def compare(
     thorough: bool = False,
     seed: int = 0,
     cache: TrainingCache | None = None,
-    progress: OnProgress = lambda label, done, total: None,
+    progress: OnProgress = unheard,
 ) -> Comparison:
     """Return the same model on several systems, each at its own best plan or all at one.
 
@@ -414,7 +414,7 @@ def compare_request(
     request: Request,
     *,
     cache: TrainingCache,
-    progress: OnProgress = lambda label, done, total: None,
+    progress: OnProgress = unheard,
     stepped: Callable[[Comparison], object] = lambda comparison: None,
 ) -> Comparison:
     """Return the comparison that a command line asks for.
@@ -692,7 +692,7 @@ def _compared(
         seeds=range(request.seed, request.seed + (QUICK_SEEDS if request.quick else SEEDS)),
         quick=request.quick,
         cache=cache,
-        progress=lambda done, total, label: progress(f"small GPT, {label}", done, total),
+        progress=of_part(progress, "small GPT"),
     )
     return replace(found, accuracies=accuracies)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from heliograph.comparison.plan_estimates import Objective
 from heliograph.comparison.plan_search import at_target, value_of
 from heliograph.parameters import parameters_of
-from heliograph.processes import OnProgress, run_all
+from heliograph.processes import OnProgress, run_all, unheard
 from heliograph.report import Tabular, format_quantity
 from heliograph.simulation import StepResult
 from heliograph.systems.system import System
@@ -300,7 +300,7 @@ def ranges_of(
     results: Sequence[StepResult],
     *,
     share: bool = False,
-    progress: OnProgress = lambda label, done, total: None,
+    progress: OnProgress = unheard,
 ) -> Ranges:
     """Return how firm the verdicts of a comparison are over the published ranges of its numbers.
 

@@ -22,7 +22,7 @@ from heliograph.comparison.plan_search import (
     saving,
     told_value,
 )
-from heliograph.processes import OnProgress
+from heliograph.processes import OnProgress, unheard
 from heliograph.report import Tabular, format_si
 from heliograph.simulation import system_of
 from heliograph.systems.system import System
@@ -212,7 +212,7 @@ def search(
     variants: bool = False,
     operators: bool = False,
     accelerators: int | None = None,
-    progress: OnProgress = lambda *_: None,
+    progress: OnProgress = unheard,
 ) -> Search:
     """Return the best plan of a model on a system, of all that fit.
 
@@ -278,7 +278,7 @@ def rank_and_run(
     choices: Mapping[str, tuple[int, ...]] | None = None,
     savings: Sequence[Mapping[str, bool]] = (NO_SAVING,),
     top: int = 3,
-    progress: OnProgress = lambda *_: None,
+    progress: OnProgress = unheard,
 ) -> None:
     """Rank all plans on all topologies, and run the best of each with the engine.
 

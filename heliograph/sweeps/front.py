@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from heliograph.processes import OnProgress
+from heliograph.processes import OnProgress, unheard
 from heliograph.records import COLUMNS, sha256_of
 from heliograph.sweeps.running import Grid, Means
 from heliograph.sweeps.space import STEP, Axis, Optimise, Range, Value, condition
@@ -159,7 +159,7 @@ def hypervolume(costs: np.ndarray, reference: np.ndarray) -> float:
     )
 
 
-def search_front(asked: Searched, progress: OnProgress = lambda label, done, total: None) -> Front:
+def search_front(asked: Searched, progress: OnProgress = unheard) -> Front:
     """Return the front that an evolutionary search finds (NSGA-II of Optuna; Deb et al. 2002).
 
     Parameters

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from heliograph._version import __version__
-from heliograph.processes import OnProgress
+from heliograph.processes import OnProgress, unheard
 from heliograph.records import SCHEMA, plain, row_of, sha256_of
 from heliograph.simulation import StepResult, run_at_target, step_graph
 from heliograph.sweeps.running import Asked, Engine, Grid, Means, Values, axis, run_sweep
@@ -458,7 +458,7 @@ def sweep(
     scheduler: str | None = None,
     retry_failed: bool = False,
     name: str = "sweep",
-    progress: OnProgress = lambda label, done, total: None,
+    progress: OnProgress = unheard,
     **numbers: Values,
 ) -> Grid:
     """Return one step at every point of a grid.

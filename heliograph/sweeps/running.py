@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from heliograph.parameters import unit_of
-from heliograph.processes import OnProgress
+from heliograph.processes import OnProgress, unheard
 from heliograph.records import COLUMNS, sha256_of, write_atomically
 from heliograph.report import Tabular, format_quantity
 from heliograph.sweeps.space import STEP, Axis, Range, Space, Value, is_searched, swept_value
@@ -366,7 +366,7 @@ def axis(name: str, values: Values) -> Axis:
     return Axis(names=(name,), values=tuple((value,) for value in swept))
 
 
-def run_sweep(asked: Asked, progress: OnProgress = lambda label, done, total: None) -> Grid:
+def run_sweep(asked: Asked, progress: OnProgress = unheard) -> Grid:
     """Return the results at all points of a sweep, those that are in its store without running them.
 
     Parameters

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.stats import unitary_group
 
 from experiments.accuracy.photons import one_thread
-from experiments.validation.peers.published import published_table
+from experiments.validation.peers.published import light_for, published_table
 from optical.cores.mzi_mesh import default_mesh
 from optical.devices import (
     Converter,
@@ -41,7 +41,7 @@ from optical.transfer.decomposition import decompose
 from optical.transfer.mesh import MeshErrors, MeshLayout, draw_errors
 from simulator.errors import check_positive, check_range
 from simulator.keys import mix_key
-from simulator.units import BITS_PER_BYTE, ELEMENTARY_CHARGE_C, ratio_from_db
+from simulator.units import BITS_PER_BYTE, ratio_from_db
 
 if TYPE_CHECKING:
     import torch
@@ -291,8 +291,7 @@ class MatrixVectorChip:
         crowd = 1.0 + wires.pair_load * (self.side - 1)
         noise = device_table().build(Tia, "tia").noise_a_per_sqrt_hz * math.sqrt(crowd)
         target = SHARES * snr_from_bits(self.effective_bits) * self.rate_hz / 2.0
-        shot = ELEMENTARY_CHARGE_C * target
-        return (shot + math.sqrt(shot**2 + target * noise**2)) / responsivity
+        return light_for(target, noise, responsivity)
 
     @property
     def light_w(self) -> float:

@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from experiments.validation.peers.published import BaselineParts, LighteningParts, published_table
+from experiments.validation.peers.published import BaselineParts, LighteningParts, light_for, published_table
 from heliograph.report import ReportRow, table_text
 from optical.devices import Photodetector, Tia, device_table
 from optical.devices.limits import snr_from_bits
 from optical.devices.programmable import Heater, WeightRing, programmable_table
 from simulator.errors import ParameterError, check_positive, check_range
-from simulator.units import BITS_PER_BYTE, ELEMENTARY_CHARGE_C, ratio_from_db, to_si, watts_from_dbm
+from simulator.units import BITS_PER_BYTE, ratio_from_db, to_si, watts_from_dbm
 
 PUBLISHED_OTHER_BITS = 4
 """Bits of softmax, norms and activations, whatever the accelerator's."""
@@ -139,8 +139,7 @@ class LighteningTransformer:
         responsivity = device_table().build(Photodetector, "photodetector").responsivity_a_per_w
         noise = device_table().build(Tia, "tia").noise_a_per_sqrt_hz
         target = snr_from_bits(self.bits) * self.rate_hz / 2.0
-        shot = ELEMENTARY_CHARGE_C * target
-        return (shot + math.sqrt(shot**2 + target * noise**2)) / responsivity
+        return light_for(target, noise, responsivity)
 
     @property
     def laser_w(self) -> float:

@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from simulator.tables import Table, read_table
+from simulator.units import ELEMENTARY_CHARGE_C
 
 
 @cache
 def published_table() -> Table:
     """Return the constants of published systems."""
     return read_table(Path(__file__).parent / "parameters" / "published.csv")
+
+
+def light_for(snr_hz: float, noise_a_per_sqrt_hz: float, responsivity_a_per_w: float) -> float:
+    """Return the least light that a detector and its amplifier need, in watts.
+
+    Parameters
+    ----------
+    snr_hz : float
+        Ratio of signal to noise, of powers, times the bandwidth.
+    noise_a_per_sqrt_hz : float
+        Noise of the amplifier.
+    responsivity_a_per_w : float
+        Of the detector.
+
+    Notes
+    -----
+    The root P of (R P)^2 = SNR (2 q R P + i_n^2) B.
+    """
+    shot_a = ELEMENTARY_CHARGE_C * snr_hz
+    return (shot_a + math.sqrt(shot_a**2 + snr_hz * noise_a_per_sqrt_hz**2)) / responsivity_a_per_w
 
 
 @dataclass(frozen=True, kw_only=True)
