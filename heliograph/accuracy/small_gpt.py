@@ -441,22 +441,23 @@ def run_cached(
     work : callable
         Does a job: a function of a module.
     key, label : callable
-        Key of a job in the cache, different for each, and what is told of it.
+        Key of a job in the cache, and what is told of it. Jobs of one key are run once.
     cache : TrainingCache
         Finished runs.
     progress : callable
         Told the label of the job just done, jobs done, and jobs in all.
     """
-    found = {key(job): cache.load(key(job)) for job in jobs}
-    left = [job for job in jobs if found[key(job)] is None]
+    keys = [key(job) for job in jobs]
+    found = {one: cache.load(one) for one in keys}
+    left = {one: job for one, job in zip(keys, jobs, strict=True) if found[one] is None}
 
     def keep(job: Job, result: dict[str, Any]) -> None:
         cache.store(key(job), result)
         found[key(job)] = result
-        progress(label(job), sum(one is not None for one in found.values()), len(jobs))
+        progress(label(job), sum(found[one] is not None for one in keys), len(jobs))
 
-    run_all(left, work, keep)
-    return [found[key(job)] or {} for job in jobs]
+    run_all(list(left.values()), work, keep)
+    return [found[one] or {} for one in keys]
 
 
 def _gathered(
