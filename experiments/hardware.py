@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.study import Block, Progress, Result, Row, Study, option, refuse_unused
 from heliograph.parameters import status_counts
-from heliograph.records import canonical_json, write_atomically
+from heliograph.records import canonical_json, check_writable, write_atomically
 from heliograph.report import ReportTable
 from heliograph.simulation import StepResult, run_at_target, wear_warnings
 from heliograph.systems import System, build_system
@@ -207,11 +207,13 @@ class Step(Study):
     workload: Workload = field(default_factory=Workload)
     accelerators: int | None = option(None, "accelerators; default: what the plan uses", metavar="N")
     trace: Path | None = option(None, "write the time line for Perfetto", metavar="FILE", written=True)
-    chakra: Path | None = option(None, "write the step as PREFIX.<rank>.et", metavar="PREFIX", written=True)
+    chakra: Path | None = option(None, "write the step as PREFIX.<rank>.et", metavar="PREFIX")
     hardware: Hardware = field(default_factory=Hardware)
 
     def run(self, progress: Progress) -> SteppedOnce:
         """Return the step."""
+        if self.chakra:  # its name is but the beginning of those of files, and may be a directory's
+            check_writable(self.chakra.with_name(f"{self.chakra.name}.0.et"))
         result = one_step(self.system, self.workload, self.hardware, accelerators=self.accelerators)
         if self.trace:
             events = {"traceEvents": result.trace.perfetto_events()}

@@ -11,7 +11,6 @@ from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from heliograph.parameters import unit_of
 from heliograph.processes import OnProgress, unheard
@@ -19,7 +18,15 @@ from heliograph.records import COLUMNS, sha256_of, write_atomically
 from heliograph.report import Tabular, format_quantity
 from heliograph.sweeps.space import STEP, Axis, Range, Space, Value, is_searched, swept_value
 from heliograph.sweeps.store import Outcome, Status, Store
-from heliograph.sweeps.work import Work, code_digest, in_processes, in_si, in_this_process, usual_workers
+from heliograph.sweeps.work import (
+    Work,
+    code_digest,
+    host_and_port,
+    in_processes,
+    in_si,
+    in_this_process,
+    usual_workers,
+)
 from simulator.errors import HeliographError, ParameterError, is_number, nearest, repeated
 from simulator.units import plain_name
 
@@ -317,10 +324,10 @@ def _is_address(text: object) -> bool:
     if not isinstance(text, str):
         return False
     try:
-        parts = urlsplit(text if "://" in text else f"tcp://{text}")
-        return bool(parts.hostname and parts.port)
+        host_and_port(text)
     except ValueError:
         return False
+    return True
 
 
 @dataclass(frozen=True, kw_only=True)

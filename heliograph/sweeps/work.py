@@ -27,6 +27,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from heliograph._version import __version__
 from heliograph.plugins import MARK
@@ -391,6 +392,14 @@ def _scheduler(distributed: Any, address: str | None, workers: int) -> Iterator[
             cluster.close(timeout=5)
 
 
+def host_and_port(address: str) -> tuple[str, int]:
+    """Return what an address such as tcp://HOST:8786 names; ValueError if it names no host and port."""
+    parts = urlsplit(address if "://" in address else f"tcp://{address}")
+    if not (parts.hostname and parts.port):
+        raise ValueError(address)
+    return parts.hostname, parts.port
+
+
 @dataclass
 class _Flight:
     """Points that are at the scheduler, and the connection to it."""
@@ -466,9 +475,7 @@ class _Flight:
 
     def _knock(self) -> None:
         """Raise OSError where nothing listens: a client that is stopped while it tries prints a traceback."""
-        place = self.address.split("://")[-1].rstrip("/")
-        host, port = self.distributed.comm.get_address_host_port(f"tcp://{place}")
-        socket.create_connection((host, port), timeout=ANSWER_S).close()
+        socket.create_connection(host_and_port(self.address), timeout=ANSWER_S).close()
 
     def _is_connected(self) -> bool:
         if self.client.status != "running":

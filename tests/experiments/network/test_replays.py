@@ -18,6 +18,13 @@ def test_traces_that_cannot_be_written_are_refused_before_the_step_runs(tmp_path
     assert "missing does not exist" in capsys.readouterr().err
 
 
+def test_traces_may_begin_like_a_directory(tmp_path):
+    (tmp_path / "llama").mkdir()
+    words = ["step", "--system", "gpu_packet", "--model", "gpt2", "--plan", "dp=2,global_batch=2"]
+    assert main([*words, "--chakra", str(tmp_path / "llama")]) == 0
+    assert (tmp_path / "llama.0.et").is_file()
+
+
 @pytest.mark.slow
 def test_a_step_is_written_and_runs_on_another_system(tmp_path, capsys):
     alone = ["--set", "collective_share=0"]  # a trace has durations, whatever they hold
