@@ -33,7 +33,8 @@ from heliograph.report import ReportRow, ReportTable, format_quantity, format_si
 from heliograph.systems import System, build_system
 from heliograph.systems.names import DEFAULT_OPERANDS, core_named
 from heliograph.systems.sanity_checks import check_buildable, light_limits, limits_told
-from optical.cores.sizing import core_precision
+from optical.cores.sizing import LASER, core_precision
+from optical.noise.link_budget import LightBudget
 from simulator.errors import HeliographError, LinkError, ParameterError
 from simulator.operands.statistics import OperandKind, Precision
 from simulator.operators import Held, MatMul, Phase
@@ -53,8 +54,6 @@ SPAN_DECADES = 2.5
 """Decades of laser power to either side of the present one; a choice."""
 POINTS = 51
 """Powers that are tried; odd, so that the present one is among them."""
-LASER = "laser_power_w"
-"""Parameter that is swept."""
 
 
 TOKENS = 8192
@@ -87,14 +86,6 @@ class SnrCurve:
     """Power that the core has."""
     present: Precision
     """Precision at that power."""
-
-
-def analog_core(core: Core) -> Core:
-    """Return the core itself, or of a number format the core within that multiplies."""
-    inner: Any = core
-    while not hasattr(inner, LASER):
-        inner = inner.core
-    return inner
 
 
 def layer_precision(core: Core, operands: OperandKind, tokens: int = TOKENS) -> Precision:
@@ -697,8 +688,8 @@ def light_told(found: CoreResult, head: str = "") -> list[ReportTable]:
     -----
     Nothing for cores that read phases: they have a path for each modulus.
     """
-    link = getattr(analog_core(found.bench.unit.core), "link", None)
-    if link is None:
+    link = found.bench.unit.core.budget
+    if not isinstance(link, LightBudget):
         return []
     seen = link.receiver
     found_db = [(one.name, f"{one.loss_db:.2f} dB") for one in link.elements]

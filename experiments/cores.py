@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from electronic.formats import format_named
 from electronic.gpu import Gpu, gpu_names, load_gpu
-from experiments.core import INPUTS, PICOJOULE, analog_core, photonic_unit
+from experiments.core import INPUTS, PICOJOULE, photonic_unit
 from experiments.hardware import Replaced
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.precision import PLAIN_OPERANDS, phase_of
@@ -28,7 +28,7 @@ from heliograph.report import ReportRow, ReportTable, prefix_of
 from heliograph.systems import Basis, System, build_system
 from heliograph.systems.sanity_checks import light_limits
 from optical.accelerator import PhotonicUnit
-from optical.cores import CORES, load_core, resized
+from optical.cores import CORES, AnalogCore, load_core, resized
 from optical.cores.core import Core
 from optical.cores.sizing import BRIGHTEST, LASER, Product, core_precision, most_precision, with_laser_for
 from optical.devices.limits import Passed
@@ -757,7 +757,7 @@ def energy_by_reuse(found: CoresResult) -> Figure:
             axes.plot(
                 found.reuse,
                 now.j_per_mac / PICOJOULE,
-                "--" if analog_core(load_core(name)) is not load_core(name) else "-",
+                "-" if isinstance(load_core(name), AnalogCore) else "--",
                 color=colour_of(name),
                 linewidth=1.6,
                 marker=MARKERS[place % len(MARKERS)],

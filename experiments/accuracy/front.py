@@ -53,7 +53,7 @@ from heliograph.workload import model_named, plan_for, plan_on
 from optical.cores.sizing import LASER
 from optical.devices import Converter
 from simulator.errors import BudgetError, LinkError, ParameterError
-from simulator.parameter_tree import get_at, replace_at
+from simulator.parameter_tree import get_at, path_of, replace_at
 from simulator.units import ratio_from_db
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.parts import Precision
@@ -127,7 +127,7 @@ def settings(name: str, **options: Any) -> list[Setting]:  # noqa: ANN401 - as `
         msg = f"system '{name}' has no photonic core whose knobs could be turned; name photonic_packet"
         raise ParameterError(msg)
     found = [Setting(knob=PRESENT, value=math.nan, raised=False, system=present)]
-    core = _innermost(present)
+    core = path_of(present, LASER).rpartition(".")[0]  # within a number format, if there is one
     for knob_name, knob in KNOBS.items():
         owned = [(f"{core}.{path}", _value(present, f"{core}.{path}")) for path in knob.paths]
         values = [(path, value) for path, value in owned if value is not None]
@@ -154,14 +154,6 @@ def _value(system: System, path: str) -> float | None:
     except ParameterError:
         return None
     return float(value) if isinstance(value, int | float) else None
-
-
-def _innermost(system: System) -> str:
-    """Return the path of the core that multiplies, inside a number format or not."""
-    path, core = "photonic.core", system.photonic.core if system.photonic is not None else None
-    while (inner := getattr(core, "core", None)) is not None:
-        path, core = f"{path}.core", inner
-    return path
 
 
 def _turned(knob: Knob, values: list[tuple[str, float]], present: System) -> list[list[tuple[str, float]]]:

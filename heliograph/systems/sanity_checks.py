@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import math
 import re
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from heliograph.parameters import beyond_range
 from heliograph.report import format_quantity
 from optical.accelerator import PhotonicUnit
-from optical.devices import ABSORPTION, Converter
-from optical.devices.limits import LitChip, Passed, limits_of, sampling_floor_j, snr_from_bits
+from optical.devices import Converter, Per
+from optical.devices.limits import Passed, Size, limits_of, sampling_floor_j, snr_from_bits
 from optical.execution.precision import predicted
 from simulator.errors import LimitWarning, LinkError, ParameterError, RangeWarning, SuspectWarning
 from simulator.operands.statistics import OperandKind, operands_of
 from simulator.operators import Phase
 from simulator.parameter_tree import get_at
-from simulator.units import db_from_ratio, dimension_of, ratio_from_db, to_si
+from simulator.units import db_from_ratio, dimension_of, to_si
 
 BUILT_J_PER_MAC = to_si("energy_j", 0.84, "pJ")
 """Energy of the best whole chip (PACE, Nature 640, 361 (2025))."""
@@ -75,36 +73,17 @@ def light_limits(unit: PhotonicUnit) -> tuple[Passed, ...]:
     Parameters
     ----------
     unit : PhotonicUnit
-        The unit; a core that has no comb, rings or detectors of its own is not held to theirs.
+        The unit.
     """
-    core: Any = unit.core
-    while not hasattr(core, "laser_power_w"):
-        core = core.core
-    link, lines = getattr(core, "link", None), int(core.modulators) if hasattr(core, "comb") else 1
-    lines = getattr(core, "wavelengths", lines)
-    detected_a = link.receiver.responsivity_a_per_w * link.pair_w if link is not None else 0.0
     return limits_of(
-        LitChip(
-            lines=lines,
-            line_w=core.laser_power_w,
-            coupled_w=core.laser_power_w * ratio_from_db(-core.laser.coupling_loss_db),
-            feed=core.feed.name,
-            absorbed_db=_absorbed_db(core),
-            ring_w=getattr(core, "ring_line_w", 0.0),
-            detector_a=detected_a,
-            comb_line_w=core.comb.line_w if hasattr(core, "comb") else None,
+        unit.core.light,
+        Size(
             cluster_m2=unit.cluster_footprint_m2,
             field_m2=unit.electronics.link.field_area_m2,
             words_bytes_per_s=unit.words_bytes_per_s,
             buffer_bytes_per_s=unit.buffer_bytes_per_s,
-        )
+        ),
     )
-
-
-def _absorbed_db(core: Any) -> float:  # noqa: ANN401 - any core
-    """Return the loss by bright light on the path of a core."""
-    link = core.link if hasattr(core, "link") else core.channels[-1]
-    return math.fsum(one.loss_db for one in link.elements if one.name == ABSORPTION)
 
 
 def warn_of_system(name: str, system: object, unit: PhotonicUnit | None) -> None:
@@ -186,9 +165,9 @@ def converter_warning(name: str, unit: PhotonicUnit) -> str | None:
     Sampling alone takes 8 k T SNR (`optical.devices.limits.sampling_floor_j`). Named parts beyond it are
     refused; a number that somebody sets may be meant, so that it is warned of.
     """
-    core = unit.core
-    adc = getattr(core, "adc", None) or getattr(getattr(core, "core", None), "adc", None)
-    if not isinstance(adc, Converter) or adc.conversion_j == 0.0:
+    sampling = (part.device for part in unit.core.parts() if part.per is Per.SAMPLE)
+    adc = next((device for device in sampling if isinstance(device, Converter)), None)
+    if adc is None or adc.conversion_j == 0.0:
         return None
     floor_j = sampling_floor_j(adc.enob_bits)
     if adc.conversion_j >= floor_j:

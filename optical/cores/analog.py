@@ -44,7 +44,7 @@ from optical.devices import (
     static_w,
 )
 from optical.devices.devices import Adder, Soa, bytes_of_bits
-from optical.devices.limits import TELECOM_WAVELENGTH_M, snr_from_bits
+from optical.devices.limits import TELECOM_WAVELENGTH_M, Light, snr_from_bits
 from optical.devices.named_parts import named_parts_table
 from optical.devices.parts import energy_j
 from optical.devices.waveguides import Routing
@@ -67,6 +67,7 @@ from optical.noise.link_budget import (
     LinkBudget,
     NoiseRatio,
     Source,
+    absorbed_db,
     check_closes,
 )
 from optical.noise.receiver import Receiver, Symbols
@@ -400,6 +401,33 @@ class AnalogCore(Array):
         """
         check_closes(self.name, self.link.noise_ratio, self.link.elements, self.link.split)
         return self.link
+
+    @property
+    def light(self) -> Light:
+        """Light that limits are held against: no light on rings, no comb."""
+        return self.lit()
+
+    def lit(self, *, ring_w: float = 0.0, comb: Comb | None = None) -> Light:
+        """Return the light that limits are held against.
+
+        Parameters
+        ----------
+        ring_w : float
+            Power of a line at a ring on resonance with it.
+        comb : Comb, optional
+            The comb, if there is one.
+        """
+        lines, link = len(self.lines_hz), self.link
+        return Light(
+            lines=lines,
+            line_w=self.laser_power_w,
+            coupled_w=self.coupled_line_w(lines),
+            feed=self.feed.name,
+            absorbed_db=absorbed_db(link.elements),
+            ring_w=ring_w,
+            detector_a=link.receiver.responsivity_a_per_w * link.pair_w,
+            comb_line_w=None if comb is None else comb.line_w,
+        )
 
     def source(self, lines: int = 1) -> Source:
         """Return the light of the source, behind an amplifier that so many lines share if there is one."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from optical.devices import Events, Part
+from optical.devices.limits import Light
 from optical.execution import AnalogSpec
 from optical.execution.spec import loads_second
 from optical.noise.chip import CalibrationCost
@@ -129,6 +130,11 @@ class Core(Protocol):
         LinkError
             If the light does not reach the detectors.
         """
+        ...
+
+    @property
+    def light(self) -> Light:
+        """Light that limits are held against, whether or not the link closes."""
         ...
 
     @property

@@ -51,7 +51,7 @@ from optical.devices import (
     shipped,
 )
 from optical.devices.devices import CrossbarLayout, MeasuredElement, RingRouter
-from optical.devices.limits import TELECOM_WAVELENGTH_M
+from optical.devices.limits import TELECOM_WAVELENGTH_M, Light
 from optical.devices.named_parts import named_parts_table
 from optical.devices.programmable import QUARTER_TURN_RAD, CapacitiveShifter, CarrierShifter, Heater
 from optical.execution import AnalogSpec
@@ -196,9 +196,10 @@ class Crossbar(AnalogCore):
         return lines_around(middle_m, self.wavelengths, self.line_spacing_hz)
 
     @property
-    def ring_line_w(self) -> float:
-        """Power of a line at a router: its operand's share of its row, or column, behind the splitters."""
-        return self.coupled_line_w(self.wavelengths) / (2.0 * min(self.rows, self.columns))
+    def light(self) -> Light:
+        """Light that limits are held against; a router meets its operand's share of its row, or column."""
+        share = 2.0 * min(self.rows, self.columns)
+        return self.lit(ring_w=self.coupled_line_w(self.wavelengths) / share, comb=self.comb)
 
     @property
     def path(self) -> tuple[Element, ...]:

@@ -21,6 +21,7 @@ from optical.cores.core import Budget, Core, Reload, Work
 from optical.cores.crossbar import Crossbar, default_crossbar
 from optical.devices import Events, FormatLogic, Integrator, Part, Per, device_table
 from optical.devices.devices import bytes_of_bits
+from optical.devices.limits import Light
 from optical.devices.parts import energy_j
 from optical.execution import AnalogSpec, Scale
 from optical.execution.spec import (
@@ -82,6 +83,11 @@ class FormattedCore(WrappedCore, ABC):
     def budget(self) -> Budget:
         """Budget of the light."""
         return self.core.budget
+
+    @property
+    def light(self) -> Light:
+        """Light that limits are held against."""
+        return self.core.light
 
     @property
     def calibration(self) -> CalibrationCost:

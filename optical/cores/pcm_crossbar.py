@@ -51,7 +51,7 @@ from optical.devices import (
     shipped,
 )
 from optical.devices.devices import MeasuredElement, RingRouter, bytes_of_bits
-from optical.devices.limits import TELECOM_WAVELENGTH_M
+from optical.devices.limits import TELECOM_WAVELENGTH_M, Light
 from optical.devices.named_parts import named_parts_table
 from optical.devices.programmable import PcmCell
 from optical.execution import AnalogSpec
@@ -166,9 +166,9 @@ class PcmCrossbar(AnalogCore):
         return (words + self.receivers * 2.0 * PARTIAL_SUM_BYTES) / self.passes
 
     @property
-    def ring_line_w(self) -> float:
-        """Power of a line at the router that takes it from the comb."""
-        return self.coupled_line_w(self.modulators)
+    def light(self) -> Light:
+        """Light that limits are held against; a router takes its whole line from the comb."""
+        return self.lit(ring_w=self.coupled_line_w(self.modulators), comb=self.comb)
 
     @property
     def path(self) -> tuple[Element, ...]:

@@ -41,14 +41,14 @@ from optical.devices import (
     device_table,
 )
 from optical.devices.devices import Adder, InterferometerArms, bytes_of_bits
-from optical.devices.limits import bits_from_snr
+from optical.devices.limits import Light, bits_from_snr
 from optical.devices.named_parts import named_parts_table
 from optical.devices.parts import Device, Named, energy_j
 from optical.devices.waveguides import Routing
 from optical.execution import AnalogSpec, Rounding, Scale
 from optical.execution.spec import Residues, largest_mantissa
 from optical.noise.chip import CalibrationCost
-from optical.noise.link_budget import Element, NoiseRatio, check_closes, elements_of, loss_db
+from optical.noise.link_budget import Element, NoiseRatio, absorbed_db, check_closes, elements_of, loss_db
 from optical.noise.receiver import Receiver, Symbols
 from simulator.amounts import Reals
 from simulator.errors import ParameterError, check_choices, check_positive, check_range, check_whole
@@ -525,6 +525,19 @@ class PhaseArray:
         return tuple(self.channel(modulus) for modulus in self.moduli)
 
     @property
+    def light(self) -> Light:
+        """Light that limits are held against; what a detector gives is not told."""
+        return Light(
+            lines=1,
+            line_w=self.laser_power_w,
+            coupled_w=self._routing.light_w,
+            feed=self.feed.name,
+            absorbed_db=absorbed_db(self.channels[-1].elements),
+            ring_w=0.0,
+            detector_a=0.0,
+        )
+
+    @property
     def noise_ratio(self) -> NoiseRatio:
         """Noise over signal of a quadrature by cause, of the modulus with most digits."""
         return self.channels[-1].noise_ratio
@@ -623,6 +636,11 @@ class PhaseResidueCore:
     def operand_bytes_per_symbol(self) -> float:
         """Bytes between buffer and core in one symbol: mantissas, and partial sums read and written."""
         return self.core.length * self.element_bytes + 2.0 * PARTIAL_SUM_BYTES * self.core.rows
+
+    @property
+    def light(self) -> Light:
+        """Light that limits are held against."""
+        return self.core.light
 
     @cached_property
     def budget(self) -> PhaseBudget:

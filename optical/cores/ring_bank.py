@@ -50,6 +50,7 @@ from optical.devices import (
     shipped,
 )
 from optical.devices.devices import RingRouter, bytes_of_bits
+from optical.devices.limits import Light
 from optical.devices.named_parts import named_parts_table
 from optical.devices.programmable import (
     NEIGHBOURS,
@@ -181,9 +182,9 @@ class RingBank(AnalogCore):
         return self.wavelengths * self.word_bytes / SIGN_PASSES
 
     @property
-    def ring_line_w(self) -> float:
-        """Power of a line at the router that takes it from the comb."""
-        return self.coupled_line_w(self.wavelengths)
+    def light(self) -> Light:
+        """Light that limits are held against; a router takes its whole line from the comb."""
+        return self.lit(ring_w=self.coupled_line_w(self.wavelengths), comb=self.comb)
 
     @property
     def path(self) -> tuple[Element, ...]:

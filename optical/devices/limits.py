@@ -144,8 +144,8 @@ def limit(name: str, parameter: str) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LitChip:
-    """Light and size of a chip, as its limits are held against them."""
+class Light:
+    """Light of a core, as limits of sources, waveguides, rings and detectors are held against it."""
 
     lines: int
     """Lines of the comb; 1 for a single laser."""
@@ -160,7 +160,15 @@ class LitChip:
     ring_w: float
     """Power of a line at a ring on resonance with it; 0 without rings."""
     detector_a: float
-    """Largest photocurrent of one detector, all lines together."""
+    """Largest photocurrent of one detector, all lines together; 0 where it is not told."""
+    comb_line_w: float | None = None
+    """Power of a line that its comb has given; None where it is not told, or there is no comb."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """Size of a chip, as limits of lithography and of the buffer are held against it."""
+
     cluster_m2: float
     """Area that cores which share light cover, dies stacked."""
     field_m2: float
@@ -169,8 +177,6 @@ class LitChip:
     """Words that all cores fetch at full load."""
     buffer_bytes_per_s: float
     """What the ports of the buffer give."""
-    comb_line_w: float | None = None
-    """Power of a line that its comb has given; None where it is not told, or there is no comb."""
 
 
 class Passed(NamedTuple):
@@ -195,68 +201,68 @@ class Passed(NamedTuple):
         return self.sentence
 
 
-def limits_of(chip: LitChip) -> tuple[Passed, ...]:
+def limits_of(light: Light, size: Size) -> tuple[Passed, ...]:
     """Return each limit that a chip passes, with the number that forbids it."""
-    return tuple(one for one in (*_light_passed(chip), *_size_passed(chip)) if one.excess > 1.0)
+    return tuple(one for one in (*_light_passed(light), *_size_passed(size)) if one.excess > 1.0)
 
 
-def _light_passed(chip: LitChip) -> tuple[Passed, ...]:
-    """Return what a chip asks of waveguides, rings, source and detectors, over what they bear."""
-    feed_w, together_w = chip.lines * chip.coupled_w, chip.lines * chip.line_w
+def _light_passed(light: Light) -> tuple[Passed, ...]:
+    """Return what a core asks of waveguides, rings, source and detectors, over what they bear."""
+    feed_w, together_w = light.lines * light.coupled_w, light.lines * light.line_w
     ring_w, detector_a = limit("silicon_ring", "most_line_w"), limit("germanium_detector", "most_current_a")
-    source_w = limit("comb_pump" if chip.lines > 1 else "single_laser", "most_power_w")
-    comb_w = math.inf if chip.comb_line_w is None else chip.comb_line_w
-    lines = f" in {chip.lines} lines of {1e3 * chip.line_w:.1f} mW" if chip.lines > 1 else ""
+    source_w = limit("comb_pump" if light.lines > 1 else "single_laser", "most_power_w")
+    comb_w = math.inf if light.comb_line_w is None else light.comb_line_w
+    lines = f" in {light.lines} lines of {1e3 * light.line_w:.1f} mW" if light.lines > 1 else ""
     return (
         Passed(
             "absorption",
-            chip.absorbed_db / MOST_LOSS_DB,
-            f"'{chip.feed}' guides {1e3 * feed_w:.0f} mW, and {chip.absorbed_db:.1f} dB of the light are "
+            light.absorbed_db / MOST_LOSS_DB,
+            f"'{light.feed}' guides {1e3 * feed_w:.0f} mW, and {light.absorbed_db:.1f} dB of the light are "
             "lost to two-photon and free-carrier absorption, charged; core.feed=waveguide_sin_2014 has none",
             MOST_CARRIED_DB / MOST_LOSS_DB,
         ),
         Passed(
             "ring",
-            chip.ring_w / ring_w,
-            f"a line brings {1e3 * chip.ring_w:.1f} mW to a ring, and silicon rings turn bistable from "
+            light.ring_w / ring_w,
+            f"a line brings {1e3 * light.ring_w:.1f} mW to a ring, and silicon rings turn bistable from "
             f"some {1e3 * ring_w:g} mW",
         ),
         Passed(
             SOURCE,
             together_w / source_w,
             f"{together_w:.2f} W of one source{lines}, and a packaged "
-            f"{'comb' if chip.lines > 1 else 'laser'} has had {source_w:g} W",
+            f"{'comb' if light.lines > 1 else 'laser'} has had {source_w:g} W",
         ),
         Passed(
             "comb line",
-            chip.line_w / comb_w,
-            f"{1e3 * chip.line_w:.3g} mW are asked of a line, and this comb has given {1e3 * comb_w:.3g}; "
+            light.line_w / comb_w,
+            f"{1e3 * light.line_w:.3g} mW are asked of a line, and this comb has given {1e3 * comb_w:.3g}; "
             "amplify each line, or take another comb",
         ),
         Passed(
             "detector",
-            chip.detector_a / detector_a,
-            f"{1e3 * chip.detector_a:.2f} mA at a detector, and germanium on a waveguide saturates at some "
+            light.detector_a / detector_a,
+            f"{1e3 * light.detector_a:.2f} mA at a detector, and germanium on a waveguide saturates at some "
             f"{1e3 * detector_a:g} mA",
         ),
     )
 
 
-def _size_passed(chip: LitChip) -> tuple[Passed, ...]:
+def _size_passed(size: Size) -> tuple[Passed, ...]:
     """Return what a chip asks of lithography and of the buffer, over what they give."""
     return (
         Passed(
             "reticle",
-            chip.cluster_m2 / chip.field_m2,
-            f"a cluster of cores that share light covers {1e6 * chip.cluster_m2:.0f} mm2, and a scanner "
-            f"exposes {1e6 * chip.field_m2:.0f} mm2 at once; light crosses no dies here: take smaller cores, "
+            size.cluster_m2 / size.field_m2,
+            f"a cluster of cores that share light covers {1e6 * size.cluster_m2:.0f} mm2, and a scanner "
+            f"exposes {1e6 * size.field_m2:.0f} mm2 at once; light crosses no dies here: take smaller cores, "
             "or fewer that share",
             1.0,
         ),
         Passed(
             "buffer",
-            chip.words_bytes_per_s / chip.buffer_bytes_per_s,
-            f"cores at full load fetch {1e-12 * chip.words_bytes_per_s:.1f} TB/s, and the ports of the "
-            f"buffer give {1e-12 * chip.buffer_bytes_per_s:.1f} TB/s, which bounds the products",
+            size.words_bytes_per_s / size.buffer_bytes_per_s,
+            f"cores at full load fetch {1e-12 * size.words_bytes_per_s:.1f} TB/s, and the ports of the "
+            f"buffer give {1e-12 * size.buffer_bytes_per_s:.1f} TB/s, which bounds the products",
         ),
     )

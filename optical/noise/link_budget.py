@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 from optical.devices.limits import bits_from_snr
+from optical.devices.waveguides import ABSORPTION
 from optical.noise.receiver import Receiver
 from simulator.errors import LinkError, ParameterError, check_positive, check_range
 from simulator.units import db_from_ratio, ratio_from_db
@@ -40,6 +41,11 @@ class Element:
 
 
 _NOTHING = Element(name="none", loss_db=0.0)
+
+
+def absorbed_db(path: Iterable[Element]) -> float:
+    """Return the loss by bright light itself on a path."""
+    return math.fsum(one.loss_db for one in path if one.name == ABSORPTION)
 
 
 def elements_of(found: Iterable[tuple[str, int, float]]) -> tuple[Element, ...]:

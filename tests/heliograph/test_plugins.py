@@ -18,6 +18,7 @@ from optical.cores import CORES, registry
 from simulator.errors import HeliographError, ParameterError
 from simulator.interfaces import LinkGraph
 from simulator.topology.scale_up import BillItem
+from tests.conformance.bare_core import Bare
 from tests.conformance.lithium_niobate import LithiumNiobate
 from tests.conformance.registered import Hub
 from tests.workloads.pipeline.eager import EAGER
@@ -105,6 +106,14 @@ def test_what_is_registered_runs_by_name():
     assert ran.photonic == hg.system("photonic_ocs", core="toy_core", accelerators=8).photonic
     assert "toy_core" in listing("cores")
     assert hg.show("toy_hub").rows()
+
+
+def test_a_core_on_no_base_of_ours_runs_as_the_one_within_it():
+    hg.register_core("bare", Bare)
+    found = [hg.simulate(unsized(f"photonic_packet:{core}"), SHAPE, PLAN) for core in ("bare", "homodyne")]
+    assert found[0].step_time_s == found[1].step_time_s
+    assert found[0].energy_by_part_j == found[1].energy_by_part_j
+    assert found[0].snr_db == found[1].snr_db
 
 
 @pytest.mark.slow

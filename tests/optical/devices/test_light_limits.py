@@ -7,10 +7,10 @@ import pytest
 from experiments.cli import _sentences
 from heliograph.systems import build_system
 from heliograph.systems.sanity_checks import light_limits, worst_limits
-from optical.devices.limits import LitChip, limits_of
+from optical.devices.limits import Light, Size, limits_of
 from simulator.errors import LimitWarning
 
-CHIP = LitChip(
+LIGHT = Light(
     lines=12,
     line_w=1e-3,
     coupled_w=0.6e-3,
@@ -18,6 +18,8 @@ CHIP = LitChip(
     absorbed_db=0.0,
     ring_w=0.6e-3,
     detector_a=1e-4,
+)
+SIZE = Size(
     cluster_m2=1e-5,
     field_m2=858e-6,
     words_bytes_per_s=1e12,
@@ -27,7 +29,7 @@ BRIGHT = ("feed=si_waveguide", "laser_power_w=180 mW")
 
 
 def test_dim_light_on_a_small_die_passes_no_limit():
-    assert limits_of(CHIP) == ()
+    assert limits_of(LIGHT, SIZE) == ()
 
 
 @pytest.mark.parametrize(
@@ -43,7 +45,11 @@ def test_dim_light_on_a_small_die_passes_no_limit():
     ],
 )
 def test_each_limit_is_told_with_its_number(changes, said):
-    (found,) = limits_of(dataclasses.replace(CHIP, **changes))
+    light, size = (
+        dataclasses.replace(one, **{name: value for name, value in changes.items() if hasattr(one, name)})
+        for one in (LIGHT, SIZE)
+    )
+    (found,) = limits_of(light, size)
     assert re.search(said, str(found))
     assert found.excess > 1.0
 
