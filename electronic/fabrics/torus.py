@@ -201,6 +201,4 @@ class TorusFabric(GraphFabric):
 
     def transfer_energy_j(self, flows: Flows) -> float:
         """Return the dynamic energy of carrying all the flows once: that of every link on their ways."""
-        steps = self.ways.steps(flows.sources, flows.destinations)
-        moved_bytes = flows.moved_bytes(np.abs(steps).sum(axis=1))
-        return moved_bytes * BITS_PER_BYTE * self.link.energy_j_per_bit
+        return self.ways.carried_bytes(flows) * BITS_PER_BYTE * self.link.energy_j_per_bit

@@ -13,10 +13,10 @@ from optical.fabrics.switches import (
     LaneBudget,
     LaneOptics,
     OpticalSwitch,
-    check_spares,
     lane_budget,
     load_optics,
     load_switch,
+    spare_time_s,
     switch_chassis,
     switch_stages,
 )
@@ -333,8 +333,7 @@ class CubeFabric(Fabric):
             endpoint, lane = divmod(int(copper[0]), self.port_lanes)
             msg = f"port {lane} of endpoint {endpoint} is copper inside a cube; no switch has a spare of it"
             raise ParameterError(msg)
-        check_spares(self.switch, self.position[ports].tolist())
-        return self.switch.reconfiguration_s
+        return spare_time_s(self.switch, self.position[ports].tolist())
 
     def loads(self, circuits: Closing, flows: Flows) -> Loads:
         """Return what flows of equal rate take of every link; sprayed ones share all shortest ways evenly."""
@@ -360,9 +359,8 @@ class CubeFabric(Fabric):
 
     def transfer_energy_j(self, flows: Flows) -> float:
         """Return the dynamic energy of carrying all the flows once: that of every link on their ways."""
-        steps = self.ways[self._wanted(flows)].steps(flows.sources, flows.destinations)
-        moved_bytes = flows.moved_bytes(np.abs(steps).sum(axis=1))
-        return moved_bytes * BITS_PER_BYTE * self.link.energy_j_per_bit
+        carried_bytes = self.ways[self._wanted(flows)].carried_bytes(flows)
+        return carried_bytes * BITS_PER_BYTE * self.link.energy_j_per_bit
 
     def _wanted(self, flows: Flows) -> Closing:
         """Return how the torus should be closed for some flows."""

@@ -39,10 +39,10 @@ from optical.fabrics.switches import (
     OpticalSwitch,
     chassis_of,
     chassis_ports,
-    check_spares,
     lane_budget,
     load_optics,
     load_switch,
+    spare_time_s,
     switch_chassis,
     switch_stages,
 )
@@ -322,8 +322,7 @@ class NodeCircuits(NodeFabric, CircuitFabric, Protocol):
 
     def replacement_s(self, ports: np.ndarray) -> float:
         """Return the time until spare ports of the switches carry what failed cards' ports [n] did."""
-        check_spares(self.switch, self.port_chassis[ports].ravel().tolist())
-        return self.switch.reconfiguration_s
+        return spare_time_s(self.switch, self.port_chassis[ports].ravel().tolist())
 
     def cards_turn_s(self, cards: int) -> float:
         """Return the time until the last lane of some cards is lit that turn at once; none takes none."""

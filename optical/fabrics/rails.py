@@ -21,11 +21,11 @@ from optical.fabrics.switches import (
     OpticalSwitch,
     chassis_of,
     chassis_ports,
-    check_spares,
     lane_budget,
     lend_lanes,
     load_optics,
     load_switch,
+    spare_time_s,
     switch_chassis,
     switch_stages,
 )
@@ -198,8 +198,7 @@ class OcsRails(NodeFabric, CircuitFabric):
     @property
     def lane_bytes_per_s(self) -> float:
         """Rate of one lane that a long transfer reaches, one way."""
-        share = self.nic.bandwidth_bytes_per_s / self.lanes
-        return min(self.optics.bandwidth_bytes_per_s, share) * self.nic.efficiency
+        return self.optics.shared_bytes_per_s(self.nic, self.lanes)
 
     @cached_property
     def port_chassis(self) -> np.ndarray:
@@ -227,8 +226,7 @@ class OcsRails(NodeFabric, CircuitFabric):
 
     def replacement_s(self, ports: np.ndarray) -> float:
         """Return the time until spare ports of the switches carry what failed ports [n] did."""
-        check_spares(self.switch, self.port_chassis[ports].ravel().tolist())
-        return self.switch.reconfiguration_s
+        return spare_time_s(self.switch, self.port_chassis[ports].ravel().tolist())
 
     def bill(self) -> dict[str, BillItem]:
         """Return the bill of materials: item -> count, power and price of each."""

@@ -421,8 +421,7 @@ class RotorFabric(NodeFabric, GraphFabric):
     @property
     def lane_bytes_per_s(self) -> float:
         """Rate of one lane that a long transfer reaches while it is lit, one way."""
-        share = self.nic.bandwidth_bytes_per_s / self.lanes
-        return min(self.optics.bandwidth_bytes_per_s, share) * self.nic.efficiency
+        return self.optics.shared_bytes_per_s(self.nic, self.lanes)
 
     @property
     def port_bytes_per_s(self) -> float:

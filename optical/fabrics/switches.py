@@ -12,7 +12,7 @@ import numpy as np
 from optical.scheduling.schedule import DARK
 from simulator.errors import LinkError, ParameterError, check_positive, check_range
 from simulator.tables import Shelf
-from simulator.topology.scale_up import BillItem
+from simulator.topology.scale_up import BillItem, Nic
 from simulator.units import SPEED_OF_LIGHT_M_PER_S, watts_from_dbm
 
 PARAMETERS = Path(__file__).parents[1] / "parameters"
@@ -152,6 +152,10 @@ class LaneOptics:
     def link_latency_s(self) -> float:
         """Time from electrical input to electrical output: two transceivers and the fibre."""
         return 2 * self.latency_s + self.fibre_m * self.group_index / SPEED_OF_LIGHT_M_PER_S
+
+    def shared_bytes_per_s(self, nic: Nic, lanes: int) -> float:
+        """Return the rate that a long transfer reaches over one of so many lanes of a card, one way."""
+        return min(self.bandwidth_bytes_per_s, nic.bandwidth_bytes_per_s / lanes) * nic.efficiency
 
     @property
     def fibres(self) -> int:
@@ -412,8 +416,8 @@ def chassis_ports(switch: OpticalSwitch, rail: int, planes: int, chassis: int) -
     return np.stack([np.full(places.size, plane), places], axis=1)
 
 
-def check_spares(switch: OpticalSwitch, chassis: Sequence[int]) -> None:
-    """Check that the spare ports of every chassis are enough for its failed ones.
+def spare_time_s(switch: OpticalSwitch, chassis: Sequence[int]) -> float:
+    """Return the time until spare ports carry what failed ports of these chassis, one for each port, did.
 
     Raises
     ------
@@ -428,3 +432,4 @@ def check_spares(switch: OpticalSwitch, chassis: Sequence[int]) -> None:
                 f"{switch.spare_ports} spare ports (fabric.switch.spare_ports); replace fewer, or repair them"
             )
             raise ParameterError(msg)
+    return switch.reconfiguration_s

@@ -530,6 +530,10 @@ class TorusPaths:
         ahead = self.torus.node(there - here)
         return vectors[first[ahead] + here.sum(axis=1) % counts[ahead]]
 
+    def carried_bytes(self, flows: Flows) -> float:
+        """Return the bytes that cross links, counted at every link of each flow's way."""
+        return flows.moved_bytes(np.abs(self.steps(flows.sources, flows.destinations)).sum(axis=1))
+
     def _regular_steps(self, here: np.ndarray, there: np.ndarray) -> np.ndarray:
         """Return step vectors where every axis closes on itself: half way round, places take turns."""
         box = np.array(self.torus.box)

@@ -7,7 +7,7 @@ import pytest
 
 from optical.fabrics.circuits import DARK
 from optical.fabrics.cubes import CubeFabric
-from optical.fabrics.switches import chassis_of, chassis_ports, check_spares, load_switch, switch_chassis
+from optical.fabrics.switches import chassis_of, chassis_ports, load_switch, spare_time_s, switch_chassis
 from optical.fabrics.transceiver_ring import TransceiverRing
 from simulator.errors import ParameterError, RouteError
 from simulator.failures import Failure, failed_parts, numbered
@@ -129,9 +129,9 @@ def test_chassis_hold_every_port_and_are_those_of_the_bill(rail, planes):
 
 
 def test_spare_ports_are_as_many_as_a_switch_keeps():
-    check_spares(PALOMAR, [0] * 8 + [1] * 8)
+    assert spare_time_s(PALOMAR, [0] * 8 + [1] * 8) == PALOMAR.reconfiguration_s
     with pytest.raises(ParameterError, match=r"9 ports of switch 1 should .* keeps 8 spare ports"):
-        check_spares(PALOMAR, [0] * 8 + [1] * 9)
+        spare_time_s(PALOMAR, [0] * 8 + [1] * 9)
     ports = np.array(numbered(RAILS, [[0, 0], [5, 1]]))
     assert RAILS.replacement_s(ports) == PALOMAR.reconfiguration_s
 
