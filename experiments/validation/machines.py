@@ -15,7 +15,7 @@ from electronic.devices import SCALE_UP, host_of, load_packet_switch, load_scale
 from electronic.fabrics.packets import RailFabric
 from electronic.fabrics.torus import TorusFabric
 from electronic.gpu import Gpu, gpu_names, load_gpu
-from experiments.validation.rows import Record, SkipError
+from experiments.validation.rows import Record, SkipError, simplified
 from heliograph.systems import System
 from simulator.results import default_economics
 from simulator.topology.clos import load_direct_link
@@ -313,10 +313,10 @@ def mixture_of(record: Record, *, dropout: bool) -> TransformerConfig:
     name = record.text("model_name")
     bare = _BRACKETS.sub("", name)
     reduced = _REDUCED.search(bare)
-    wanted = _plain(_REDUCED.sub("", bare))
+    wanted = simplified(_REDUCED.sub("", bare))
     size = f"{record.number('params_B') or 0:g}b"
     shipped = next(
-        (one for one in shipped_models() if wanted in {_plain(one), _plain(one) + size}),
+        (one for one in shipped_models() if wanted in {simplified(one), simplified(one) + size}),
         None,
     )
     if shipped is None:
@@ -370,10 +370,6 @@ def _shortened(record: Record, model: TransformerConfig, layers: int) -> Transfo
             f"{dense} of the {layers} blocks has no experts" if dense == 1 else f"{dense} dense blocks"
         )
     return dataclasses.replace(model, layers=layers, dense_layers=dense)
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def model_of(record: Record, *, pp: int, dropout: bool) -> TransformerConfig:

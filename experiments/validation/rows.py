@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +31,11 @@ FAR_OFF = 0.20
 """Relative error above which a row is named; dimensionless."""
 HIGH_QUANTILE = 0.9
 """Quantile that is reported beside the median."""
+
+
+def simplified(text: str) -> str:
+    """Return a name without blanks, marks and capitals, as it is compared."""
+    return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
 class SkipError(HeliographError):

@@ -65,58 +65,27 @@ def under_mode(
     """
     if mode.policy is CircuitPolicy.STATIC:
         return costs.arrays
-    leaves = {
-        axis: (moved > 0) & _turns_to(fabric, mode, axis) for axis, moved in costs.outside_bytes.items()
-    }
-    turns, arrays, zero = costs.turns, costs.arrays, plans["zero"]
+    turns, arrays, meets = costs.turns, costs.arrays, _meetings(costs, fabric, mode)
     dark_s = fabric.traits.reconfiguration_s
     played = turns.stages.turns(dark_s)
     lanes = fabric.endpoints / plans["pp"] * (fabric.traits.endpoint_lanes or 1)
     turn_s = _turn_s(fabric, np.where(played.known, played.ports, lanes))
-    inside = leaves["tp"] | leaves["cp"] | leaves["ep"]
-    sums_meet = leaves["dpcp"] & np.where(inside, turns.clashes["dpcp"], leaves["pp"])
-    sends_meet = inside & leaves["pp"] & turns.clashes["pp"]
-    once = np.where(sums_meet | (leaves["dpcp"] & sends_meet), np.where(zero > 0, 2, 1), 0)
-    once = np.where(sums_meet & leaves["pp"] & ~inside, _turns_of_sends(costs, zero), once) + sends_meet
-    # Ports stay for sends and rings, which are needed sooner: sums wait for all of them, unless gathers turn
-    # to their circuits anyway, passes turn them away from the sends, or some stages send within nodes.
-    in_passes = leaves["tp"] | leaves["ep"]
-    sends_stay = (costs.crossing == 1.0) & leaves["pp"] & ~(in_passes & turns.clashes["pp"])
-    waits = leaves["dpcp"] & (sends_stay | (leaves["cp"] & ~in_passes))
-    # Of two stages, what stands for traffic inside passes may carry sums, too. With more, sends find both
-    # ends at rest only where sums have ended: that these wait for sends is nearer to what the engine does.
-    waits &= (sums_meet | leaves["pp"]) & (~inside | turns.clashes["dpcp"] | (plans["pp"] > 2))
-    waits |= inside & sums_meet & _soon_summed(arrays, dark_s)
-    passes = np.where(waits, arrays.gathers, np.maximum(arrays.gathers, arrays.sums_each))
-    pieces = np.where(inside & arrays.sums_each, arrays.pieces, 1)
-    each = np.where(sums_meet, 2 * passes * arrays.chunks * pieces, 0)
-    each = each + np.where(sends_meet, 4 * plans["vpp"], 0)
+    waits = _sums_wait(costs, plans, meets, dark_s)
     # A microbatch alone passes through all stages, those that follow wait for the turns of one.
     hops = np.where(arrays.order == Order.BOTH_WAYS, plans["pp"] / 2, plans["pp"] - 1) / arrays.chunks
     alone = hops * played.alone - np.where((plans["pp"] > 1) & (arrays.chunks == 1), played.among, 0.0)
-    once = np.where(played.known, played.once + alone, once)
-    each = np.where(played.known, played.each, each)
+    once = np.where(played.known, played.once + alone, _turns_once(costs, plans, meets))
+    each = np.where(played.known, played.each, _turns_each(costs, plans, meets, waits))
     blocks = np.ceil(layers / plans["pp"])
     inner = np.where(played.known, 0.0, blocks * turns.block)
     by_layer = mode.policy is CircuitPolicy.PER_LAYER and plans.base.experts.expert_patterns > 1
-    between = np.where(leaves["ep"] & by_layer, 2.0 * (blocks - 1.0), 0.0)
+    between = np.where(meets.leaves["ep"] & by_layer, 2.0 * (blocks - 1.0), 0.0)
     if dark_s > 0.0:
-        passes_s = arrays.forward_s[:, 1] + arrays.inputs_s[:, 1] + arrays.weights_s[:, 1]
-        work_s = passes_s - costs.waited_s
-        shown = np.clip(1.0 - work_s / np.maximum(each, 1.0) / dark_s, 0.0, 1.0)
-        if mode.turning is PortTiming.PREFETCHED:
-            each = each * np.where(in_passes, 1.0, shown)
-            shown = 1.0 - (work_s - costs.experts_s) / np.maximum(between, 1.0) / dark_s
-            between = between * np.clip(shown, 0.0, 1.0)
-        else:  # a gather asks a piece ahead; what comes back to a ring of context ranks asks in time
-            each = each * np.where(leaves["cp"] & ~in_passes & (arrays.gathers > 0), 0.5 + 0.5 * shown, 1.0)
+        seen, between_seen = _seen_shares(costs, mode, meets, each=each, between=between, dark_s=dark_s)
+        each, between = each * seen, between * between_seen
     # Of a microbatch, forward and backward: its turns, and what it waits longer over what stands.
-    beside, slower = costs.beside, turns.slower
-    carried = np.isfinite(costs.waited_s)[:, None]
-    later_s = sum(np.where(carried, beside.waited_s[axis], 0.0) * (slower[axis] - 1.0) for axis in AXES)
-    later_s = later_s + np.maximum(0.0, beside.ring_s * slower["cp"] - beside.hiding_s)
-    later_s = later_s - np.maximum(0.0, beside.ring_s - beside.hiding_s)
-    later_s = later_s + turn_s[:, None] * played.block
+    beside = costs.beside
+    later_s = _later_s(costs) + turn_s[:, None] * played.block
     dark_P11 = 0.5 * (turn_s * (inner + between))[:, None, None]
     # A pass that waits for its launches anyway has as much less to wait for them.
     longer_s = dark_P11 + beside.blocks[:, :, None] * later_s[:, None, :]
@@ -135,6 +104,105 @@ def under_mode(
         changes_once=once.astype(float),
         sums_last=(waits | played.sums_wait) & (arrays.gathers == 0),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Meetings:
+    """Axes that turn circuits, and where they take them from each other; arrays of shape [P]."""
+
+    leaves: Mapping[str, np.ndarray]
+    """Whether circuits turn to the traffic of each axis."""
+    in_passes: np.ndarray
+    """Whether tensor ranks or experts leave the nodes."""
+    inside: np.ndarray
+    """Whether these or context ranks do: any axis inside the passes."""
+    sums: np.ndarray
+    """Whether sums of gradients take circuits from other axes."""
+    sends: np.ndarray
+    """Whether sends between stages take circuits from an axis inside the passes."""
+
+
+def _meetings(costs: PlanCosts, fabric: Fabric, mode: CircuitMode) -> _Meetings:
+    """Return which axes turn circuits, and where they meet."""
+    leaves = {
+        axis: (moved > 0) & _turns_to(fabric, mode, axis) for axis, moved in costs.outside_bytes.items()
+    }
+    in_passes = leaves["tp"] | leaves["ep"]
+    inside = in_passes | leaves["cp"]
+    clashes = costs.turns.clashes
+    return _Meetings(
+        leaves=leaves,
+        in_passes=in_passes,
+        inside=inside,
+        sums=leaves["dpcp"] & np.where(inside, clashes["dpcp"], leaves["pp"]),
+        sends=inside & leaves["pp"] & clashes["pp"],
+    )
+
+
+def _turns_once(costs: PlanCosts, plans: PlanArrays, meets: _Meetings) -> np.ndarray:
+    """Return the turns of a step between its gathers, passes and sums, shape [P]."""
+    leaves, zero = meets.leaves, plans["zero"]
+    once = np.where(meets.sums | (leaves["dpcp"] & meets.sends), np.where(zero > 0, 2, 1), 0)
+    sends_alone = meets.sums & leaves["pp"] & ~meets.inside
+    found: np.ndarray = np.where(sends_alone, _turns_of_sends(costs, zero), once) + meets.sends
+    return found
+
+
+def _sums_wait(costs: PlanCosts, plans: PlanArrays, meets: _Meetings, dark_s: float) -> np.ndarray:
+    """Return whether sums of gradients wait for all sends and rings, shape [P].
+
+    Ports stay for these, which are needed sooner, unless gathers turn to the sums' circuits anyway, passes
+    turn them away from the sends, or some stages send within nodes.
+    """
+    clashes, leaves = costs.turns.clashes, meets.leaves
+    sends_stay = (costs.crossing == 1.0) & leaves["pp"] & ~(meets.in_passes & clashes["pp"])
+    waits = leaves["dpcp"] & (sends_stay | (leaves["cp"] & ~meets.in_passes))
+    # Of two stages, what stands for traffic inside passes may carry sums, too. With more, sends find both
+    # ends at rest only where sums have ended: that these wait for sends is nearer to what the engine does.
+    waits &= (meets.sums | leaves["pp"]) & (~meets.inside | clashes["dpcp"] | (plans["pp"] > 2))
+    found: np.ndarray = waits | (meets.inside & meets.sums & _soon_summed(costs.arrays, dark_s))
+    return found
+
+
+def _turns_each(costs: PlanCosts, plans: PlanArrays, meets: _Meetings, waits: np.ndarray) -> np.ndarray:
+    """Return the turns of a microbatch around its gathers, sums and sends, shape [P]."""
+    arrays = costs.arrays
+    passes = np.where(waits, arrays.gathers, np.maximum(arrays.gathers, arrays.sums_each))
+    pieces = np.where(meets.inside & arrays.sums_each, arrays.pieces, 1)
+    each: np.ndarray = np.where(meets.sums, 2 * passes * arrays.chunks * pieces, 0)
+    return each + np.where(meets.sends, 4 * plans["vpp"], 0)
+
+
+def _seen_shares(
+    costs: PlanCosts,
+    mode: CircuitMode,
+    meets: _Meetings,
+    *,
+    each: np.ndarray,
+    between: np.ndarray,
+    dark_s: float,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the share of the turns of a microbatch, and of those between blocks, that no work hides, [P]."""
+    arrays = costs.arrays
+    passes_s = arrays.forward_s[:, 1] + arrays.inputs_s[:, 1] + arrays.weights_s[:, 1]
+    work_s = passes_s - costs.waited_s
+    seen = np.clip(1.0 - work_s / np.maximum(each, 1.0) / dark_s, 0.0, 1.0)
+    if mode.turning is PortTiming.PREFETCHED:
+        between_seen = 1.0 - (work_s - costs.experts_s) / np.maximum(between, 1.0) / dark_s
+        return np.where(meets.in_passes, 1.0, seen), np.clip(between_seen, 0.0, 1.0)
+    # A gather asks a piece ahead; what comes back to a ring of context ranks asks in time.
+    ahead = meets.leaves["cp"] & ~meets.in_passes & (arrays.gathers > 0)
+    return np.where(ahead, 0.5 + 0.5 * seen, 1.0), np.ones_like(between)
+
+
+def _later_s(costs: PlanCosts) -> np.ndarray:
+    """Return what a block waits longer over circuits that stand for other peers, too, shape [P, 2]."""
+    beside, slower = costs.beside, costs.turns.slower
+    carried = np.isfinite(costs.waited_s)[:, None]
+    later_s = sum(np.where(carried, beside.waited_s[axis], 0.0) * (slower[axis] - 1.0) for axis in AXES)
+    later_s = later_s + np.maximum(0.0, beside.ring_s * slower["cp"] - beside.hiding_s)
+    found: np.ndarray = later_s - np.maximum(0.0, beside.ring_s - beside.hiding_s)
+    return found
 
 
 def _turns_of_sends(costs: PlanCosts, zero: np.ndarray) -> np.ndarray:

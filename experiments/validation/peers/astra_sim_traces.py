@@ -47,6 +47,7 @@ from experiments.validation.rows import (
     begun,
     check_provenance,
     read_records,
+    simplified,
     skipped,
 )
 from heliograph.report import ReportRow, table_text
@@ -240,15 +241,11 @@ def run_of(record: Record) -> Run:
 
 def _named(record: Record, column: str, values: dict[str, Value], *, default: str = "") -> Value:
     text = record.text(column) or default
-    plain = {_plain(name): value for name, value in values.items()}
-    if _plain(text) not in plain:
+    plain = {simplified(name): value for name, value in values.items()}
+    if simplified(text) not in plain:
         msg = f"{column} '{text[:40]}' is none that is repeated; known: {', '.join(values)}"
         raise SkipError(msg)
-    return plain[_plain(text)]
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", text.lower())
+    return plain[simplified(text)]
 
 
 def _dimensions(record: Record) -> tuple[Dimension, ...]:
@@ -277,7 +274,7 @@ def _dimensions(record: Record) -> tuple[Dimension, ...]:
 def _parts(record: Record, column: str) -> list[str]:
     """Return the names of all dimensions; a name may itself be written with hyphens or spaces."""
     cell = record.text(column)
-    if _plain(cell) in {_plain(one.value) for one in (*Shape, *Method)}:
+    if simplified(cell) in {simplified(one.value) for one in (*Shape, *Method)}:
         return [cell]
     return [part.strip() for part in re.split(r"[-_,;/ ]+", cell) if part.strip()]
 
@@ -304,16 +301,16 @@ def _ranks(value: float) -> int:
 
 
 def _shape(text: str) -> Shape:
-    shapes = {_plain(one.value): one for one in Shape}
-    if _plain(text) not in shapes:
+    shapes = {simplified(one.value): one for one in Shape}
+    if simplified(text) not in shapes:
         msg = f"topology '{text[:40]}' is none of ASTRA-sim's; known: {', '.join(one.value for one in Shape)}"
         raise SkipError(msg)
-    return shapes[_plain(text)]
+    return shapes[simplified(text)]
 
 
 def _method(text: str) -> tuple[Method, int]:
-    methods = {_plain(one.value): one for one in Method}
-    found = re.fullmatch(r"([a-z]+)(\d*)", _plain(text))
+    methods = {simplified(one.value): one for one in Method}
+    found = re.fullmatch(r"([a-z]+)(\d*)", simplified(text))
     if not found or found[1] not in methods or (found[2] and methods[found[1]] is not Method.DIRECT):
         msg = f"algo '{text[:40]}' is none that is repeated; known: {', '.join(one.value for one in Method)}"
         raise SkipError(msg)
