@@ -5,16 +5,21 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+import sys
+import traceback
 import types
 import typing
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
 MOST_SHOWN = 12
 """Most names that an error lists."""
+PACKAGES = ("electronic", "experiments", "heliograph", "optical", "simulator", "workloads")
+"""Packages of the project, where no user's mistake is looked for."""
 RepeatedT = TypeVar("RepeatedT")
 
 
@@ -44,7 +49,7 @@ class RouteError(HeliographError):
 
 @contextmanager
 def in_one_sentence(what: str, kind: type[HeliographError] = ParameterError) -> Iterator[None]:
-    """Run code from outside the project, whose errors become one sentence.
+    """Run code from outside the project, whose errors become one sentence that says where.
 
     Parameters
     ----------
@@ -56,15 +61,25 @@ def in_one_sentence(what: str, kind: type[HeliographError] = ParameterError) -> 
     Raises
     ------
     HeliographError
-        As the code raises it; of the kind, in place of any other exception.
+        Of the class that the code raises; of the kind, in place of any other exception.
     """
     try:
         yield
-    except HeliographError:
-        raise
+    except HeliographError as error:
+        msg = f"{what}{_place(error)}: {error}"
+        raise type(error)(msg) from error
     except Exception as error:
-        msg = f"{what}, {type(error).__name__}: {error}"
+        said = f": {error}" if str(error) else ""
+        msg = f"{what}, {type(error).__name__}{_place(error)}{said}"
         raise kind(msg) from error
+
+
+def _place(error: Exception) -> str:
+    """Return the last line outside our packages and Python's own that an error passed, or nothing."""
+    ours = (*(str(Path(__file__).parents[1] / one) for one in PACKAGES), sys.prefix, sys.base_prefix)
+    frames = traceback.extract_tb(error.__traceback__)
+    outside = [one for one in frames if Path(one.filename).exists() and not one.filename.startswith(ours)]
+    return f" at {outside[-1].filename}:{outside[-1].lineno}" if outside else ""
 
 
 class SuspectWarning(UserWarning):

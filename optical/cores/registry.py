@@ -19,6 +19,7 @@ from optical.cores.phase_residue import default_phase_residue
 from optical.cores.rescues import rescued, split_name
 from optical.cores.ring_bank import default_ring_bank
 from optical.devices import Events, Part
+from optical.devices.limits import Light
 from optical.execution import AnalogSpec
 from simulator.errors import ParameterError, in_one_sentence, nearest
 from simulator.operators import MatMul, Phase
@@ -195,6 +196,8 @@ def _wrong_answers(core: Core) -> Iterator[str]:
         for what, value in (("count", part.count), ("each", part.each)):
             if value is not None and not 0.0 <= value < math.inf:
                 yield f"{what} of part '{part.name}' must be finite and at least 0; got {value}"
+    if not isinstance(light := core.light, Light):
+        yield f"light must be a Light; got {light!r:.60}"
     if not math.isfinite(core.budget.effective_bits):
         yield f"effective_bits of its budget must be finite; got {core.budget.effective_bits}"
     for phase in Phase:
