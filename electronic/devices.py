@@ -125,6 +125,12 @@ SCALE_UP = MappingProxyType(
     }
 )
 """Scale-up domain that comes with each accelerator (for TPUs a switched stand-in for their torus)."""
+TORUS_LINKS = MappingProxyType(
+    {"tpu-v4": "ici-v4", "tpu-v5e": "ici-v5e", "tpu-v5p": "ici-v5p", "tpu-v6e": "ici-v6e", "tpu-v7": "ici-v7"}
+)
+"""Links of accelerators that stand on a torus and have no nodes."""
+FLAT_TORI = frozenset({"tpu-v5e", "tpu-v6e"})
+"""Those of them whose torus has two axes (Google Cloud TPU documentation: four links a chip)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -75,7 +75,7 @@ class Hardware:
     fabric: str | None = option(
         None,
         "fabric of packet systems (heliograph list fabrics), or graph:FILE (GraphML, or JSON node-link); "
-        "default rails",
+        "default rails, or the torus of a TPU",
     )
     replaced: Replaced = field(default_factory=Replaced)
     penalties: Penalties | None = option(

@@ -11,7 +11,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from electronic.devices import SCALE_UP, host_of, load_packet_switch, load_scale_up, load_transceiver
+from electronic.devices import (
+    FLAT_TORI,
+    SCALE_UP,
+    TORUS_LINKS,
+    host_of,
+    load_packet_switch,
+    load_scale_up,
+    load_transceiver,
+)
 from electronic.fabrics.packets import RailFabric
 from electronic.fabrics.torus import TorusFabric
 from electronic.gpu import Gpu, gpu_names, load_gpu
@@ -53,12 +61,6 @@ NETWORKS = (
 OMNI_PATH_SHARE = 0.2
 """Share of Omni-Path's line rate that NCCL reaches: 42 Gb/s of algorithm bandwidth at best in all-reduces of
 4 nodes of 8 A100, hence 82 Gb/s on a bus of 400 (bigscience, experiments/bandwidth, Jean Zay)."""
-TORUS_LINKS = MappingProxyType(
-    {"tpu-v4": "ici-v4", "tpu-v5e": "ici-v5e", "tpu-v5p": "ici-v5p", "tpu-v6e": "ici-v6e", "tpu-v7": "ici-v7"}
-)
-"""Links of accelerators that stand on a torus and have no nodes."""
-FLAT = ("tpu-v5e", "tpu-v6e")
-"""Those of them whose torus has two axes (Google Cloud TPU documentation: four links a chip)."""
 VARIANTS = frozenset({"pcie", "nvl"})
 """Words of a name that make another accelerator of it: refused rather than taken for the usual one."""
 
@@ -191,7 +193,7 @@ def torus_of(record: Record, name: str, ranks: int) -> TorusFabric:
     if said:
         sides = tuple(int(side) for side in said.groups("1"))
     else:
-        sides = (1, *even_sides(ranks)) if name in FLAT else cube_sides(ranks)
+        sides = (1, *even_sides(ranks)) if name in FLAT_TORI else cube_sides(ranks)
     shape = " x ".join(str(side) for side in sides if side > 1)
     if not said:
         record.assume(f"a torus of {shape}")

@@ -39,7 +39,7 @@ from heliograph.records import (
 )
 from heliograph.report import Tabular, format_si
 from heliograph.simulation import StepResult, run_at_target, step_graph, system_of
-from heliograph.systems.fabrics import DEFAULT_FABRIC
+from heliograph.systems.fabrics import default_fabric
 from heliograph.systems.names import (
     DEFAULT_ACCELERATORS,
     DEFAULT_CORE,
@@ -210,7 +210,7 @@ class Comparison(Tabular):
             "replaced_gpu": self.request.gpu or DEFAULT_GPU,
             "basis": self.request.basis or "power",
             "core": self.request.core or DEFAULT_CORE,
-            "fabric": self.request.fabric or DEFAULT_FABRIC,
+            "fabric": self.request.fabric or default_fabric(self.request.gpu or DEFAULT_GPU),
             "settings": list(self.request.assignments),
             "version": __version__,
             "plan": plan_text(self.plan) if self.fixed else "",

@@ -15,7 +15,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from electronic.devices import (
+    FLAT_TORI,
     SCALE_UP,
+    TORUS_LINKS,
     PacketSwitch,
     Transceiver,
     load_packet_switch,
@@ -49,7 +51,7 @@ from simulator.interfaces import Flows, LinkGraph
 from simulator.layout import Axis
 from simulator.tables import Table
 from simulator.topology.clos import DirectLink, load_direct_link
-from simulator.topology.graphs import NO_LINK, load_graph
+from simulator.topology.graphs import NO_LINK, DrawnFabric, load_graph
 from simulator.topology.scale_up import BillItem, Nic, ScaleUp, load_nic
 from simulator.units import to_si
 
@@ -109,8 +111,8 @@ PLAIN_LANES = "lane-100g"
 """Optical lanes whose light passes one switch."""
 BRIGHT_LANES = "lane-100g-boosted"
 """Optical lanes of rails that outgrow one switch."""
-DEFAULT_FABRIC = "rails"
-"""Fabric of packet systems where nobody names one."""
+RAILS, TORUS = "rails", "torus"
+"""Fabrics of packet systems where nobody names one, of accelerators in nodes and of those on a torus."""
 CIRCUITS = "ocs_rails"
 """Fabric of systems with optical circuits."""
 BRIGHT_DUPLEX = "lane-100g-cwdm-duplex-boosted"
@@ -357,7 +359,8 @@ def build_fabric(name: str, accelerators: int, gpu: str, node: int | None = None
     accelerators : int
         How many it joins.
     gpu : str
-        Whose scale-up domain the nodes are; a smaller system is a single, smaller node.
+        Whose scale-up domain the nodes are, or whose links a torus; a smaller system is a single, smaller
+        node.
     node : int, optional
         Accelerators of a node, in place of those that come with the GPU.
 
@@ -373,9 +376,33 @@ def build_fabric(name: str, accelerators: int, gpu: str, node: int | None = None
     size = min(node or scale_up.size, accelerators)
     if size != scale_up.size:
         scale_up = dataclasses.replace(scale_up, size=size)
-    if name in _SHIPPED:
-        return FABRICS[name].build(accelerators, scale_up)
-    return _from_outside(name, accelerators, scale_up)
+    if name not in _SHIPPED:
+        return _from_outside(name, accelerators, scale_up)
+    return _with_links_of(gpu, FABRICS[name].build(accelerators, scale_up))
+
+
+def default_fabric(gpu: str) -> str:
+    """Return the fabric of packet systems where nobody names one: rails, or the torus of a TPU."""
+    return TORUS if gpu in TORUS_LINKS else RAILS
+
+
+def stand_in_warning(gpu: str, fabric: Fabric) -> str | None:
+    """Return one sentence where switched nodes stand in for the torus that an accelerator stands on."""
+    if gpu not in TORUS_LINKS or isinstance(fabric, TorusFabric | CubeFabric | DrawnFabric):
+        return None
+    return (
+        f"{gpu} stands on a torus of its own links, and '{fabric.name}' joins nodes of "
+        f"{SCALE_UP[gpu]} in their place; fabric {TORUS} or ocs_cubes has its links"
+    )
+
+
+def _with_links_of(gpu: str, fabric: Fabric) -> Fabric:
+    """Return a fabric; a torus has the links and axes of an accelerator that stands on one."""
+    if gpu not in TORUS_LINKS or not isinstance(fabric, TorusFabric | CubeFabric):
+        return fabric
+    own = dataclasses.replace(fabric, link=load_direct_link(TORUS_LINKS[gpu]))
+    flat = gpu in FLAT_TORI and isinstance(own, TorusFabric)
+    return dataclasses.replace(own, x=1) if flat else own
 
 
 def _from_outside(name: str, accelerators: int, scale_up: ScaleUp) -> Fabric:
@@ -485,7 +512,7 @@ def check_effect(fabric: Fabric, path: str) -> None:
 
 
 register_fabric(
-    "rails",
+    RAILS,
     RailFabric,
     "rail-optimised packet switches: a rail's cards on one leaf, spines join the rails",
 )
@@ -526,7 +553,7 @@ register_fabric(
     "groups of leaves and spines with direct links between the groups' spines",
 )
 register_fabric(
-    "torus",
+    TORUS,
     TorusFabric,
     "three-dimensional torus without switches, of copper or of fibre, regular or twisted",
 )

@@ -17,7 +17,7 @@ from typing import Any
 
 from electronic.gpu import gpu_names, load_gpu
 from heliograph.plugins import from_outside
-from heliograph.systems.fabrics import CIRCUITS, DEFAULT_FABRIC, check_fabric, fabric_in_file
+from heliograph.systems.fabrics import CIRCUITS, check_fabric, default_fabric, fabric_in_file
 from optical.cores import CORES, Core, load_core, register_core
 from optical.cores.rescues import rescued, split_name
 from simulator.errors import ParameterError, nearest
@@ -227,7 +227,7 @@ def choice_of(name: str, options: Options, usual_accelerators: int = DEFAULT_ACC
     gpu = said.gpu or options.gpu or own.gpu or DEFAULT_GPU
     load_gpu(gpu)
     named = said.core or options.core or own.core
-    packets = said.fabric or options.fabric or own.fabric or DEFAULT_FABRIC
+    packets = said.fabric or options.fabric or own.fabric or default_fabric(gpu)
     return Choice(
         label=said.label,
         base=base,

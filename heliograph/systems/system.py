@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import Any
 from electronic.devices import host_of
 from electronic.gpu import Gpu, VectorUnit, load_gpu, load_vector
 from heliograph.report import Summary, format_quantity, format_si
-from heliograph.systems.fabrics import build_fabric, check_effect
+from heliograph.systems.fabrics import build_fabric, check_effect, stand_in_warning
 from heliograph.systems.names import (
     DEFAULT_ACCELERATORS,
     DEFAULT_CORE,
@@ -34,7 +35,7 @@ from optical.cores.core import Core
 from optical.cores.sizing import LASER
 from optical.devices.named_parts import named_parts
 from optical.execution import AnalogSpec
-from simulator.errors import BudgetError, ParameterError, check_choices, check_range
+from simulator.errors import BudgetError, ParameterError, SuspectWarning, check_choices, check_range
 from simulator.fabric import CircuitPolicy, Fabric
 from simulator.files import Change
 from simulator.interfaces import ComputeUnit, Cost, Numerics
@@ -882,6 +883,8 @@ def _refuse_unlit(system: System, key: str) -> None:
 def _warned(system: System) -> System:
     """Return a system after warning of what is wrong with it; of its chip once its laser is sized."""
     warn_of_system(system.name, system, system.photonic)
+    if (sentence := stand_in_warning(system.gpu.name, system.fabric)) is not None:
+        warnings.warn(sentence, SuspectWarning, stacklevel=3)
     if system.lighting is None or system.lighting.wanted is None:
         _warn_of_chip(system)
     return system

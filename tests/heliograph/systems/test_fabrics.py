@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import math
+import warnings
 
 import networkx as nx
 import pytest
@@ -14,8 +15,9 @@ from heliograph.simulation import run_step
 from heliograph.systems import build_system
 from heliograph.systems.fabrics import FABRICS, build_fabric, register_fabric, unregister_fabric
 from heliograph.workload import plan_for
+from optical.fabrics.cubes import CubeFabric
 from optical.fabrics.rails import OcsRails
-from simulator.errors import ParameterError
+from simulator.errors import ParameterError, SuspectWarning
 from simulator.fabric import CircuitPolicy, Fabric
 from tests.conformance.registered import TOYS, Hub, toys
 from workloads.models.config import load_model
@@ -305,3 +307,31 @@ def test_a_step_takes_the_sides_of_a_torus_on_which_it_is_fastest():
     )
     assert free.metrics.step_time_s == right.metrics.step_time_s < usual.metrics.step_time_s
     assert free.system.fabric.name == "torus, 8 x 4"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "fabric", "link", "x"),
+    [
+        ("tpu-v5p", None, "ici-v5p", None),
+        ("tpu-v6e", None, "ici-v6e", 1),
+        ("tpu-v7", "torus", "ici-v7", None),
+        ("tpu-v7", "ocs_cubes", "ici-v7", None),
+        ("h100", "torus", "ici-v4", None),
+    ],
+)
+def test_a_tpu_stands_on_a_torus_of_its_own_links(gpu, fabric, link, x):
+    for name, basis in (("gpu_packet", None), ("photonic_packet", "count")):
+        found = build_system(name, accelerators=64, gpu=gpu, fabric=fabric, basis=basis).fabric
+        assert isinstance(found, TorusFabric if fabric in {None, "torus"} else CubeFabric)
+        assert (found.link.name, found.x) == (link, x)
+
+
+def test_switched_nodes_in_place_of_a_torus_are_told():
+    with pytest.warns(
+        SuspectWarning, match="tpu-v5p stands on a torus of its own links, and 'optical rails'"
+    ):
+        build_system("gpu_ocs", accelerators=64, gpu="tpu-v5p")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SuspectWarning)
+        build_system("gpu_packet", accelerators=64, gpu="tpu-v5p")
+        build_system("gpu_ocs", accelerators=64, gpu="h100")
