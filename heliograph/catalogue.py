@@ -20,7 +20,7 @@ from heliograph.systems.parts import parts_listing
 from heliograph.systems.system import System, build_system
 from heliograph.workload import MODEL_GROUP, model_named
 from optical.cores import CORES
-from simulator.errors import HeliographError, ParameterError, is_number, nearest
+from simulator.errors import HeliographError, ParameterError, is_number, nearest, told
 from simulator.fabric import Fabric, missing_members
 from simulator.parameter_tree import shown_paths
 from workloads.models.architecture import TransformerConfig
@@ -74,7 +74,7 @@ def show(thing: object) -> Description:
         return Description(name=thing.name, parameters=tuple(_model_parameters(thing)))
     described = thing.system if isinstance(thing, StepResult) else thing
     if not dataclasses.is_dataclass(described) or isinstance(described, type):
-        msg = f"show takes a name, or a system, core, fabric, device or model; got {thing!r}"
+        msg = f"show takes a name, or a system, core, fabric, device or model; got {told(thing)}"
         raise ParameterError(msg)
     name = str(getattr(described, "name", type(described).__name__))
     if isinstance(described, System):

@@ -23,7 +23,7 @@ from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
 from optical.accelerator import PhotonicUnit
 from simulator.engine.compiled.step import StepRuns
-from simulator.errors import LinkError, ParameterError, RouteError
+from simulator.errors import LinkError, ParameterError, RouteError, told
 from simulator.fabric import CircuitPolicy, Fabric, PortTiming
 from simulator.layout import placed
 from simulator.operators import StepGraph
@@ -395,7 +395,7 @@ def system_of(system: System | str, plan: PlanLike | None, accelerators: int | N
         usual = ranks_of(plan) or DEFAULT_ACCELERATORS
         return build_system(system, accelerators=accelerators, usual_accelerators=usual)
     if not isinstance(system, System):
-        msg = f"a system is a name or what heliograph.system returns; got {system!r}"
+        msg = f"a system is a name or what heliograph.system returns; got {told(system)}"
         raise ParameterError(msg)
     if accelerators not in (None, system.accelerators):
         msg = (

@@ -9,7 +9,7 @@ from typing import Any
 
 from heliograph.plugins import from_outside, is_reference
 from heliograph.systems.system import System
-from simulator.errors import ParameterError, WorkloadError
+from simulator.errors import ParameterError, WorkloadError, plain_number, told
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import from_hugging_face, known_models, load_model, register_model
 from workloads.pipeline.schedule import SCHEDULES, register_schedule
@@ -55,10 +55,10 @@ def _config(source: ModelLike) -> TransformerConfig:
         case TransformerConfig():
             return source
         case Mapping():
-            return from_hugging_face(source)
+            return from_hugging_face({key: plain_number(value) for key, value in source.items()})
         case str() | Path():
             return model_named(source)
-    msg = f"a model is a name, the path of a config.json or a mapping such as it holds; got {source!r}"
+    msg = f"a model is a name, the path of a config.json or a mapping such as it holds; got {told(source)}"
     raise ParameterError(msg)
 
 
@@ -131,7 +131,7 @@ def plan(
     """
     config = _config(model)
     if system is not None and not isinstance(system, System):
-        msg = f"system must be what heliograph.system returns; got {system!r}"
+        msg = f"system must be what heliograph.system returns; got {told(system)}"
         raise ParameterError(msg)
     if system is not None and accelerators not in (None, system.accelerators):
         msg = f"accelerators ({accelerators}) is not used: the system has {system.accelerators}; leave it out"
@@ -159,7 +159,7 @@ def _parsed(source: str | Mapping[str, Any], base: Plan | None = None) -> Plan:
     if isinstance(source, Mapping):
         source = ",".join(f"{key}={value}" for key, value in source.items())
     if not isinstance(source, str):
-        msg = f"a plan is text such as 'tp=8,dp=8', a mapping or a plan; got {source!r}"
+        msg = f"a plan is text such as 'tp=8,dp=8', a mapping or a plan; got {told(source)}"
         raise ParameterError(msg)
     for pair in source.split(","):
         key, _, value = pair.partition("=")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+import numbers
 import sys
 import traceback
 import types
@@ -20,6 +21,8 @@ MOST_SHOWN = 12
 """Most names that an error lists."""
 PACKAGES = ("electronic", "experiments", "heliograph", "optical", "simulator", "workloads")
 """Packages of the project, where no user's mistake is looked for."""
+MOST_TOLD = 60
+"""Most characters of a wrong value in a message."""
 RepeatedT = TypeVar("RepeatedT")
 
 
@@ -156,6 +159,19 @@ def nearest(name: str, known: Iterable[str], *, noun: str = "name") -> str:
     shown = ", ".join(choices[:MOST_SHOWN]) + (", ..." if len(choices) > MOST_SHOWN else "")
     plural = {"policy": "policies", "basis": "bases"}.get(noun, f"{noun}s")
     return f"known {plural}: {shown or 'none'}"
+
+
+def told(value: object) -> str:
+    """Return a wrong value as a message tells it: as it is written, or its kind where that is long."""
+    written = repr(value)
+    return written if len(written) <= MOST_TOLD and "\n" not in written else f"a {type(value).__name__}"
+
+
+def plain_number(value: object) -> object:
+    """Return a number of numpy or of fractions as one of Python, and anything else as it is."""
+    if isinstance(value, bool | int | float) or not isinstance(value, numbers.Real):
+        return value
+    return int(value) if isinstance(value, numbers.Integral) else float(value)
 
 
 def is_number(value: object) -> TypeGuard[int | float]:

@@ -70,6 +70,11 @@ class Search(Tabular):
     checked: float | None = None
     """The best plan's step on the reference engine over its step; None where that would take too long."""
 
+    def keep(self, one: Candidate) -> None:
+        """Put a plan that was run to the others; several may end with the same schedule as the same plan."""
+        if _same(one) not in {_same(other) for other in self.found}:
+            self.found.append(one)
+
     @property
     def winner(self) -> Candidate:
         """Best plan that was run."""
@@ -328,7 +333,7 @@ def rank_and_run(
             progress(f"engine, {name}, {doing}{about}", done, many)
 
         best = run_candidate(one, config, found.objective, say)
-        found.found.append(rescheduled(best, config, found.objective, say) if free else best)
+        found.keep(rescheduled(best, config, found.objective, say) if free else best)
         found.waiting.pop(0)
     ran = [one for one in found.found if one.result is not None]
     if ran:
@@ -336,6 +341,11 @@ def rank_and_run(
         found.checked = checked(min(ran, key=lambda one: one.value(found.objective)))
     if many:
         progress("plans run", many, many)
+
+
+def _same(one: Candidate) -> tuple[object, ...]:
+    """Return what two candidates share that are the same step."""
+    return one.plan, one.placement, one.topology, one.mode
 
 
 def _merged(rankings: Sequence[Sequence[Candidate]], objective: Objective) -> list[Candidate]:

@@ -163,8 +163,15 @@ class Grid(Tabular):
         """Rows of the points that could not be built or run."""
         return [row for row in self.rows() if row["error"]]
 
-    def plot(self, x: str, y: str) -> Figure:
+    def plot(self, x: str | None = None, y: str = "step_time_s") -> Figure:
         """Return a figure of one column over another, a line for each combination of the other inputs.
+
+        Parameters
+        ----------
+        x : str, optional
+            Column of the abscissa; the last of what is swept by default.
+        y : str
+            Column of the ordinate.
 
         Raises
         ------
@@ -172,6 +179,7 @@ class Grid(Tabular):
             If there is no such column, or no point has numbers for both.
         """
         rows = self.rows()
+        x = list(self.axes)[-1] if x is None else x
         for column in (x, y):
             if column not in rows[0]:
                 msg = f"no column '{column}' to draw; {nearest(str(column), rows[0], noun='column')}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import itertools
 import math
-import numbers
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from simulator.errors import ParameterError, nearest, repeated
+from simulator.errors import ParameterError, nearest, plain_number, repeated, told
 from simulator.files import naming, read_toml
 from simulator.parameter_tree import quantity
 
@@ -30,6 +29,8 @@ STEP = "step"
 """Study of one training step."""
 Value = float | str
 """A number in SI, text with a unit, or the name of a part or choice."""
+MOST_WHOLE = 2**63
+"""Whole numbers of a sweep stay below it, as SQLite holds no more."""
 MOST_VALUES = 10_000
 """Most values of a range; a choice, hours of steps."""
 LOGARITHMIC = "log"
@@ -92,14 +93,10 @@ def swept_value(name: str, value: object) -> Value:
     ParameterError
         If it is neither a number nor text.
     """
-    match value:
-        case bool() | str():
-            return value
-        case numbers.Integral() if abs(int(value)) < 2**63:  # SQLite holds no more
-            return int(value)
-        case numbers.Real() if not isinstance(value, numbers.Integral):
-            return float(value)
-    msg = f"{name}: a value that is swept must be a number in SI or text; got {value!r:.60}"
+    number = plain_number(value)
+    if isinstance(number, bool | str | float) or (isinstance(number, int) and abs(number) < MOST_WHOLE):
+        return number
+    msg = f"{name}: a value that is swept must be a number in SI or text; got {told(value)}"
     raise ParameterError(msg)
 
 

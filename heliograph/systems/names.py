@@ -20,7 +20,7 @@ from heliograph.plugins import from_outside
 from heliograph.systems.fabrics import CIRCUITS, check_fabric, default_fabric, fabric_in_file
 from optical.cores import CORES, Core, load_core, register_core
 from optical.cores.rescues import rescued, split_name
-from simulator.errors import ParameterError, nearest
+from simulator.errors import ParameterError, nearest, plain_number, told
 from simulator.files import PART, Change, flattened, naming, read_toml
 from simulator.operands.statistics import OperandKind
 from workloads.plan.parts import Precision
@@ -113,9 +113,10 @@ class Options:
         for option in ("gpu", "basis", "core", "fabric", "precision"):
             value = getattr(self, option)
             if value is not None and not isinstance(value, str):
-                msg = f"{option} must be text, a name; got {value!r}"
+                msg = f"{option} must be text, a name; got {told(value)}"
                 raise ParameterError(msg)
         if self.accelerators is not None:
+            object.__setattr__(self, "accelerators", plain_number(self.accelerators))
             check_accelerators(self.accelerators)
         if self.basis is not None:
             object.__setattr__(self, "basis", _basis(self.basis))
@@ -252,7 +253,7 @@ def is_system(name: str) -> bool:
 def _said(name: str) -> _Said:
     """Return what a system's name and its file say."""
     if not isinstance(name, str) or not name:
-        msg = f"a system's name must be text, such as {', '.join(SYSTEMS)}; got {name!r}"
+        msg = f"a system's name must be text, such as {', '.join(SYSTEMS)}; got {told(name)}"
         raise ParameterError(msg)
     base, _, fabric = name.partition("@") if is_system(name) else (name, "", "")
     plain = base.partition(":")[0]

@@ -35,7 +35,15 @@ from optical.cores.core import Core
 from optical.cores.sizing import LASER
 from optical.devices.named_parts import named_parts
 from optical.execution import AnalogSpec
-from simulator.errors import BudgetError, ParameterError, SuspectWarning, check_choices, check_range
+from simulator.errors import (
+    BudgetError,
+    ParameterError,
+    SuspectWarning,
+    check_choices,
+    check_range,
+    plain_number,
+    told,
+)
 from simulator.fabric import CircuitPolicy, Fabric
 from simulator.files import Change
 from simulator.interfaces import ComputeUnit, Cost, Numerics
@@ -802,10 +810,11 @@ def _changes(changes: Mapping[str, float | str] | None, numbers: Mapping[str, fl
         if not isinstance(key, str):
             msg = f"what is changed is told by its path, such as 'core.adc'; got {key!r}"
             raise ParameterError(msg)
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
-            msg = f"{key} must be a number in SI, or text with a unit or a part's name; got {value!r}"
+        number = plain_number(value)
+        if isinstance(number, bool) or not isinstance(number, int | float | str):
+            msg = f"{key} must be a number in SI, or text with a unit or a part's name; got {told(value)}"
             raise ParameterError(msg)
-        found.append(Change(key=key, value=value))
+        found.append(Change(key=key, value=number))
     return found
 
 

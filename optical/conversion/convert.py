@@ -112,7 +112,7 @@ def convert(
     ----------
     model : torch.nn.Module
         Any model; its parameters, their names and its `state_dict` stay as they are.
-    system : ProductSpecs, core, accelerator or system
+    system : ProductSpecs, core, accelerator, system, or the name of a core
         What is made of products.
     include, exclude : collection of str, optional
         Patterns of names of modules, with the wildcards of a shell; a module belongs to a pattern if its name
@@ -385,7 +385,7 @@ class StepwiseConverter:
 
     Parameters
     ----------
-    system : ProductSpecs, core, accelerator or system
+    system : ProductSpecs, core, accelerator, system, or the name of a core
         What is made of products.
     seed : int
         Of all draws.

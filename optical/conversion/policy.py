@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from optical.cores import load_core
 from optical.execution import AnalogSpec, Mode, ProductSpecs
 from simulator.errors import ParameterError
 from simulator.files import record_from_json, record_to_json
@@ -138,8 +139,8 @@ class PhotonicSystem(Protocol):
         ...
 
 
-Hardware = ProductSpecs | AnalogSource | PhotonicAccelerator | PhotonicSystem
-"""What products can be run on."""
+Hardware = ProductSpecs | AnalogSource | PhotonicAccelerator | PhotonicSystem | str
+"""What products can be run on; text is a core's name."""
 
 
 def specs_of(system: Hardware) -> ProductSpecs:
@@ -148,10 +149,12 @@ def specs_of(system: Hardware) -> ProductSpecs:
     Raises
     ------
     ParameterError
-        If there is no photonic core in it.
+        If there is no photonic core in it, or none of that name.
     """
     if isinstance(system, ProductSpecs):
         return system
+    if isinstance(system, str):
+        system = load_core(system)
     unit = getattr(system, "photonic", system)
     if not callable(getattr(unit, "analog", None)):  # a core of another number format has a core in it
         unit = getattr(unit, "core", None)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+import heliograph as hg
 from experiments import validation
 from experiments.__main__ import main
 from experiments.network.breakeven import Line, best_line, first_of_each
@@ -118,6 +119,12 @@ def test_search_counts_every_plan_once(capsys: pytest.CaptureFixture[str]) -> No
     assert len(kept) + sum(counts.values()) == len(plans)
     assert main(["search", "--model", "llama-3-8b", "--accelerators", "16", "--objective", "speed"]) == 2
     assert "objective" in capsys.readouterr().err
+
+
+def test_no_plan_stands_twice_among_those_that_were_run():
+    found = hg.search("gpu_packet", "gpt2", "global_batch=16", accelerators=8)
+    ran = [(one.plan, one.placement, one.topology, one.mode) for one in found.found]
+    assert len(ran) == len(set(ran)) > 3
 
 
 def test_a_pinned_degree_is_kept() -> None:

@@ -2,8 +2,10 @@ import dataclasses
 import os
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 from torch import nn
 
@@ -101,6 +103,36 @@ def test_numbers_are_si_and_text_has_units(light):
     assert light.with_(laser_power_w=0.02).settings == (
         ("photonic.core.core.core.core.laser_power_w", "0.02"),
     )
+
+
+@pytest.mark.parametrize("tenth", [np.float32(0.1), np.float64(0.1), Fraction(1, 10)])
+def test_numbers_of_numpy_and_fractions_are_numbers(light, tenth):
+    assert light.with_(laser_power_w=tenth).laser_power_w == pytest.approx(0.1)
+    assert hg.system("gpu_packet", accelerators=np.int64(N)).accelerators == N
+
+
+def test_what_is_long_is_told_by_its_kind(light):
+    with pytest.raises(ParameterError, match=r"such as it holds; got a System$"):
+        hg.simulate(MODEL, light, PLAN)
+
+
+def test_a_model_is_converted_to_a_core_by_its_name():
+    layer = hg.convert(nn.Linear(4, 4), "homodyne")
+    assert layer.heliograph_site is not None
+    with pytest.raises(ParameterError, match="no core 'homodine'; did you mean 'homodyne'"):
+        hg.convert(nn.Linear(4, 4), "homodine")
+
+
+def test_a_grid_draws_step_times_over_what_is_swept():
+    grid = hg.sweep(
+        "gpu_packet",
+        model="gpt2",
+        plan="dp=8,global_batch=8",
+        accelerators=8,
+        **{"gpu.chip.launch_s": [1e-6, 1e-5]},
+    )
+    (axes,) = grid.plot().axes
+    assert "step" in axes.get_ylabel()
 
 
 def test_a_plan_asks_for_nothing_that_the_system_holds(light):

@@ -6,7 +6,7 @@ Its time line holds for passes of given length and sends that take no time.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum, auto
 from functools import cached_property, lru_cache
@@ -308,7 +308,28 @@ def _check_orders(schedule: Schedule, stages: int) -> None:
                 f"in its two halves; its order has {', '.join(f'{n} {kind}' for kind, n in counts.items())}"
             )
             raise WorkloadError(msg)
+        if (early := _too_early(slots)) is not None:
+            msg = (
+                f"{what}: stage {stage} runs {early.direction} of microbatch {early.microbatch} before "
+                f"{_BEFORE[early.direction]} of it; put that pass first"
+            )
+            raise WorkloadError(msg)
         _check_stated(schedule, pipeline, stage, what)
+
+
+_BEFORE = {Pass.BACKWARD: Pass.FORWARD, Pass.INPUT: Pass.FORWARD, Pass.WEIGHT: Pass.INPUT}
+"""Pass of the same microbatch and chunk that each pass waits for on its stage."""
+
+
+def _too_early(slots: Sequence[Slot]) -> Slot | None:
+    """Return the first pass of a stage that stands before the one that it waits for, if any does."""
+    done: set[tuple[int, int, Pass]] = set()
+    for slot in slots:
+        before = _BEFORE.get(slot.direction)
+        if before is not None and (slot.microbatch, slot.chunk, before) not in done:
+            return slot
+        done.add((slot.microbatch, slot.chunk, slot.direction))
+    return None
 
 
 def _check_stated(schedule: Schedule, pipeline: Pipeline, stage: int, what: str) -> None:

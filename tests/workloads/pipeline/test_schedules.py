@@ -167,9 +167,14 @@ def the_last_twice(stages, microbatches):
     return tuple((*slots, slots[-1]) for slots in eager_order(stages, microbatches))
 
 
+def the_last_first(stages, microbatches):
+    return tuple((slots[-1], *slots[:-1]) for slots in eager_order(stages, microbatches))
+
+
 @pytest.mark.parametrize(
     ("schedule", "message"),
     [
+        (changed(order=the_last_first), "stage 0 runs backward of microbatch 1 before forward of it"),
         (changed(order=without_the_last), "stage 0 must run every microbatch .* has 2 forward, 1 backward"),
         (changed(order=the_last_twice), "stage 0 must run every microbatch .* has 2 forward, 3 backward"),
         (changed(order=lambda stages, microbatches: None), "order fails, TypeError"),
