@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -44,7 +45,7 @@ from optical.fabrics.switches import (
 )
 from optical.fabrics.transceiver_ring import TransceiverRing
 from optical.fabrics.wafer import WaferFabric, load_wafer
-from simulator.errors import LinkError, ParameterError, in_one_sentence, is_number, nearest
+from simulator.errors import LinkError, ParameterError, SuspectWarning, in_one_sentence, is_number, nearest
 from simulator.fabric import CircuitPolicy, Fabric, missing_members
 from simulator.files import naming
 from simulator.interfaces import Flows, LinkGraph
@@ -127,6 +128,8 @@ OPERA_BULK_BYTES = to_si("bulk_bytes", 15.0, "MB")
 """Size from which Opera has transfers wait for their circuits (Mellette et al., NSDI 2020)."""
 FABRIC_GROUP = "heliograph.fabrics"
 """Entry points whose objects `register_fabric` takes."""
+LEAST_BYTES_PER_S, MOST_LATENCY_S = 1e6, 1e-2
+"""Rate and latency beyond which a link of a fabric from outside is doubted; choices."""
 GRAPH = "graph:"
 """Text before the path of a graph file."""
 
@@ -414,7 +417,29 @@ def _from_outside(name: str, accelerators: int, scale_up: ScaleUp) -> Fabric:
     if wrong is not None:
         msg = f"fabric '{name}' for {accelerators} accelerators: {wrong}"
         raise ParameterError(msg)
+    for sentence in _doubtful_links(fabric, accelerators):
+        warnings.warn(f"fabric '{name}': {sentence}", SuspectWarning, stacklevel=2)
     return fabric
+
+
+def _ring(fabric: Fabric, accelerators: int) -> tuple[LinkGraph, np.ndarray]:
+    """Return the links that there are for flows around a ring, and those that each of the flows takes."""
+    flows = Flows.around(np.arange(accelerators)[None, :], size_bytes=1.0, axis=Axis.DATA)
+    circuits, _ = fabric.configure(fabric.initial((flows,)), flows, (flows,))
+    return fabric.graph(circuits), np.asarray(fabric.route(circuits, flows))
+
+
+def _doubtful_links(fabric: Fabric, accelerators: int) -> Iterator[str]:
+    """Yield what hardly can be meant of the links around a ring: rates in Gb/s, latencies in us."""
+    graph, routes = _ring(fabric, accelerators)
+    crossed = routes[routes != NO_LINK]
+    if not crossed.size:
+        return
+    rate, latency_s = graph.capacity_bytes_per_s[crossed].min(), graph.latency_s[crossed].max()
+    if rate < LEAST_BYTES_PER_S:
+        yield f"a link carries {rate:g} B/s; capacity_bytes_per_s is in bytes per second, such as 50e9"
+    if latency_s > MOST_LATENCY_S:
+        yield f"a link takes {latency_s:g} s; latency_s is in seconds, such as 1e-6"
 
 
 def _wrong_answers(fabric: Fabric, accelerators: int) -> Iterator[str]:
@@ -424,9 +449,7 @@ def _wrong_answers(fabric: Fabric, accelerators: int) -> Iterator[str]:
     bill = fabric.bill()
     if not isinstance(bill, Mapping) or not all(isinstance(item, BillItem) for item in bill.values()):
         yield f"bill must return a BillItem for each name; got {bill!r:.60}"
-    flows = Flows.around(np.arange(accelerators)[None, :], size_bytes=1.0, axis=Axis.DATA)
-    circuits, _ = fabric.configure(fabric.initial((flows,)), flows, (flows,))
-    graph = fabric.graph(circuits)
+    graph, routes = _ring(fabric, accelerators)
     if not isinstance(graph, LinkGraph):
         yield f"graph must return a LinkGraph; got {graph!r:.60}"
     capacity, latency = graph.capacity_bytes_per_s, graph.latency_s
@@ -435,7 +458,6 @@ def _wrong_answers(fabric: Fabric, accelerators: int) -> Iterator[str]:
             yield f"{what} of graph must be an array of one number for each link; got {found!r:.60}"
         if not (np.isfinite(found) & (found >= 0.0)).all():
             yield f"{what} of graph must be finite and at least 0"
-    routes = np.asarray(fabric.route(circuits, flows))
     if routes.ndim != 2 or len(routes) != accelerators or not np.issubdtype(routes.dtype, np.integer):
         yield f"route must return link numbers of shape [flows, hops]; got {routes.dtype} {routes.shape}"
     crossed = routes[routes != NO_LINK]
@@ -443,6 +465,7 @@ def _wrong_answers(fabric: Fabric, accelerators: int) -> Iterator[str]:
         yield f"route must return links 0 to {capacity.size - 1}, padded with {NO_LINK}; got {crossed.max()}"
     if accelerators > 1 and not ((routes != NO_LINK).any(axis=1).all() and (capacity[crossed] > 0.0).all()):
         yield "route must lead each flow over links that have capacity"
+    flows = Flows.around(np.arange(accelerators)[None, :], size_bytes=1.0, axis=Axis.DATA)
     energy_j = fabric.transfer_energy_j(flows)
     if not (is_number(energy_j) and 0.0 <= energy_j < math.inf):
         yield f"transfer_energy_j must return one finite number of at least 0; got {energy_j!r:.60}"

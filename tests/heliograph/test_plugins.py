@@ -15,7 +15,7 @@ from experiments.cli import BAD_INPUT
 from heliograph.catalogue import listing
 from heliograph.systems import build_system, fabrics
 from optical.cores import CORES, registry
-from simulator.errors import HeliographError, ParameterError
+from simulator.errors import HeliographError, ParameterError, SuspectWarning
 from simulator.interfaces import LinkGraph
 from simulator.topology.scale_up import BillItem
 from tests.conformance.bare_core import Bare
@@ -275,6 +275,19 @@ def test_a_mistake_in_a_fabric_from_outside_is_one_sentence(members, says):
     with pytest.raises(ParameterError, match=re.escape(says)) as caught:
         hg.system("gpu_packet@mistaken", accelerators=8)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("graph", "says"),
+    [
+        (links([50.0] * 16, [1e-6] * 16), "a link carries 50 B/s; .* is in bytes per second"),
+        (links([50e9] * 16, [1.0] * 16), "a link takes 1 s; latency_s is in seconds"),
+    ],
+)
+def test_links_in_other_units_are_doubted(graph, says):
+    hg.register_fabric("mistaken", mistaken(graph=graph))
+    with pytest.warns(SuspectWarning, match=f"'mistaken': {says}"):
+        hg.system("gpu_packet@mistaken", accelerators=8)
 
 
 @pytest.mark.parametrize(

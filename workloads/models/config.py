@@ -727,6 +727,7 @@ def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
         reader.refuse_unread(EXPERTS, (), 1)
     if not family.latent:
         reader.refuse_unread(HEAD_WIDTH, ("head_dim",), family.head_dim_default or hidden // heads or 1)
+        reader.refuse_unread(LATENTS[:2], (), 0)
     sequence = reader.whole(family.sequence, family.sequence_default)
     experts = reader.whole(family.experts[:-1]) if family.experts else 1
     chosen = reader.whole(family.experts[-1:]) if family.experts else 1

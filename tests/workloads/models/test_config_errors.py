@@ -91,6 +91,7 @@ def without(*keys):
             "num_kv_heads is not read with model_type 'llama': rename it 'num_key_value_heads'; got 4",
         ),
         (LLAMA | {"head_size": 16}, "head_size is not read with .*: rename it 'head_dim'; got 16"),
+        (LLAMA | {"kv_lora_rank": 128}, "kv_lora_rank is not read with .*: its blocks have 0; got 128"),
         (LLAMA | {"num_local_experts": 8}, "num_local_experts is not read with .*: its blocks have 1; got 8"),
         (
             LLAMA | {"model_type": "gpt_neox"},
