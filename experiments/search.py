@@ -42,7 +42,7 @@ from heliograph.report_page.page import (
 )
 from heliograph.systems import SYSTEMS, System
 from heliograph.systems.fabrics import CIRCUITS, check_fabric
-from heliograph.workload import model_named, shared_plan
+from heliograph.workload import check_format_used, model_named, shared_plan
 from optical.fabrics.circuits import domain_demands
 from optical.fabrics.node_circuits import DirectConnect
 from optical.fabrics.rails import OcsRails
@@ -274,6 +274,7 @@ class PlanSearch(Study):
                 if len(self.fabrics) < 2:
                     raise
                 unplaced[fabric] = str(error)
+        check_format_used(self.workload.plan, tuple(systems.values()))
         return Prepared(
             systems=systems,
             unplaced=unplaced,

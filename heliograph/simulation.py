@@ -18,7 +18,7 @@ from heliograph.records import SCHEMA, part_rows, row_of
 from heliograph.report import Tabular, format_si
 from heliograph.systems.names import DEFAULT_ACCELERATORS
 from heliograph.systems.system import LightShares, System, build_system
-from heliograph.workload import ModelLike, PlanLike, ranks_of
+from heliograph.workload import ModelLike, PlanLike, check_format_used, ranks_of
 from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
 from optical.accelerator import PhotonicUnit
@@ -385,6 +385,7 @@ def simulate(
     """
     config = model_of(model)
     hardware = system_of(system, plan, accelerators)
+    check_format_used(plan, [hardware])
     spread = plan_of(plan, model=config, system=hardware)
     return run_at_target(hardware, config, spread, placement=placement)
 

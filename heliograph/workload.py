@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -184,8 +184,38 @@ def know_schedule(name: str) -> None:
 
 def plan_on(system: System, config: TransformerConfig, text: str = "") -> Plan:
     """Return the plan that a text names, or the default one of a system; see `plan_for`."""
+    check_format_used(text, [system])
     memory_bytes = system.node().memory.capacity_bytes
     return plan_for(config, text, accelerators=system.accelerators, memory_bytes=memory_bytes)
+
+
+def check_format_used(plan: PlanLike | None, systems: Sequence[System]) -> None:
+    """Refuse a format of products that a plan names and no system takes, as all have others of their own.
+
+    Raises
+    ------
+    ParameterError
+        With the first system and its format.
+    """
+    named = _named(plan).get("precision")
+    own = [system.precision for system in systems]
+    if named is None or None in own or named in map(str, own):
+        return
+    msg = (
+        f"plan: precision={named} is not used: the products of '{systems[0].name}' run in {own[0]}; leave "
+        "one of the two out"
+    )
+    raise ParameterError(msg)
+
+
+def _named(plan: PlanLike | None) -> dict[str, str]:
+    """Return the keys that a plan's text or mapping names; none of a plan that is one."""
+    if isinstance(plan, Mapping):
+        return {str(key): str(value) for key, value in plan.items()}
+    if not isinstance(plan, str):
+        return {}
+    pairs = (pair.partition("=") for pair in plan.split(","))
+    return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def plan_for(config: TransformerConfig, text: str, *, accelerators: int, memory_bytes: float) -> Plan:

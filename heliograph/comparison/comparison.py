@@ -51,7 +51,7 @@ from heliograph.systems.names import (
     rivals,
 )
 from heliograph.systems.system import System, build_system, has_parameter
-from heliograph.workload import ModelLike, PlanLike, plan_for, ranks_of, shared_plan
+from heliograph.workload import ModelLike, PlanLike, check_format_used, plan_for, ranks_of, shared_plan
 from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
 from simulator.engine.compiled.step import StepRuns
@@ -383,6 +383,7 @@ def compare(
     config = model_of(model)
     built = [system_of(one, plan, accelerators) for one in systems]
     _check_names(built)
+    check_format_used(plan, built)
     light = next((one for one in built if one.photonic), None)
     smallest = min(built, key=lambda one: one.node().memory.capacity_bytes)
     asked = plan_of(plan, model=config, system=smallest) if plan not in (None, "") else None
@@ -440,6 +441,7 @@ def compare_request(
     built = build_systems(request)
     if request.ranges:
         check_kinds(built.systems)
+    check_format_used(request.plan, built.systems)
     plan = choose_plan(request, config, built.systems)
     if _unsearched(request, config):
         request = replace(request, plan=plan_text(plan))

@@ -26,7 +26,7 @@ from heliograph.processes import OnProgress, unheard
 from heliograph.report import Tabular, format_si
 from heliograph.simulation import system_of
 from heliograph.systems.system import System
-from heliograph.workload import ModelLike, shared_plan
+from heliograph.workload import ModelLike, check_format_used, shared_plan
 from heliograph.workload import model as model_of
 from simulator.engine.simulation import Simulation
 from simulator.errors import ParameterError, WorkloadError, nearest
@@ -257,6 +257,7 @@ def search(
     text = plan if isinstance(plan, str) else ",".join(f"{key}={value}" for key, value in plan.items())
     config = model_of(model)
     built = lit_for_all(system_of(system, None, accelerators), config)
+    check_format_used(text, [built])
     base = shared_plan(config, built.accelerators, text)
     found = Search(model=config.name, objective=objective)
     systems = topologies(built) if variants else {built.fabric.name: built}

@@ -10,6 +10,7 @@ import pytest
 from torch import nn
 
 import heliograph as hg
+from experiments.__main__ import main
 from heliograph.comparison.comparison import Request, build_systems
 from simulator.errors import HeliographError, ParameterError, RangeWarning
 from workloads.plan.plan import plan_text
@@ -141,6 +142,20 @@ def test_a_plan_asks_for_nothing_that_the_system_holds(light):
     assert hg.plan(PLAN, model=MODEL) == hg.plan(PLAN, model=hg.model(MODEL), system=light)
     keys = {"tp": 8, "dp": 2, "global_batch": 16, "sequence_length": 2048}
     assert hg.plan(keys, model=MODEL) == hg.plan(PLAN, model=MODEL)
+
+
+def test_a_format_that_no_product_takes_is_refused():
+    said = "plan: precision=bf16 is not used: the products of 'gpu_packet:fp8' run in fp8; leave one"
+    plan = f"{PLAN},precision=bf16"
+    for call in (
+        lambda: hg.simulate("gpu_packet:fp8", MODEL, plan),
+        lambda: hg.compare(["gpu_packet:fp8"], MODEL, plan),
+        lambda: hg.search("gpu_packet:fp8", MODEL, "global_batch=16,precision=bf16", accelerators=N),
+        lambda: main(["step", "--system", "gpu_packet:fp8", "--model", MODEL, "--plan", plan, "--debug"]),
+    ):
+        with pytest.raises(ParameterError, match=said):
+            call()
+    assert hg.simulate("gpu_packet:fp8", MODEL, f"{PLAN},precision=fp8").step_time_s > 0.0
 
 
 def test_a_system_by_name_takes_the_accelerators_of_the_plan(result, light):
