@@ -20,9 +20,9 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from heliograph.comparison.plan_estimates import Estimates, estimates, feasible
-from heliograph.comparison.plan_search import lit_for_all, moving
+from heliograph.comparison.plan_search import moving
 from heliograph.report import ReportRow, ReportTable, format_si, print_report
-from heliograph.simulation import run_at_target
+from heliograph.simulation import lit_for_all, run_at_target
 from heliograph.systems import build_system
 from simulator.errors import HeliographError, RangeWarning
 from simulator.fabric import CircuitPolicy, PortTiming

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,13 +12,14 @@ from experiments.study import Block, Progress, Result, Row, Study, option, refus
 from heliograph.parameters import status_counts
 from heliograph.records import canonical_json, check_writable, write_atomically
 from heliograph.report import ReportTable
-from heliograph.simulation import StepResult, run_at_target, wear_warnings
+from heliograph.simulation import StepResult, lit_for_all, run_at_target, wear_warnings
 from heliograph.systems import System, build_system
 from heliograph.systems.names import DEFAULT_CORE
 from heliograph.tables import comparison_rows
 from heliograph.workload import model_named, plan_on, ranks_of
 from simulator.errors import ParameterError
 from simulator.node import Penalties
+from workloads.models.architecture import TransformerConfig
 from workloads.plan.plan import plan_text
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ DEFAULT_ACCELERATORS = 1024
 """Accelerators where neither the plan nor the user says how many."""
 BESIDE_PRODUCTS = ("fabric", "host", "economics", "penalties")
 """Parts of a system in which no product is executed."""
+LIGHTING = ".lighting."
+"""Part of the path of what a laser is sized for."""
 SYSTEM = "system by name, or a TOML file"
 """Text on a system's name."""
 
@@ -84,7 +88,7 @@ class Hardware:
     precision_target: str | None = option(
         None,
         "format whose signal-to-noise ratio light delivers (fp8, int8, ...), decibels, or none for the laser "
-        "as it stands; default fp8",
+        "as it stands; default fp8, and the laser as it stands where products are only executed (accuracy)",
         metavar="fp8|int8|DB|none",
     )
     settings: tuple[str, ...] = changes()
@@ -121,6 +125,31 @@ class Hardware:
             if unused:  # a file may describe more of a system than one study uses
                 msg = f"--set {unused[0]} is not used: {why}; leave it out"
                 raise ParameterError(msg)
+
+    @property
+    def _aims(self) -> bool:
+        """Whether somebody chose a precision for which a laser is sized."""
+        named = (text.partition("=")[0].strip() for text in self.settings)
+        return self.precision_target is not None or any(LIGHTING in f".{name}" for name in named)
+
+    def lit_for(self, systems: Iterable[System], config: TransformerConfig) -> list[System]:
+        """Return systems, their lasers sized for a model's products if a target was named."""
+        if self._aims:
+            return [lit_for_all(one, config) for one in systems]
+        return [dataclasses.replace(one, lighting=None) for one in systems]
+
+    def as_they_stand(self, systems: Iterable[System]) -> list[System]:
+        """Return systems with their lasers as they stand.
+
+        Raises
+        ------
+        ParameterError
+            If a precision was named for which they should be sized.
+        """
+        if self._aims:
+            msg = "a target of precision is not used: lasers stay as they stand; set laser_power_w instead"
+            raise ParameterError(msg)
+        return [dataclasses.replace(one, lighting=None) for one in systems]
 
     def system(
         self, name: str, *, accelerators: int | None = None, usual_accelerators: int = DEFAULT_ACCELERATORS

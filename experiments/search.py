@@ -13,7 +13,7 @@ from experiments.hardware import DEFAULT_ACCELERATORS, SYSTEM, Hardware, Workloa
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.catalogue import show
 from heliograph.comparison.plan_estimates import Objective
-from heliograph.comparison.plan_search import NO_SAVING, SAVINGS, Candidate, lit_for_all
+from heliograph.comparison.plan_search import NO_SAVING, SAVINGS, Candidate
 from heliograph.comparison.search import (
     DEFAULT_TOP,
     LEAST_TOLD,
@@ -40,6 +40,7 @@ from heliograph.report_page.page import (
     told,
     told_sheet,
 )
+from heliograph.simulation import lit_for_all
 from heliograph.systems import SYSTEMS, System
 from heliograph.systems.fabrics import CIRCUITS, check_fabric
 from heliograph.workload import check_format_used, model_named, shared_plan

@@ -29,7 +29,7 @@ from simulator.layout import placed
 from simulator.operators import StepGraph
 from simulator.results import DARK, StepMetrics, Trace, summarise
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.plan import Plan, plan_text
+from workloads.plan.plan import Plan, default_sequence_length, plan_text
 from workloads.plan.rules import check
 from workloads.search.plans import PLACEMENTS, endpoints_of
 from workloads.step.memory import check_fits, check_host_fits, fullest_stage, memory_by_kind
@@ -456,7 +456,14 @@ def lit(system: System, graph: StepGraph) -> System:
     except LinkError as error:
         msg = f"{error}; --precision-target asks for other decibels, and none leaves the laser as it stands"
         raise LinkError(msg) from error
-    return system.with_core(core)
+    lighting = None if system.lighting is None else dataclasses.replace(system.lighting, sized=True)
+    return dataclasses.replace(system.with_core(core), lighting=lighting)
+
+
+def lit_for_all(system: System, config: TransformerConfig) -> System:
+    """Return a system whose laser is sized for a model's products on one rank, so that all plans share it."""
+    alone = Plan.of(sequence_length=default_sequence_length(config), global_batch=1)
+    return lit(system, step_graph(config, alone)) if system.photonic is not None else system
 
 
 def run_at_target(

@@ -500,6 +500,7 @@ class JudgeEncoder(Study):
             raise ParameterError(msg)
         systems = [self.hardware.system(name) for name in self.system]
         self.hardware.refuse_beside_products(systems)
+        systems = self.hardware.as_they_stand(systems)
         for one in systems:
             if one.photonic is None:
                 msg = (

@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING, Any
 from heliograph.accuracy.small_gpt import (
     EXACT,
     LEARNT,
-    MODELS,
     NOTHING,
     Accuracy,
     Arithmetic,
     StepsToLoss,
+    check_model,
     difference_text,
     initial_weights,
     products_of,
@@ -47,7 +47,7 @@ from heliograph.records import TrainingCache
 from heliograph.report import ReportRow, ReportTable
 from optical.execution import AnalogSpec
 from optical.execution.spec import OperandTransforms, largest_mantissa, misread_shifts
-from simulator.errors import ParameterError, nearest
+from simulator.errors import ParameterError
 from simulator.keys import mix_key
 from simulator.operators import Phase
 from simulator.units import ratio_from_db
@@ -732,9 +732,7 @@ class Effort:
     """Whether a core's errors are measured and what errors like them cost is run; without, its loss alone."""
 
     def __post_init__(self) -> None:
-        if self.model not in (*MODELS, LEARNT):
-            msg = f"no model '{self.model}'; {nearest(self.model, (*MODELS, LEARNT), noun='model')}"
-            raise ParameterError(msg)
+        check_model(self.model)
         for name, least in (("steps", 1), ("windows", 1), ("pairs", 1), ("core_pairs", 2)):
             if getattr(self, name) < least:
                 msg = f"{name} must be at least {least}; got {getattr(self, name)}"

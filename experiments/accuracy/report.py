@@ -27,7 +27,7 @@ from experiments.accuracy.prediction import (
 )
 from experiments.hardware import Hardware
 from experiments.study import Block, Progress, Result, Row, Study, option
-from heliograph.accuracy.small_gpt import system_arithmetic
+from heliograph.accuracy.small_gpt import system_arithmetic, transformer_of
 from heliograph.figures import PALETTE, REFERENCE, label, new_figure, plain_ticks, styled
 from heliograph.processes import of_part
 from heliograph.report import ReportRow, ReportTable
@@ -333,6 +333,7 @@ class Predict(Study):
         )
         systems = [self.hardware.system(name) for name in self.system]
         self.hardware.refuse_beside_products(systems)
+        systems = self.hardware.lit_for(systems, transformer_of(self.model))
         known = {one.label: one for one in map(system_arithmetic, systems)}
         arithmetics = with_electronic(known.values(), self.electronic)
         ladder = converter_ladder(known.values()) if self.converters else ()

@@ -26,6 +26,7 @@ from heliograph.accuracy.small_gpt import (
     difference_text,
     steps_to_loss,
     train_all,
+    transformer_of,
 )
 from heliograph.figures import PALETTE, REFERENCE, new_figure, plain_ticks, styled
 from heliograph.processes import OnProgress, of_part, unheard
@@ -621,8 +622,9 @@ class TrainVariants(Study):
         """Return what training with each variant came to."""
         system = self.hardware.system(self.system)
         self.hardware.refuse_beside_products([system])
+        (lighted,) = self.hardware.lit_for([system], transformer_of(self.model))
         return train_variants(
-            system,
+            lighted,
             seeds=seeds_from(self.seed, self.seeds),
             quick=self.quick,
             cache=progress.training,

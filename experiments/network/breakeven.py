@@ -30,7 +30,7 @@ from heliograph.comparison.plan_estimates import (
     least_values,
     turning_times_s,
 )
-from heliograph.comparison.plan_search import USUAL, lit_for_all, no_plan
+from heliograph.comparison.plan_search import USUAL, no_plan
 from heliograph.figures import (
     DARK_TIME,
     PALETTE,
@@ -45,7 +45,7 @@ from heliograph.figures import (
 )
 from heliograph.processes import OnProgress, unheard
 from heliograph.report import ReportRow, ReportTable, format_si, prefix_of, table_of
-from heliograph.simulation import CircuitMode, StepResult, run_at_target
+from heliograph.simulation import CircuitMode, StepResult, lit_for_all, run_at_target
 from heliograph.systems import System
 from heliograph.workload import model_named, plan_on
 from optical.fabrics.switches import load_switch, switch_names

@@ -22,6 +22,7 @@ from optical.execution import AnalogSpec
 from simulator.errors import ParameterError, nearest
 from simulator.operators import Phase
 from simulator.units import ratio_from_db
+from workloads.models.architecture import Norm, Positions, TransformerConfig
 from workloads.plan.parts import Precision
 
 if TYPE_CHECKING:
@@ -305,12 +306,40 @@ def _narrow(forward: Numerics, grad_input: Numerics, grad_weight: Numerics) -> P
     )
 
 
+def check_model(model: str) -> None:
+    """Raise an error unless a model is one of `MODELS`, or `LEARNT`."""
+    if model not in (*MODELS, LEARNT):
+        msg = f"no model '{model}' to train; {nearest(model, (*MODELS, LEARNT), noun='model')}"
+        raise ParameterError(msg)
+
+
 def shape_of(model: str) -> GptConfig:
     """Return the shape of a model of `MODELS`, or of `LEARNT`."""
     from workloads.training.gpt import GptConfig  # noqa: PLC0415 - torch, only to execute
     from workloads.training.pretraining import LEARNT as SHAPE  # noqa: PLC0415 - torch, only to execute
 
     return SHAPE if model == LEARNT else GptConfig(**MODELS[model])
+
+
+def transformer_of(model: str) -> TransformerConfig:
+    """Return a model of `MODELS`, or `LEARNT`, as workloads describe one, its MLPs of their mean width."""
+    check_model(model)
+    shape = shape_of(model)
+    return TransformerConfig(
+        name=model,
+        layers=shape.layers,
+        hidden=shape.width,
+        heads=shape.heads,
+        kv_heads=shape.heads,
+        head_dim=shape.width // shape.heads,
+        ffn_hidden=round(statistics.fmean(shape.hidden)),
+        vocabulary=shape.vocabulary,
+        max_sequence=shape.context,
+        gated=False,
+        norm=Norm.LAYER,
+        positions=Positions.LEARNED,
+        position_rows=shape.context,
+    )
 
 
 def initial_weights(model: str) -> dict[str, str]:
@@ -401,9 +430,7 @@ def train_all(
     ParameterError
         If there is no such model.
     """
-    if model not in (*MODELS, LEARNT):
-        msg = f"no model '{model}' to train; {nearest(model, (*MODELS, LEARNT), noun='model')}"
-        raise ParameterError(msg)
+    check_model(model)
     seeds = tuple(seeds)
     wanted = {EXACT: Arithmetic(label=EXACT)} | {one.label: one for one in arithmetics}
     jobs = [

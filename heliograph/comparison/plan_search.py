@@ -17,7 +17,7 @@ from heliograph.report import format_si
 from heliograph.simulation import (
     CircuitMode,
     StepResult,
-    lit,
+    lit_for_all,
     modes,
     run_at_target,
     run_step,
@@ -33,7 +33,7 @@ from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import SCHEDULES
 from workloads.pipeline.schedules import GPIPE
 from workloads.plan.parts import Recompute
-from workloads.plan.plan import Plan, default_sequence_length, plan_text
+from workloads.plan.plan import Plan, plan_text
 from workloads.plan.rules import check
 from workloads.search.costs import PlanPricer
 from workloads.search.plans import CHOSEN, COLUMNS, PLACEMENTS, RECOMPUTES, PlanArrays, grid
@@ -338,12 +338,6 @@ def _best_by_kind(plans: PlanArrays, least: np.ndarray, passes: np.ndarray) -> n
         _, first = np.unique(np.sort(level), return_index=True)
         order += rows[first[:EACH_KIND]].tolist()
     return np.array(sorted(order, key=lambda row: least[row]), dtype=int)
-
-
-def lit_for_all(system: System, config: TransformerConfig) -> System:
-    """Return a system whose laser is sized for a model's products on one rank, so that all plans share it."""
-    alone = Plan.of(sequence_length=default_sequence_length(config), global_batch=1)
-    return lit(system, step_graph(config, alone)) if system.photonic is not None else system
 
 
 NO_SAVING: Mapping[str, bool] = MappingProxyType({})

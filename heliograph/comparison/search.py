@@ -14,7 +14,6 @@ from heliograph.comparison.plan_search import (
     NO_SAVING,
     SAVINGS,
     Candidate,
-    lit_for_all,
     no_plan,
     ranked,
     rescheduled,
@@ -24,7 +23,7 @@ from heliograph.comparison.plan_search import (
 )
 from heliograph.processes import OnProgress, unheard
 from heliograph.report import Tabular, format_si
-from heliograph.simulation import system_of
+from heliograph.simulation import lit_for_all, system_of
 from heliograph.systems.system import System
 from heliograph.workload import ModelLike, check_format_used, shared_plan
 from heliograph.workload import model as model_of

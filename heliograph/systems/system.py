@@ -260,6 +260,8 @@ class Lighting:
     it stands."""
     target_db: float | None = None
     """Signal-to-noise ratio in place of a format's."""
+    sized: bool = dataclasses.field(default=False, compare=False)
+    """Whether the laser of the system has been sized, for the products of a step."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -520,7 +522,19 @@ class System(Summary):
             return str(self.precision) if self.precision else "of the plan"
         if self.lighting is None or self.lighting.wanted is None:
             return f"{self.effective_bits():.2f} effective bits"
-        return f"that of {self.lighting}, for which the laser is sized when a step is run"
+        when = "was sized" if self.lighting.sized else "is sized when a step is run"
+        return f"that of {self.lighting}, for which the laser {when}"
+
+    @property
+    def unlit(self) -> str | None:
+        """Why products do not come out of the system as they will in a step; None where they do."""
+        if self.lighting is None or self.lighting.wanted is None or self.lighting.sized:
+            return None
+        return (
+            f"the laser of '{self.name}' is sized for {self.lighting} when a step is run; hand in the "
+            "system of a result (simulate(...).system), or set its light: with_(laser_power_w=...), or "
+            'with_({"lighting.target": "none"}) for the laser as it stands'
+        )
 
     @property
     def _beside_light_w(self) -> float:
@@ -850,6 +864,8 @@ def _with_changes(system: System, changes: Sequence[Change]) -> System:
             msg = f"{aimed} sizes the laser, and {paths[bright].key} sets its power; leave one of them out"
             raise ParameterError(msg)
         system = dataclasses.replace(system, lighting=None)
+    if system.lighting is not None:
+        system = dataclasses.replace(system, lighting=dataclasses.replace(system.lighting, sized=False))
     return _warned(dataclasses.replace(system, settings=tuple(settings.items())).sized())
 
 

@@ -138,6 +138,11 @@ class PhotonicSystem(Protocol):
         """Its photonic accelerator, or None."""
         ...
 
+    @property
+    def unlit(self) -> str | None:
+        """Why its products do not come out as they will in a step; None where they do."""
+        ...
+
 
 Hardware = ProductSpecs | AnalogSource | PhotonicAccelerator | PhotonicSystem | str
 """What products can be run on; text is a core's name."""
@@ -149,12 +154,14 @@ def specs_of(system: Hardware) -> ProductSpecs:
     Raises
     ------
     ParameterError
-        If there is no photonic core in it, or none of that name.
+        If there is no photonic core in it, none of that name, or its laser is not sized yet.
     """
     if isinstance(system, ProductSpecs):
         return system
     if isinstance(system, str):
         system = load_core(system)
+    if (why := getattr(system, "unlit", None)) is not None:
+        raise ParameterError(why)
     unit = getattr(system, "photonic", system)
     if not callable(getattr(unit, "analog", None)):  # a core of another number format has a core in it
         unit = getattr(unit, "core", None)
