@@ -16,6 +16,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,7 +31,7 @@ import scipy.optimize
 import workloads.training
 from electronic.formats import FORMATS
 from experiments.hardware import Hardware, Workload
-from experiments.study import Block, Progress, Result, Row, Study, option, refuse_unused
+from experiments.study import Block, Progress, Result, Row, Study, command_line, option, refuse_unused
 from heliograph.accuracy.law import Band, Passes, gradient_price
 from heliograph.accuracy.precision import (
     Delivered,
@@ -60,6 +61,7 @@ from simulator.operators import SCORES, MatMul, Phase, Role
 from simulator.parameter_tree import get_at, replace_at
 from simulator.units import ratio_from_db
 from workloads.plan.parts import Precision
+from workloads.plan.plan import Plan, plan_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -626,6 +628,10 @@ class Splits(Result):
     """The photonic system; its GPU stands beside the cores."""
     model: str
     """Whose products."""
+    plan: Plan
+    """How its step is divided."""
+    asked: tuple[str, ...]
+    """Words that ask for the same system and model on the command line."""
     tokens: float
     """Tokens of a step."""
     objective: Objective
@@ -706,12 +712,25 @@ class Splits(Result):
         gpu_w, light_w = self.system.gpu.chip.tdp_w, self.system.accelerator_peak_w()
         both = f"Its accelerators hold both, {gpu_w:.0f} W of GPU and {light_w:.0f} W of light, in turns."
         told = [f"{answer} Split: {self._unit(best)}; {others}.", f"{binds} {rise}", gradients, both]
-        settings = " ".join(f"--set {one}" for one in self.settings())
-        return (
-            [*told, f"As a step: heliograph step --system {self.system.name} {settings}"]
-            if settings
-            else told
-        )
+        if not self.settings():
+            return told
+        beside = self._beside()
+        words = shlex.join(self.step())
+        return [*told, f"As a step, with all rescues in light and {beside} beside it: heliograph {words}"]
+
+    def _beside(self) -> Precision:
+        """Return the format that most of the time of products beside light is spent in."""
+        spent: dict[str, float] = defaultdict(float)
+        for one, share in self.best.taken:
+            if not one.light:
+                spent[one.way] += share * one.time_s
+        return Precision(max(spent, key=lambda way: spent[way])) if spent else self.plan.precision.kind
+
+    def step(self) -> list[str]:
+        """Return the words that run the split as one step; see `settings`."""
+        plan = replace(self.plan, precision=replace(self.plan.precision, kind=self._beside()))
+        words = ["step", *self.asked, "--plan", plan_text(plan)]
+        return words + [word for one in self.settings() for word in ("--set", one)]
 
     def _gradients_told(self) -> str:
         """Return how noise in gradients is charged, and whether its price is told from chance."""
@@ -761,6 +780,7 @@ class Splits(Result):
             "electronic": sorted(pattern for one in electronic for pattern in _patterns(one.group)),
             "laser": {one.group: one.way for one in self.best.whole if one.light},
             "step": list(self.settings()),
+            "command": self.step() if self.settings() else [],
         }
 
     def settings(self) -> tuple[str, ...]:
@@ -915,6 +935,11 @@ class SplitProducts(Study):
         result = Splits(
             system=bright,
             model=config.name,
+            plan=plan,
+            asked=(
+                *("--system", self.system, "--model", self.workload.model),
+                *command_line(replace(self.hardware, precision_target=None)),
+            ),
             tokens=float(plan.batch.global_batch * plan.batch.sequence_length),
             objective=self.objective,
             choices=tuple(choices),

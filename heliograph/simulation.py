@@ -12,6 +12,7 @@ from itertools import accumulate
 from operator import mul
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from electronic.formats import FORMATS
 from heliograph._version import __version__
 from heliograph.accuracy.precision import Delivered, delivered, divided, matmuls_of, products_of, sized_core
 from heliograph.records import SCHEMA, part_rows, row_of
@@ -214,7 +215,12 @@ class StepResult(Tabular):
     @cached_property
     def precision(self) -> Delivered:
         """Precision that the system delivers to the step's products, on its operands (`System.operands`)."""
-        return delivered(self.system, products_of(self.graph), self.system.operands)
+        return delivered(
+            self.system,
+            products_of(self.graph),
+            self.system.operands,
+            beside=FORMATS[str(self.plan.precision.kind)],
+        )
 
     @cached_property
     def core_lifetime_steps(self) -> float:

@@ -306,7 +306,11 @@ class Delivered:
 
 
 def delivered(
-    system: System, products: Sequence[ModelProduct], kind: OperandKind = DEFAULT_OPERANDS
+    system: System,
+    products: Sequence[ModelProduct],
+    kind: OperandKind = DEFAULT_OPERANDS,
+    *,
+    beside: NumberFormat | None = None,
 ) -> Delivered:
     """Return the precision that a system delivers to the products of a model.
 
@@ -318,6 +322,8 @@ def delivered(
         As `products_of` returns them.
     kind : OperandKind
         Statistics of the operands.
+    beside : NumberFormat, optional
+        Format of a plan, which products beside light have as those of a GPU do; bf16 without.
 
     Raises
     ------
@@ -328,7 +334,8 @@ def delivered(
         return of_format(FORMATS[str(system.precision or "bf16")], products, kind)
     lit, others = divided(products, system.light)
     light = of_core(system.photonic.core, lit, kind)
-    return Delivered(operands=kind, parts=(*light.parts, *of_format(FORMATS["bf16"], others, kind).parts))
+    electronic = of_format(beside or FORMATS["bf16"], others, kind)
+    return Delivered(operands=kind, parts=(*light.parts, *electronic.parts))
 
 
 def divided(

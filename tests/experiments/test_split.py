@@ -279,6 +279,10 @@ def test_a_split_costs_no_more_than_either_unit_would_with_both_powered(capsys, 
     hybrid = build_system(record["system"], accelerators=16, assignments=record["policy"]["step"])
     assert hybrid.is_hybrid
     assert hybrid.laser_power_w == pytest.approx(float(settings[LASER]))
+    assert main([*record["policy"]["command"], "--json"]) == 0
+    step = json.loads(capsys.readouterr().out)
+    assert (step["accelerators"], step["laser_line_w"]) == (16, pytest.approx(float(settings[LASER])))
+    assert f"precision={record['policy']['command'][6].rpartition('=')[2]}" in step["plan"]
     assert (tmp_path / "split.png").stat().st_size > 10_000
 
 

@@ -11,7 +11,7 @@ from experiments.study import Progress
 from heliograph.systems import build_system
 from optical.conversion import Mode, Policy, convert
 
-CROSSBAR = build_system("photonic_packet:crossbar")
+CROSSBAR = build_system("photonic_packet:crossbar", assignments=["lighting.target=none"])
 
 
 class Tiny(nn.Module):

@@ -13,6 +13,7 @@ from heliograph.workload import plan_for
 from simulator.errors import BudgetError, HeliographError, ParameterError
 from simulator.operators import MatMul, Phase, Role
 from workloads.models.config import load_model
+from workloads.plan.parts import Precision
 
 MODEL = dataclasses.replace(load_model("gpt2"), layers=2)
 PLAN = plan_for(
@@ -80,6 +81,14 @@ def test_precision_is_that_of_both_units():
     assert hybrid.snr_db > plain.snr_db
     macs = [math.fsum(one.macs for one, _ in some.parts) for some in (plain, hybrid)]
     assert macs[0] == pytest.approx(macs[1])
+
+
+def test_products_beside_light_have_the_format_of_the_plan():
+    system = _system("lighting.target=none", *(f"light.{kind}.forward=0" for kind in Kind))
+    wide, narrow = (
+        run_step(system, MODEL, PLAN.with_(precision=one)) for one in (Precision.BF16, Precision.FP8)
+    )
+    assert narrow.snr_db < wide.snr_db
 
 
 def test_a_step_runs():
