@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from experiments.hardware import DEFAULT_ACCELERATORS, SYSTEM, Hardware, Workload
-from experiments.study import Block, Progress, Result, Row, Study, option
+from experiments.study import Block, Progress, Result, Row, Study, option, refuse_unused
 from heliograph.catalogue import show
 from heliograph.comparison.plan_estimates import Objective
 from heliograph.comparison.plan_search import NO_SAVING, SAVINGS, Candidate
@@ -261,6 +261,8 @@ class PlanSearch(Study):
         if self.top < 1:
             msg = f"--top must be at least 1; got {self.top}"
             raise ParameterError(msg)
+        if self.fabrics:
+            refuse_unused(self.hardware, ("fabric",), "--fabrics names those to choose from")
         config = model_named(self.workload.model)
         base = shared_plan(config, self.accelerators, self.workload.plan)
         systems: dict[str, System] = {}

@@ -208,8 +208,8 @@ def read_bytes(path: Path, *, most: int = MAX_BYTES) -> bytes:
 def _sibling_hint(path: Path) -> str:
     if not path.parent.is_dir():
         return f"there is no directory '{path.parent}'"
-    siblings = [item.name for item in path.parent.iterdir() if item.is_file() and item.suffix == path.suffix]
-    return nearest(path.name, siblings, noun="file") if siblings else "check the path"
+    siblings = [str(item) for item in path.parent.iterdir() if item.is_file() and item.suffix == path.suffix]
+    return nearest(str(path), siblings, noun="file") if siblings else "check the path"
 
 
 def _check_content(content: Any, path: Path, text: str) -> None:  # noqa: ANN401 - whatever JSON holds

@@ -47,7 +47,7 @@ from heliograph.processes import OnProgress, unheard
 from heliograph.report import ReportRow, ReportTable, format_si, prefix_of, table_of
 from heliograph.simulation import CircuitMode, StepResult, lit_for_all, run_at_target
 from heliograph.systems import System
-from heliograph.workload import model_named, plan_on
+from heliograph.workload import model_named, plan_on, ranks_of
 from optical.fabrics.switches import load_switch, switch_names
 from optical.scheduling.schedule import Lanes, PhasePlan, TrafficPhase, plan_phases
 from simulator.engine.simulation import Simulation
@@ -497,6 +497,10 @@ def table_rows(swept: Lines) -> list[ReportRow]:
     ]
 
 
+ACCELERATORS = 256
+"""Accelerators where neither an option nor a plan says how many."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Breakeven(Study):
     """Up to which reconfiguration time circuits that move within a step pay."""
@@ -515,7 +519,9 @@ class Breakeven(Study):
         "plan of every model; may be repeated, a line each; default: at each time the best one",
         metavar="PLAN",
     )
-    accelerators: int = option(256, "how many", metavar="N")
+    accelerators: int | None = option(
+        None, f"how many; default the first plan's, else {ACCELERATORS}", metavar="N"
+    )
     points: int = option(POINTS, "times from 1 ns to 100 ms", metavar="P")
     hardware: Hardware = field(default_factory=Hardware)
 
@@ -523,12 +529,13 @@ class Breakeven(Study):
         """Return the system with circuits, and the same accelerators on packet switches."""
         on_packets = [one for one in self.hardware.settings if not one.startswith("fabric.")]
         packets = dataclasses.replace(self.hardware, settings=tuple(on_packets))
-        optical = self.hardware.system(self.system, accelerators=self.accelerators)
+        accelerators = self.accelerators or (ranks_of(self.plan[0]) if self.plan else None) or ACCELERATORS
+        optical = self.hardware.system(self.system, accelerators=accelerators)
         if self.packets is None and self.system.endswith(".toml"):
             msg = f"--system {self.system} is a file; name the same accelerators on packets with --packets"
             raise ParameterError(msg)
         beside = self.packets or self.system.replace("ocs", "packet")
-        return optical, packets.system(beside, accelerators=self.accelerators)
+        return optical, packets.system(beside, accelerators=accelerators)
 
     def run(self, progress: Progress) -> Lines:
         """Return a line for each model and plan."""

@@ -365,7 +365,7 @@ class StepLoads(Result):
         """Return the table of the busiest and the median link."""
         record = self.loads.record()
         lines = [
-            ("step", format_si(record["makespan_s"], "s"), "simulated"),
+            ("one step, start to end", format_si(record["makespan_s"], "s"), "simulated"),
             ("links that carry bytes", f"{record['links_used']:,}", "of the fabric"),
             ("busiest link", f"{100 * record['busiest_link']:.1f} %", "mean over the step"),
             ("median link", f"{100 * record['median_link']:.1f} %", "mean over the step"),

@@ -33,7 +33,7 @@ from heliograph.sweeps.work import Reader, Work, code_digest, outside_digest
 from heliograph.systems.names import Options, choice_of
 from heliograph.systems.system import BUFFER_PATH, CORES_PATH, System, build_system
 from heliograph.systems.system import system as named_system
-from heliograph.workload import ModelLike, PlanLike, ranks_of, shared_plan
+from heliograph.workload import ModelLike, PlanLike, check_format_used, ranks_of, shared_plan
 from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
 from simulator.engine.compiled.step import StepRuns
@@ -361,6 +361,7 @@ class _StepRunner:
         config = self._model(every)
         asked = self.work.plan_of(inputs)
         built = self._system(every, asked)
+        check_format_used(asked, [built])
         best = _best_asked(asked)
         if best is not None:
             orders = _orders(str(every.get(PLACEMENT, PLACEMENTS[0])))

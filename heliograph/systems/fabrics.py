@@ -128,6 +128,8 @@ OPERA_BULK_BYTES = to_si("bulk_bytes", 15.0, "MB")
 """Size from which Opera has transfers wait for their circuits (Mellette et al., NSDI 2020)."""
 FABRIC_GROUP = "heliograph.fabrics"
 """Entry points whose objects `register_fabric` takes."""
+NEEDED = ("name", "endpoints", "graph", "route", "transfer_energy_j")
+"""Members of a fabric that have no default."""
 LEAST_BYTES_PER_S, MOST_LATENCY_S = 1e6, 1e-2
 """Rate and latency beyond which a link of a fabric from outside is doubted; choices."""
 GRAPH = "graph:"
@@ -331,9 +333,10 @@ def _check_answers(what: str, fabric: object) -> None:
     """Check that a fabric, or a class of fabrics, has all members of the seam."""
     missing = missing_members(fabric)
     if missing:
+        needed = [one for one in missing if one in NEEDED] or missing
         msg = (
-            f"{what} is no fabric: it lacks {', '.join(missing)}; inherit from simulator.fabric.Fabric, "
-            "which has defaults for all but name, endpoints, graph, route and transfer_energy_j"
+            f"{what} is no fabric: it lacks {', '.join(needed)}; inherit from simulator.fabric.Fabric, which "
+            f"has defaults for all but {', '.join(NEEDED)}"
         )
         raise ParameterError(msg)
 

@@ -18,12 +18,12 @@ from optical.cores.pcm_crossbar import default_pcm_crossbar
 from optical.cores.phase_residue import default_phase_residue
 from optical.cores.rescues import rescued, split_name
 from optical.cores.ring_bank import default_ring_bank
-from optical.devices import Events, Part
+from optical.devices import Events, Laser, Part
 from optical.devices.limits import Light
 from optical.execution import AnalogSpec
 from simulator.errors import ParameterError, in_one_sentence, nearest
 from simulator.operators import MatMul, Phase
-from simulator.parameter_tree import replace_at
+from simulator.parameter_tree import get_at, replace_at
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,21 +181,29 @@ def _from_outside(name: str) -> Core:
         raise ParameterError(msg)
     with in_one_sentence(f"core '{name}' fails when it is tried"):
         wrong = next(_wrong_answers(core), None)
+    with in_one_sentence(f"core '{name}': its sides"):
+        _ = [get_at(core, side) for side in CORES[name].sides]
     if wrong is not None:
         msg = f"core '{name}': {wrong}"
         raise ParameterError(msg)
     return core
 
 
-def _wrong_answers(core: Core) -> Iterator[str]:
-    """Yield what is wrong with a core's parts, records and time and energy of a small product."""
-    parts = core.parts()
+def _wrong_parts(parts: object) -> Iterator[str]:
+    """Yield what is wrong with a parts list."""
     if not isinstance(parts, tuple) or not parts or not all(isinstance(one, Part) for one in parts):
         yield f"parts must return a tuple of Part, the laser among them; got {parts!r:.60}"
+    if not any(isinstance(part.device, Laser) for part in parts):
+        yield "parts lists no laser; take optical.cores.analog.source_parts, or a Part of your laser"
     for part in parts:
         for what, value in (("count", part.count), ("each", part.each)):
             if value is not None and not 0.0 <= value < math.inf:
                 yield f"{what} of part '{part.name}' must be finite and at least 0; got {value}"
+
+
+def _wrong_answers(core: Core) -> Iterator[str]:
+    """Yield what is wrong with a core's parts, records and time and energy of a small product."""
+    yield from _wrong_parts(core.parts())
     if not isinstance(light := core.light, Light):
         yield f"light must be a Light; got {light!r:.60}"
     if not math.isfinite(core.budget.effective_bits):

@@ -61,9 +61,6 @@ def check(config: TransformerConfig, plan: Plan, *, accelerators: int | None = N
     WorkloadError
         Naming the first rule broken and what would keep it.
     """
-    for rule in RULES:
-        if rule.broken(config, plan):
-            raise rule.error(plan, config)
     if accelerators is not None and plan.axes.ranks != accelerators:
         axes = plan.axes
         msg = (
@@ -71,6 +68,9 @@ def check(config: TransformerConfig, plan: Plan, *, accelerators: int | None = N
             f"{axes.ranks} accelerators, but there are {accelerators}; {_data_hint(plan, accelerators)}"
         )
         raise WorkloadError(msg)
+    for rule in RULES:
+        if rule.broken(config, plan):
+            raise rule.error(plan, config)
 
 
 def keeps_rules(config: TransformerConfig, plan: Plan) -> bool:

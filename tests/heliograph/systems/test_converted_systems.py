@@ -52,4 +52,4 @@ def test_a_laser_that_a_step_sizes_is_not_taken_before():
         errors.append(float((noisy(x) - layer(x)).detach().square().mean()))
     assert errors[0] < errors[1]
     with pytest.raises(ParameterError, match="is sized for fp8"):  # which is changed, and sized anew
-        convert(layer, result.system.with_({"symbol_rate_hz": 2e9}))
+        convert(layer, result.system.with_({"host.chassis.price_usd": 1.0}))

@@ -269,7 +269,7 @@ class Stranger:
         ("graph:mine", Hub, "cannot be the name of a fabric"),
         ("mute", Mute, "class Mute is no fabric: it lacks route, transfer_energy_j; inherit from"),
         ("mine", Needy, "cannot be made of endpoints and scale_up alone: missing a required argument: 'x'"),
-        ("stranger", Stranger, "class Stranger is no fabric: it lacks around, asking, bill, .*, route, "),
+        ("stranger", Stranger, "class Stranger is no fabric: it lacks graph, route, transfer_energy_j; "),
     ],
 )
 def test_what_cannot_be_registered_is_told_why_in_one_sentence(name, build, match):
@@ -282,7 +282,7 @@ def test_what_cannot_be_registered_is_told_why_in_one_sentence(name, build, matc
 @pytest.mark.parametrize(
     ("build", "match"),
     [
-        (lambda count, _: Stranger(), r"what 'odd' builds \(Stranger\) is no fabric: it lacks around, "),
+        (lambda count, _: Stranger(), r"what 'odd' builds \(Stranger\) is no fabric: it lacks graph, "),
         (lambda count, _: Hub(endpoints=count + 1), "for 32 accelerators: it joins 33"),
     ],
 )
