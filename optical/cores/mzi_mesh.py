@@ -252,11 +252,26 @@ class MziMesh(AnalogCore):
         return math.ceil(math.log2(self.ports)) + 1
 
     @property
+    def cell_m2(self) -> float:
+        """Area of the cell of an interferometer, which its devices fill in part."""
+        return 2.0 * (self.heater.area_m2 + self.coupler.area_m2) / self.layout.cell_fill
+
+    @property
+    def column_m(self) -> float:
+        """Length of one column of interferometers."""
+        return math.sqrt(self.cell_m2 * self.layout.cell_aspect)
+
+    @property
+    def heaters_apart_m(self) -> float:
+        """Distance between neighbouring heaters, two across a cell."""
+        return 0.5 * math.sqrt(self.cell_m2 / self.layout.cell_aspect)
+
+    @property
     def guided(self) -> Routing:
         """Waveguides of the signal; the oscillators' share leaves it behind the feed."""
         return self.routing(
             feed_m=self.layout.feed_length_m,
-            array_m=self.depth * self.layout.stage_length_m,
+            array_m=self.depth * self.column_m,
             guides=float(self.ports),
         )
 
@@ -299,7 +314,7 @@ class MziMesh(AnalogCore):
         The converter spans 2 pi in steps of its effective bits, and is wrong by step/sqrt(12).
         """
         grid = 2.0 * math.pi / 2.0**self.heater_dac.enob_bits / math.sqrt(12.0)
-        return math.hypot(grid, self.heater.drift_rad, self.heater.crosstalk_rad(self.layout.spacing_m))
+        return math.hypot(grid, self.heater.drift_rad, self.heater.crosstalk_rad(self.heaters_apart_m))
 
     @cached_property
     def matrix_error(self) -> RealMatrixError:

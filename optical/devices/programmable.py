@@ -243,17 +243,15 @@ class MeshCoupler(Device):
 class MeshLayout(Named):
     """Layout of a mesh of interferometers."""
 
-    stage_length_m: float
-    """Length of one column of interferometers."""
-    spacing_m: float
-    """Distance between neighbouring heaters."""
     cell_fill: float
     """Area of an interferometer's devices over the area of its cell, 0 to 1."""
+    cell_aspect: float
+    """Length of a cell, which is that of a column, over its width, across which two heaters stand."""
     feed_length_m: float
     """Waveguide from the source to the mesh."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "stage_length_m", "spacing_m")
+        check_positive(self, "cell_aspect")
         check_range(self, "cell_fill", high=1.0, open_low=True)
         check_range(self, "feed_length_m")
 

@@ -68,7 +68,7 @@ def test_a_capacitor_holds_for_nothing_and_pays_for_each_change():
 
 
 def test_heat_warms_neighbours_and_charge_does_not():
-    spacing = MESH.layout.spacing_m
+    spacing = MESH.heaters_apart_m
     assert MESH.heater.crosstalk_rad(spacing) > 0.0
     assert MEMS.crosstalk_rad(spacing) == CARRIER.crosstalk_rad(spacing) == 0.0
 
