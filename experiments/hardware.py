@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.study import Block, Progress, Result, Row, Study, option, refuse_unused
 from heliograph.parameters import status_counts
-from heliograph.records import canonical_json, check_writable, write_atomically
+from heliograph.records import canonical_json, check_writable, row_of, write_atomically
 from heliograph.report import ReportTable
 from heliograph.simulation import StepResult, lit_for_all, run_at_target, wear_warnings
 from heliograph.systems import System, build_system
 from heliograph.systems.names import DEFAULT_CORE
 from heliograph.tables import comparison_rows
 from heliograph.workload import model_named, plan_on, ranks_of
-from simulator.errors import ParameterError
+from simulator.errors import HeliographError, ParameterError, SuspectWarning
 from simulator.node import Penalties
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.plan import plan_text
@@ -244,10 +245,27 @@ class Step(Study):
         if self.chakra:  # its name is but the beginning of those of files, and may be a directory's
             check_writable(self.chakra.with_name(f"{self.chakra.name}.0.et"))
         result = one_step(self.system, self.workload, self.hardware, accelerators=self.accelerators)
+        if self._is_idle(result):
+            told = ", ".join(f"--set {one}" for one in self.hardware.settings)
+            warnings.warn(f"{told} changes nothing of this step", SuspectWarning, stacklevel=2)
         if self.trace:
             events = {"traceEvents": result.trace.perfetto_events()}
             write_atomically(self.trace, canonical_json(events))
         return SteppedOnce(result=result, chakra=write_chakra(result, self.chakra) if self.chakra else "")
+
+    def _is_idle(self, result: StepResult) -> bool:
+        """Return whether the step without the numbers that were set is the same."""
+        if not self.hardware.settings:
+            return False
+        plain = dataclasses.replace(self.hardware, settings=())
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", SuspectWarning)
+                other = one_step(self.system, self.workload, plain, accelerators=self.accelerators)
+        except HeliographError:  # it does not even run without them
+            return False
+        rows = [row_of(one.record()) | {"settings": ""} for one in (result, other)]
+        return rows[0] == rows[1]
 
 
 def write_chakra(result: StepResult, prefix: Path) -> str:

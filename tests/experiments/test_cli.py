@@ -336,3 +336,13 @@ def test_the_module_runs_as_a_program():
     )
     assert done.returncode == BAD_INPUT
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("setting", "idle"),
+    [("gpu.chip.flops_per_cycle=1", True), ("core.chip_seed=7", True), ("core.symbol_rate_hz=6e9", False)],
+)
+def test_a_number_that_changes_nothing_of_a_step_is_told(capsys, setting, idle):
+    asked = ["step", "--system", "photonic_packet", "--model", "gpt2", "--plan", "dp=2,global_batch=2"]
+    assert main([*asked, "--set", setting]) == 0
+    assert (f"--set {setting} changes nothing of this step" in capsys.readouterr().err) is idle
