@@ -26,7 +26,7 @@ from heliograph.comparison.comparison import (
 from heliograph.comparison.plan_estimates import Objective
 from heliograph.comparison.plan_search import told_value, value_of
 from heliograph.comparison.ranges import SHOWN, Ranges, Ratios, Verdict
-from heliograph.figures import folded_parts, parts_of
+from heliograph.figures import energy_families, parts_of
 from heliograph.parameters import Parameter
 from heliograph.records import new_run_directory
 from heliograph.report import ReportRow, ReportTable, format_quantity, format_si
@@ -386,7 +386,7 @@ def pictures(records: Sequence[Mapping[str, Any]]) -> list[Drawing]:
     found = []
     for title, key, unit in _QUANTITIES:
         parts = parts_of(records, key)
-        kept = folded_parts(parts) if unit == "J" else parts
+        kept = energy_families(parts) if unit == "J" else parts
         colours = colours_of(list(kept))
         stacked = [
             Bar(label=str(record["system"]), parts={part: float(each[at]) for part, each in kept.items()})

@@ -96,10 +96,42 @@ def _looks(names_by_colour: Sequence[Sequence[str]]) -> Mapping[str, tuple[str, 
     )
 
 
+OTHER = "other"
+"""Family of what is small, or of no family."""
+ENERGY_FAMILIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "computing": ("compute", "gpu active", "vector", "vector active", "vector static"),
+        "network": ("network static", "network transfers", "circuit changes", "reduction"),
+        "memory": ("hbm", "memory static"),
+        "host": ("host processors", "host memory", "host static"),
+        "idle, fans and supplies": ("gpu idle", "idle", "fans", "power supplies"),
+        "buffers and wires": ("sram", "sram leakage", "wires", "serialiser", "die links"),
+        "modulation and weights": (
+            *("dac", "modulator", "modulator bias", "phase hold", "ring tuning"),
+            *("reload", "programming", "decomposition"),
+        ),
+        "laser and receivers": ("laser", "amplifier", "photodetector", "integrator", "tia", "readout"),
+        "analog to digital": ("adc", "gain stage"),
+        "number format": ("number format", "scaling", "operand transform", "adder", "outlier channels"),
+        "clock and control": ("overhead", "calibration", "control", "clock", "regulators"),
+    }
+)
+"""Components of energy that are drawn together: those that any accelerator has, then those beside light."""
+_FAMILY_COLOURS = (7, 0, 1, 8, 6, 9, 2, 3, 5, 6, 4, 7)
+"""Colours of `OTHER` and of each family, of `PALETTE`; two that share one differ by hatching."""
+
+
 TIME_LOOKS, ENERGY_LOOKS = _looks(_TIMES_BY_COLOUR), _looks(_ENERGIES_BY_COLOUR)
 """Colour and hatching that a part of time, or of energy, keeps in every figure, whatever its rank."""
-PART_LOOKS: Mapping[str, tuple[str, str]] = MappingProxyType({**TIME_LOOKS, **ENERGY_LOOKS})
-"""The same of both."""
+FAMILY_LOOKS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        name: (PALETTE[colour], HATCHES[_FAMILY_COLOURS[:place].count(colour)])
+        for place, (name, colour) in enumerate(zip([OTHER, *ENERGY_FAMILIES], _FAMILY_COLOURS, strict=True))
+    }
+)
+"""The same of each family of energy."""
+PART_LOOKS: Mapping[str, tuple[str, str]] = MappingProxyType({**TIME_LOOKS, **ENERGY_LOOKS, **FAMILY_LOOKS})
+"""The same of all."""
 
 
 def looks_of(names: Sequence[str]) -> list[tuple[str, str]]:
@@ -304,7 +336,6 @@ WIDE = 30.0
 PREFIXED_UNITS = ("s", "J", "W", "B", "Hz", "m", "A", "V")
 """Units that take a prefix on an axis."""
 
-_MAX_PARTS = 12
 _SMALL_SHARE = 0.01
 _BAR_HEIGHT = 0.62
 _ROW_IN, _SLIM_ROW_IN, _FEW = 0.42, 0.3, 6
@@ -337,9 +368,9 @@ def step_time_bars(records: Sequence[Mapping[str, Any]], path: Path) -> tuple[Pa
 
 
 def energy_bars(records: Sequence[Mapping[str, Any]], path: Path) -> tuple[Path, Path]:
-    """Draw the energy per token of every system as a bar stacked by component.
+    """Draw the energy per token of every system as a bar stacked by families of components.
 
-    Components that stay below 1 % of every bar, and those beyond the palette, are drawn together as "other".
+    Families that stay below 1 % of every bar are drawn together as "other".
 
     Parameters
     ----------
@@ -353,7 +384,7 @@ def energy_bars(records: Sequence[Mapping[str, Any]], path: Path) -> tuple[Path,
     HeliographError
         As `step_time_bars`.
     """
-    parts = folded_parts(parts_of(records, "energy_by_component_j_per_token"))
+    parts = energy_families(parts_of(records, "energy_by_component_j_per_token"))
     with styled():
         figure = new_figure(_height_in(records, parts))
         _stacked_bars(figure, records, parts, unit="J", quantity="Energy per token")
@@ -374,7 +405,7 @@ def step_figure(records: Sequence[Mapping[str, Any]]) -> Figure:
         As `step_time_bars`.
     """
     time = parts_of(records, "time_by_category_s")
-    energy = folded_parts(parts_of(records, "energy_by_component_j_per_token"))
+    energy = energy_families(parts_of(records, "energy_by_component_j_per_token"))
     heights = (_height_in(records, time), _height_in(records, energy))
     with styled():
         figure = new_figure(sum(heights))
@@ -573,17 +604,18 @@ def parts_of(records: Sequence[Mapping[str, Any]], key: str) -> dict[str, np.nda
     return shown
 
 
-def folded_parts(parts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the parts from the largest to the smallest, with the small ones together as ``other``."""
+def energy_families(parts: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return energy by `ENERGY_FAMILIES`, in their order; small ones and other parts come together, last."""
     totals = np.maximum(np.sum(list(parts.values()), axis=0), np.finfo(float).tiny)
-    share = {name: float((values / totals).max()) for name, values in parts.items() if name != "other"}
-    ranked = sorted(share, key=lambda name: -share[name])
-    kept = [name for name in ranked[: _MAX_PARTS - 1] if share[name] >= _SMALL_SHARE] or ranked[:1]
-    folded = {name: parts[name] for name in kept}
-    rest = [values for name, values in parts.items() if name not in folded]
-    if rest:
-        folded["other"] = np.sum(rest, axis=0)
-    return folded
+    family_of = {part: family for family, members in ENERGY_FAMILIES.items() for part in members}
+    found: dict[str, np.ndarray] = dict.fromkeys([*ENERGY_FAMILIES, OTHER], np.zeros_like(totals))
+    for part, values in parts.items():
+        family = family_of.get(part, OTHER)
+        found[family] = found[family] + values
+    small = [name for name in ENERGY_FAMILIES if (found[name] / totals).max() < _SMALL_SHARE]
+    for name in small:
+        found[OTHER] = found[OTHER] + found.pop(name)
+    return {name: values for name, values in found.items() if values.any()}
 
 
 def _curve_arrays(curve: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:

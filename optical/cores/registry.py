@@ -189,7 +189,7 @@ def _from_outside(name: str) -> Core:
     return core
 
 
-def _wrong_parts(parts: object) -> Iterator[str]:
+def _wrong_parts(parts: tuple[Part, ...]) -> Iterator[str]:
     """Yield what is wrong with a parts list."""
     if not isinstance(parts, tuple) or not parts or not all(isinstance(one, Part) for one in parts):
         yield f"parts must return a tuple of Part, the laser among them; got {parts!r:.60}"

@@ -7,11 +7,13 @@ from matplotlib.image import imread
 from heliograph import figures
 from heliograph.figures import (
     DPI,
+    ENERGY_FAMILIES,
     ENERGY_LOOKS,
     PALETTE,
     TIME_LOOKS,
     WIDTH_IN,
     energy_bars,
+    energy_families,
     label,
     lines_figure,
     looks_of,
@@ -118,6 +120,21 @@ def test_every_part_of_a_step_has_a_look_of_its_own():
     record = simulate("photonic_ocs", "llama-3-8b", "tp=8,dp=2,global_batch=16,sequence_length=2048").record()
     assert set(record["time_by_category_s"]) <= set(TIME_LOOKS)
     assert set(record["energy_by_component_j_per_token"]) <= set(ENERGY_LOOKS)
+
+
+def test_every_part_of_energy_is_of_one_family_and_families_look_apart():
+    members = [part for parts in ENERGY_FAMILIES.values() for part in parts]
+    assert len(members) == len(set(members))
+    assert set(members) | {"other"} == set(ENERGY_LOOKS)
+    looks = looks_of([*ENERGY_FAMILIES, "other"])
+    assert len(set(looks)) == len(looks)
+    parts = {name: np.array([1.0 + place, 2.0]) for place, name in enumerate([*ENERGY_LOOKS, "mine"])}
+    folded = energy_families(parts)
+    assert sum(folded.values()) == pytest.approx(sum(parts.values()))
+    network = sum(parts[one] for one in ENERGY_FAMILIES["network"])
+    assert folded["network"] == pytest.approx(network)
+    tiny = energy_families({"laser": np.array([1.0]), "adc": np.array([1e-3]), "mine": np.array([0.0])})
+    assert list(tiny) == ["laser and receivers", "other"]
 
 
 @pytest.mark.parametrize("draw", [step_time_bars, energy_bars, loss_curves])
