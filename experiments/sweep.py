@@ -27,7 +27,7 @@ from experiments.study import (
 from heliograph import __version__
 from heliograph.catalogue import description
 from heliograph.parameters import SET, Parameter, unit_of
-from heliograph.records import COLUMNS, SCHEMA, sha256_of
+from heliograph.records import COLUMNS, SCHEMA, row_of, sha256_of
 from heliograph.report import ReportRow, ReportTable, format_quantity
 from heliograph.report_page.drawings import COLOURS, Drawing, Line, lines
 from heliograph.report_page.page import (
@@ -42,6 +42,7 @@ from heliograph.report_page.page import (
     step_formulas,
     told,
 )
+from heliograph.simulation import simulate
 from heliograph.sweeps.front import Front, Searched, search_front
 from heliograph.sweeps.points import StepWork, asks_for_best, settled
 from heliograph.sweeps.running import Asked, Engine, Grid, Means, axis, run_sweep
@@ -59,8 +60,10 @@ from heliograph.sweeps.space import (
 from heliograph.sweeps.store import Status, Store, Told
 from heliograph.sweeps.work import Reader, code_digest, outside_digest
 from heliograph.systems.names import is_system
-from simulator.errors import ParameterError, is_number, nearest
+from simulator.errors import HeliographError, ParameterError, is_number, nearest
+from simulator.fabric import CircuitPolicy
 from simulator.parameter_tree import parse_assignment
+from workloads.plan.parts import Precision
 from workloads.plan.plan import parse_plan, plan_words
 
 if TYPE_CHECKING:
@@ -95,6 +98,8 @@ class Swept(Result):
     """Sentences beneath the table."""
     searched: bool = False
     """Whether each point ran the best plan of its own."""
+    electronic: tuple[Row | None, ...] = ()
+    """What a GPU on packets does at each point, None where there is nothing to hold it against."""
 
     def report(self) -> list[Block]:
         """Return a line for each point, and why points are missing."""
@@ -145,7 +150,55 @@ class Swept(Result):
         """Return one column over another, a line for each combination of the other inputs."""
         rows = self.grid.rows()
         drawn = all(any(isinstance(row.get(one), int | float) for row in rows) for one in (self.x, self.y))
-        return self.grid.plot(self.x, self.y) if drawn or self.grid.study == STEP else None
+        if not drawn and self.grid.study != STEP:
+            return None
+        return self.grid.plot(self.x, self.y, beside=self.beside())
+
+    def beside(self) -> dict[str, list[tuple[float, float]]]:
+        """Return the points of the picture's GPU, if there is one, by its label."""
+        found: dict[str, list[tuple[float, float]]] = {}
+        for row, own in zip(self.grid.rows(), self.electronic, strict=False):
+            if own is None:
+                continue
+            across = (row if self.x in self.grid.axes else own).get(self.x)
+            up = own.get(self.y)
+            if is_number(across) and is_number(up):
+                found.setdefault(f"{own['gpu']} in {own['precision']} on packets, same plan", []).append(
+                    (across, up)
+                )
+        return {name: sorted(set(points)) for name, points in found.items()}
+
+
+MOST_HELD = 16
+"""Models, plans and GPUs of one sweep that a GPU is run with, for its picture; a choice."""
+
+
+def electronic_rows(work: StepWork, grid: Grid) -> tuple[Row | None, ...]:
+    """Return what the GPU that light or circuits stand beside does on packets, with each point's plan.
+
+    Nothing for points of GPUs on packets themselves, and beyond `MOST_HELD` models, plans and GPUs.
+    """
+    kept: dict[tuple[str, ...], Row | None] = {}
+    found: list[Row | None] = []
+    for point in grid.points:
+        row, model = point.row, {**work.fixed, **point.inputs}.get("model", work.model)
+        held = not row["error"] and (row["core"] or row["circuit_policy"] in set(CircuitPolicy))
+        key = (str(model), str(row["gpu"]), str(row["plan"]), str(row["accelerators"]))
+        if held and key not in kept and len(kept) < MOST_HELD:
+            kept[key] = _electronic(model, row)
+        found.append(kept.get(key) if held else None)
+    return tuple(found)
+
+
+def _electronic(model: Any, row: Mapping[str, Any]) -> Row | None:  # noqa: ANN401 - as `StepWork` takes it
+    """Return the step of the GPU of a row on packets; None where its plan does not run there."""
+    precision = Precision.FP8 if row["core"] else row["precision"]
+    name, accelerators = f"gpu_packet:{row['gpu']}:{precision}", row["accelerators"]
+    try:
+        result = simulate(name, model, row["plan"], accelerators=accelerators)
+    except HeliographError:
+        return None
+    return row_of(result.record())
 
 
 def idle_of(grid: Grid) -> list[str]:
@@ -302,12 +355,14 @@ class Sweep(Study):
             notes.append(f"Points are kept in {asked.means.store}; the same command goes on from there.")
         axes = asked.space.values()
         several = [name for name, values in axes.items() if len(values) > 1] or list(axes)
+        work = asked.work
         return Swept(
             grid=grid,
             x=self.x or several[0],
             y=self.y,
             notes=tuple(notes),
-            searched=asks_for_best(asked.work),
+            searched=asks_for_best(work),
+            electronic=electronic_rows(work, grid) if isinstance(work, StepWork) else (),
         )
 
     def _front(self, file: StudyFile, optimise: Optimise, progress: Progress) -> BestFound:

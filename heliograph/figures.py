@@ -497,7 +497,13 @@ def loss_curves(curves: Sequence[Mapping[str, Any]], path: Path) -> tuple[Path, 
         return save(figure, path)
 
 
-def lines_figure(lines: Mapping[str, Sequence[tuple[float, float]]], *, x: str, y: str) -> Figure:
+def lines_figure(
+    lines: Mapping[str, Sequence[tuple[float, float]]],
+    *,
+    x: str,
+    y: str,
+    beside: Mapping[str, Sequence[tuple[float, float]]] = MappingProxyType({}),
+) -> Figure:
     """Return a figure of lines through points.
 
     Parameters
@@ -506,13 +512,16 @@ def lines_figure(lines: Mapping[str, Sequence[tuple[float, float]]], *, x: str, 
         Points of each line by its name, in the order in which they are joined.
     x, y : str
         What the numbers are; the ending tells the SI unit.
+    beside : mapping of str to sequence of (float, float)
+        Lines that the others are held against, such as a GPU's; drawn dashed.
     """
+    every = {**lines, **beside}
     with styled():
-        figure = new_figure(3.2 + 0.2 * math.ceil(len(lines) / 3))
+        figure = new_figure(3.2 + 0.2 * math.ceil(len(every) / 3))
         axes = figure.add_subplot()
         factors = {}
         for place, name in enumerate((x, y)):
-            numbers = [abs(point[place]) for points in lines.values() for point in points]
+            numbers = [abs(point[place]) for points in every.values() for point in points]
             dimension = dimension_of(name)
             unit = dimension[1] if dimension else ""
             prefix, factors[name] = prefix_of(max(numbers)) if unit in PREFIXED_UNITS else ("", 1.0)
@@ -533,8 +542,18 @@ def lines_figure(lines: Mapping[str, Sequence[tuple[float, float]]], *, x: str, 
                 color=PALETTE[index % len(PALETTE)],
                 label=name,
             )
+        for name, points in beside.items():
+            across, up = zip(*points, strict=True)
+            axes.plot(
+                np.array(across) / factors[x],
+                np.array(up) / factors[y],
+                color=REFERENCE,
+                linestyle="--",
+                marker="o" if len(points) == 1 else "",
+                label=name,
+            )
         axes.grid(visible=True)
-        if len(lines) > 1:
+        if len(every) > 1:
             told = axes.get_legend_handles_labels()
             legend_below_or_above(figure, *told, above=True, most=3)
     return figure

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from heliograph.parameters import unit_of
@@ -163,7 +164,13 @@ class Grid(Tabular):
         """Rows of the points that could not be built or run."""
         return [row for row in self.rows() if row["error"]]
 
-    def plot(self, x: str | None = None, y: str = "step_time_s") -> Figure:
+    def plot(
+        self,
+        x: str | None = None,
+        y: str = "step_time_s",
+        *,
+        beside: Mapping[str, Sequence[tuple[float, float]]] = MappingProxyType({}),
+    ) -> Figure:
         """Return a figure of one column over another, a line for each combination of the other inputs.
 
         Parameters
@@ -172,6 +179,8 @@ class Grid(Tabular):
             Column of the abscissa; the last of what is swept by default.
         y : str
             Column of the ordinate.
+        beside : mapping of str to sequence of (float, float)
+            Points of further lines, such as a GPU's, drawn dashed.
 
         Raises
         ------
@@ -196,7 +205,9 @@ class Grid(Tabular):
         for row in drawn:
             name = ", ".join(f"{plain_name(one)} {_shown(one, row[one])}" for one in others)
             lines.setdefault(name, []).append((row[x], row[y]))
-        return lines_figure(lines, x=x, y=y)
+        if beside and "" in lines:
+            lines[str(rows[0].get("system") or "swept")] = lines.pop("")
+        return lines_figure(lines, x=x, y=y, beside=beside)
 
     def summary_lines(self) -> list[tuple[str, str]]:
         """Return title and lines of the grid as it is shown."""

@@ -3,7 +3,11 @@ import sys
 
 import pytest
 
+import heliograph as hg
 from experiments.cli import BAD_INPUT
+from experiments.hardware import Hardware, Workload
+from experiments.study import Progress
+from experiments.sweep import Sweep
 from tests.builders import call, csv_rows
 
 STUDY = """
@@ -41,6 +45,32 @@ def test_columns_that_are_asked_for_stand_in_the_table(capsys):
     words = ("--model", "gpt2", "--plan", "dp=8,global_batch=8", "--set", "laser_power_w=20mW,30mW")
     assert "energy_j" not in call(capsys, "sweep", *words)[1]
     assert "energy_j" in call(capsys, "sweep", *words, "--x", "energy_j")[1]
+
+
+@pytest.mark.parametrize(
+    ("system", "rival"),
+    [
+        ("photonic_packet:b200", "b200 in fp8 on packets, same plan"),
+        ("gpu_ocs:h100:bf16", "h100 in bf16 on packets, same plan"),
+        ("gpu_packet", None),
+    ],
+)
+def test_a_picture_holds_light_and_circuits_against_a_gpu_on_packets(system, rival):
+    plan = "dp=16,global_batch=16,sequence_length=512"
+    ranges = ("host.chassis.price_usd=1e3,1e5", "nic.static_w=1,30")
+    hardware = Hardware(settings=ranges)
+    study = Sweep(
+        system=system, workload=Workload(model="gpt2", plan=plan), y="energy_per_token_j", hardware=hardware
+    )
+    found = study.run(Progress())
+    beside = found.beside()
+    assert list(beside) == ([rival] if rival else [])
+    labels = [line.get_label() for line in found.figure().axes[0].lines]
+    assert (rival in labels) is (rival is not None)
+    if rival:
+        gpu, _, precision = rival.split()[:3]
+        alone = hg.simulate(f"gpu_packet:{gpu}:{precision}", "gpt2", plan)
+        assert {up for _, up in beside[rival]} == {alone.energy_per_token_j}
 
 
 def test_what_the_file_says_is_not_said_again(capsys, study):
