@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from experiments.validation import driver
@@ -46,6 +47,22 @@ def test_rate_is_within_a_tenth_of_the_published_one(name):
     outcome = outcome_of(RECORDS[name])
     assert abs(outcome.relative_error) <= 0.10
     assert "met" in famous_text([outcome])
+
+
+@pytest.mark.slow
+def test_codes_that_no_constant_has_seen_are_predicted_too_fast():
+    """`other_codes.csv` (MegaScale, InternEvo): what a step pays once is short, a microbatch is met."""
+    records = read_records(driver.REFERENCE / "other_codes.csv", needs=driver.KINDS["famous"].needs)
+    outcomes = [outcome_of(one) for one in records]
+    errors = np.array([one.relative_error for one in outcomes])
+    assert len(errors) == 15
+    assert (errors < 0.0).all()
+    assert np.abs(errors).mean() < 0.15
+    batches = np.array([768 / ranks for ranks in (4, 8, 16)])  # 256, 512 and 1,024 GPUs
+    times = np.array([[one.measured, one.predicted] for one in outcomes[:3]])
+    slopes, once = np.polyfit(batches, times, 1)
+    assert slopes[1] == pytest.approx(slopes[0], rel=0.05)
+    assert once[1] < 0.6 * once[0]
 
 
 def test_every_row_names_its_source_and_where_its_plan_stands():
