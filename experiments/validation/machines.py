@@ -273,7 +273,8 @@ YES = frozenset({"y", "yes", "true", "1"})
 USUAL_NODE = 8
 """Accelerators of a node, where a row shards within nodes and does not say how many."""
 FLASH_SINCE = 2023
-"""First year in which a training run is taken to use a fused attention kernel (FlashAttention is of 2022)."""
+"""First year in which a training run is taken to use a fused attention kernel and sequence parallelism
+(FlashAttention and Korthikanti et al. are of 2022)."""
 SQUEEZE = 1.5
 """By how much a run may exceed the memory that we count before it is taken to have recomputed: gradients and
 optimizer states are kept in two bytes, fp8 copies once. Runs that recompute nothing by their own words reach
@@ -707,10 +708,16 @@ def _global_batch(record: Record, slots: int) -> int:
 def _sequence_parallel(record: Record, tp: int) -> bool:
     text = record.text("sequence_parallel").lower()
     if text:
-        return text in {"y", "yes", "true", "1"} and tp > 1
-    if tp > 1:
-        record.assume("sequence parallel, as tp > 1")
-    return tp > 1
+        return text in YES and tp > 1
+    if tp == 1:
+        return False
+    words = f"{record.text('source')} {record.text('notes')}"
+    year = _year(words)
+    if _OLD_CODE.search(words) or (year is not None and year < FLASH_SINCE):
+        record.assume("not sequence parallel, as its code is older")
+        return False
+    record.assume("sequence parallel, as tp > 1")
+    return True
 
 
 def _recompute(record: Record) -> dict[str, Any]:

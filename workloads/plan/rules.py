@@ -17,6 +17,7 @@ import numpy as np
 from simulator.amounts import Amount, Flag, larger
 from simulator.errors import WorkloadError
 from workloads.models.architecture import Positions, TransformerConfig, divisors
+from workloads.pipeline.schedules import GPIPE
 from workloads.plan.parts import (
     ATTENTION_BLOCK,
     WEIGHT_BLOCK,
@@ -623,6 +624,15 @@ KEPT_RULES = (
         ),
         "kept_activations=host needs backward passes in one piece, which schedule={p.schedule.kind} splits; "
         "try schedule=1f1b",
+    ),
+    Rule(
+        lambda c, p: (
+            (p.axes.pp == 1)
+            & trait(p.schedule.kind, lambda one: one is not GPIPE)
+            & (p.precision.kept_activations is Kept.HOST)
+        ),
+        "kept_activations=host changes nothing with pp=1: each backward pass follows its own forward pass, "
+        "whose activations stay; try recompute=full, or pp=2",
     ),
     Rule(
         lambda c, p: p.recompute.recompute_projections & (c.kv_rank == 0),

@@ -191,6 +191,22 @@ def test_the_attention_kernel_follows_the_words_the_year_and_the_accelerator(cha
     assert bool(row.assumed) is ("Flash" not in changes["notes"])
 
 
+@pytest.mark.parametrize(
+    ("changes", "shared"),
+    [
+        ({"source": "Someone 2104.04473"}, False),
+        ({"source": "vTrain (MICRO24)", "notes": "Megatron-DeepSpeed"}, False),
+        ({"source": "Someone 2104.04473", "sequence_parallel": "y"}, True),
+        ({"source": "Someone 2407.21783"}, True),
+        ({"source": "no date"}, True),
+    ],
+)
+def test_tensor_ranks_share_sequences_where_the_code_is_young_enough(changes, shared):
+    row = record(**{"tp": "8", "sequence_parallel": "", "notes": ""} | changes)
+    assert plan_of(row, 1024).axes.sequence_parallel is shared
+    assert any("sequence parallel" in one for one in row.assumed) is ("sequence_parallel" not in changes)
+
+
 def test_embedding_and_head_count_as_blocks_only_where_blocks_then_fill_the_stages():
     plan = Plan.of(pp=12)
     assert with_ends_counted(record(), plan, 70).schedule.embedding_as_layers

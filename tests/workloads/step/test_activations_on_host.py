@@ -55,3 +55,10 @@ def test_device_keeps_three_chunks_and_the_host_all_that_are_under_way():
 def test_split_backward_passes_refuse_it():
     with pytest.raises(WorkloadError, match="splits; try schedule=1f1b"):
         check(EVEN, AWAY.with_(schedule=schedules.ZERO_BUBBLE))
+
+
+def test_without_stages_nothing_waits_for_its_backward_pass():
+    alone = PLAN.with_(pp=1, kept_activations=Kept.HOST)
+    with pytest.raises(WorkloadError, match="kept_activations=host changes nothing with pp=1"):
+        check(EVEN, alone)
+    check(EVEN, alone.with_(schedule=schedules.GPIPE))
