@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 
 from heliograph.parameters import beyond_range
 from heliograph.report import format_quantity
@@ -29,6 +30,10 @@ BIT_DB = 6.02
 """Signal over noise of one more effective bit."""
 UNIFORM_SQUARE = 1.0 / 9.0
 """Mean square of a product of two operands that are even over their range, full scale being 1."""
+
+TOO_FAST: Mapping[str, str] = MappingProxyType({"trainium1": "1.7", "trainium2": "2 to 2.7"})
+"""Published over predicted steps of accelerators most of whose rates are assumed:
+AWS Neuron SDK 2.24 (two rows), AXLearn (arXiv:2507.05411, table 3, two rows)."""
 
 FAR = 100.0
 """Factor by which a number without a unit must differ from what stood there for a warning; dimensionless."""
@@ -84,6 +89,14 @@ def light_limits(unit: PhotonicUnit) -> tuple[Passed, ...]:
             buffer_bytes_per_s=unit.buffer_bytes_per_s,
         ),
     )
+
+
+def warn_of_gpu(gpu: str) -> None:
+    """Warn of an accelerator whose published steps take much longer than those predicted."""
+    if gpu in TOO_FAST:
+        longer = f"{TOO_FAST[gpu]} times as long as here"
+        msg = f"published steps of {gpu} take {longer}: most of its rates are assumed"
+        warnings.warn(msg, SuspectWarning, stacklevel=3)
 
 
 def warn_of_system(name: str, system: object, unit: PhotonicUnit | None) -> None:

@@ -29,7 +29,7 @@ from heliograph.systems.names import (
     no_format,
 )
 from heliograph.systems.parts import is_comb, is_measured, names_part, place_for, with_part
-from heliograph.systems.sanity_checks import warn_of_chip, warn_of_system, warn_of_unit
+from heliograph.systems.sanity_checks import warn_of_chip, warn_of_gpu, warn_of_system, warn_of_unit
 from optical.accelerator import PhotonicUnit, proportionate_buffer_bytes
 from optical.cores.core import Core
 from optical.cores.sizing import LASER
@@ -908,6 +908,8 @@ def _refuse_unlit(system: System, key: str) -> None:
 def _warned(system: System) -> System:
     """Return a system after warning of what is wrong with it; of its chip once its laser is sized."""
     warn_of_system(system.name, system, system.photonic)
+    if system.photonic is None:
+        warn_of_gpu(system.gpu.name)
     if (sentence := stand_in_warning(system.gpu.name, system.fabric)) is not None:
         warnings.warn(sentence, SuspectWarning, stacklevel=3)
     if system.lighting is None or system.lighting.wanted is None:

@@ -33,6 +33,11 @@ def test_no_system_that_ships_is_warned_of():
             build_system(name, accelerators=8)
 
 
+def test_an_accelerator_whose_steps_are_predicted_too_fast_is_warned_of():
+    with pytest.warns(SuspectWarning, match=r"published steps of trainium2 take 2 to 2\.7 times as long"):
+        build_system("gpu_packet", accelerators=16, gpu="trainium2")
+
+
 def test_precision_of_the_best_whole_chip_is_that_of_executed_products():
     """PACE: 7.61 bits of full scale, 47.6 dB of a sine; sums of 64 uniform products are 24.6 dB below it."""
     assert built_snr_db() == pytest.approx(6.02 * 7.61 + 1.76 - 10.0 * math.log10(64 * 4.5), abs=0.01)
