@@ -75,27 +75,27 @@ COMMANDS = MappingProxyType(
             "find which products of a model belong in light, under a budget of loss",
         ),
         "core": Command(
-            "experiments.core:OneCore",
+            "experiments.cores.one:OneCore",
             "show where a photonic core's energy and precision go",
-            page="experiments.core_page:page",
+            page="experiments.cores.page:page",
         ),
         "core compare": Command(
-            "experiments.cores:AllCores",
+            "experiments.cores.every:AllCores",
             "compare all photonic cores by size, reuse and precision",
             files="cores",
         ),
         "core precision": Command(
-            "experiments.core_precision:PredictedPrecision",
+            "experiments.cores.precision:PredictedPrecision",
             "hold the predicted signal over noise of cores and formats to execution",
             files="precision",
         ),
         "core rescue": Command(
-            "experiments.rescue:RankRescues",
+            "experiments.cores.rescue:RankRescues",
             "rank what rescues a core's precision by energy at equal signal over noise",
             files="rescue",
         ),
         "core parts": Command(
-            "experiments.rescue:RankParts",
+            "experiments.cores.rescue:RankParts",
             "rank the parts of a core by energy at equal signal over noise",
             files="parts",
         ),

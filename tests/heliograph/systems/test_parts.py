@@ -8,7 +8,7 @@ import pytest
 
 from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
-from experiments.core import layer_products, phase_energy, training_j_per_mac
+from experiments.cores.one import layer_products, phase_energy, training_j_per_mac
 from heliograph.parameters import parameters_of
 from heliograph.systems import build_system, sanity_checks
 from heliograph.systems.parts import figures_of_merit, parts_listing, place_for, with_part

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from electronic.formats import format_named
-from experiments.core import MILLIWATT, PICOJOULE, bench, photonic_unit
+from experiments.cores.one import MILLIWATT, PICOJOULE, bench, photonic_unit
 from experiments.hardware import Replaced, changes, decibels_in
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.precision import ModelProduct, products_of
@@ -618,7 +618,7 @@ def _order(one: RescueRow) -> tuple[float, float]:
     return energy, -one.captured_db
 
 
-def _per_mac(built: Any) -> tuple[float, float]:  # noqa: ANN401 - `experiments.core.Bench`
+def _per_mac(built: Any) -> tuple[float, float]:  # noqa: ANN401 - `experiments.cores.one.Bench`
     """Return energy and time per multiply-accumulate of a layer's three products."""
     energies = built.energies()
     macs = math.fsum(one.macs for one in energies)

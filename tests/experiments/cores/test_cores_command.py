@@ -11,8 +11,7 @@ from matplotlib.image import imread
 from electronic.gpu import load_gpu
 from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
-from experiments.core import bench
-from experiments.cores import (
+from experiments.cores.every import (
     FACTORS,
     FORMATS,
     MEMORY,
@@ -40,6 +39,7 @@ from experiments.cores import (
     variant,
     winners,
 )
+from experiments.cores.one import bench
 from experiments.study import Progress
 from heliograph.figures import DPI, WIDTH_IN
 from heliograph.systems import build_system

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.rescue import PartRanking, PartRow, RankParts, is_eligible
+from experiments.cores.rescue import PartRanking, PartRow, RankParts, is_eligible
 from experiments.study import Progress
 from optical.cores.analog import DEFAULT_CROSSING, DEFAULT_FEED, DEFAULT_MODULATOR, DRIVER
 from optical.cores.homodyne import default_homodyne

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from experiments.core import (
+from experiments.cores.one import (
     CHANGES,
     PHASE_TITLES,
     STAGES,
@@ -85,7 +85,7 @@ def _formulas(found: CoreResult) -> dict[str, Formula]:
             label=f"energy per multiply-accumulate, {phase}",
             text="sum of the stages",
             status=DERIVED,
-            source="experiments/core.py: phase_energy",
+            source="experiments/cores/one.py: phase_energy",
             value=format_si(one.j_per_mac, "J"),
             follows=tuple(f"{CORE}/{phase}/{stage}" for stage in one.j_per_mac_by_stage),
         )
@@ -103,7 +103,7 @@ def _formulas(found: CoreResult) -> dict[str, Formula]:
         label=f"energy per multiply-accumulate of a {gpu}",
         text="(energy of the three products + static power \u00d7 their time) / multiply-accumulates",
         status=DERIVED,
-        source=f"experiments/core.py: Bench.gpu_j_per_mac; heliograph show {gpu} has its numbers",
+        source=f"experiments/cores/one.py: Bench.gpu_j_per_mac; heliograph show {gpu} has its numbers",
         value=format_si(found.gpu_j_per_mac, "J"),
     )
     core = tuple(f"{CORE}/{path}" for path in paths if path.startswith("core."))
@@ -126,7 +126,7 @@ def _formulas(found: CoreResult) -> dict[str, Formula]:
         label="change at an end of a number's range",
         text="the three products priced anew with this number alone at the end of its range",
         status=DERIVED,
-        source="experiments/core.py: tornado",
+        source="experiments/cores/one.py: tornado",
     )
     return formulas | parameter_formulas(CORE, found.parameters)
 
@@ -143,7 +143,7 @@ def _stage_formulas(one: PhaseEnergy, paths: Sequence[str]) -> dict[str, Formula
             label=f"{stage}, {phase}",
             text="sum of its parts",
             status=DERIVED,
-            source="experiments/core.py: STAGES",
+            source="experiments/cores/one.py: STAGES",
             value=format_si(energy_j, "J"),
             follows=tuple(f"{CORE}/{phase}/{stage}/{part}" for part in members),
         )

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.image import imread
 
 from experiments.cli import BAD_INPUT
-from experiments.core import (
+from experiments.cores.one import (
     OTHER,
     PHASES,
     answers,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from electronic.formats import FORMATS, NumberFormat
-from experiments.core import length_text, photonic_unit
+from experiments.cores.one import length_text, photonic_unit
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.precision import LENGTHS, ROWS, captured_products, phase_of, told_kinds
 from heliograph.report import table_of

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from experiments.rescue import (
+from experiments.cores.rescue import (
     Ranking,
     RankRescues,
     RescueRow,

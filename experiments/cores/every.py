@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from electronic.formats import format_named
 from electronic.gpu import Gpu, gpu_names, load_gpu
-from experiments.core import INPUTS, PICOJOULE, photonic_unit
+from experiments.cores.one import INPUTS, PICOJOULE, photonic_unit
 from experiments.hardware import Replaced
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.precision import PLAIN_OPERANDS, phase_of
