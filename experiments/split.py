@@ -41,7 +41,7 @@ from heliograph.accuracy.precision import (
     of_format,
     together,
 )
-from heliograph.figures import PALETTE, REFERENCE, new_figure, plain_ticks, styled
+from heliograph.figures import PALETTE, REFERENCE, new_figure, plain_ticks
 from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.simulation import lit, step_graph
 from heliograph.systems import System
@@ -853,30 +853,27 @@ class Splits(Result):
     def figure(self) -> Figure:
         """Return cost over budget, and how much of the time is in light."""
         scale = self.tokens if self.objective is Objective.ENERGY else 1.0
-        with styled():
-            figure = new_figure(3.6)
-            cost, share = figure.subplots(1, 2)
-            lines = {BOTH: self.front} | {
-                name: front_of(choices, self.objective) for name, choices in self.rivals.items()
-            }
-            for (name, front), colour in zip(lines.items(), PALETTE, strict=False):
-                budgets = [one.budget_nats for one in front]
-                cost.plot(
-                    budgets, [one.total(self.objective) / scale for one in front], color=colour, label=name
-                )
-            cost.set_ylabel("energy (J/token)" if self.objective is Objective.ENERGY else "time (s)")
-            cost.set_ylim(0.0, 1.08 * cost.get_ylim()[1])
-            cost.legend()
-            shares = [100.0 * one.light_share for one in self.front]
-            share.plot([one.budget_nats for one in self.front], shares, color=PALETTE[0])
-            share.set_ylabel("products' time in light (%)")
-            share.set_ylim(-2.0, 102.0)
-            for axes in (cost, share):
-                axes.set_xscale("log")
-                plain_ticks(axes.xaxis)
-                axes.set_xlabel("loss allowed (nats a byte)")
-                axes.axvline(self.best.budget_nats, color=REFERENCE, linewidth=0.8)
-            return figure
+        figure = new_figure(3.6)
+        cost, share = figure.subplots(1, 2)
+        lines = {BOTH: self.front} | {
+            name: front_of(choices, self.objective) for name, choices in self.rivals.items()
+        }
+        for (name, front), colour in zip(lines.items(), PALETTE, strict=False):
+            budgets = [one.budget_nats for one in front]
+            cost.plot(budgets, [one.total(self.objective) / scale for one in front], color=colour, label=name)
+        cost.set_ylabel("energy (J/token)" if self.objective is Objective.ENERGY else "time (s)")
+        cost.set_ylim(0.0, 1.08 * cost.get_ylim()[1])
+        cost.legend()
+        shares = [100.0 * one.light_share for one in self.front]
+        share.plot([one.budget_nats for one in self.front], shares, color=PALETTE[0])
+        share.set_ylabel("products' time in light (%)")
+        share.set_ylim(-2.0, 102.0)
+        for axes in (cost, share):
+            axes.set_xscale("log")
+            plain_ticks(axes.xaxis)
+            axes.set_xlabel("loss allowed (nats a byte)")
+            axes.axvline(self.best.budget_nats, color=REFERENCE, linewidth=0.8)
+        return figure
 
 
 def _forward(some: Iterable[Choice]) -> tuple[Choice, ...]:

@@ -42,7 +42,7 @@ from heliograph.accuracy.small_gpt import (
     Arithmetic,
     train_all,
 )
-from heliograph.figures import PALETTE, REFERENCE, new_figure, plain_ticks, styled
+from heliograph.figures import PALETTE, REFERENCE, new_figure, plain_ticks
 from heliograph.processes import OnProgress, of_part, unheard
 from heliograph.records import TrainingCache, plain
 from heliograph.report import ReportRow, ReportTable, format_si
@@ -282,40 +282,39 @@ class Front(Result):
     def figure(self) -> Figure:
         """Return the loss over energy per token and over step time."""
         rows = 1 + any(math.isfinite(one.trained) for one in self.points)
-        with styled():
-            figure = new_figure(1.6 + 2.6 * rows)
-            panels = figure.subplots(rows, 2, squeeze=False, sharey="row", sharex="col")
-            for column, x_of in enumerate((attrgetter("energy_j"), attrgetter("time_s"))):
-                _draw_panel(panels[0, column], self, x_of, _RISE)
-                panels[0, column].set_yscale("log")
-                plain_ticks(panels[0, column].yaxis)
-                if rows > 1:
-                    _draw_panel(panels[1, column], self, x_of, _TRAINED)
-                    panels[1, column].axhspan(
-                        -self.floor,
-                        self.floor,
-                        color=PALETTE[9],
-                        alpha=0.4,
-                        linewidth=0.0,
-                        label="what noise of nothing does to a seed",
-                    )
-                    panels[1, column].plot([], [], "o", **_hollow(REFERENCE), label="not told from chance")
-                    panels[1, column].set_yscale("symlog", linthresh=max(2.0 * self.floor, LEAST_TRAINED))
-                    plain_ticks(panels[1, column].yaxis)
-                _tick(panels[-1, column], [x_of(one) for one in (*self.points, *self.marks)])
-            panels[-1, 0].set_xlabel(f"energy per token, {self.workload} (J)")
-            panels[-1, 1].set_xlabel("step time (s)")
-            panels[0, 0].set_ylabel("noise at inference:\nrise of the loss (nats/byte)")
+        figure = new_figure(1.6 + 2.6 * rows)
+        panels = figure.subplots(rows, 2, squeeze=False, sharey="row", sharex="col")
+        for column, x_of in enumerate((attrgetter("energy_j"), attrgetter("time_s"))):
+            _draw_panel(panels[0, column], self, x_of, _RISE)
+            panels[0, column].set_yscale("log")
+            plain_ticks(panels[0, column].yaxis)
             if rows > 1:
-                panels[1, 0].set_ylabel("trained on the hardware:\nloss minus exact (nats/byte)")
-            figure.suptitle(f"What a core's knobs cost and buy: {self.system}", fontsize=9.5)
-            named = [axes.get_legend_handles_labels() for axes in panels[:, 0]]
-            entries: dict[str, Artist] = {}
-            for handles, labels in named:
-                for handle, label in zip(handles, labels, strict=True):
-                    entries.setdefault(label, handle)
-            figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=2)
-            return figure
+                _draw_panel(panels[1, column], self, x_of, _TRAINED)
+                panels[1, column].axhspan(
+                    -self.floor,
+                    self.floor,
+                    color=PALETTE[9],
+                    alpha=0.4,
+                    linewidth=0.0,
+                    label="what noise of nothing does to a seed",
+                )
+                panels[1, column].plot([], [], "o", **_hollow(REFERENCE), label="not told from chance")
+                panels[1, column].set_yscale("symlog", linthresh=max(2.0 * self.floor, LEAST_TRAINED))
+                plain_ticks(panels[1, column].yaxis)
+            _tick(panels[-1, column], [x_of(one) for one in (*self.points, *self.marks)])
+        panels[-1, 0].set_xlabel(f"energy per token, {self.workload} (J)")
+        panels[-1, 1].set_xlabel("step time (s)")
+        panels[0, 0].set_ylabel("noise at inference:\nrise of the loss (nats/byte)")
+        if rows > 1:
+            panels[1, 0].set_ylabel("trained on the hardware:\nloss minus exact (nats/byte)")
+        figure.suptitle(f"What a core's knobs cost and buy: {self.system}", fontsize=9.5)
+        named = [axes.get_legend_handles_labels() for axes in panels[:, 0]]
+        entries: dict[str, Artist] = {}
+        for handles, labels in named:
+            for handle, label in zip(handles, labels, strict=True):
+                entries.setdefault(label, handle)
+        figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=2)
+        return figure
 
 
 def accuracy_front(
@@ -733,32 +732,31 @@ class EnergyToLoss(Result):
 
     def figure(self) -> Figure:
         """Return energy to equal loss over laser power: the band of both forms, and each form's least."""
-        with styled():
-            figure = new_figure(3.9)
-            panels = figure.subplots(1, 2, sharex=True, sharey=True)
-            least = [
-                best.to_loss(parameters, form).middle
-                for system in self.systems
-                for parameters in self.sizes.values()
-                for form in Form
-                if (best := self.least(system, parameters, form))
-            ]
-            most = 2.0 * max([*least, *self.gpus.values()])
-            for axes, (name, parameters) in zip(panels, self.sizes.items(), strict=True):
-                self._draw(axes, parameters, most)
-                axes.set_title(f"noise costs as in {name}")
-            sizes = self.sizes.values()
-            seen = [one.laser_w for one in self.points for size in sizes if one.between(size)[0] < most]
-            panels[0].set_xlim(min(seen, default=1e-3) / 2.0, max(seen, default=1.0) * 2.0)
-            panels[0].set_ylabel("energy to equal loss (J a token)")
-            panels[0].set_ylim(min(self.gpus.values()) / 1.5, most)
-            for form, line in _LINES.items():
-                if any(one.to_loss(size, form).middle < most for one in self.points for size in sizes):
-                    panels[0].plot([], [], line, color=REFERENCE, linewidth=0.9, label=f"noise as {form}")
-            panels[0].plot([], [], "o", color=REFERENCE, markersize=4, label="least of a form")
-            handles, labels = panels[0].get_legend_handles_labels()
-            figure.legend(handles, labels, loc="outside lower center", ncols=3)
-            return figure
+        figure = new_figure(3.9)
+        panels = figure.subplots(1, 2, sharex=True, sharey=True)
+        least = [
+            best.to_loss(parameters, form).middle
+            for system in self.systems
+            for parameters in self.sizes.values()
+            for form in Form
+            if (best := self.least(system, parameters, form))
+        ]
+        most = 2.0 * max([*least, *self.gpus.values()])
+        for axes, (name, parameters) in zip(panels, self.sizes.items(), strict=True):
+            self._draw(axes, parameters, most)
+            axes.set_title(f"noise costs as in {name}")
+        sizes = self.sizes.values()
+        seen = [one.laser_w for one in self.points for size in sizes if one.between(size)[0] < most]
+        panels[0].set_xlim(min(seen, default=1e-3) / 2.0, max(seen, default=1.0) * 2.0)
+        panels[0].set_ylabel("energy to equal loss (J a token)")
+        panels[0].set_ylim(min(self.gpus.values()) / 1.5, most)
+        for form, line in _LINES.items():
+            if any(one.to_loss(size, form).middle < most for one in self.points for size in sizes):
+                panels[0].plot([], [], line, color=REFERENCE, linewidth=0.9, label=f"noise as {form}")
+        panels[0].plot([], [], "o", color=REFERENCE, markersize=4, label="least of a form")
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=3)
+        return figure
 
     def _draw(self, axes: Axes, parameters: float, most: float) -> None:
         """Draw the cores at one size; energies beyond the figure stay at its edge."""

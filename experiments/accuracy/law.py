@@ -34,7 +34,7 @@ from heliograph.accuracy.law import (
     read_runs,
     rises,
 )
-from heliograph.figures import PALETTE, REFERENCE, new_figure, plain_ticks, styled
+from heliograph.figures import PALETTE, REFERENCE, new_figure, plain_ticks
 from heliograph.processes import run_all
 from heliograph.records import write_atomically
 from heliograph.report import ReportRow, ReportTable
@@ -709,12 +709,11 @@ _DRAWN_RATIO = 5.0
 
 def draw(found: LawFound) -> Figure:
     """Draw rises over size with both forms, and signal to noise needed over size by both."""
-    with styled():
-        figure = new_figure(3.8)
-        left, right = figure.subplots(1, 2)
-        _draw_rises(left, [one for one in found.laws if one.series == SERIES[0]])
-        _draw_needed(right, found)
-        return figure
+    figure = new_figure(3.8)
+    left, right = figure.subplots(1, 2)
+    _draw_rises(left, [one for one in found.laws if one.series == SERIES[0]])
+    _draw_needed(right, found)
+    return figure
 
 
 def _draw_rises(axes: Axes, laws: Sequence[Held]) -> None:

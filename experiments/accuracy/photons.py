@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments.study import Block, Progress, Result, Row, Study, option
-from heliograph.figures import PALETTE, REFERENCE, new_figure, plain_ticks, styled
+from heliograph.figures import PALETTE, REFERENCE, new_figure, plain_ticks
 from heliograph.processes import OnProgress, unheard
 from heliograph.report import ReportRow, ReportTable, format_si
 from simulator.errors import LinkError
@@ -237,36 +237,35 @@ class PhotonResult(Result):
         """Return accuracy over photons by network and scheme, for vectors of several lengths, and apart."""
         apart = [one for one in self.models if one.parts]
         below = 2 * bool(self.law) + len(apart)
-        with styled():
-            figure = new_figure(6.2)
-            # A common multiple of panels in both rows, so that each row is filled.
-            columns = len(self.models) * below
-            grid = figure.add_gridspec(2, columns, height_ratios=(1.35, 1.0))
-            width = columns // len(self.models)
-            for index, one in enumerate(self.models):
-                axes = figure.add_subplot(grid[0, index * width : (index + 1) * width])
-                _draw_model(axes, one, first=index == 0)
-                if index == 0:
-                    figure.legend(*_named(axes), loc="outside upper center", ncols=3)
-            width = columns // below
-            lower = [figure.add_subplot(grid[1, i * width : (i + 1) * width]) for i in range(below)]
-            if self.law:
-                for axes, per_dot_product in ((lower[0], False), (lower[1], True)):
-                    _draw_curves(axes, _curves(self.law), per_dot_product=per_dot_product, offset=_OTHERS)
-                lower[0].set_title("Perceptron, first layer in light")
-                lower[0].set_xlabel("photons per multiplication")
-                lower[0].legend(loc="lower right", **_ON_WHITE)
-                lower[1].set_title("By photons in the whole sum")
-                lower[1].set_xlabel("photons per dot product")
-            for axes, one in zip(lower[2 * bool(self.law) :], apart, strict=True):
-                _draw_curves(axes, _curves(one.parts), per_dot_product=False, offset=_OTHERS)
-                axes.set_title("Its products apart" if len(self.models) == 1 else f"{one.title}, apart")
-                axes.set_xlabel("photons per multiplication")
-                axes.legend(loc="lower right", **_ON_WHITE)
-            for axes in lower[1:]:
-                axes.set_ylabel("")
-            figure.supxlabel(f"Images: {self.digits}", fontsize="medium")
-            return figure
+        figure = new_figure(6.2)
+        # A common multiple of panels in both rows, so that each row is filled.
+        columns = len(self.models) * below
+        grid = figure.add_gridspec(2, columns, height_ratios=(1.35, 1.0))
+        width = columns // len(self.models)
+        for index, one in enumerate(self.models):
+            axes = figure.add_subplot(grid[0, index * width : (index + 1) * width])
+            _draw_model(axes, one, first=index == 0)
+            if index == 0:
+                figure.legend(*_named(axes), loc="outside upper center", ncols=3)
+        width = columns // below
+        lower = [figure.add_subplot(grid[1, i * width : (i + 1) * width]) for i in range(below)]
+        if self.law:
+            for axes, per_dot_product in ((lower[0], False), (lower[1], True)):
+                _draw_curves(axes, _curves(self.law), per_dot_product=per_dot_product, offset=_OTHERS)
+            lower[0].set_title("Perceptron, first layer in light")
+            lower[0].set_xlabel("photons per multiplication")
+            lower[0].legend(loc="lower right", **_ON_WHITE)
+            lower[1].set_title("By photons in the whole sum")
+            lower[1].set_xlabel("photons per dot product")
+        for axes, one in zip(lower[2 * bool(self.law) :], apart, strict=True):
+            _draw_curves(axes, _curves(one.parts), per_dot_product=False, offset=_OTHERS)
+            axes.set_title("Its products apart" if len(self.models) == 1 else f"{one.title}, apart")
+            axes.set_xlabel("photons per multiplication")
+            axes.legend(loc="lower right", **_ON_WHITE)
+        for axes in lower[1:]:
+            axes.set_ylabel("")
+        figure.supxlabel(f"Images: {self.digits}", fontsize="medium")
+        return figure
 
 
 def published() -> list[Published]:

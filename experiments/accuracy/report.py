@@ -28,7 +28,7 @@ from experiments.accuracy.prediction import (
 from experiments.hardware import Hardware
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.small_gpt import system_arithmetic, transformer_of
-from heliograph.figures import PALETTE, REFERENCE, label, new_figure, plain_ticks, styled
+from heliograph.figures import PALETTE, REFERENCE, label, new_figure, plain_ticks
 from heliograph.processes import of_part
 from heliograph.report import ReportRow, ReportTable
 from simulator.errors import ParameterError
@@ -169,13 +169,12 @@ def _level(nsr: float) -> str:
 
 def draw(found: Prediction) -> Figure:
     """Draw the law, the shares of the products, and the prediction against the execution."""
-    with styled():
-        figure = new_figure(5.6)
-        grid = figure.add_gridspec(2, 2)
-        _draw_law(figure.add_subplot(grid[0, 0]), found)
-        _draw_products(figure.add_subplot(grid[0, 1]), found)
-        _draw_residual(figure.add_subplot(grid[1, :]), found)
-        return figure
+    figure = new_figure(5.6)
+    grid = figure.add_gridspec(2, 2)
+    _draw_law(figure.add_subplot(grid[0, 0]), found)
+    _draw_products(figure.add_subplot(grid[0, 1]), found)
+    _draw_residual(figure.add_subplot(grid[1, :]), found)
+    return figure
 
 
 def _draw_law(axes: Axes, found: Prediction) -> None:

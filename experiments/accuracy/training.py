@@ -28,7 +28,7 @@ from heliograph.accuracy.small_gpt import (
     train_all,
     transformer_of,
 )
-from heliograph.figures import PALETTE, REFERENCE, new_figure, plain_ticks, styled
+from heliograph.figures import PALETTE, REFERENCE, new_figure, plain_ticks
 from heliograph.processes import OnProgress, of_part, unheard
 from heliograph.records import TrainingCache
 from heliograph.report import ReportRow, ReportTable
@@ -428,43 +428,42 @@ class Variants(Result):
         shown = [
             (label, one) for label, one in self.accuracies.items() if label not in (EXACT, NOTHING.label)
         ]
-        with styled():
-            figure = new_figure(1.2 + 0.27 * len(shown))
-            axes = figure.add_subplot()
-            text = "what noise of nothing does to a seed"
-            axes.axvspan(-self.floor, self.floor, color=PALETTE[9], alpha=0.4, linewidth=0.0, label=text)
-            axes.axvline(0.0, color=REFERENCE, linewidth=0.9, linestyle="--", label="exact arithmetic")
-            for index, (_, one) in enumerate(shown):
-                below = [index + 0.25] * len(one.differences)  # else the mean's mark hides them
-                axes.plot(one.differences, below, ".", color=PALETTE[4], markersize=5)
-                axes.plot(one.before, [index - 0.25] * len(one.before), "d", color=PALETTE[1], markersize=4)
-                error = one.difference_error
-                axes.errorbar(
-                    statistics.fmean(one.differences),
-                    index,
-                    xerr=error if math.isfinite(error) else None,
-                    fmt="o",
-                    color=PALETTE[0],
-                    markerfacecolor=PALETTE[0] if one.resolved(self.floor) else "white",
-                    capsize=2,
-                    markersize=4,
-                    linewidth=1.0,
-                )
-            text, colour = "mean and standard error; dots: seeds", PALETTE[0]
-            axes.errorbar([], [], xerr=[], fmt="o", color=colour, capsize=2, markersize=4, label=text)
-            text = "not told from chance"
-            axes.plot([], [], "o", color=colour, markerfacecolor="white", markersize=4, label=text)
-            if self.further:
-                axes.plot([], [], "d", color=PALETTE[1], markersize=4, label="before further training, seeds")
-                axes.set_xscale("symlog", linthresh=LINEAR_NATS)
-                plain_ticks(axes.xaxis)
-            axes.set_yticks(range(len(shown)), [name for name, _ in shown])
-            axes.invert_yaxis()
-            axes.set_xlabel("final loss through the same products, minus exact (nats/byte)")
-            axes.set_title(f"Training through {self.system}")
-            axes.grid(visible=True, axis="x")
-            figure.legend(loc="outside lower center", ncols=2)
-            return figure
+        figure = new_figure(1.2 + 0.27 * len(shown))
+        axes = figure.add_subplot()
+        text = "what noise of nothing does to a seed"
+        axes.axvspan(-self.floor, self.floor, color=PALETTE[9], alpha=0.4, linewidth=0.0, label=text)
+        axes.axvline(0.0, color=REFERENCE, linewidth=0.9, linestyle="--", label="exact arithmetic")
+        for index, (_, one) in enumerate(shown):
+            below = [index + 0.25] * len(one.differences)  # else the mean's mark hides them
+            axes.plot(one.differences, below, ".", color=PALETTE[4], markersize=5)
+            axes.plot(one.before, [index - 0.25] * len(one.before), "d", color=PALETTE[1], markersize=4)
+            error = one.difference_error
+            axes.errorbar(
+                statistics.fmean(one.differences),
+                index,
+                xerr=error if math.isfinite(error) else None,
+                fmt="o",
+                color=PALETTE[0],
+                markerfacecolor=PALETTE[0] if one.resolved(self.floor) else "white",
+                capsize=2,
+                markersize=4,
+                linewidth=1.0,
+            )
+        text, colour = "mean and standard error; dots: seeds", PALETTE[0]
+        axes.errorbar([], [], xerr=[], fmt="o", color=colour, capsize=2, markersize=4, label=text)
+        text = "not told from chance"
+        axes.plot([], [], "o", color=colour, markerfacecolor="white", markersize=4, label=text)
+        if self.further:
+            axes.plot([], [], "d", color=PALETTE[1], markersize=4, label="before further training, seeds")
+            axes.set_xscale("symlog", linthresh=LINEAR_NATS)
+            plain_ticks(axes.xaxis)
+        axes.set_yticks(range(len(shown)), [name for name, _ in shown])
+        axes.invert_yaxis()
+        axes.set_xlabel("final loss through the same products, minus exact (nats/byte)")
+        axes.set_title(f"Training through {self.system}")
+        axes.grid(visible=True, axis="x")
+        figure.legend(loc="outside lower center", ncols=2)
+        return figure
 
 
 def seeds_from(first: int, count: int) -> range:

@@ -20,7 +20,7 @@ import numpy as np
 from experiments.accuracy.prediction import Effort, Prediction, predict_and_execute
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.small_gpt import MODELS
-from heliograph.figures import PALETTE, REFERENCE, new_figure, plain_ticks, styled
+from heliograph.figures import PALETTE, REFERENCE, new_figure, plain_ticks
 from heliograph.processes import OnProgress, of_part, unheard
 from heliograph.records import TrainingCache
 from simulator.units import db_from_ratio
@@ -190,44 +190,43 @@ class NoiseByWidth(Result):
         """Return tolerated noise over width with its fit and its band."""
         from matplotlib.ticker import FixedLocator, NullLocator  # noqa: PLC0415 - only to draw
 
-        with styled():
-            figure = new_figure(3.8)
-            axes = figure.add_subplot()
-            end = self.carried_width
-            for index, (name, products) in enumerate(PARTS.items()):
-                rows, fit, colour = self.tolerated(products), self.fit(products), PALETTE[index]
-                for width, row in zip(self.widths, rows, strict=True):
-                    axes.plot([width] * len(row), row, "o", color=colour, markersize=3.5)
-                grid = np.geomspace(self.widths[0], end, _BAND_POINTS)
-                low, line, high = np.array([fit.band(width) for width in grid]).T
-                text = f"{_NAMES[name]}: width^({fit.exponent:+.2f} \u00b1 {fit.error:.2f})"
-                axes.plot(grid, line, "-", color=colour, linewidth=0.9, label=text)
-                if math.isfinite(fit.high) and fit.low > 0.0:
-                    axes.fill_between(grid, low, high, color=colour, alpha=0.2, linewidth=0.0)
-            start = sum(self.tolerated(PARTS["all"])[0]) / len(self.predictions[0].calibrations)
-            text = "one over the width in light per multiplication"
-            axes.plot([self.widths[0], end], [start] * 2, "--", color=REFERENCE, linewidth=0.9, label=text)
-            axes.axvspan(self.widths[-1] * 1.15, end * 1.25, color=PALETTE[9], alpha=0.25, linewidth=0.0)
-            axes.text(
-                math.sqrt(self.widths[-1] * 1.15 * end * 1.25),
-                0.02,
-                "extrapolation",
-                transform=axes.get_xaxis_transform(),
-                ha="center",
-                va="bottom",
-            )
-            axes.set_xscale("log")
-            axes.set_yscale("log")
-            axes.xaxis.set_major_locator(FixedLocator([*self.widths, end]))
-            axes.xaxis.set_minor_locator(NullLocator())
-            axes.set_xlim(self.widths[0] * 0.85, end * 1.25)
-            for axis in (axes.xaxis, axes.yaxis):
-                plain_ticks(axis)
-            axes.set_xlabel(f"width (the last is that of {CARRIED_TO})")
-            axes.set_ylabel("tolerated noise to signal")
-            axes.set_title(f"Noise that raises the loss by {TOLERATED_NATS:g} nats/byte")
-            figure.legend(loc="outside lower center", ncols=2)
-            return figure
+        figure = new_figure(3.8)
+        axes = figure.add_subplot()
+        end = self.carried_width
+        for index, (name, products) in enumerate(PARTS.items()):
+            rows, fit, colour = self.tolerated(products), self.fit(products), PALETTE[index]
+            for width, row in zip(self.widths, rows, strict=True):
+                axes.plot([width] * len(row), row, "o", color=colour, markersize=3.5)
+            grid = np.geomspace(self.widths[0], end, _BAND_POINTS)
+            low, line, high = np.array([fit.band(width) for width in grid]).T
+            text = f"{_NAMES[name]}: width^({fit.exponent:+.2f} \u00b1 {fit.error:.2f})"
+            axes.plot(grid, line, "-", color=colour, linewidth=0.9, label=text)
+            if math.isfinite(fit.high) and fit.low > 0.0:
+                axes.fill_between(grid, low, high, color=colour, alpha=0.2, linewidth=0.0)
+        start = sum(self.tolerated(PARTS["all"])[0]) / len(self.predictions[0].calibrations)
+        text = "one over the width in light per multiplication"
+        axes.plot([self.widths[0], end], [start] * 2, "--", color=REFERENCE, linewidth=0.9, label=text)
+        axes.axvspan(self.widths[-1] * 1.15, end * 1.25, color=PALETTE[9], alpha=0.25, linewidth=0.0)
+        axes.text(
+            math.sqrt(self.widths[-1] * 1.15 * end * 1.25),
+            0.02,
+            "extrapolation",
+            transform=axes.get_xaxis_transform(),
+            ha="center",
+            va="bottom",
+        )
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.xaxis.set_major_locator(FixedLocator([*self.widths, end]))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_xlim(self.widths[0] * 0.85, end * 1.25)
+        for axis in (axes.xaxis, axes.yaxis):
+            plain_ticks(axis)
+        axes.set_xlabel(f"width (the last is that of {CARRIED_TO})")
+        axes.set_ylabel("tolerated noise to signal")
+        axes.set_title(f"Noise that raises the loss by {TOLERATED_NATS:g} nats/byte")
+        figure.legend(loc="outside lower center", ncols=2)
+        return figure
 
     def clean(self) -> list[float]:
         """Return the mean loss without noise, by width."""

@@ -23,7 +23,7 @@ from experiments.cores.one import INPUTS, PICOJOULE, photonic_unit
 from experiments.hardware import Replaced
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.precision import PLAIN_OPERANDS, phase_of
-from heliograph.figures import PALETTE, REFERENCE, label, new_figure, plain_ticks, styled
+from heliograph.figures import PALETTE, REFERENCE, label, new_figure, plain_ticks
 from heliograph.report import ReportRow, ReportTable, prefix_of
 from heliograph.systems import Basis, System, build_system
 from heliograph.systems.sanity_checks import light_limits
@@ -627,28 +627,27 @@ def energy_by_size(found: CoresResult) -> Figure:
     places = [place for place, uses in enumerate(found.reuse) if uses in CURVES]
     places = places or [len(found.reuse) - 1]
     rows = -(-(len(CORES) + 1) // PANELS)
-    with styled():
-        figure = new_figure(1.0 + 2.0 * rows)
-        panels = list(np.ravel(figure.subplots(rows, PANELS, sharey=True)))
-        for axes, name in zip(panels, CORES, strict=False):
-            for colour, place in zip(_REUSE_COLOURS, places, strict=False):
-                _size_curve(axes, found, name, place, colour)
-            _gpu_lines(axes, found)
-            _size_axes(axes, list(sizes_of(found, name).values()))
-        for axes in panels[len(CORES) :]:
-            axes.set_axis_off()
-        figure.supylabel("Energy per multiply-accumulate (pJ)", fontsize=9.0)
-        figure.suptitle(
-            f"Laser of every size solved for the signal over noise above it, {found.operands} operands",
-            fontsize=9.0,
-        )
-        curves = [
-            Line2D([], [], color=colour, marker="o", markersize=_MARK, label=f"{uses:,} vectors a load")
-            for colour, uses in zip(_REUSE_COLOURS, (found.reuse[place] for place in places), strict=False)
-        ]
-        handles = [*curves, *_marks(found), *_gpu_handles(found)]
-        figure.legend(handles=handles, loc="outside right center", fontsize=7.5)
-        return figure
+    figure = new_figure(1.0 + 2.0 * rows)
+    panels = list(np.ravel(figure.subplots(rows, PANELS, sharey=True)))
+    for axes, name in zip(panels, CORES, strict=False):
+        for colour, place in zip(_REUSE_COLOURS, places, strict=False):
+            _size_curve(axes, found, name, place, colour)
+        _gpu_lines(axes, found)
+        _size_axes(axes, list(sizes_of(found, name).values()))
+    for axes in panels[len(CORES) :]:
+        axes.set_axis_off()
+    figure.supylabel("Energy per multiply-accumulate (pJ)", fontsize=9.0)
+    figure.suptitle(
+        f"Laser of every size solved for the signal over noise above it, {found.operands} operands",
+        fontsize=9.0,
+    )
+    curves = [
+        Line2D([], [], color=colour, marker="o", markersize=_MARK, label=f"{uses:,} vectors a load")
+        for colour, uses in zip(_REUSE_COLOURS, (found.reuse[place] for place in places), strict=False)
+    ]
+    handles = [*curves, *_marks(found), *_gpu_handles(found)]
+    figure.legend(handles=handles, loc="outside right center", fontsize=7.5)
+    return figure
 
 
 def _size_curve(axes: Axes, found: CoresResult, name: str, place: int, colour: str) -> None:
@@ -749,46 +748,45 @@ def _gpu_handles(found: CoresResult) -> list[Line2D]:
 
 def energy_by_reuse(found: CoresResult) -> Figure:
     """Draw the energy per multiply-accumulate over reuse, all cores in one picture."""
-    with styled():
-        figure = new_figure(4.4)
-        axes = figure.add_subplot()
-        for place, name in enumerate(CORES):
-            now = present(found, name)
-            axes.plot(
-                found.reuse,
-                now.j_per_mac / PICOJOULE,
-                "-" if isinstance(load_core(name), AnalogCore) else "--",
-                color=colour_of(name),
-                linewidth=1.6,
-                marker=MARKERS[place % len(MARKERS)],
-                markersize=3.5,
-                label=f"{label(name)}, {now.target_db:g} dB",
-            )
-        _gpu_lines(axes, found)
-        own = [price for price in shown_gpus(found) if price.gpu == found.gpu][-1]
+    figure = new_figure(4.4)
+    axes = figure.add_subplot()
+    for place, name in enumerate(CORES):
+        now = present(found, name)
         axes.plot(
             found.reuse,
-            own.j_per_mac / PICOJOULE,
-            ":",
-            color=REFERENCE,
-            linewidth=1.4,
-            label=f"{own.name}, same products",
+            now.j_per_mac / PICOJOULE,
+            "-" if isinstance(load_core(name), AnalogCore) else "--",
+            color=colour_of(name),
+            linewidth=1.6,
+            marker=MARKERS[place % len(MARKERS)],
+            markersize=3.5,
+            label=f"{label(name)}, {now.target_db:g} dB",
         )
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_ylim(*SHOWN_PJ)
-        axes.set_xlim(found.reuse[0] * 0.9, found.reuse[-1] * 1.1)
-        for axis in (axes.xaxis, axes.yaxis):
-            plain_ticks(axis, "{:,.12g}".format)
-        axes.set_title(
-            f"As large as today; signal over noise on {found.operands} operands", loc="left", fontsize=9.0
-        )
-        axes.set_xlabel("Vectors that pass a loaded tile")
-        axes.set_ylabel("Energy per multiply-accumulate (pJ)")
-        axes.grid(visible=True)
-        handles, _ = axes.get_legend_handles_labels()
-        figure.legend(handles=[*handles, *_gpu_handles(found)], loc="outside right upper", fontsize=7.5)
-        return figure
+    _gpu_lines(axes, found)
+    own = [price for price in shown_gpus(found) if price.gpu == found.gpu][-1]
+    axes.plot(
+        found.reuse,
+        own.j_per_mac / PICOJOULE,
+        ":",
+        color=REFERENCE,
+        linewidth=1.4,
+        label=f"{own.name}, same products",
+    )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_ylim(*SHOWN_PJ)
+    axes.set_xlim(found.reuse[0] * 0.9, found.reuse[-1] * 1.1)
+    for axis in (axes.xaxis, axes.yaxis):
+        plain_ticks(axis, "{:,.12g}".format)
+    axes.set_title(
+        f"As large as today; signal over noise on {found.operands} operands", loc="left", fontsize=9.0
+    )
+    axes.set_xlabel("Vectors that pass a loaded tile")
+    axes.set_ylabel("Energy per multiply-accumulate (pJ)")
+    axes.grid(visible=True)
+    handles, _ = axes.get_legend_handles_labels()
+    figure.legend(handles=[*handles, *_gpu_handles(found)], loc="outside right upper", fontsize=7.5)
+    return figure
 
 
 _MEMORY = "#E3E3E3"
@@ -808,34 +806,33 @@ def winner_maps(found: CoresResult) -> Figure:
     """
     from matplotlib.patches import Patch  # noqa: PLC0415 - only to draw
 
-    with styled():
-        figure = new_figure(4.3)
-        panels = figure.subplots(1, 2, sharey=True)
-        shown: set[str] = set()
-        for axes, quantity, title in (
-            (panels[0], Quantity.ENERGY, "Least energy per multiply-accumulate"),
-            (panels[1], Quantity.TIME, f"Least time, accelerators of one {found.basis}"),
-        ):
-            won = winners(found, quantity)
-            shown |= _map_panel(axes, found, won)
-            axes.set_title(title, loc="left")
-            _tell_blank(axes, found, won)
-            axes.set_xlabel("Vectors that pass a loaded tile")
-        panels[0].set_ylabel(f"Signal over noise (dB), {found.operands} operands")
-        handles = [Patch(color=colour_of(name), label=label(name)) for name in CORES if name in shown]
-        handles += [Patch(color=_MEMORY, label=_SHARED)] if _SHARED in shown else []
-        handles += [
-            Patch(
-                facecolor="white",
-                edgecolor=REFERENCE,
-                hatch=_HATCH,
-                linewidth=0.5,
-                label=f"{found.gpu} takes less",
-            ),
-            Patch(facecolor="white", edgecolor=REFERENCE, linewidth=0.5, label="no core reaches it"),
-        ]
-        figure.legend(handles=handles, loc="outside lower center", ncols=4)
-        return figure
+    figure = new_figure(4.3)
+    panels = figure.subplots(1, 2, sharey=True)
+    shown: set[str] = set()
+    for axes, quantity, title in (
+        (panels[0], Quantity.ENERGY, "Least energy per multiply-accumulate"),
+        (panels[1], Quantity.TIME, f"Least time, accelerators of one {found.basis}"),
+    ):
+        won = winners(found, quantity)
+        shown |= _map_panel(axes, found, won)
+        axes.set_title(title, loc="left")
+        _tell_blank(axes, found, won)
+        axes.set_xlabel("Vectors that pass a loaded tile")
+    panels[0].set_ylabel(f"Signal over noise (dB), {found.operands} operands")
+    handles = [Patch(color=colour_of(name), label=label(name)) for name in CORES if name in shown]
+    handles += [Patch(color=_MEMORY, label=_SHARED)] if _SHARED in shown else []
+    handles += [
+        Patch(
+            facecolor="white",
+            edgecolor=REFERENCE,
+            hatch=_HATCH,
+            linewidth=0.5,
+            label=f"{found.gpu} takes less",
+        ),
+        Patch(facecolor="white", edgecolor=REFERENCE, linewidth=0.5, label="no core reaches it"),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4)
+    return figure
 
 
 def _map_panel(axes: Axes, found: CoresResult, won: Winners) -> set[str]:

@@ -26,7 +26,6 @@ from heliograph.figures import (
     new_figure,
     plain_ticks,
     signed_ticks,
-    styled,
 )
 from heliograph.parameters import Parameter, parameters_of
 from heliograph.report import ReportRow, ReportTable, format_quantity, format_si, prefix_of, table_of
@@ -402,41 +401,40 @@ def waterfall(energies: Sequence[PhaseEnergy], gpu: str, gpu_j_per_mac: float, t
     stages = [stage for stage in (*STAGES, OTHER) if stage in present]
     colours = {stage: PALETTE[place % len(PALETTE)] for place, stage in enumerate((*STAGES, OTHER))}
     longest = max(*(one.j_per_mac for one in energies), gpu_j_per_mac) / PICOJOULE
-    with styled():
-        figure = new_figure(1.35 + 0.24 * len(stages))
-        for axes, one in zip(
-            np.atleast_1d(figure.subplots(1, len(energies), sharey=True)), energies, strict=True
-        ):
-            start = 0.0
-            for row, stage in enumerate(stages):
-                part = one.j_per_mac_by_stage.get(stage, 0.0) / PICOJOULE
-                thinnest = 0.8 if part else 0.0
-                axes.barh(
-                    row,
-                    part,
-                    0.66,
-                    left=start,
-                    color=colours[stage],
-                    edgecolor=colours[stage],
-                    linewidth=thinnest,
-                )
-                end = _beside(start + part, gpu_j_per_mac / PICOJOULE, longest)
-                _tell(axes, f"{part:.3g}" if part else "0", end, row)
-                start += part
-            axes.barh(len(stages), start, 0.66, color=REFERENCE)
-            _tell(axes, f"{start:.3g}", _beside(start, gpu_j_per_mac / PICOJOULE, longest), len(stages))
-            axes.axvline(gpu_j_per_mac / PICOJOULE, color=REFERENCE, linestyle="--", linewidth=1.0)
-            axes.set_yticks(range(len(stages) + 1), [*stages, "all"])
-            axes.set_xlim(0.0, _HEADROOM * longest)
-            axes.set_title(PHASE_TITLES[str(one.phase)])
-            axes.grid(visible=True, axis="x")
-            axes.tick_params(axis="y", length=0)
-        axes.invert_yaxis()
-        figure.suptitle(title)
-        figure.supxlabel(
-            f"Energy per multiply-accumulate (pJ); dashed: {label(gpu)}, {gpu_j_per_mac / PICOJOULE:.3g} pJ"
-        )
-        return figure
+    figure = new_figure(1.35 + 0.24 * len(stages))
+    for axes, one in zip(
+        np.atleast_1d(figure.subplots(1, len(energies), sharey=True)), energies, strict=True
+    ):
+        start = 0.0
+        for row, stage in enumerate(stages):
+            part = one.j_per_mac_by_stage.get(stage, 0.0) / PICOJOULE
+            thinnest = 0.8 if part else 0.0
+            axes.barh(
+                row,
+                part,
+                0.66,
+                left=start,
+                color=colours[stage],
+                edgecolor=colours[stage],
+                linewidth=thinnest,
+            )
+            end = _beside(start + part, gpu_j_per_mac / PICOJOULE, longest)
+            _tell(axes, f"{part:.3g}" if part else "0", end, row)
+            start += part
+        axes.barh(len(stages), start, 0.66, color=REFERENCE)
+        _tell(axes, f"{start:.3g}", _beside(start, gpu_j_per_mac / PICOJOULE, longest), len(stages))
+        axes.axvline(gpu_j_per_mac / PICOJOULE, color=REFERENCE, linestyle="--", linewidth=1.0)
+        axes.set_yticks(range(len(stages) + 1), [*stages, "all"])
+        axes.set_xlim(0.0, _HEADROOM * longest)
+        axes.set_title(PHASE_TITLES[str(one.phase)])
+        axes.grid(visible=True, axis="x")
+        axes.tick_params(axis="y", length=0)
+    axes.invert_yaxis()
+    figure.suptitle(title)
+    figure.supxlabel(
+        f"Energy per multiply-accumulate (pJ); dashed: {label(gpu)}, {gpu_j_per_mac / PICOJOULE:.3g} pJ"
+    )
+    return figure
 
 
 def snr_over_power(curve: SnrCurve) -> Figure:
@@ -444,43 +442,42 @@ def snr_over_power(curve: SnrCurve) -> Figure:
     symbol, factor = prefix_of(curve.present_w)
     power = np.array(curve.power_w) / factor
     ratio_db = np.array([math.nan if one is None else one for one in curve.snr_db])
-    with styled():
-        figure = new_figure(4.0)
-        axes = figure.add_subplot()
-        for place, (cause, limit) in enumerate(curve.limits.items()):
-            above = not np.nanmin(limit) < _SHOWN_DB[1]
-            axes.plot(
-                power,
-                limit,
-                _LIMIT_STYLES[place % len(_LIMIT_STYLES)],
-                color=PALETTE[place % len(PALETTE)],
-                linewidth=1.2,
-                label=f"{cause} (above)" if above else cause,
-            )
-        axes.plot(power, ratio_db, color=REFERENCE, linewidth=2.2, label="all together")
-        now = (curve.present_w / factor, curve.present.snr_db)
-        axes.plot(*now, "o", color=REFERENCE, markersize=6.0)
-        text = f"{now[1]:.1f} dB at {now[0]:.3g} {symbol}W"
-        low = now[1] < _SHOWN_DB[0] + _ROOM_DB
-        offset, side = ((-8, 4), "right") if low else ((6, -14), "left")
-        axes.annotate(text, now, offset, textcoords="offset points", ha=side)
-        works, last = np.flatnonzero(~np.isnan(ratio_db)), power[-1]
-        if works.size and works[-1] < len(ratio_db) - 1:
-            end = (power[works[-1]], ratio_db[works[-1]])
-            axes.plot(*end, "x", color=REFERENCE, markersize=7.0, label="too much light for the core beyond")
-            last = min(last, 2.0 * end[0])
-        axes.set_xscale("log")
-        plain_ticks(axes.xaxis)
-        axes.set_xlim(power[0], last)
-        axes.set_ylim(*_SHOWN_DB)
-        axes.set_xlabel(f"Laser power ({symbol}W)")
-        axes.set_ylabel("Signal over noise of a layer's products (dB)")
-        axes.grid(visible=True)
-        title = f"{label(curve.name)}, {curve.operands} operands: each line is one cause of noise alone"
-        axes.set_title(title, loc="left")
-        told = axes.get_legend_handles_labels()
-        legend_below_or_above(figure, *told, above=False, most=3)
-        return figure
+    figure = new_figure(4.0)
+    axes = figure.add_subplot()
+    for place, (cause, limit) in enumerate(curve.limits.items()):
+        above = not np.nanmin(limit) < _SHOWN_DB[1]
+        axes.plot(
+            power,
+            limit,
+            _LIMIT_STYLES[place % len(_LIMIT_STYLES)],
+            color=PALETTE[place % len(PALETTE)],
+            linewidth=1.2,
+            label=f"{cause} (above)" if above else cause,
+        )
+    axes.plot(power, ratio_db, color=REFERENCE, linewidth=2.2, label="all together")
+    now = (curve.present_w / factor, curve.present.snr_db)
+    axes.plot(*now, "o", color=REFERENCE, markersize=6.0)
+    text = f"{now[1]:.1f} dB at {now[0]:.3g} {symbol}W"
+    low = now[1] < _SHOWN_DB[0] + _ROOM_DB
+    offset, side = ((-8, 4), "right") if low else ((6, -14), "left")
+    axes.annotate(text, now, offset, textcoords="offset points", ha=side)
+    works, last = np.flatnonzero(~np.isnan(ratio_db)), power[-1]
+    if works.size and works[-1] < len(ratio_db) - 1:
+        end = (power[works[-1]], ratio_db[works[-1]])
+        axes.plot(*end, "x", color=REFERENCE, markersize=7.0, label="too much light for the core beyond")
+        last = min(last, 2.0 * end[0])
+    axes.set_xscale("log")
+    plain_ticks(axes.xaxis)
+    axes.set_xlim(power[0], last)
+    axes.set_ylim(*_SHOWN_DB)
+    axes.set_xlabel(f"Laser power ({symbol}W)")
+    axes.set_ylabel("Signal over noise of a layer's products (dB)")
+    axes.grid(visible=True)
+    title = f"{label(curve.name)}, {curve.operands} operands: each line is one cause of noise alone"
+    axes.set_title(title, loc="left")
+    told = axes.get_legend_handles_labels()
+    legend_below_or_above(figure, *told, above=False, most=3)
+    return figure
 
 
 def tornado_bars(swings: Sequence[Swing], present: Answers, title: str) -> Figure:
@@ -500,19 +497,18 @@ def tornado_bars(swings: Sequence[Swing], present: Answers, title: str) -> Figur
     panels = [one for one in found if one[2]] or found[:1]
     unmoved = [name.lower() for name, _, bars in found if not bars]
     rows = [max(1, len(bars)) for _, _, bars in panels]
-    with styled():
-        figure = new_figure(2.0 + 0.17 * sum(rows) + 0.25 * len(panels))
-        drawn = np.atleast_1d(figure.subplots(len(panels), 1, height_ratios=rows))
-        for axes, (name, unit, bars) in zip(drawn, panels, strict=True):
-            _draw_swings(axes, bars)
-            axes.set_title(name, loc="left")
-            axes.set_xlabel(f"Change ({unit}), logarithmic far from zero")
-        figure.suptitle(title + (f"\nNo number moves {' or '.join(unmoved)}" if unmoved else ""))
-        low, high = (Patch(color=colour) for colour in ENDS)
-        cross = Line2D([], [], linestyle="", marker="x", color=REFERENCE)
-        names = ["low end of its range", "high end", "core does not work at that end"]
-        figure.legend([low, high, cross], names, loc="outside lower center", ncols=3)
-        return figure
+    figure = new_figure(2.0 + 0.17 * sum(rows) + 0.25 * len(panels))
+    drawn = np.atleast_1d(figure.subplots(len(panels), 1, height_ratios=rows))
+    for axes, (name, unit, bars) in zip(drawn, panels, strict=True):
+        _draw_swings(axes, bars)
+        axes.set_title(name, loc="left")
+        axes.set_xlabel(f"Change ({unit}), logarithmic far from zero")
+    figure.suptitle(title + (f"\nNo number moves {' or '.join(unmoved)}" if unmoved else ""))
+    low, high = (Patch(color=colour) for colour in ENDS)
+    cross = Line2D([], [], linestyle="", marker="x", color=REFERENCE)
+    names = ["low end of its range", "high end", "core does not work at that end"]
+    figure.legend([low, high, cross], names, loc="outside lower center", ncols=3)
+    return figure
 
 
 def energy_change(one: Answers, present: Answers) -> float:

@@ -26,7 +26,7 @@ from experiments.cores.one import MILLIWATT, PICOJOULE, bench, photonic_unit
 from experiments.hardware import Replaced, changes, decibels_in
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.precision import ModelProduct, products_of
-from heliograph.figures import PALETTE, REFERENCE, new_figure, styled
+from heliograph.figures import PALETTE, REFERENCE, new_figure
 from heliograph.report import or_dash, table_of
 from heliograph.simulation import step_graph
 from heliograph.systems import build_system
@@ -151,16 +151,15 @@ class PartRanking(Result):
         shown = [one for one in self.parts if one.j_per_mac is not None][::-1]
         if not shown:
             return None
-        with styled():
-            figure = new_figure(FIGURE_IN)
-            axes = figure.add_subplot()
-            axes.barh(
-                [f"{one.place}: {one.part}" for one in shown],
-                [(one.j_per_mac or 0.0) / PICOJOULE for one in shown],
-                color=[PALETTE[0] if one.eligible else REFERENCE for one in shown],
-            )
-            axes.set_xlabel(f"energy at {self.target_db:.1f} dB, pJ/MAC (black: not eligible)")
-            return figure
+        figure = new_figure(FIGURE_IN)
+        axes = figure.add_subplot()
+        axes.barh(
+            [f"{one.place}: {one.part}" for one in shown],
+            [(one.j_per_mac or 0.0) / PICOJOULE for one in shown],
+            color=[PALETTE[0] if one.eligible else REFERENCE for one in shown],
+        )
+        axes.set_xlabel(f"energy at {self.target_db:.1f} dB, pJ/MAC (black: not eligible)")
+        return figure
 
 
 _COLUMNS: dict[str, Callable[[PartRow], str]] = {
@@ -510,19 +509,18 @@ class Ranking(Result):
     def figure(self) -> Figure:
         """Return executed precision of each rescue, its energy beside it."""
         shown = self.rescues[::-1]
-        with styled():
-            figure = new_figure(FIGURE_IN)
-            axes = figure.add_subplot()
-            axes.barh([one.rescue for one in shown], [one.captured_db for one in shown], color=PALETTE[0])
-            for place, one in enumerate(shown):
-                axes.text(
-                    max(0.0, one.captured_db) + 0.3, place, f"{one.j_per_mac / PICOJOULE:.2g} pJ", va="center"
-                )
-            axes.axvline(self.target_db, color=REFERENCE, linestyle="--", label=self.target)
-            axes.set_xlim(0.0, 1.2 * self.target_db)
-            axes.set_xlabel("executed signal over noise on captured operands, laser as shipped (dB)")
-            axes.legend(loc="lower right")
-            return figure
+        figure = new_figure(FIGURE_IN)
+        axes = figure.add_subplot()
+        axes.barh([one.rescue for one in shown], [one.captured_db for one in shown], color=PALETTE[0])
+        for place, one in enumerate(shown):
+            axes.text(
+                max(0.0, one.captured_db) + 0.3, place, f"{one.j_per_mac / PICOJOULE:.2g} pJ", va="center"
+            )
+        axes.axvline(self.target_db, color=REFERENCE, linestyle="--", label=self.target)
+        axes.set_xlim(0.0, 1.2 * self.target_db)
+        axes.set_xlabel("executed signal over noise on captured operands, laser as shipped (dB)")
+        axes.legend(loc="lower right")
+        return figure
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from experiments.hardware import DEFAULT_ACCELERATORS, Replaced, changes
 from experiments.study import Block, Progress, Result, Row, Study, option
-from heliograph.figures import PALETTE, label, legend_below_or_above, new_figure, styled
+from heliograph.figures import PALETTE, label, legend_below_or_above, new_figure
 from heliograph.parameters import CHOICE, SET, Parameter, parameters_of
 from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
 from heliograph.systems import System, build_system
@@ -392,23 +392,22 @@ def draw_bills(bills: Sequence[Bill]) -> Figure:
     items = sorted(totals, key=lambda item: -totals[item])
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - takes its time
 
-    with styled():
-        figure = new_figure(1.5 + 0.32 * len(bills))
-        left, right = figure.subplots(1, 2, sharey=True)
-        for axes, what, unit in ((left, "power_w", "W"), (right, "price_usd", "$")):
-            _stack(axes, bills, items, what)
-            axes.set_xlabel(f"{unit} per accelerator; line: range of the tables")
-            axes.grid(visible=True, axis="x")
-            axes.set_xlim(left=0.0)
-            axes.xaxis.set_major_locator(MaxNLocator(_MOST_TICKS))
-            axes.xaxis.set_major_formatter("{x:,.0f}")
-        left.set_yticks(np.arange(len(bills)), [label(bill.name) for bill in bills])
-        left.tick_params(axis="y", length=0)
-        right.tick_params(axis="y", length=0)
-        left.set_ylim(len(bills) - 0.5, -0.5)
-        handles, names = left.get_legend_handles_labels()
-        legend_below_or_above(figure, handles, names, above=True, most=4)
-        return figure
+    figure = new_figure(1.5 + 0.32 * len(bills))
+    left, right = figure.subplots(1, 2, sharey=True)
+    for axes, what, unit in ((left, "power_w", "W"), (right, "price_usd", "$")):
+        _stack(axes, bills, items, what)
+        axes.set_xlabel(f"{unit} per accelerator; line: range of the tables")
+        axes.grid(visible=True, axis="x")
+        axes.set_xlim(left=0.0)
+        axes.xaxis.set_major_locator(MaxNLocator(_MOST_TICKS))
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+    left.set_yticks(np.arange(len(bills)), [label(bill.name) for bill in bills])
+    left.tick_params(axis="y", length=0)
+    right.tick_params(axis="y", length=0)
+    left.set_ylim(len(bills) - 0.5, -0.5)
+    handles, names = left.get_legend_handles_labels()
+    legend_below_or_above(figure, handles, names, above=True, most=4)
+    return figure
 
 
 def _stack(axes: Any, bills: Sequence[Bill], items: Sequence[str], what: str) -> None:  # noqa: ANN401 - Axes

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.study import Block, Progress, Result, Row, Study, option
 from experiments.validation.network_failures import EFFECTIVE, published
-from heliograph.figures import PALETTE, REFERENCE, label, new_figure, styled
+from heliograph.figures import PALETTE, REFERENCE, label, new_figure
 from heliograph.report import format_si, table_of
 from heliograph.systems.fabrics import FABRICS, build_fabric, check_fabric, scale_up_of
 from simulator.errors import HeliographError, ParameterError, repeated
@@ -145,22 +145,19 @@ class Goodput(Result):
 
     def figure(self) -> Figure:
         """Return the machine that jobs fill, and their effective time, by size."""
-        with styled():
-            figure = new_figure(4.1)
-            left, right = figure.subplots(1, 2)
-            _draw_placed(left, self)
-            _draw_effective(right, self)
-            for axes, what in ((left, "Machine that jobs fill (%)"), (right, "Effective training time (%)")):
-                axes.set(xlabel="Accelerators of a job", ylabel=what)
-                axes.set_xscale("log", base=2)
-                axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-                axes.tick_params(axis="x", rotation=30)
-                axes.grid(visible=True)
-            left.legend(loc="lower left", fontsize=6.5, frameon=True, framealpha=1.0, edgecolor="none")
-            figure.legend(
-                *right.get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=6.5
-            )
-            return figure
+        figure = new_figure(4.1)
+        left, right = figure.subplots(1, 2)
+        _draw_placed(left, self)
+        _draw_effective(right, self)
+        for axes, what in ((left, "Machine that jobs fill (%)"), (right, "Effective training time (%)")):
+            axes.set(xlabel="Accelerators of a job", ylabel=what)
+            axes.set_xscale("log", base=2)
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+            axes.tick_params(axis="x", rotation=30)
+            axes.grid(visible=True)
+        left.legend(loc="lower left", fontsize=6.5, frameon=True, framealpha=1.0, edgecolor="none")
+        figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=6.5)
+        return figure
 
 
 def goodput(request: GoodputOf) -> Goodput:

@@ -40,7 +40,6 @@ from heliograph.figures import (
     new_figure,
     plain_ticks,
     signed_ticks,
-    styled,
     swatches,
 )
 from heliograph.processes import OnProgress, unheard
@@ -175,26 +174,25 @@ class Lines(Result):
 
     def figure(self) -> Figure:
         """Return step times over reconfiguration time."""
-        with styled():
-            figure = new_figure(HEIGHT_IN + EACH_IN * (len(self.lines) - 1))
-            panels = figure.subplots(len(self.lines), 1, sharex=True, squeeze=False)[:, 0]
-            for panel, line in zip(panels, self.lines, strict=True):
-                _panel(panel, line, self.reconfiguration_s)
-            shown = {
-                name: delay for name, delay in self.switches.items() if delay <= self.reconfiguration_s.max()
-            }
-            _technologies(panels[0], shown)
-            for panel in panels[1:]:
-                for reconfiguration_s in shown.values():
-                    panel.axvline(reconfiguration_s, color="#DDDDDD", linewidth=0.8, zorder=0)
-            handles, names = panels[0].get_legend_handles_labels()
-            every = dict(zip(names, handles, strict=True))
-            for panel in panels[1:]:
-                more, named = panel.get_legend_handles_labels()
-                every |= dict(zip(named, more, strict=True))
-            figure.legend(every.values(), every.keys(), loc="outside upper center", ncols=len(every))
-            panels[-1].set_xlabel("reconfiguration time of the switches")
-            return figure
+        figure = new_figure(HEIGHT_IN + EACH_IN * (len(self.lines) - 1))
+        panels = figure.subplots(len(self.lines), 1, sharex=True, squeeze=False)[:, 0]
+        for panel, line in zip(panels, self.lines, strict=True):
+            _panel(panel, line, self.reconfiguration_s)
+        shown = {
+            name: delay for name, delay in self.switches.items() if delay <= self.reconfiguration_s.max()
+        }
+        _technologies(panels[0], shown)
+        for panel in panels[1:]:
+            for reconfiguration_s in shown.values():
+                panel.axvline(reconfiguration_s, color="#DDDDDD", linewidth=0.8, zorder=0)
+        handles, names = panels[0].get_legend_handles_labels()
+        every = dict(zip(names, handles, strict=True))
+        for panel in panels[1:]:
+            more, named = panel.get_legend_handles_labels()
+            every |= dict(zip(named, more, strict=True))
+        figure.legend(every.values(), every.keys(), loc="outside upper center", ncols=len(every))
+        panels[-1].set_xlabel("reconfiguration time of the switches")
+        return figure
 
 
 def technologies(ports: int) -> dict[str, float]:
@@ -628,15 +626,14 @@ class StepPhases(Result):
     def figure(self) -> Figure:
         """Return who sends when and the lanes that it has, and the network time by technology."""
         heights = (1.7, 0.24 * len(self.by_switch) + 0.5)
-        with styled():
-            figure = new_figure(sum(heights) + 0.9)
-            grid = figure.add_gridspec(2, 1, height_ratios=heights)
-            _draw_lanes(figure.add_subplot(grid[0]), self)
-            _draw_times(figure.add_subplot(grid[1]), self)
-            told = {f"Lanes of {axis}": PALETTE[2 + index] for index, axis in enumerate(self.plan.axes)}
-            told |= {"Transfers": PALETTE[0], "Exposed moves": DARK_TIME}
-            figure.legend(handles=swatches(told), loc="outside upper center", ncols=6, handlelength=1.4)
-            return figure
+        figure = new_figure(sum(heights) + 0.9)
+        grid = figure.add_gridspec(2, 1, height_ratios=heights)
+        _draw_lanes(figure.add_subplot(grid[0]), self)
+        _draw_times(figure.add_subplot(grid[1]), self)
+        told = {f"Lanes of {axis}": PALETTE[2 + index] for index, axis in enumerate(self.plan.axes)}
+        told |= {"Transfers": PALETTE[0], "Exposed moves": DARK_TIME}
+        figure.legend(handles=swatches(told), loc="outside upper center", ncols=6, handlelength=1.4)
+        return figure
 
 
 def plan_numbers(plan: PhasePlan) -> dict[str, Any]:

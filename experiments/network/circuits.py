@@ -19,7 +19,7 @@ import numpy as np
 from experiments.hardware import Hardware, Workload, changes, one_step
 from experiments.network.breakeven import study_phases
 from experiments.study import Block, Progress, Result, Row, Study, file_name, option, refuse_unused
-from heliograph.figures import DARK_TIME, PALETTE, REFERENCE, label, name_rows, new_figure, styled, swatches
+from heliograph.figures import DARK_TIME, PALETTE, REFERENCE, label, name_rows, new_figure, swatches
 from heliograph.report import format_si, prefix_of, table_of
 from optical.fabrics.switches import load_optics, load_switch
 from optical.scheduling.overlap import (
@@ -214,18 +214,17 @@ class CollectivePlans(Result):
         """Return the planes of the fastest algorithm over time, and the makespans of all."""
         planes, several = self.plant.switches, len(self.found)
         heights = (_PLANE_IN * planes + 0.5, _ALGORITHM_IN * several + 0.5)
-        with styled():
-            figure = new_figure(sum(heights) + 0.9)
-            grid = figure.add_gridspec(2, 1, height_ratios=heights)
-            _draw_planes(figure.add_subplot(grid[0]), self, self.best)
-            _draw_plan_makespans(figure.add_subplot(grid[1]), self)
-            told = {
-                "Circuits carry (a number for each step)": PALETTE[0],
-                "Dark: circuits move": DARK_TIME,
-                "All planes move together": PALETTE[1],
-            }
-            figure.legend(handles=swatches(told), loc="outside upper center", ncols=3, handlelength=1.4)
-            return figure
+        figure = new_figure(sum(heights) + 0.9)
+        grid = figure.add_gridspec(2, 1, height_ratios=heights)
+        _draw_planes(figure.add_subplot(grid[0]), self, self.best)
+        _draw_plan_makespans(figure.add_subplot(grid[1]), self)
+        told = {
+            "Circuits carry (a number for each step)": PALETTE[0],
+            "Dark: circuits move": DARK_TIME,
+            "All planes move together": PALETTE[1],
+        }
+        figure.legend(handles=swatches(told), loc="outside upper center", ncols=3, handlelength=1.4)
+        return figure
 
 
 def plan_collective(
@@ -498,28 +497,25 @@ class DemandSchedules(Result):
         several = len(self.schedules) > 1
         tall = min(0.22 * best.ports * min(best.switches, 3) + 0.6, _MOST_INCHES)
         beside = 0.24 * len(self.schedules) + 0.55 if several else 0.0
-        with styled():
-            figure = new_figure(tall + beside + 0.9)
-            grid = figure.add_gridspec(
-                2 if several else 1, 1, height_ratios=(tall, beside) if several else (1,)
-            )
-            axes = figure.add_subplot(grid[0])
-            _draw_schedule(axes, best)
-            if several:
-                _draw_makespans(figure.add_subplot(grid[1]), self)
-            told = {"Dark: circuits move": DARK_TIME, "No circuit": _IDLE}
-            if best.ports <= _FEW:
-                told = {f"To {port}": colour for port, colour in enumerate(PALETTE[: best.ports])} | told
-            if any(one.packet_s > one.circuit_makespan_s for one in self.schedules):
-                told["Below: packets only"] = PALETTE[1]
-            figure.legend(
-                handles=swatches(told),
-                loc="outside upper center",
-                ncols=6,
-                handlelength=1.4,
-                columnspacing=1.2,
-            )
-            return figure
+        figure = new_figure(tall + beside + 0.9)
+        grid = figure.add_gridspec(2 if several else 1, 1, height_ratios=(tall, beside) if several else (1,))
+        axes = figure.add_subplot(grid[0])
+        _draw_schedule(axes, best)
+        if several:
+            _draw_makespans(figure.add_subplot(grid[1]), self)
+        told = {"Dark: circuits move": DARK_TIME, "No circuit": _IDLE}
+        if best.ports <= _FEW:
+            told = {f"To {port}": colour for port, colour in enumerate(PALETTE[: best.ports])} | told
+        if any(one.packet_s > one.circuit_makespan_s for one in self.schedules):
+            told["Below: packets only"] = PALETTE[1]
+        figure.legend(
+            handles=swatches(told),
+            loc="outside upper center",
+            ncols=6,
+            handlelength=1.4,
+            columnspacing=1.2,
+        )
+        return figure
 
 
 def summary(one: CircuitSchedule) -> dict[str, Any]:

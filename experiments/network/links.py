@@ -14,7 +14,7 @@ import numpy as np
 
 from experiments.hardware import SYSTEM, Hardware, Workload, one_step
 from experiments.study import Block, Progress, Result, Row, Study, option
-from heliograph.figures import PALETTE, REFERENCE, label, name_rows, new_figure, styled
+from heliograph.figures import PALETTE, REFERENCE, label, name_rows, new_figure
 from heliograph.report import format_si, table_of, value_table
 from heliograph.simulation import StepResult, run_at_target
 from heliograph.systems import System
@@ -265,22 +265,21 @@ _NODES_TOLD = 8
 
 def links_figure(loads: LinkLoads, title: str) -> Figure:
     """Return the picture of a step's loads: links over time with dark time, and nodes against nodes."""
-    with styled():
-        figure = new_figure(HEIGHT_IN)
-        moving = bool(loads.dark.any())
-        heights = [2.0, 0.7] if moving else [2.0]
-        upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=[sum(heights), 1.8])[:, 0]
-        panels = upper.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
-        above = panels[0]
-        _draw_loads(upper, above, loads)
-        above.set_title(f"{title}: load of links over time", loc="left")
-        if moving:
-            _draw_dark(upper, panels[1], loads)
-        panels[-1].set_xlabel("time (s)")
-        sent, kinds = lower.subplots(1, 2)
-        _draw_sent(lower, sent, loads)
-        _draw_kinds(kinds, loads)
-        return figure
+    figure = new_figure(HEIGHT_IN)
+    moving = bool(loads.dark.any())
+    heights = [2.0, 0.7] if moving else [2.0]
+    upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=[sum(heights), 1.8])[:, 0]
+    panels = upper.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    above = panels[0]
+    _draw_loads(upper, above, loads)
+    above.set_title(f"{title}: load of links over time", loc="left")
+    if moving:
+        _draw_dark(upper, panels[1], loads)
+    panels[-1].set_xlabel("time (s)")
+    sent, kinds = lower.subplots(1, 2)
+    _draw_sent(lower, sent, loads)
+    _draw_kinds(kinds, loads)
+    return figure
 
 
 def _draw_loads(figure: SubFigure, axes: Axes, loads: LinkLoads) -> None:
@@ -522,27 +521,24 @@ class SpreadSteps(Result):
 
     def figure(self) -> Figure:
         """Return the step times with the band of their hashes, and a line where circuits are."""
-        with styled():
-            figure = new_figure(_REST_IN + _ROW_IN * len(self.steps))
-            axes = figure.subplots()
-            for place, step in enumerate(self.steps):
-                mean = step.mean_s
-                below_s, above_s = mean - step.steps_s.min(), step.steps_s.max() - mean
-                error = [[max(0.0, below_s)], [max(0.0, above_s)]]  # a mean of equals may round off them
-                axes.barh(
-                    place, mean, xerr=error, height=0.62, color=PALETTE[0], ecolor=PALETTE[5], capsize=2.5
-                )
-            axes.axvline(self.circuits.mean_s, color=REFERENCE, lw=1.2, label="optical circuits")
-            name_rows(axes, [step.name for step in self.steps])
-            axes.set_xlabel("Step time (s); whiskers: least and most of the hashes")
-            figure.suptitle(
-                fill(self.title.replace(", ", ",").replace(",", ", "), _TITLE),
-                fontsize=7.5,
-                x=0.01,
-                ha="left",
-            )
-            figure.legend(loc="outside lower center")
-            return figure
+        figure = new_figure(_REST_IN + _ROW_IN * len(self.steps))
+        axes = figure.subplots()
+        for place, step in enumerate(self.steps):
+            mean = step.mean_s
+            below_s, above_s = mean - step.steps_s.min(), step.steps_s.max() - mean
+            error = [[max(0.0, below_s)], [max(0.0, above_s)]]  # a mean of equals may round off them
+            axes.barh(place, mean, xerr=error, height=0.62, color=PALETTE[0], ecolor=PALETTE[5], capsize=2.5)
+        axes.axvline(self.circuits.mean_s, color=REFERENCE, lw=1.2, label="optical circuits")
+        name_rows(axes, [step.name for step in self.steps])
+        axes.set_xlabel("Step time (s); whiskers: least and most of the hashes")
+        figure.suptitle(
+            fill(self.title.replace(", ", ",").replace(",", ", "), _TITLE),
+            fontsize=7.5,
+            x=0.01,
+            ha="left",
+        )
+        figure.legend(loc="outside lower center")
+        return figure
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.hardware import Hardware, Workload, one_step
 from experiments.study import Block, Progress, Result, Row, Study, option, refuse_unused
-from heliograph.figures import PALETTE, REFERENCE, WIDTH_IN, label, new_figure, styled, swatches
+from heliograph.figures import PALETTE, REFERENCE, WIDTH_IN, label, new_figure, swatches
 from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
 from heliograph.simulation import StepResult
 from heliograph.workload import know_schedule
@@ -110,37 +110,34 @@ class Timeline(Result):
             msg = f"nothing to draw: '{self.name}' has no pass"
             raise HeliographError(msg)
         symbol, factor = prefix_of(self.length) if self.unit else ("", 1.0)
-        with styled():
-            figure = new_figure(1.15 + max(0.24 * self.stages, 0.5))
-            axes = figure.add_subplot()
-            for stage in range(self.stages):
-                axes.add_patch(
-                    Rectangle((0, stage - _ROW / 2), self.length / factor, _ROW, color=_IDLE, lw=0)
-                )
-            _draw_boxes(axes, self, factor)
-            _number(axes, self, factor)
-            axes.set_xlim(0.0, self.length / factor)
-            axes.set_ylim(self.stages - 0.5, -0.5)
-            axes.set_yticks(range(self.stages), [f"Stage {stage}" for stage in range(self.stages)])
-            axes.tick_params(axis="y", length=0)
-            axes.spines["left"].set_visible(False)
-            unit = f"Time ({symbol}{self.unit})" if self.unit else "Time (units of a pass)"
-            axes.set_xlabel(unit)
-            bubble = f"bubble {100 * self.bubble_share:.1f} %"
-            if self.steps > 1 and abs(self.bubble_share - self.steady_bubble_share) > 5e-4:
-                bubble += f", {100 * self.steady_bubble_share:.1f} % in the steady state"
-            peak = f"at most {max(self.peak_microbatches):g} microbatches kept"
-            axes.set_title(f"{_title(self.name)}: {bubble}; {peak}", loc="left")
-            handles = _legend(self)
-            columns = len(handles) if len(handles) <= _LEGEND_COLUMNS else -(-len(handles) // 2)
-            figure.legend(
-                handles=handles,
-                loc="outside lower center",
-                ncols=columns,
-                columnspacing=1.2,
-                handlelength=1.4,
-            )
-            return figure
+        figure = new_figure(1.15 + max(0.24 * self.stages, 0.5))
+        axes = figure.add_subplot()
+        for stage in range(self.stages):
+            axes.add_patch(Rectangle((0, stage - _ROW / 2), self.length / factor, _ROW, color=_IDLE, lw=0))
+        _draw_boxes(axes, self, factor)
+        _number(axes, self, factor)
+        axes.set_xlim(0.0, self.length / factor)
+        axes.set_ylim(self.stages - 0.5, -0.5)
+        axes.set_yticks(range(self.stages), [f"Stage {stage}" for stage in range(self.stages)])
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        unit = f"Time ({symbol}{self.unit})" if self.unit else "Time (units of a pass)"
+        axes.set_xlabel(unit)
+        bubble = f"bubble {100 * self.bubble_share:.1f} %"
+        if self.steps > 1 and abs(self.bubble_share - self.steady_bubble_share) > 5e-4:
+            bubble += f", {100 * self.steady_bubble_share:.1f} % in the steady state"
+        peak = f"at most {max(self.peak_microbatches):g} microbatches kept"
+        axes.set_title(f"{_title(self.name)}: {bubble}; {peak}", loc="left")
+        handles = _legend(self)
+        columns = len(handles) if len(handles) <= _LEGEND_COLUMNS else -(-len(handles) // 2)
+        figure.legend(
+            handles=handles,
+            loc="outside lower center",
+            ncols=columns,
+            columnspacing=1.2,
+            handlelength=1.4,
+        )
+        return figure
 
 
 def schedule_names() -> list[str]:
