@@ -122,10 +122,10 @@ def unit_of(name: str, without: str = "1") -> str:
 
 
 def parameter_of(path: str, name: str, value: float | str, row: Row | None) -> Parameter:
-    """Return a number at a path as its row of a table tells it; without a row, a choice of the project."""
+    """Return a number at a path as its row of a table tells it; without a row, a choice of who wrote it."""
     unit = unit_of(name)
     if row is None:
-        source = "design choice of the project"
+        source = "design choice"
         return Parameter(path=path, value=value, unit=unit, status=CHOICE, source=source)
     changed = row.value != value
     return Parameter(

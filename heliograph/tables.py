@@ -283,13 +283,17 @@ def deciding_table(title: str, records: Sequence[Record], refused: Mapping[str, 
 
 
 def best_of(records: Sequence[Record]) -> str:
-    """Return a sentence on the systems with the least time, energy and cost."""
+    """Return a sentence on the systems of least time, energy and cost, and on those drowned in noise."""
+    drowned = [one["system"] for one in records if one["snr_db"] < 0.0]
+    judged = [one for one in records if one["system"] not in drowned] or records
     found: dict[str, list[str]] = {}
     for word, key in _JUDGED.items():
-        best = min(records, key=lambda one: float(one[key]))
+        best = min(judged, key=lambda one: float(one[key]))
         found.setdefault(best["system"], []).append(word)
     told = "; ".join(f"least {_listed(words)}: {name}" for name, words in found.items())
-    return f"{told[0].upper()}{told[1:]}."
+    has = "has" if len(drowned) == 1 else "have"
+    more = f" {_listed(drowned)} {has} more noise than signal." if drowned else ""
+    return f"{told[0].upper()}{told[1:]}.{more}"
 
 
 def _listed(words: Sequence[str]) -> str:

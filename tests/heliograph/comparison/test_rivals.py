@@ -186,6 +186,16 @@ def test_the_best_systems_are_those_of_the_least_numbers(compared):
         assert any(word in part and name in part for part in told.lower().split(";"))
 
 
+def test_a_system_drowned_in_noise_is_the_best_at_nothing(compared):
+    records = [dict(one) for one in compared.records()]
+    drowned = min(records, key=lambda one: one["step_time_s"])
+    drowned["snr_db"] = -4.9
+    told = best_of(records)
+    name = drowned["system"]
+    assert told.endswith(f" {name} has more noise than signal.")
+    assert name not in told.removesuffix(f" {name} has more noise than signal.").split(": ")
+
+
 def test_what_binds_is_the_largest_share():
     record = {
         "step_time_s": 10.0,
