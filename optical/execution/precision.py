@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from optical.execution.spec import (
     AnalogSpec,
+    HashedOnce,
     OperandTransforms,
     Rounding,
     Scale,
@@ -68,7 +69,7 @@ _TINY, _LEAST = 1e-300, 1e-30
 
 
 @dataclass(frozen=True, kw_only=True)
-class Product:
+class Product(HashedOnce):
     """Products that are alike in shape and operands."""
 
     operands: Operands
@@ -84,6 +85,8 @@ class Product:
     weight: float = 1.0
     """Multiply-accumulates of all of them, or any other weight of their noise in the average."""
 
+    __hash__ = HashedOnce.__hash__
+
     def __post_init__(self) -> None:
         if min(self.length, self.rows, self.columns) < 1:
             msg = (
@@ -91,14 +94,6 @@ class Product:
                 f"{self.columns}"
             )
             raise ParameterError(msg)
-
-    def __hash__(self) -> int:
-        """Return a hash that is worked out once: products stand in the keys of caches."""
-        return self._hash
-
-    @functools.cached_property
-    def _hash(self) -> int:
-        return hash(tuple(getattr(self, one.name) for one in fields(self)))
 
 
 def predicted(

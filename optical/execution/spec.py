@@ -322,8 +322,27 @@ ENCODING = "operand converters"
 """Cause of noise."""
 
 
+class HashedOnce:
+    """Base of frozen records that stand in the keys of caches: their hash is worked out once.
+
+    A dataclass names `HashedOnce.__hash__` in its body, or has one of its own.
+    """
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash(tuple(self.__getstate__().values()))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy is made of: a hash is good for one process only."""
+        record: Any = self
+        return {one.name: getattr(self, one.name) for one in fields(record)}
+
+
 @dataclass(frozen=True, kw_only=True)
-class AnalogSpec(LightNoise):
+class AnalogSpec(HashedOnce, LightNoise):
     """Errors of one product of a photonic core, as its link budget leaves them.
 
     Notes
@@ -377,6 +396,8 @@ class AnalogSpec(LightNoise):
     transforms: OperandTransforms | None = None
     """What is done to operands before they come here."""
 
+    __hash__ = HashedOnce.__hash__
+
     def __post_init__(self) -> None:
         check_choices(self)
         check_positive(self, "dac_bits", "adc_bits", "adc_enob_bits", "adc_range_sigma")
@@ -390,18 +411,6 @@ class AnalogSpec(LightNoise):
             raise ParameterError(msg)
         if self.residues is not None:
             self.residues.check_sums(self.analog_length * largest_mantissa(self.dac_bits) ** 2)
-
-    def __hash__(self) -> int:
-        """Return a hash that is worked out once: specifications stand in the keys of caches."""
-        return self._hash
-
-    @functools.cached_property
-    def _hash(self) -> int:
-        return hash(tuple(getattr(self, one.name) for one in fields(self)))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy is made of: a hash is good for one process only."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @property
     def reading_variance(self) -> float:

@@ -601,10 +601,15 @@ def play(pipeline: Pipeline, times: PassTimes, *, steps: int = 1) -> tuple[Playe
                 found.append(Played(stage, slot, start, free[stage]))
                 place[stage] += 1
                 moved = True
-    if any(done < len(order) for done, order in zip(place, orders, strict=True)):
+    check_all_ran(place, orders)
+    return tuple(found)
+
+
+def check_all_ran(places: Sequence[int], orders: Order) -> None:
+    """Raise an error unless every stage got to the end of its order."""
+    if any(place < len(order) for place, order in zip(places, orders, strict=True)):
         msg = "schedule: stages wait for each other; a microbatch's passes stand in an impossible order"
         raise WorkloadError(msg)
-    return tuple(found)
 
 
 def _repeated(pipeline: Pipeline, steps: int) -> Order:
