@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from electronic.fabrics.torus import TorusFabric
 from experiments.hardware import Hardware
 from experiments.network.links import sampled_run
 from experiments.study import Block, Progress, Result, Row, Study, option
@@ -533,7 +534,11 @@ class Breakeven(Study):
             msg = f"--system {self.system} is a file; name the same accelerators on packets with --packets"
             raise ParameterError(msg)
         beside = self.packets or self.system.replace("ocs", "packet")
-        return optical, packets.system(beside, accelerators=accelerators)
+        packet = packets.system(beside, accelerators=accelerators)
+        if isinstance(packet.fabric, TorusFabric):
+            msg = f"'{beside}' stands on a torus, which has no packet switches; try --fabric rails"
+            raise ParameterError(msg)
+        return optical, packet
 
     def run(self, progress: Progress) -> Lines:
         """Return a line for each model and plan."""

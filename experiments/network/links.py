@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from electronic.fabrics.packets import MultipathFabric
 from experiments.hardware import SYSTEM, Hardware, Workload, one_step
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.figures import PALETTE, REFERENCE, label, name_rows, new_figure
@@ -569,6 +570,12 @@ class BySpreading(Study):
         config = model_named(self.model)
         usual = ranks_of(self.plan) or ACCELERATORS
         packets = self.hardware.system(self.system, accelerators=self.accelerators, usual_accelerators=usual)
+        if not isinstance(packets.fabric, MultipathFabric):
+            msg = (
+                f"packets have no paths to choose from on fabric '{packets.fabric.name}'; name one of Clos "
+                "switches: --fabric rails, fat_tree or rail_only"
+            )
+            raise ParameterError(msg)
         others = tuple(one for one in self.hardware.settings if not one.startswith("fabric."))
         beside = dataclasses.replace(self.hardware, settings=others, fabric=None)
         optical = beside.system(self.circuits, accelerators=packets.accelerators)

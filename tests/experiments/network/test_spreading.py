@@ -72,7 +72,7 @@ def test_legends_lie_on_no_bar(found):
 
 
 def test_a_fabric_without_parallel_links_is_refused():
-    with pytest.raises(ParameterError, match="spreading"):
+    with pytest.raises(ParameterError, match="no paths to choose from on fabric 'dragonfly'"):
         dataclasses.replace(ASKED, hardware=Hardware(fabric="dragonfly")).run(Progress())
 
 
