@@ -44,7 +44,7 @@ from optical.devices import (
     static_w,
 )
 from optical.devices.devices import Adder, Soa, bytes_of_bits
-from optical.devices.limits import TELECOM_WAVELENGTH_M, Light, snr_from_bits
+from optical.devices.limits import TELECOM_WAVELENGTH_M, Light, noise_of_bits
 from optical.devices.named_parts import named_parts_table
 from optical.devices.parts import energy_j
 from optical.devices.waveguides import Routing
@@ -468,8 +468,8 @@ class AnalogCore(Array):
         """Noise over signal of a full-scale sample, closed link or not: light, converters, weights, chip."""
         operands = 1 if self.holds_weights else 2  # that pass a DAC in every symbol, with errors of their own
         converters = {
-            "the ADC": 1.0 / snr_from_bits(self.adc.enob_bits),
-            "the DAC": operands / (self.analog_length * snr_from_bits(self.encoder.enob_bits)),
+            "the ADC": noise_of_bits(self.adc.enob_bits),
+            "the DAC": operands * noise_of_bits(self.encoder.enob_bits) / self.analog_length,
         }
         unlike = self.chip.mismatch is not Mismatch.NONE
         chip = mismatch_ratio(self.analog(Phase.FORWARD)) if unlike else {}

@@ -41,7 +41,7 @@ from optical.devices import (
     device_table,
 )
 from optical.devices.devices import Adder, InterferometerArms, bytes_of_bits
-from optical.devices.limits import Light, bits_from_snr
+from optical.devices.limits import Light, bits_of_noise
 from optical.devices.named_parts import named_parts_table
 from optical.devices.parts import Device, Named, energy_j
 from optical.devices.waveguides import Routing
@@ -270,7 +270,7 @@ class PhaseBudget:
         moduli = tuple(channel.modulus for channel in self.channels)
         sigmas = tuple(sigma_of_misreading(chance) for chance in chances)
         variance = Residues(moduli=moduli, sigmas=sigmas).error_variance
-        return math.inf if variance == 0.0 else bits_from_snr(self.full_scale**2 / variance)
+        return bits_of_noise(variance / self.full_scale**2)
 
 
 READINGS_PER_SAMPLE = 2

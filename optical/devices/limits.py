@@ -41,6 +41,21 @@ def bits_from_snr(snr: float) -> float:
     return math.inf if math.isinf(snr) else (db_from_ratio(snr) - 1.76) / 6.02
 
 
+def bits_of_noise(ratio: float) -> float:
+    """Return the effective bits that noise over the square of full scale leaves to a sine that fills it.
+
+    Notes
+    -----
+    The sine has half the power of a sample at full scale. An ideal quantiser of b bits, 4^-b / 3, has b.
+    """
+    return math.inf if ratio == 0.0 else bits_from_snr(0.5 / ratio)
+
+
+def noise_of_bits(bits: float) -> float:
+    """Return the noise over the square of full scale that leaves so many effective bits (`bits_of_noise`)."""
+    return 0.5 / snr_from_bits(bits)
+
+
 def snr_from_bits(bits: float) -> float:
     """Return the power ratio that so many effective bits stand for."""
     return math.inf if math.isinf(bits) else ratio_from_db(6.02 * bits + 1.76)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from optical.devices.limits import bits_from_snr
+from optical.devices.limits import bits_of_noise
 from optical.noise.chip import ChipErrors, CommonEncoding, CommonNoise
 from optical.noise.link_budget import FLUCTUATION, SHOT, LightNoise, SampleNoise, check_light
 from simulator.amounts import Amount, Flag, Reals
@@ -146,7 +146,7 @@ class Residues:
         """
         largest = largest_mantissa(mantissa_bits)
         noise = length * largest**2 / 6.0 + self.error_variance
-        return bits_from_snr((length * largest**2) ** 2 / noise)
+        return bits_of_noise(noise / (length * largest**2) ** 2)
 
     def check_sums(self, largest: float) -> None:
         """Refuse sums that leave the dynamic range.

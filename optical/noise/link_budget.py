@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
-from optical.devices.limits import bits_from_snr
+from optical.devices.limits import bits_of_noise
 from optical.devices.waveguides import ABSORPTION
 from optical.noise.receiver import Receiver
 from simulator.errors import LinkError, ParameterError, check_positive, check_range
@@ -85,7 +85,7 @@ class NoiseRatio:
     @property
     def effective_bits(self) -> float:
         """Effective bits that it leaves."""
-        return math.inf if self.total == 0.0 else bits_from_snr(1.0 / self.total)
+        return bits_of_noise(self.total)
 
     def joined(self, others: Mapping[str, float]) -> NoiseRatio:
         """Return the ratio with further causes that light does not lower."""

@@ -194,10 +194,10 @@ def test_default_residue_core_errs_less_than_once_in_two_thousand():
 
 
 def test_effective_bits_without_misreading_are_those_of_the_mantissas():
-    """Full scale n q^2 over the rounding of both mantissas, n q^2 / 6."""
+    """A sine of full scale n q^2 over the rounding of both mantissas, n q^2 / 6."""
     core = default_residue()
     core = dataclasses.replace(core, core=dataclasses.replace(core.core, laser_power_w=3.0))
-    perfect = 10 * math.log10(6 * 4 * 7**2)
+    perfect = 10 * math.log10(6 * 4 * 7**2 / 2)
     assert core.effective_bits == pytest.approx((perfect - 1.76) / 6.02, rel=1e-3)
 
 

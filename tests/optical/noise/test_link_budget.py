@@ -6,7 +6,7 @@ import pytest
 
 from optical.cores import Product, core_precision, default_crossbar, with_laser_for
 from optical.devices import Waveguide
-from optical.devices.limits import bits_from_snr, snr_from_bits
+from optical.devices.limits import bits_from_snr, bits_of_noise, noise_of_bits, snr_from_bits
 from optical.devices.named_parts import named_parts
 from optical.noise.link_budget import QUADRATURE_VARIANCE, check_closes
 from simulator.errors import LinkError, ParameterError
@@ -186,6 +186,10 @@ def test_worse_part_lowers_effective_bits(path, factor):
 
 def test_bits_and_ratio_are_inverse():
     assert bits_from_snr(snr_from_bits(7.3)) == pytest.approx(7.3, rel=1e-12)
+    assert bits_of_noise(noise_of_bits(7.3)) == pytest.approx(7.3, rel=1e-12)
+    for bits in (4, 8, 12):  # an ideal quantiser has its bits
+        assert bits_of_noise(4.0**-bits / 3.0) == pytest.approx(bits, abs=0.01)
+    assert bits_of_noise(0.0) == math.inf
     assert bits_from_snr(math.inf) == math.inf
 
 
