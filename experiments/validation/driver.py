@@ -37,7 +37,7 @@ from experiments.validation.rows import (
     read_records,
     statistics,
 )
-from heliograph.figures import PALETTE, new_figure, plain_ticks, save
+from heliograph.figures import PALETTE, new_figure, plain_ticks, save, styled
 from heliograph.processes import OnProgress
 from heliograph.records import canonical_json, csv_text, whole, write_atomically
 from heliograph.report import ReportRow, plain_text, prefix_of, table_text
@@ -84,39 +84,40 @@ def scatter(validation: Validation, path: Path) -> tuple[Path, Path]:
     rows = tuple(one for one in rows if one.unit == unit and one.measured and one.predicted)
     values = sorted(one.measured or 0.0 for one in rows)
     prefix, factor = prefix_of(values[len(values) // 2]) if unit != "1" else ("", 1.0)
-    figure = new_figure(4.6)
-    axes = figure.add_subplot()
-    axes.axhline(1.0, color="black", linewidth=0.8)
-    for band, style in BANDS:
-        for ratio in (1.0 + band, 1.0 - band):
-            axes.axhline(ratio, linestyle=style, color="grey", linewidth=0.7)
-    for index, (name, group) in enumerate(_groups(rows)):
-        axes.plot(
-            [(one.measured or 0.0) / factor for one in group],
-            [(one.predicted or 0.0) / (one.measured or 1.0) for one in group],
-            _MARKERS[index % len(_MARKERS)],
-            color=PALETTE[index % len(PALETTE)],
-            markersize=3.6,
-            markeredgewidth=0.3,
-            markeredgecolor="white",
-            label=f"{_legend_name(name)} ({len(group)})",
+    with styled():
+        figure = new_figure(4.6)
+        axes = figure.add_subplot()
+        axes.axhline(1.0, color="black", linewidth=0.8)
+        for band, style in BANDS:
+            for ratio in (1.0 + band, 1.0 - band):
+                axes.axhline(ratio, linestyle=style, color="grey", linewidth=0.7)
+        for index, (name, group) in enumerate(_groups(rows)):
+            axes.plot(
+                [(one.measured or 0.0) / factor for one in group],
+                [(one.predicted or 0.0) / (one.measured or 1.0) for one in group],
+                _MARKERS[index % len(_MARKERS)],
+                color=PALETTE[index % len(PALETTE)],
+                markersize=3.6,
+                markeredgewidth=0.3,
+                markeredgecolor="white",
+                label=f"{_legend_name(name)} ({len(group)})",
+            )
+        axes.set(xscale="log", yscale="log")
+        for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
+            if high < _DECADE * low:
+                axis.set_major_locator(MaxNLocator(_MOST_TICKS, steps=(1, 2, 5, 10)))
+        for axis in (axes.xaxis, axes.yaxis):
+            plain_ticks(axis, "{:,g}".format, minor=False)
+        axes.set_xlabel(f"measured ({prefix}{unit})" if unit != "1" else "measured")
+        axes.set_ylabel("predicted over measured")
+        found = statistics(rows)
+        kept = "" if found.n == len(validation.predicted) else f" in {unit} of {len(validation.predicted)}"
+        axes.set_title(
+            f"{validation.kind}: {found.n} rows{kept}, mean error {found.mean_abs_error or 0.0:.1%}; "
+            "dashed 10 %, dotted 20 %"
         )
-    axes.set(xscale="log", yscale="log")
-    low, high = axes.get_ylim()
-    if high < _DECADE * low:
-        axes.yaxis.set_major_locator(MaxNLocator(_MOST_TICKS, steps=(1, 2, 5, 10)))
-    for axis in (axes.xaxis, axes.yaxis):
-        plain_ticks(axis, "{:,g}".format, minor=False)
-    axes.set_xlabel(f"measured ({prefix}{unit})" if unit != "1" else "measured")
-    axes.set_ylabel("predicted over measured")
-    found = statistics(rows)
-    kept = "" if found.n == len(validation.predicted) else f" in {unit} of {len(validation.predicted)}"
-    axes.set_title(
-        f"{validation.kind}: {found.n} rows{kept}, mean error {found.mean_abs_error or 0.0:.1%}; "
-        "dashed 10 %, dotted 20 %"
-    )
-    figure.legend(loc="outside lower center", ncols=2, fontsize=6.5)
-    return save(figure, path)
+        figure.legend(loc="outside lower center", ncols=2, fontsize=6.5)
+        return save(figure, path)
 
 
 def family(source: str) -> str:
