@@ -32,6 +32,8 @@ DEFAULT_ACCELERATORS = 1024
 """Accelerators where neither the plan nor the user says how many."""
 BESIDE_PRODUCTS = ("fabric", "host", "economics", "penalties")
 """Parts of a system in which no product is executed."""
+CROSSBAR = "photonic_packet:crossbar"
+"""System that is executed where nobody names one."""
 LIGHTING = ".lighting."
 """Part of the path of what a laser is sized for."""
 SYSTEM = "system by name, or a TOML file"
@@ -126,6 +128,11 @@ class Hardware:
             if unused:  # a file may describe more of a system than one study uses
                 msg = f"--set {unused[0]} is not used: {why}; leave it out"
                 raise ParameterError(msg)
+
+    @property
+    def crossbar(self) -> str:
+        """System that is executed where nobody names one: of a crossbar, or of the core of ``--core``."""
+        return CROSSBAR if self.core is None else CROSSBAR.partition(":")[0]
 
     @property
     def _aims(self) -> bool:

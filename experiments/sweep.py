@@ -11,6 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from electronic.devices import TORUS_LINKS
+from electronic.gpu import load_gpu
 from experiments.hardware import DEFAULT_ACCELERATORS, SYSTEM, Hardware, Workload
 from experiments.study import (
     Block,
@@ -126,6 +128,11 @@ class Swept(Result):
             ReportTable(title, list(shown.values()), lines, dense=self.searched, note=note),
             *more,
             *idle_of(self.grid),
+            *(
+                []
+                if self._is_drawn
+                else [f"No picture: no point has numbers for both {self.x} and {self.y}."]
+            ),
             *self.notes,
         ]
 
@@ -148,11 +155,14 @@ class Swept(Result):
 
     def figure(self) -> Figure | None:
         """Return one column over another, a line for each combination of the other inputs."""
-        rows = self.grid.rows()
-        drawn = all(any(isinstance(row.get(one), int | float) for row in rows) for one in (self.x, self.y))
-        if not drawn and self.grid.study != STEP:
+        if not self._is_drawn:
             return None
         return self.grid.plot(self.x, self.y, beside=self.beside())
+
+    @property
+    def _is_drawn(self) -> bool:
+        """Whether any point has numbers for both columns of the picture."""
+        return any(is_number(row.get(self.x)) and is_number(row.get(self.y)) for row in self.grid.rows())
 
     def beside(self) -> dict[str, list[tuple[float, float]]]:
         """Return the points of the picture's GPU, if there is one, by its label."""
@@ -163,9 +173,8 @@ class Swept(Result):
             across = (row if self.x in self.grid.axes else own).get(self.x)
             up = own.get(self.y)
             if is_number(across) and is_number(up):
-                found.setdefault(f"{own['gpu']} in {own['precision']} on packets, same plan", []).append(
-                    (across, up)
-                )
+                label = f"{own['gpu']} in {own['precision']} on {own['fabric']}, same plan"
+                found.setdefault(label, []).append((across, up))
         return {name: sorted(set(points)) for name, points in found.items()}
 
 
@@ -192,7 +201,9 @@ def electronic_rows(work: StepWork, grid: Grid) -> tuple[Row | None, ...]:
 
 def _electronic(model: Any, row: Mapping[str, Any]) -> Row | None:  # noqa: ANN401 - as `StepWork` takes it
     """Return the step of the GPU of a row on packets; None where its plan does not run there."""
-    precision = Precision.FP8 if row["core"] else row["precision"]
+    chip = load_gpu(row["gpu"]).chip
+    narrow = chip.byte_flops_per_cycle > chip.flops_per_cycle and row["gpu"] not in TORUS_LINKS
+    precision = Precision.FP8 if row["core"] and narrow else row["precision"]
     name, accelerators = f"gpu_packet:{row['gpu']}:{precision}", row["accelerators"]
     try:
         result = simulate(name, model, row["plan"], accelerators=accelerators)
@@ -355,6 +366,7 @@ class Sweep(Study):
             notes.append(f"Points are kept in {asked.means.store}; the same command goes on from there.")
         axes = asked.space.values()
         several = [name for name, values in axes.items() if len(values) > 1] or list(axes)
+        several.sort(key=lambda name: not all(map(is_number, axes[name])))
         work = asked.work
         return Swept(
             grid=grid,
@@ -475,7 +487,8 @@ def values_of(text: str) -> tuple[str, tuple[Value, ...]]:
     """
     path, values = parse_assignment(text)
     if is_context(path):
-        return path, tuple(part.strip() for part in values.split(",") if part.strip())
+        parts = (part.strip() for part in values.split(",") if part.strip())
+        return path, tuple(int(part) if part.isdecimal() else part for part in parts)
     found = values_in(path, values)
     return path, found.values(path) if isinstance(found, Range) else found
 

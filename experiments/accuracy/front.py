@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from experiments.accuracy.prediction import QUICK_STEPS, Effort, Prediction, predict_and_execute
-from experiments.hardware import DEFAULT_ACCELERATORS, SYSTEM, Hardware
+from experiments.hardware import CROSSBAR, DEFAULT_ACCELERATORS, SYSTEM, Hardware
 from experiments.study import Block, Progress, Result, Row, Study, option, refuse_unused
 from heliograph.accuracy.law import (
     NARROW,
@@ -116,7 +116,13 @@ class Setting:
     @property
     def label(self) -> str:
         """Name of the setting's arithmetic."""
-        return self.knob if math.isnan(self.value) else f"{self.knob} {self.value:g}"
+        return turned_to(self.knob, self.value)
+
+
+def turned_to(knob: str, value: float) -> str:
+    """Return a knob and the value that it is turned to, in words; the knob alone without one."""
+    unit = KNOBS[knob].unit if knob in KNOBS else ""
+    return knob if math.isnan(value) else f"{knob} {value:g}{unit}"
 
 
 def settings(name: str, **options: Any) -> list[Setting]:  # noqa: ANN401 - as `build_system` takes them
@@ -249,7 +255,7 @@ class Front(Result):
         """Return the table of all settings, and what could not be built."""
         rows = [
             ReportRow(
-                one.knob if math.isnan(one.value) else f"{one.knob} {one.value:g}",
+                turned_to(one.knob, one.value),
                 (
                     format_si(one.energy_j, "J") if math.isfinite(one.energy_j) else _NO_ENGINE,
                     format_si(one.time_s, "s") if math.isfinite(one.time_s) else _NO_ENGINE,
@@ -576,7 +582,7 @@ class KnobFront(Study):
 
     directory = "accuracy_front"
 
-    system: str = option("photonic_packet:crossbar", SYSTEM)
+    system: str | None = option(None, f"{SYSTEM}; default {CROSSBAR}")
     workload: str = option("llama-3.1-405b", "model whose step is priced")
     accelerators: int = option(DEFAULT_ACCELERATORS, "how many", metavar="N")
     model: str = option("small", "GPT to execute: small, deep, tiny, narrow or wide")
@@ -589,7 +595,7 @@ class KnobFront(Study):
     def run(self, progress: Progress) -> Front:
         """Return every setting with its price and its loss."""
         found = settings(
-            self.system,
+            self.system or self.hardware.crossbar,
             accelerators=self.accelerators,
             **self.hardware.given(),
             assignments=self.hardware.assignments,

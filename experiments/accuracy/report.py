@@ -25,7 +25,7 @@ from experiments.accuracy.prediction import (
     train_in_mode,
     with_electronic,
 )
-from experiments.hardware import Hardware
+from experiments.hardware import CROSSBAR, Hardware
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.small_gpt import system_arithmetic, transformer_of
 from heliograph.figures import PALETTE, REFERENCE, label, new_figure, plain_ticks
@@ -293,8 +293,9 @@ class Predict(Study):
     directory = "accuracy"
 
     system: tuple[str, ...] = option(
-        ("photonic_packet:crossbar",),
-        "systems by name (photonic_packet:ring_bank), or TOML files, separated by commas",
+        (),
+        "systems by name (photonic_packet:ring_bank), or TOML files, separated by commas; default "
+        f"{CROSSBAR}",
         metavar="NAMES",
         commas=True,
     )
@@ -330,7 +331,7 @@ class Predict(Study):
         effort = Effort.asked(
             quick=self.quick, model=self.model, steps=self.steps, seeds=self.seeds, first_seed=self.seed
         )
-        systems = [self.hardware.system(name) for name in self.system]
+        systems = [self.hardware.system(name) for name in self.system or (self.hardware.crossbar,)]
         self.hardware.refuse_beside_products(systems)
         systems = self.hardware.lit_for(systems, transformer_of(self.model))
         known = {one.label: one for one in map(system_arithmetic, systems)}

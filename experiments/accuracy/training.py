@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments.accuracy.prediction import aware, told
-from experiments.hardware import SYSTEM, Hardware
+from experiments.hardware import CROSSBAR, SYSTEM, Hardware
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.small_gpt import (
     EXACT,
@@ -605,7 +605,7 @@ class TrainVariants(Study):
 
     directory = "accuracy_training"
 
-    system: str = option("photonic_packet:crossbar", SYSTEM)
+    system: str | None = option(None, f"{SYSTEM}; default {CROSSBAR}")
     model: str = option(
         "tiny",
         "small, deep, tiny, narrow or wide, trained from nothing; or learnt, which ships and is trained on",
@@ -619,7 +619,7 @@ class TrainVariants(Study):
 
     def run(self, progress: Progress) -> Variants:
         """Return what training with each variant came to."""
-        system = self.hardware.system(self.system)
+        system = self.hardware.system(self.system or self.hardware.crossbar)
         self.hardware.refuse_beside_products([system])
         (lighted,) = self.hardware.lit_for([system], transformer_of(self.model))
         return train_variants(

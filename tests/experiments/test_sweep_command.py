@@ -50,8 +50,8 @@ def test_columns_that_are_asked_for_stand_in_the_table(capsys):
 @pytest.mark.parametrize(
     ("system", "rival"),
     [
-        ("photonic_packet:b200", "b200 in fp8 on packets, same plan"),
-        ("gpu_ocs:h100:bf16", "h100 in bf16 on packets, same plan"),
+        ("photonic_packet:b200", "b200 in fp8 on packet rails, same plan"),
+        ("gpu_ocs:h100:bf16", "h100 in bf16 on packet rails, same plan"),
         ("gpu_packet", None),
     ],
 )
@@ -122,3 +122,20 @@ def test_a_number_that_changes_no_result_is_told(capsys):
     assert code == 0, error
     assert "gpu.chip.clock_hz changes no result: at all its values it is the same." in out
     assert "laser_power_w changes" not in out
+
+
+def test_a_sweep_over_names_is_written_without_a_picture(capsys, tmp_path):
+    words = ("--model", "gpt2", "--plan", "dp=8,global_batch=8", "--set", "precision=bf16,fp8")
+    code, out, error = call(capsys, "sweep", "--system", "gpu_packet", *words, "--out", tmp_path)
+    assert code == 0, error
+    assert "No picture: no point has numbers for both precision and energy_per_token_j." in " ".join(
+        out.split()
+    )
+    assert len(csv_rows(tmp_path / "sweep.csv")) == 2
+    assert not (tmp_path / "sweep.png").exists()
+
+
+def test_keys_of_a_plan_are_numbers_of_a_picture(capsys, tmp_path):
+    words = ("--model", "gpt2", "--plan", "global_batch=8", "--set", "plan.dp=2,4")
+    assert call(capsys, "sweep", "--system", "gpu_packet", *words, "--out", tmp_path)[0] == 0
+    assert (tmp_path / "sweep.png").stat().st_size > 5_000
