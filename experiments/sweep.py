@@ -128,11 +128,7 @@ class Swept(Result):
             ReportTable(title, list(shown.values()), lines, dense=self.searched, note=note),
             *more,
             *idle_of(self.grid),
-            *(
-                []
-                if self._is_drawn
-                else [f"No picture: no point has numbers for both {self.x} and {self.y}."]
-            ),
+            *self._undrawn(),
             *self.notes,
         ]
 
@@ -158,6 +154,11 @@ class Swept(Result):
         if not self._is_drawn:
             return None
         return self.grid.plot(self.x, self.y, beside=self.beside())
+
+    def _undrawn(self) -> list[str]:
+        """Return a sentence where there is no picture."""
+        said = f"No picture: no point has numbers for both {self.x} and {self.y}."
+        return [] if self._is_drawn else [said]
 
     @property
     def _is_drawn(self) -> bool:

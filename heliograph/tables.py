@@ -285,15 +285,17 @@ def deciding_table(title: str, records: Sequence[Record], refused: Mapping[str, 
 def best_of(records: Sequence[Record]) -> str:
     """Return a sentence on the systems of least time, energy and cost, and on those drowned in noise."""
     drowned = [one["system"] for one in records if one["snr_db"] < 0.0]
-    judged = [one for one in records if one["system"] not in drowned] or records
+    has = "has" if len(drowned) == 1 else "have"
+    more = f"{_listed(drowned)} {has} more noise than signal." if drowned else ""
+    judged = [one for one in records if one["system"] not in drowned]
+    if not judged:
+        return more
     found: dict[str, list[str]] = {}
     for word, key in _JUDGED.items():
         best = min(judged, key=lambda one: float(one[key]))
         found.setdefault(best["system"], []).append(word)
     told = "; ".join(f"least {_listed(words)}: {name}" for name, words in found.items())
-    has = "has" if len(drowned) == 1 else "have"
-    more = f" {_listed(drowned)} {has} more noise than signal." if drowned else ""
-    return f"{told[0].upper()}{told[1:]}.{more}"
+    return f"{told[0].upper()}{told[1:]}. {more}".rstrip()
 
 
 def _listed(words: Sequence[str]) -> str:

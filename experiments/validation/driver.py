@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,7 +43,7 @@ from heliograph.figures import PALETTE, new_figure, plain_ticks, save, styled
 from heliograph.processes import OnProgress
 from heliograph.records import canonical_json, csv_text, whole, write_atomically
 from heliograph.report import ReportRow, plain_text, prefix_of, table_text
-from simulator.errors import HeliographError, ParameterError, nearest
+from simulator.errors import HeliographError, ParameterError, SuspectWarning, nearest
 
 BANDS = ((0.10, "--"), (0.20, ":"))
 """Relative errors at which lines are drawn, and their style."""
@@ -53,6 +55,8 @@ _DECADE, _MOST_TICKS = 10.0, 8
 """Range of ratios below which ticks are even, and how many at most."""
 
 
+NEAR = 0.8
+"""Likeness from which a column is taken for another one misspelt."""
 REFERENCE = Path(__file__).parent / "reference"
 """Tables that ship."""
 MOST_NAMED = 40
@@ -169,6 +173,8 @@ class Kind:
     """Name of the table that ships, where it is not the kind's own."""
     names_skipped: bool = False
     """Whether the terminal names each skipped row below its reason."""
+    one_format: bool = False
+    """Whether its files all have the columns of its table, so that one that is misspelt can be told."""
 
 
 def _one(outcome: Callable[[Record], Outcome]) -> Callable[[Record], Iterable[Outcome]]:
@@ -183,6 +189,7 @@ KINDS = MappingProxyType(
             label="rows",
             every=20,
             beside=lambda found: training.ranking_text(found.outcomes),
+            one_format=True,
         ),
         "famous": Kind(
             needs=famous.NEEDS,
@@ -190,6 +197,7 @@ KINDS = MappingProxyType(
             label="famous runs",
             beside=lambda found: famous.famous_text(found.outcomes),
             names_skipped=True,
+            one_format=True,
         ),
         "famous-search": Kind(
             needs=famous.NEEDS,
@@ -259,12 +267,23 @@ def validate(kind: str, *, data: Path | None = None, progress: OnProgress | None
     if kind not in KINDS:
         msg = f"nothing called '{kind}' to validate; {nearest(kind, KINDS, noun='kind')}"
         raise ParameterError(msg)
-    path = REFERENCE / f"{KINDS[kind].table or kind}.csv" if data is None else data
-    records = KINDS[kind].read(path, KINDS[kind].needs)
     asked = KINDS[kind]
+    shipped = REFERENCE / f"{asked.table or kind}.csv"
+    records = asked.read(shipped if data is None else data, asked.needs)
+    if data is not None and asked.one_format:
+        _warn_of_columns(records[0], asked.read(shipped, asked.needs)[0])
     told = progress if asked.label else None
     found = outcomes_of(records, asked.outcomes, told, label=asked.label, every=asked.every)
     return Validation(kind=kind, outcomes=found)
+
+
+def _warn_of_columns(own: Record, shipped: Record) -> None:
+    """Warn of columns that are spelt almost like one of the table that ships, which alone is read."""
+    for column in own.cells.keys() - shipped.cells.keys():
+        near = difflib.get_close_matches(column, shipped.cells.keys() - own.cells.keys(), n=1, cutoff=NEAR)
+        if near:
+            msg = f"column '{column}' is not read; did you mean '{near[0]}'?"
+            warnings.warn(msg, SuspectWarning, stacklevel=3)
 
 
 def report(validation: Validation) -> str:

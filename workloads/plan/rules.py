@@ -632,7 +632,7 @@ KEPT_RULES = (
             & (p.precision.kept_activations is Kept.HOST)
         ),
         "kept_activations=host changes nothing with pp=1: each backward pass follows its own forward pass, "
-        "whose activations stay; try recompute=full, or pp=2",
+        "whose activations stay; try recompute=full, or more stages",
     ),
     Rule(
         lambda c, p: p.recompute.recompute_projections & (c.kv_rank == 0),

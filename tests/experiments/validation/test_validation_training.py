@@ -3,6 +3,7 @@ import dataclasses
 import pytest
 
 from electronic.gpu import load_gpu
+from experiments.validation import driver
 from experiments.validation.machines import (
     accelerator_name,
     attention_of,
@@ -16,6 +17,7 @@ from experiments.validation.training import constant_s, forecast, measured_s, ra
 from experiments.validation.training import outcome as outcome_of
 from heliograph.simulation import run_step
 from heliograph.systems import build_system
+from simulator.errors import SuspectWarning
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import load_model
 from workloads.plan.parts import Attention, ExpertExchange, Precision, Recompute
@@ -524,3 +526,11 @@ def test_rows_alike_but_for_their_plan_are_one_training():
     first, other = outcome(), outcome(tp="1", dp="4", micro_batch="2")
     assert first.beside["training"] == other.beside["training"]
     assert outcome(layers="8").beside["training"] != first.beside["training"]
+
+
+def test_a_column_that_is_misspelt_is_told(tmp_path):
+    table = (driver.REFERENCE / "training.csv").read_text().splitlines()[:4]
+    path = tmp_path / "mine.csv"
+    path.write_text("\n".join([table[0].replace("recompute", "recompte"), *table[1:]]))
+    with pytest.warns(SuspectWarning, match="column 'recompte' is not read; did you mean 'recompute'"):
+        driver.validate("training", data=path)
