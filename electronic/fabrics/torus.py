@@ -22,6 +22,7 @@ from simulator.topology.torus import (
     TorusSpreading,
     box_sides,
     cube_sides,
+    face_sides,
     regular,
     sides_of,
     sides_round,
@@ -104,12 +105,10 @@ class TorusFabric(GraphFabric):
             _ = self.optical_budget
 
     def variants(self) -> dict[str, Fabric]:
-        """Return the fabric with other sides."""
-        return {
-            f"{x} x {y}": replace(self, x=x, y=y)
-            for x, y, _ in box_sides(self.endpoints, LEAST_SIDE)
-            if (x, y) != self.shape[:2]
-        }
+        """Return the fabric with other sides; one of two axes keeps to two."""
+        flat = self.shape[0] == 1
+        sides = face_sides(self.endpoints, LEAST_SIDE) if flat else box_sides(self.endpoints, LEAST_SIDE)
+        return {f"{x} x {y}": replace(self, x=x, y=y) for x, y, _ in sides if (x, y) != self.shape[:2]}
 
     def laid_for(self, blocks: tuple[int, ...]) -> tuple[Fabric, ...]:
         """Return the fabric, and where nobody chose its sides, those that close round the smallest block."""

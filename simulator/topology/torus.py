@@ -466,6 +466,12 @@ def sides_round(
     return sorted(one for one in shapes if min(one) >= least and not any(side % unit for side in one))
 
 
+def face_sides(endpoints: int, least: int) -> list[tuple[int, int, int]]:
+    """Return the sides of every face of so many accelerators: 1, the shorter, the other."""
+    shortest = range(least, math.isqrt(endpoints) + 1)
+    return [(1, y, endpoints // y) for y in shortest if endpoints % y == 0]
+
+
 def box_sides(endpoints: int, least: int) -> list[tuple[int, int, int]]:
     """Return the sides of every box of so many accelerators, the shortest first and at least so long."""
     return [

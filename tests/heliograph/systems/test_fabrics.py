@@ -326,6 +326,11 @@ def test_a_tpu_stands_on_a_torus_of_its_own_links(gpu, fabric, link, x):
         assert (found.link.name, found.x) == (link, x)
 
 
+def test_a_torus_of_two_axes_keeps_to_two():
+    flat = build_system("gpu_packet", accelerators=64, gpu="tpu-v6e").fabric
+    assert {name: one.shape for name, one in flat.variants().items()} == {"1 x 4": (1, 4, 16)}
+
+
 def test_switched_nodes_in_place_of_a_torus_are_told():
     with pytest.warns(
         SuspectWarning, match="tpu-v5p stands on a torus of its own links, and 'optical rails'"
