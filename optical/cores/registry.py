@@ -18,12 +18,15 @@ from optical.cores.pcm_crossbar import default_pcm_crossbar
 from optical.cores.phase_residue import default_phase_residue
 from optical.cores.rescues import rescued, split_name
 from optical.cores.ring_bank import default_ring_bank
-from optical.devices import Events, Laser, Part
+from optical.devices import Converter, Events, Laser, Part, Per
 from optical.devices.limits import Light
 from optical.execution import AnalogSpec
 from simulator.errors import ParameterError, in_one_sentence, nearest
 from simulator.operators import MatMul, Phase
 from simulator.parameter_tree import get_at, replace_at
+
+LEAST_RATE_HZ = 1e6
+"""Symbol rate below which one of a core from outside is taken to be in another unit; a choice."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -195,6 +198,8 @@ def _wrong_parts(parts: tuple[Part, ...]) -> Iterator[str]:
         yield f"parts must return a tuple of Part, the laser among them; got {parts!r:.60}"
     if not any(isinstance(part.device, Laser) for part in parts):
         yield "parts lists no laser; take optical.cores.analog.source_parts, or a Part of your laser"
+    if not any(isinstance(part.device, Converter) and part.per is Per.SAMPLE for part in parts):
+        yield "parts lists no converter of samples; take optical.cores.analog.converter_parts"
     for part in parts:
         for what, value in (("count", part.count), ("each", part.each)):
             if value is not None and not 0.0 <= value < math.inf:
@@ -203,6 +208,8 @@ def _wrong_parts(parts: tuple[Part, ...]) -> Iterator[str]:
 
 def _wrong_answers(core: Core) -> Iterator[str]:
     """Yield what is wrong with a core's parts, records and time and energy of a small product."""
+    if not core.symbol_rate_hz >= LEAST_RATE_HZ:
+        yield f"symbol_rate_hz is {core.symbol_rate_hz:g} symbols a second; write it in Hz, such as 5e9"
     yield from _wrong_parts(core.parts())
     if not isinstance(light := core.light, Light):
         yield f"light must be a Light; got {light!r:.60}"

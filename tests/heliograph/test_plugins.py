@@ -15,6 +15,7 @@ from experiments.cli import BAD_INPUT
 from heliograph.catalogue import listing
 from heliograph.systems import build_system, fabrics
 from optical.cores import CORES, registry
+from optical.cores.analog import source_parts
 from simulator.errors import HeliographError, ParameterError, SuspectWarning
 from simulator.interfaces import LinkGraph
 from simulator.topology.scale_up import BillItem
@@ -214,6 +215,12 @@ def changed(**numbers):
     )
 
 
+@staticmethod
+def slow():
+    """Return a core whose symbol rate is in GHz."""
+    return dataclasses.replace(LithiumNiobate.default(), symbol_rate_hz=40.0)
+
+
 @pytest.mark.parametrize(
     ("members", "says"),
     [
@@ -221,6 +228,8 @@ def changed(**numbers):
         ({"parts": lambda self: ()}, "parts must return a tuple of Part"),
         ({"parts": lambda self: ({"laser": 1},)}, "parts must return a tuple of Part"),
         ({"parts": lambda self: tuple(LithiumNiobate.parts(self)[1:])}, "parts lists no laser; take"),
+        ({"parts": source_parts}, "parts lists no converter of samples"),
+        ({"default": slow}, "symbol_rate_hz is 40 symbols a second; write it in Hz"),
         ({"light": 0.1}, "light must be a Light; got 0.1"),
         ({"sides": ("row",)}, "its sides: no parameter 'row'; did you mean"),
         ({"analog": lambda self, phase: None}, "analog must return an AnalogSpec for forward; got None"),
