@@ -467,7 +467,11 @@ def _write(name: str, study: Study, record: dict[str, Any], found: Result, out: 
     from experiments.study import draw  # noqa: PLC0415 - not for --help alone
 
     if _is_picture(out):
-        return draw(found, out.with_suffix(""))
+        drawn = draw(found, out.with_suffix(""))
+        if not drawn:
+            told = f"{out} is not written: this run has no picture; --out DIR writes its record"
+            warnings.warn(told, SuspectWarning, stacklevel=2)
+        return drawn
     return found.write(out, _file_name(name, study), record)
 
 

@@ -139,3 +139,10 @@ def test_keys_of_a_plan_are_numbers_of_a_picture(capsys, tmp_path):
     words = ("--model", "gpt2", "--plan", "global_batch=8", "--set", "plan.dp=2,4")
     assert call(capsys, "sweep", "--system", "gpu_packet", *words, "--out", tmp_path)[0] == 0
     assert (tmp_path / "sweep.png").stat().st_size > 5_000
+
+
+def test_a_picture_that_there_is_not_is_told(capsys, tmp_path):
+    words = ("--model", "gpt2", "--plan", "dp=8,global_batch=8", "--set", "precision=bf16,fp8")
+    code, _, error = call(capsys, "sweep", "--system", "gpu_packet", *words, "--out", tmp_path / "x.png")
+    assert code == 0
+    assert "is not written: this run has no picture" in " ".join(error.split())
