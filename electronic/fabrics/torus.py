@@ -105,9 +105,9 @@ class TorusFabric(GraphFabric):
             _ = self.optical_budget
 
     def variants(self) -> dict[str, Fabric]:
-        """Return the fabric with other sides; one of two axes keeps to two."""
-        flat = self.shape[0] == 1
-        sides = face_sides(self.endpoints, LEAST_SIDE) if flat else box_sides(self.endpoints, LEAST_SIDE)
+        """Return the fabric with other sides, or two axes; one of two axes keeps to two."""
+        boxes = [] if self.shape[0] == 1 else box_sides(self.endpoints, LEAST_SIDE)
+        sides = [*boxes, *face_sides(self.endpoints, LEAST_SIDE)]
         return {f"{x} x {y}": replace(self, x=x, y=y) for x, y, _ in sides if (x, y) != self.shape[:2]}
 
     def laid_for(self, blocks: tuple[int, ...]) -> tuple[Fabric, ...]:
