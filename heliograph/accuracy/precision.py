@@ -331,7 +331,7 @@ def delivered(
         If a core's link does not close.
     """
     if system.photonic is None:
-        return of_format(FORMATS[str(system.precision or "bf16")], products, kind)
+        return of_format(FORMATS[system.multiplied_as], products, kind)
     lit, others = divided(products, system.light)
     light = of_core(system.photonic.core, lit, kind)
     electronic = of_format(beside or FORMATS["bf16"], others, kind)

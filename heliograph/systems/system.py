@@ -513,8 +513,14 @@ class System(Summary):
     def effective_bits(self) -> float:
         """Return effective bits: of a full-scale analog sample with converters, or a format's significand."""
         if self.photonic is None:
-            return float(SIGNIFICAND_BITS[self.precision or Precision.BF16])
+            return float(SIGNIFICAND_BITS[self.multiplied_as])
         return self.photonic.core.effective_bits
+
+    @property
+    def multiplied_as(self) -> str:
+        """Name of the number format in which a GPU multiplies: tf32 for fp32 where its units are of it."""
+        precision = self.precision or Precision.BF16
+        return TF32 if precision is Precision.FP32 and self.gpu.chip.has_tf32 else str(precision)
 
     def precision_text(self) -> str:
         """Return the precision of products in words."""
@@ -659,7 +665,9 @@ class System(Summary):
         return unit.peak_power_w <= left_w and unit.static_w <= left_w - self._while_light_waits_w
 
 
-SIGNIFICAND_BITS: Mapping[Precision, int] = MappingProxyType(
+TF32 = "tf32"
+"""Format of 32-bit operands in units that round them to 10 bits behind the point."""
+SIGNIFICAND_BITS: Mapping[str, int] = MappingProxyType(
     {
         Precision.BF16: 8,
         Precision.FP16: 11,
@@ -668,6 +676,7 @@ SIGNIFICAND_BITS: Mapping[Precision, int] = MappingProxyType(
         Precision.INT8: 8,
         Precision.NVFP4: 2,
         Precision.FP32: 24,
+        TF32: 11,
     }
 )
 """Significand of each format with its hidden bit; of fp8 that of E4M3, which weights and activations have."""

@@ -143,3 +143,11 @@ def test_a_target_is_an_option_of_the_command_line(capsys):
     assert "did you mean 'fp8'" in capsys.readouterr().err
     assert main([*wrong, "fp8", "--system", "gpu_packet"]) == 2
     assert "it has no light" in capsys.readouterr().err
+
+
+def test_fp32_has_the_precision_of_the_units_whose_rate_it_has():
+    plan = "dp=8,global_batch=8,sequence_length=512"
+    rounded, whole = (hg.simulate(f"gpu_packet:{gpu}:fp32", "gpt2", plan) for gpu in ("h100", "v100"))
+    assert rounded.snr_db == pytest.approx(72.0, abs=2.0)  # tf32: 10 bits behind the point
+    assert whole.snr_db > 140.0
+    assert (rounded.effective_bits, whole.effective_bits) == (11.0, 24.0)
