@@ -131,6 +131,8 @@ TORUS_LINKS = MappingProxyType(
 """Links of accelerators that stand on a torus and have no nodes."""
 FLAT_TORI = frozenset({"tpu-v5e", "tpu-v6e"})
 """Those of them whose torus has two axes (Google Cloud TPU documentation: four links a chip)."""
+WHOLE_BYTES = frozenset({"tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e"})
+"""Accelerators whose units for 8 bits multiply whole numbers only (their documentation quotes int8 rates)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from electronic.devices import TORUS_LINKS
-from electronic.gpu import load_gpu
 from experiments.hardware import DEFAULT_ACCELERATORS, SYSTEM, Hardware, Workload
 from experiments.study import (
     Block,
@@ -61,11 +59,10 @@ from heliograph.sweeps.space import (
 )
 from heliograph.sweeps.store import Status, Store, Told
 from heliograph.sweeps.work import Reader, code_digest, outside_digest
-from heliograph.systems.names import is_system
+from heliograph.systems.names import is_system, narrow_format
 from simulator.errors import HeliographError, ParameterError, is_number, nearest
 from simulator.fabric import CircuitPolicy
 from simulator.parameter_tree import parse_assignment
-from workloads.plan.parts import Precision
 from workloads.plan.plan import parse_plan, plan_words
 
 if TYPE_CHECKING:
@@ -202,9 +199,7 @@ def electronic_rows(work: StepWork, grid: Grid) -> tuple[Row | None, ...]:
 
 def _electronic(model: Any, row: Mapping[str, Any]) -> Row | None:  # noqa: ANN401 - as `StepWork` takes it
     """Return the step of the GPU of a row on packets; None where its plan does not run there."""
-    chip = load_gpu(row["gpu"]).chip
-    narrow = chip.byte_flops_per_cycle > chip.flops_per_cycle and row["gpu"] not in TORUS_LINKS
-    precision = Precision.FP8 if row["core"] and narrow else row["precision"]
+    precision = (narrow_format(row["gpu"]) if row["core"] else None) or row["precision"]
     name, accelerators = f"gpu_packet:{row['gpu']}:{precision}", row["accelerators"]
     try:
         result = simulate(name, model, row["plan"], accelerators=accelerators)

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from electronic.devices import WHOLE_BYTES
 from electronic.gpu import gpu_names, load_gpu
 from heliograph.plugins import from_outside
 from heliograph.systems.fabrics import CIRCUITS, check_fabric, default_fabric, fabric_in_file
@@ -416,11 +417,12 @@ def rivals(gpu: str | None = None) -> tuple[str, ...]:
 
     Notes
     -----
-    Each GPU in fp8, where it has that, and the first one in bf16 too, on packets and on circuits; and
-    accelerators in light that replace each of them.
+    Each GPU in fp8, or int8, where it has that, and the first one in bf16 too, on packets and on circuits;
+    and accelerators in light that replace each of them.
     """
     gpus = RIVAL_GPUS if gpu is None else (gpu,)
-    electronic = [f"{gpus[0]}:{Precision.BF16}", *(f"{one}:{Precision.FP8}" for one in gpus if _has_fp8(one))]
+    narrow = [(one, narrow_format(one)) for one in gpus]
+    electronic = [f"{gpus[0]}:{Precision.BF16}", *(f"{one}:{own}" for one, own in narrow if own is not None)]
     return tuple(
         f"{name}:{word}"
         for name, kind in sorted(SYSTEMS.items(), key=lambda item: item[1].light)
@@ -428,10 +430,12 @@ def rivals(gpu: str | None = None) -> tuple[str, ...]:
     )
 
 
-def _has_fp8(gpu: str) -> bool:
-    """Return whether a GPU multiplies operands of a byte faster than those of two."""
+def narrow_format(gpu: str) -> Precision | None:
+    """Return the 8-bit format that a GPU multiplies faster than bf16, fp8 or int8; None if it has none."""
     chip = load_gpu(gpu).chip
-    return chip.byte_flops_per_cycle > chip.flops_per_cycle
+    if chip.byte_flops_per_cycle <= chip.flops_per_cycle:
+        return None
+    return Precision.INT8 if gpu in WHOLE_BYTES else Precision.FP8
 
 
 def left(names: Iterable[str], without: Iterable[str]) -> tuple[str, ...]:

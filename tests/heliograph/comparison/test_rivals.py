@@ -132,6 +132,8 @@ def test_rivals_of_another_gpu_have_only_formats_that_it_has():
     assert "gpu_packet:a100:bf16" in rivals("a100")
     assert not [name for name in rivals("a100") if "fp8" in name]
     assert "photonic_ocs:h200" in rivals("h200")
+    assert "gpu_packet:tpu-v5e:int8" in rivals("tpu-v5e")
+    assert "gpu_packet:tpu-v7:fp8" in rivals("tpu-v7")
 
 
 def test_systems_are_left_out_by_name_or_word():
