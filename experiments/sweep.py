@@ -97,8 +97,8 @@ class Swept(Result):
     """Sentences beneath the table."""
     searched: bool = False
     """Whether each point ran the best plan of its own."""
-    electronic: tuple[Row | None, ...] = ()
-    """What a GPU on packets does at each point, None where there is nothing to hold it against."""
+    work: StepWork | None = None
+    """What was swept, if it is a step, of which a GPU on packets runs the plans for the picture."""
 
     def report(self) -> list[Block]:
         """Return a line for each point, and why points are missing."""
@@ -165,7 +165,8 @@ class Swept(Result):
     def beside(self) -> dict[str, list[tuple[float, float]]]:
         """Return the points of the picture's GPU, if there is one, by its label."""
         found: dict[str, list[tuple[float, float]]] = {}
-        for row, own in zip(self.grid.rows(), self.electronic, strict=False):
+        electronic = electronic_rows(self.work, self.grid) if self.work is not None else ()
+        for row, own in zip(self.grid.rows(), electronic, strict=False):
             if own is None:
                 continue
             across = (row if self.x in self.grid.axes else own).get(self.x)
@@ -370,7 +371,7 @@ class Sweep(Study):
             y=self.y,
             notes=tuple(notes),
             searched=asks_for_best(work),
-            electronic=electronic_rows(work, grid) if isinstance(work, StepWork) else (),
+            work=work if isinstance(work, StepWork) else None,
         )
 
     def _front(self, file: StudyFile, optimise: Optimise, progress: Progress) -> BestFound:
