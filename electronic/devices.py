@@ -220,11 +220,6 @@ class GpuChip:
     price_usd: float
     """Price of the accelerator with its memory."""
 
-    @property
-    def has_tf32(self) -> bool:
-        """Whether 32-bit operands are rounded to tf32, whose units have half the rate of those for bf16."""
-        return 2.0 * self.single_flops_per_cycle == self.flops_per_cycle
-
     def __post_init__(self) -> None:
         check_range(self, "units", "k_step", "experts_together", low=1)
         check_positive(
@@ -258,6 +253,11 @@ class GpuChip:
             "area_m2",
             "price_usd",
         )
+
+    @property
+    def has_tf32(self) -> bool:
+        """Whether 32-bit operands are rounded to tf32, whose units have half the rate of those for bf16."""
+        return 2.0 * self.single_flops_per_cycle == self.flops_per_cycle
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -144,7 +144,7 @@ class Hardware:
         """Return systems, their lasers sized for a model's products if a target was named."""
         if self._aims:
             return [lit_for_all(one, config) for one in systems]
-        return [dataclasses.replace(one, lighting=None) for one in systems]
+        return self.as_they_stand(systems)
 
     def as_they_stand(self, systems: Iterable[System]) -> list[System]:
         """Return systems with their lasers as they stand.

@@ -425,9 +425,14 @@ def _from_outside(name: str, accelerators: int, scale_up: ScaleUp) -> Fabric:
     return fabric
 
 
+def _around(accelerators: int) -> Flows:
+    """Return the flows around a ring of all accelerators by which a fabric from outside is tried."""
+    return Flows.around(np.arange(accelerators)[None, :], size_bytes=1.0, axis=Axis.DATA)
+
+
 def _ring(fabric: Fabric, accelerators: int) -> tuple[LinkGraph, np.ndarray]:
     """Return the links that there are for flows around a ring, and those that each of the flows takes."""
-    flows = Flows.around(np.arange(accelerators)[None, :], size_bytes=1.0, axis=Axis.DATA)
+    flows = _around(accelerators)
     circuits, _ = fabric.configure(fabric.initial((flows,)), flows, (flows,))
     return fabric.graph(circuits), np.asarray(fabric.route(circuits, flows))
 
@@ -468,8 +473,7 @@ def _wrong_answers(fabric: Fabric, accelerators: int) -> Iterator[str]:
         yield f"route must return links 0 to {capacity.size - 1}, padded with {NO_LINK}; got {crossed.max()}"
     if accelerators > 1 and not ((routes != NO_LINK).any(axis=1).all() and (capacity[crossed] > 0.0).all()):
         yield "route must lead each flow over links that have capacity"
-    flows = Flows.around(np.arange(accelerators)[None, :], size_bytes=1.0, axis=Axis.DATA)
-    energy_j = fabric.transfer_energy_j(flows)
+    energy_j = fabric.transfer_energy_j(_around(accelerators))
     if not (is_number(energy_j) and 0.0 <= energy_j < math.inf):
         yield f"transfer_energy_j must return one finite number of at least 0; got {energy_j!r:.60}"
 
