@@ -49,6 +49,8 @@ HALVES = frozenset({CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER})
 """Halves of an all-reduce."""
 SUMS = HALVES | {CollectiveKind.ALL_REDUCE}
 """What goes around rings of any order, along all axes of a torus, in two levels, and through adders."""
+ROOTED = frozenset({CollectiveKind.BROADCAST, CollectiveKind.REDUCE})
+"""What starts or ends at one rank."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,23 +137,6 @@ def _around(n: int, first: int, *, reduces: bool) -> Step:
     )
 
 
-def _chain(n: int) -> list[Step]:
-    """From position 0 along the ring, chunk after chunk: rank i passes chunk t - i on in step t."""
-    steps = []
-    for time in range(2 * n - 2):
-        senders = np.arange(max(0, time - n + 1), min(time, n - 2) + 1)
-        steps.append(
-            Step(
-                sources=senders,
-                destinations=senders + 1,
-                carried=1,
-                chunks_at=_always((time - senders)[:, None]),
-                reduces=False,
-            )
-        )
-    return steps
-
-
 def _backwards(steps: list[Step]) -> list[Step]:
     """Return how what has been spread is collected: every transfer the other way, the last one first."""
     return [
@@ -161,10 +146,6 @@ def _backwards(steps: list[Step]) -> list[Step]:
 
 
 def _ring(kind: CollectiveKind, n: int) -> list[Step]:
-    if kind is CollectiveKind.BROADCAST:
-        return _chain(n)
-    if kind is CollectiveKind.REDUCE:
-        return _backwards(_chain(n))
     return _halves_of(kind, [_around(n, -1, reduces=True)], [_around(n, 0, reduces=False)])
 
 
@@ -238,11 +219,10 @@ def _direct(kind: CollectiveKind, n: int) -> list[Step]:
     return _halves_of(kind, [to_owner], [from_owner])
 
 
-_ROOTED = {CollectiveKind.BROADCAST, CollectiveKind.REDUCE}
 _BUILDERS = {
-    Algorithm.RING: (_ring, SUMS | _ROOTED),
+    Algorithm.RING: (_ring, SUMS),
     Algorithm.HALVING_DOUBLING: (_halving_doubling, SUMS),
-    Algorithm.TREE: (_tree, {CollectiveKind.ALL_REDUCE} | _ROOTED),
+    Algorithm.TREE: (_tree, {CollectiveKind.ALL_REDUCE} | ROOTED),
     Algorithm.DIRECT: (_direct, SUMS | {CollectiveKind.ALL_TO_ALL}),
 }
 
@@ -255,7 +235,8 @@ def algorithms(kind: CollectiveKind, n: int) -> tuple[Algorithm, ...]:
     return tuple(
         algorithm
         for algorithm, (_, kinds) in _BUILDERS.items()
-        if kind in kinds and (algorithm is not Algorithm.HALVING_DOUBLING or n & (n - 1) == 0)
+        if (kind in kinds and (algorithm is not Algorithm.HALVING_DOUBLING or n & (n - 1) == 0))
+        or (kind in ROOTED and algorithm is Algorithm.RING)
     )
 
 
@@ -265,7 +246,7 @@ def schedule(kind: CollectiveKind, algorithm: Algorithm, n: int) -> tuple[Step, 
     Parameters
     ----------
     kind : CollectiveKind
-        What is done; not SEND.
+        What is done; not SEND, and along rings nothing `ROOTED`, which has `chain_rounds`.
     algorithm : Algorithm
         One of `algorithms(kind, n)`, or in-network: everyone hands the owner of a chunk its part, on the way
         to whom the switch adds, and the switch copies what owners send.
@@ -288,7 +269,7 @@ def _steps(kind: CollectiveKind, algorithm: Algorithm, n: int) -> tuple[Step, ..
         return ()
     if algorithm == Algorithm.IN_NETWORK and kind in SUMS:
         return tuple(_direct(kind, n))
-    if algorithm not in algorithms(kind, n):
+    if algorithm not in algorithms(kind, n) or kind not in _BUILDERS[algorithm][1]:
         names = ", ".join(algorithms(kind, n))
         msg = f"{algorithm} cannot do {kind} on {n} ranks; known: {names}"
         raise WorkloadError(msg)
@@ -318,6 +299,8 @@ def rounds(
     axis : str
         Axis of parallelism, passed on to the flows.
     """
+    if kind in ROOTED and algorithm == Algorithm.RING:
+        return chain_rounds(kind, groups, payload_bytes, axis)
     n = groups.shape[1]
     chunk_bytes = vector_bytes(kind, payload_bytes, n) / n
     merged: list[Round] = []
@@ -337,6 +320,35 @@ def rounds(
             merged.append(Round(flows=flows, count=step.times))
         previous = step
     return tuple(merged)
+
+
+def chain_rounds(
+    kind: CollectiveKind, groups: np.ndarray, payload_bytes: float, axis: str
+) -> tuple[Round, ...]:
+    """Return a broadcast from the first of each group, or a reduction to it, along a chain of its members.
+
+    Parameters
+    ----------
+    kind, groups, payload_bytes, axis
+        As in `rounds`.
+
+    Notes
+    -----
+    Chunks follow each other closely, so that every link of the chain passes the vector once, all at the same
+    time, and the last member waits for n - 1 hops besides. What it costs that chunks are not arbitrarily
+    short is in the time of a hop that a library's protocol has.
+    """
+    hops = groups.shape[1] - 1
+    if not hops:
+        return ()
+    flows = Flows(
+        sources=groups[:, :-1].ravel(),
+        destinations=groups[:, 1:].ravel(),
+        size_bytes=payload_bytes / hops,
+        axis=axis,
+        kind=kind,
+    )
+    return (Round(flows=flows.reversed() if kind is CollectiveKind.REDUCE else flows, count=hops),)
 
 
 def hierarchical_rounds(

@@ -20,12 +20,16 @@ import numpy as np
 
 from simulator.collectives.algorithms import (
     HALVES,
+    ROOTED,
     SUMS,
     Algorithm,
     Round,
+    chain_rounds,
     in_network_rounds,
+    same_places,
     vector_bytes,
 )
+from simulator.interfaces import Flows
 from simulator.operators import Collective, CollectiveKind
 from simulator.topology.scale_up import Adder, Protocol, ScaleUp
 
@@ -104,6 +108,38 @@ def two_levels(
         if levels is not None:
             found[str(name)] = levels
     return found
+
+
+def chains(operator: Collective, groups: np.ndarray, local: int) -> Levels:
+    """Return a broadcast or a reduction as a library lays it: a chain through all ranks for each card.
+
+    Parameters
+    ----------
+    operator : Collective
+        The collective.
+    groups : numpy.ndarray
+        Endpoints, shape [groups, n]; the root is the first of each.
+    local : int
+        Neighbours g in a node; divides n.
+
+    Notes
+    -----
+    Each of g chains carries its part of the vector through all ranks of a node and leaves it by a card of its
+    own, so that a card passes 1 / g of the vector and a port inside all but that.
+    """
+    nodes = groups.shape[1] // local
+    inside = Flows.around(
+        groups.reshape(-1, local), size_bytes=1.0 / local / nodes, axis=operator.axis, kind=operator.kind
+    )
+    between = chain_rounds(operator.kind, same_places(groups, local), 1.0 / local, operator.axis)
+    if operator.kind is CollectiveKind.REDUCE:
+        inside = inside.reversed()
+    return Levels(
+        inside=Round(flows=inside, count=nodes * (local - 1)),
+        between=between[0],
+        inside_share=(local - 1) / local,
+        rings=True,
+    )
 
 
 def with_adding_nodes(levels: Levels, operator: Collective, near: np.ndarray) -> Levels:
@@ -304,14 +340,11 @@ def copied_bytes(operator: Collective) -> float:
 
     Notes
     -----
-    An all-reduce reads and writes the vector once around its ring, a reduce-scatter, an all-gather and an
-    all-to-all do half of that, a send, a broadcast and a reduction pass all they move.
+    An all-reduce reads and writes the vector once around its ring, in which a port passes 2 (n - 1) / n of
+    it; all others copy as much for what a port passes: the whole vector for a send, n / 2 (n - 1) of it along
+    a chain, half of it for a reduce-scatter, an all-gather and an all-to-all.
     """
     vector = vector_bytes(operator.kind, operator.payload_bytes, operator.size)
-    whole = {
-        CollectiveKind.ALL_REDUCE,
-        CollectiveKind.SEND,
-        CollectiveKind.BROADCAST,
-        CollectiveKind.REDUCE,
-    }
-    return vector if operator.kind in whole else vector / 2
+    if operator.kind in {CollectiveKind.ALL_REDUCE, CollectiveKind.SEND}:
+        return vector
+    return vector / 2 * (operator.size / (operator.size - 1) if operator.kind in ROOTED else 1.0)

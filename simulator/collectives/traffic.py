@@ -23,6 +23,7 @@ import simpy
 
 from simulator.collectives.algorithms import (
     BUCKET,
+    ROOTED,
     SEGMENTS,
     SERVED,
     SUMS,
@@ -52,6 +53,7 @@ from simulator.collectives.library import (
     TWO_LEVELS,
     Levels,
     as_library,
+    chains,
     copied_bytes,
     protocols,
     two_levels,
@@ -739,6 +741,12 @@ class Traffic:
         if self._scale_up is None or not self._scale_up.protocols:
             return {}
         node_size = self._fabric.node_size
+        if operator.kind in ROOTED:
+            groups = self._layout.groups(operator.axis, rank_class)
+            local = neighbours(groups[0], node_size)
+            whole = 1 < local < operator.size and operator.size % local == 0
+            chained = whole and operator.algorithm in {"", Algorithm.RING}
+            return {str(Algorithm.RING): chains(operator, groups, local)} if chained else {}
         found = two_levels(operator, node_size, lambda one: self._candidates(one, rank_class))
         if not found:
             return {}

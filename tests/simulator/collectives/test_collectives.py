@@ -13,8 +13,9 @@ from simulator.collectives.algorithms import (
     schedule,
     vector_bytes,
 )
+from simulator.collectives.library import chains
 from simulator.errors import WorkloadError
-from simulator.operators import CollectiveKind
+from simulator.operators import Collective, CollectiveKind, Phase
 from tests.bounds import collective_bound_s, in_network_bound_s
 from tests.builders import REDUCING
 
@@ -73,14 +74,12 @@ ROOTED = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "algorithm", "n"), ROOTED)
-def test_broadcast_reaches_everyone_and_a_reduction_has_everyone_once(kind, algorithm, n):
+@pytest.mark.parametrize("n", SIZES)
+def test_a_tree_reaches_everyone_and_back_it_has_everyone_once(n):
     whole = set(range(n))
-    if kind is CollectiveKind.REDUCE:
-        assert replay(kind, algorithm, n)[0] == [whole] * n
-        return
+    assert replay(CollectiveKind.REDUCE, "tree", n)[0] == [whole] * n
     holds = [[{0}] * n, *([set()] * n for _ in range(n - 1))]
-    for step in schedule(kind, algorithm, n):
+    for step in schedule(CollectiveKind.BROADCAST, "tree", n):
         sent = [
             (int(s), int(d), int(c))
             for s, d, chunks in zip(step.sources, step.destinations, step.chunks, strict=True)
@@ -94,11 +93,28 @@ def test_broadcast_reaches_everyone_and_a_reduction_has_everyone_once(kind, algo
 
 @pytest.mark.parametrize("kind", [CollectiveKind.BROADCAST, CollectiveKind.REDUCE])
 @pytest.mark.parametrize("n", SIZES)
-def test_a_pipelined_ring_takes_twice_the_vector_less_a_chunk_and_a_tree_log_n_vectors(kind, n):
-    """n + s - 2 steps of 1/s of the vector for s = n chunks; ceil(log2 n) vectors (Thakur et al. 2005)."""
-    for algorithm, vectors in (("ring", 2 * (n - 1) / n), ("tree", np.ceil(np.log2(n)))):
+def test_a_chain_passes_the_vector_once_over_each_hop_and_a_tree_log_n_times(kind, n):
+    """All links of a chain at once, n - 1 latencies; ceil(log2 n) vectors (Thakur et al. 2005)."""
+    for algorithm, vectors, count in (("ring", 1, n - 1), ("tree", *[np.ceil(np.log2(n))] * 2)):
         parts = rounds(kind, algorithm, np.arange(n)[None, :], 1.0, "tp_row")
         assert sum(one.flows.size_bytes * one.count for one in parts) == pytest.approx(vectors)
+        assert sum(one.count for one in parts) == count
+
+
+@pytest.mark.parametrize("kind", [CollectiveKind.BROADCAST, CollectiveKind.REDUCE])
+def test_the_chains_of_a_library_bring_every_member_but_the_root_the_vector_once(kind):
+    """Each of 4 chains over 3 nodes leaves a node by another card; backwards all go to the root."""
+    operator = Collective(
+        name="move", phase=Phase.FORWARD, kind=kind, axis="tp_row", size=12, payload_bytes=1.0
+    )
+    levels = chains(operator, np.arange(12)[None, :], 4)
+    far = levels.between.flows
+    assert far.size_bytes * levels.between.count == pytest.approx(1 / 4)
+    assert sorted(far.sources % 4) == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert np.all(far.destinations - far.sources == (4 if kind is CollectiveKind.BROADCAST else -4))
+    moved = sum(len(one.flows.sources) * one.flows.size_bytes * one.count for one in levels.both)
+    assert moved == pytest.approx(11.0)
+    assert levels.inside.flows.size_bytes * levels.inside.count == pytest.approx(3 / 4)
 
 
 @settings(max_examples=60, deadline=None)
