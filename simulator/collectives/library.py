@@ -60,6 +60,8 @@ class Levels:
     """Those between nodes."""
     inside_share: float = 1.0
     """Share of a rank's channels that go on inside its node, 0 to 1; the others leave it."""
+    trees: bool = False
+    """Whether trees join the nodes."""
     rings: bool = False
     """Whether chunks go on from rank to rank, so that no level waits for a chunk of the other."""
 
@@ -212,7 +214,7 @@ def on_trees(levels: Levels, nodes: int) -> Levels:
     hops = 2 * (nodes - 1).bit_length()
     size_bytes = between.flows.size_bytes * between.count * more / hops
     flows = replace(between.flows, size_bytes=size_bytes)
-    return replace(levels, between=Round(flows=flows, count=hops))
+    return replace(levels, between=Round(flows=flows, count=hops), trees=True)
 
 
 def on_rings(levels: Levels, ranks: int, nodes: int) -> Levels:
@@ -279,7 +281,13 @@ def _merged(one: Round, other: Round) -> Round | None:
 
 
 PLAIN = Protocol(
-    name="plain", start_s=0.0, hop_s=0.0, efficiency=1.0, network_hop_s=0.0, network_efficiency=1.0
+    name="plain",
+    start_s=0.0,
+    hop_s=0.0,
+    efficiency=1.0,
+    network_hop_s=0.0,
+    tree_hop_s=0.0,
+    network_efficiency=1.0,
 )
 """No protocol: latency and bandwidth alone."""
 
@@ -328,6 +336,7 @@ def _switch_protocols(adder: Adder, name: str, scale_up: ScaleUp | None) -> tupl
             name=adder.name if one is PLAIN else f"{one.name} {adder.name}",
             start_s=one.start_s + adder.start_s,
             network_hop_s=0.0,
+            tree_hop_s=0.0,
             network_efficiency=adder.efficiency,
             chunk_bytes=max(one.chunk_bytes, adder.chunk_bytes),
         )

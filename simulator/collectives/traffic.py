@@ -775,7 +775,7 @@ class Traffic:
         waited, wire_bytes, energy_j = protocol.start_s, 0.0, 0.0
         parts = []
         shares = (protocol.efficiency * levels.inside_share, protocol.network_efficiency)
-        hops = (protocol.hop_s, protocol.network_hop_s)
+        hops = (protocol.hop_s, protocol.tree_hop_s if levels.trees else protocol.network_hop_s)
         for level, flow_group, share, hop_s in zip(levels.both, flow_groups, shares, hops, strict=True):
             latency_s, rate = self._network.alone(flow_group)
             moved_s = level.flows.size_bytes * level.count / (rate * share)
@@ -861,6 +861,7 @@ class Traffic:
         moved = moved_empty = 0.0
         sized = []
         rounds_outside = 0
+        far_hop_s = protocol.tree_hop_s if way.name == Algorithm.TREE else protocol.network_hop_s
         for (flow_group, size_bytes, count, outside), (latency_s, rate) in zip(
             way.parts, way.alone, strict=True
         ):
@@ -868,7 +869,7 @@ class Traffic:
             share = protocol.network_efficiency if outside else protocol.efficiency
             moved += count * (latency_s + size_bytes / (rate * share))
             moved_empty += count * latency_s
-            waited += count * (protocol.network_hop_s * outside + protocol.hop_s * (1.0 - outside))
+            waited += count * (far_hop_s * outside + protocol.hop_s * (1.0 - outside))
             sized.append((flow_group, size_bytes / share, count))
         waited_empty = waited
         inside = way.parts and not rounds_outside and way.name != Algorithm.IN_NETWORK

@@ -114,6 +114,8 @@ class Protocol:
     """Share of a node's port rate that the payload gets, 0 to 1."""
     network_hop_s: float
     """The same as `hop_s` for a step between nodes."""
+    tree_hop_s: float
+    """The same for a step between nodes up or down a tree, where it meets another node's."""
     network_efficiency: float
     """The same as `efficiency` for a step between nodes, 0 to 1."""
     chunk_bytes: float = math.inf
@@ -122,7 +124,7 @@ class Protocol:
 
     def __post_init__(self) -> None:
         check_positive(self, "chunk_bytes")
-        check_range(self, "start_s", "hop_s", "network_hop_s")
+        check_range(self, "start_s", "hop_s", "network_hop_s", "tree_hop_s")
         check_range(self, "efficiency", "network_efficiency", high=1.0, open_low=True)
 
 

@@ -174,6 +174,7 @@ def test_the_engine_takes_the_time_of_the_plan(nbytes, kind):
         (("protocols", 0, "efficiency"), 0.9),
         (("protocols", 2, "hop_s"), 1e-9),
         (("protocols", 2, "network_hop_s"), 1e-9),
+        (("protocols", 2, "tree_hop_s"), 1e-9),
         (("protocols", 2, "network_efficiency"), 0.5),
         (("adders", 0, "start_s"), 1e-9),
         (("adders", -1, "efficiency"), 0.4),
