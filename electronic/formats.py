@@ -171,6 +171,11 @@ class NumberFormat:
     result: str = "bfloat16"
     """Element format of the result, by its name."""
 
+    @property
+    def narrow(self) -> bool:
+        """Whether an element takes one byte or less."""
+        return self.element.exponent_bits + self.element.mantissa_bits < 8
+
     def product(self, a_MK: Reals, b_KN: Reals, phase: Phase = Phase.FORWARD) -> Reals:
         """Return what an engine of this format makes of a product, float64 [M, N].
 
@@ -239,16 +244,7 @@ class NumberFormat:
         ParameterError
             If a size is below 1.
         """
-        if min(length, rows, columns) < 1:
-            msg = f"a product needs at least one row, product and column; got {rows}, {length} and {columns}"
-            raise ParameterError(msg)
-        first, second = self._elements(phase)
-        if self.shared is Shared.NOTHING:
-            of_a, of_b = first.rounding(operands.a, length), second.rounding(operands.b, length)
-        else:
-            weights = self.square_weights and phase is not Phase.GRAD_WEIGHT
-            of_a = self._moments(operands.a, length, rows, first, 1).rounding
-            of_b = self._moments(operands.b, length, columns, second, self.block if weights else 1).rounding
+        of_a, of_b = self.operand_rounding(operands, length, rows=rows, columns=columns, phase=phase)
         squares = operands.a.mean_square(length) * operands.b.mean_square(length)
         result = math.sqrt(length * squares * operands.coherence)
         noise = {
@@ -256,6 +252,21 @@ class NumberFormat:
             RESULT: element_format(self.result).rounding_at(result),
         }
         return Precision(noise={cause: ratio for cause, ratio in noise.items() if ratio > 0.0})
+
+    def operand_rounding(
+        self, operands: Operands, length: int, *, rows: int, columns: int, phase: Phase
+    ) -> tuple[float, float]:
+        """Return noise over signal of rounding A and B to this format; parameters as in `predicted`."""
+        if min(length, rows, columns) < 1:
+            msg = f"a product needs at least one row, product and column; got {rows}, {length} and {columns}"
+            raise ParameterError(msg)
+        first, second = self._elements(phase)
+        if self.shared is Shared.NOTHING:
+            return first.rounding(operands.a, length), second.rounding(operands.b, length)
+        weights = self.square_weights and phase is not Phase.GRAD_WEIGHT
+        of_a = self._moments(operands.a, length, rows, first, 1).rounding
+        of_b = self._moments(operands.b, length, columns, second, self.block if weights else 1).rounding
+        return of_a, of_b
 
     def _moments(self, law: OperandLaw, length: int, rows: int, element: ElementFormat, lines: int) -> Scaled:
         """Return the moments of an operand in this format, of elements that share scales."""

@@ -7,7 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import accumulate
 from operator import mul
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -33,7 +33,7 @@ from workloads.models.architecture import TransformerConfig
 from workloads.plan.plan import Plan, default_sequence_length, plan_text
 from workloads.plan.rules import check
 from workloads.search.plans import PLACEMENTS, endpoints_of
-from workloads.step.memory import check_fits, check_host_fits, fullest_stage, memory_by_kind
+from workloads.step.memory import check_fits, check_host_fits, fullest_stage, memory_by_kind, reads_one_byte
 from workloads.step.step import build_step
 
 if TYPE_CHECKING:
@@ -219,7 +219,8 @@ class StepResult(Tabular):
             self.system,
             products_of(self.graph),
             self.system.operands,
-            beside=FORMATS[str(self.plan.precision.kind)],
+            stored=FORMATS[str(self.plan.precision.kind)],
+            kept=partial(reads_one_byte, self.plan),
         )
 
     @cached_property

@@ -32,7 +32,6 @@ from heliograph.accuracy.law import (
     read_runs,
     rises,
 )
-from heliograph.accuracy.precision import delivered, products_of
 from heliograph.accuracy.small_gpt import (
     BFLOAT16,
     FLOAT8,
@@ -814,7 +813,7 @@ def points_of(
         msg = f"--system {system.name} has no laser to turn; name a photonic one, as photonic_packet"
         raise ParameterError(msg)
     runs = StepRuns(step_graph(config, system.planned(plan)))
-    products, core = products_of(runs.graph), system.photonic.core
+    core = system.photonic.core
     power_w = float(get_at(core, LASER))
     found, missing = [], {}
     for factor in LIGHT_FACTORS:
@@ -822,7 +821,7 @@ def points_of(
             with limits_told():  # dim and bright ends are asked for as such
                 turned = system.with_core(replace_at(core, LASER, factor * power_w))
                 step = run_step(turned, config, plan, runs=runs)
-            snr_db = delivered(turned, products, turned.operands).snr_db
+                snr_db = step.snr_db
         except (LinkError, BudgetError) as error:
             missing[format_si(factor * power_w, "W")] = str(error)
             continue

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import typing
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -24,7 +25,14 @@ from optical.cores.sizing import Product, core_precision, with_laser_for
 from optical.execution.precision import predicted
 from simulator.errors import ParameterError
 from simulator.operands.captured import load_laws
-from simulator.operands.statistics import OperandKind, Operands, Precision, average, operands_of
+from simulator.operands.statistics import (
+    OperandKind,
+    Operands,
+    Precision,
+    average,
+    operands_of,
+    product_rounding,
+)
 from simulator.operators import (
     SCORES,
     VALUES,
@@ -46,6 +54,9 @@ LENGTHS = (256, 4096, 16384)
 """Lengths of a sum at which a core's precision is told; a choice."""
 ROWS = 128
 """Rows and columns of such a product; a choice."""
+STORED = "rounding of stored operands"
+KEPT = "rounding of kept operands"
+"""Causes of noise."""
 SHOWN_FORMATS = ("bf16", "fp8", "int8")
 """Number formats beside it; a choice."""
 
@@ -310,7 +321,8 @@ def delivered(
     products: Sequence[ModelProduct],
     kind: OperandKind = DEFAULT_OPERANDS,
     *,
-    beside: NumberFormat | None = None,
+    stored: NumberFormat | None = None,
+    kept: Callable[[Role, Phase], bool] = lambda *_: False,
 ) -> Delivered:
     """Return the precision that a system delivers to the products of a model.
 
@@ -322,8 +334,11 @@ def delivered(
         As `products_of` returns them.
     kind : OperandKind
         Statistics of the operands.
-    beside : NumberFormat, optional
-        Format of a plan, which products beside light have as those of a GPU do; bf16 without.
+    stored : NumberFormat, optional
+        Format of a plan, which products beside light have as those of a GPU do, and to which operands of
+        those in light are rounded where the plan stores them in one byte; bf16 without.
+    kept : callable, optional
+        Says of a role and a phase whether one operand has been kept in fp8 since the forward pass.
 
     Raises
     ------
@@ -331,11 +346,57 @@ def delivered(
         If a core's link does not close.
     """
     if system.photonic is None:
-        return of_format(FORMATS[system.multiplied_as], products, kind)
+        form = FORMATS[system.multiplied_as]
+        found = of_format(form, products, kind).parts
+        return Delivered(operands=kind, parts=tuple(_from_kept(one, kind, form, kept) for one in found))
+    form = stored or FORMATS["bf16"]
     lit, others = divided(products, system.light)
-    light = of_core(system.photonic.core, lit, kind)
-    electronic = of_format(beside or FORMATS["bf16"], others, kind)
-    return Delivered(operands=kind, parts=(*light.parts, *electronic.parts))
+    light = tuple(_from_stored(one, kind, form) for one in of_core(system.photonic.core, lit, kind).parts)
+    electronic = of_format(form, others, kind).parts
+    return Delivered(
+        operands=kind, parts=tuple(_from_kept(one, kind, form, kept) for one in (*light, *electronic))
+    )
+
+
+def _from_stored(
+    part: tuple[ModelProduct, Precision], kind: OperandKind, stored: NumberFormat
+) -> tuple[ModelProduct, Precision]:
+    """Return a product in light, with the rounding of operands that are stored in one byte."""
+    product, found = part
+    if not _in_format(stored, product):
+        return part
+    noise = [
+        product_rounding(*_operand_rounding(one, stored)) / one.operands.coherence for one in product.on(kind)
+    ]
+    return product, Precision(noise={**found.noise, STORED: math.fsum(noise) / len(noise)})
+
+
+def _from_kept(
+    part: tuple[ModelProduct, Precision],
+    kind: OperandKind,
+    form: NumberFormat,
+    kept: Callable[[Role, Phase], bool],
+) -> tuple[ModelProduct, Precision]:
+    """Return a product with the rounding of the operand, no gradient, that was kept in one byte."""
+    product, found = part
+    if _in_format(form, product) or not kept(product.role, product.phase):
+        return part
+    which = 1 if product.phase is Phase.GRAD_INPUT else 0
+    noise = [
+        _operand_rounding(one, FORMATS["fp8"])[which] / one.operands.coherence for one in product.on(kind)
+    ]
+    return product, Precision(noise={**found.noise, KEPT: math.fsum(noise) / len(noise)})
+
+
+def _operand_rounding(one: Product, form: NumberFormat) -> tuple[float, float]:
+    return form.operand_rounding(
+        one.operands, one.length, rows=one.rows, columns=one.columns, phase=one.phase
+    )
+
+
+def _in_format(form: NumberFormat, product: ModelProduct) -> bool:
+    """Return whether a product's operands are stored in a narrow format."""
+    return form.narrow and product.element_bytes < 2
 
 
 def divided(
@@ -389,8 +450,7 @@ def of_format(
     """
     parts = []
     for product in products:
-        narrow = number_format.element.exponent_bits + number_format.element.mantissa_bits < 8
-        kept = narrow and product.element_bytes >= 2 and not everywhere
+        kept = number_format.narrow and product.element_bytes >= 2 and not everywhere
         form = FORMATS["bf16"] if kept else number_format
         found = average(
             (

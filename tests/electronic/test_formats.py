@@ -24,6 +24,7 @@ from simulator.operands.statistics import (
     scaled_moments,
     signal_to_noise_db,
 )
+from simulator.operators import Phase
 from workloads.plan.parts import MXFP8_BLOCK, NVFP4_BLOCK
 
 GAUSSIAN = operands_of(OperandKind.GAUSSIAN)
@@ -151,3 +152,17 @@ def test_formats_deliver_what_was_measured_of_them():
 def test_unknown_format_is_named():
     with pytest.raises(ParameterError, match="did you mean 'mxfp8'"):
         format_named("mxfp9")
+
+
+@pytest.mark.parametrize("phase", [Phase.GRAD_INPUT, Phase.GRAD_WEIGHT])
+def test_rounding_of_one_operand_alone_is_what_an_executed_product_loses(phase):
+    """The other operand is exact; the predicted share is of that operand."""
+    form, size = FORMATS["fp8"], 256
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal((size, size)), rng.standard_normal((size, size))
+    of_a, of_b = form.operand_rounding(GAUSSIAN, size, rows=size, columns=size, phase=phase)
+    rounded = a / np.abs(a).max() * 448.0
+    rounded = form.element.rounded(rounded) * np.abs(a).max() / 448.0
+    executed = signal_to_noise_db(a @ b, rounded @ b)
+    kept = of_a if phase is Phase.GRAD_WEIGHT else of_b
+    assert -10.0 * np.log10(kept) == pytest.approx(executed, abs=0.2)

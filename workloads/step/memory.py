@@ -14,6 +14,7 @@ from functools import lru_cache
 from simulator.amounts import Amount, choose
 from simulator.errors import WorkloadError
 from simulator.node import Host
+from simulator.operators import SCORES, VALUES, Phase, Role
 from workloads.layers.parts import INT4_BYTES, INT8_BYTES, extra_weight_bytes, visits
 from workloads.layers.retrieval import cross_activation_bytes, encoder_activation_bytes
 from workloads.layers.transformer import FP8_BYTES
@@ -41,6 +42,20 @@ MASK_BYTES = 1
 LOGIT_BYTES = 4
 """Bytes of one logit inside the loss (fp32)."""
 GIBIBYTE = 2**30
+HEADS = frozenset({Role.HEAD_JOIN, Role.HEAD_LOGITS})
+"""Products of the head, whose inputs are kept as they are stored."""
+BEHIND_NORMS = frozenset(
+    {
+        Role.ATTENTION_QKV,
+        Role.ATTENTION_LATENTS,
+        Role.ATTENTION_QUERIES,
+        Role.ATTENTION_KEYS_VALUES,
+        Role.MLP_ROUTER,
+        Role.MLP_GATE_UP,
+        Role.MLP_UP,
+    }
+)
+"""Products whose input a norm hands on."""
 
 _WAYS_OUT = {
     "weights": "a larger tp or pp, or zero=3 with a larger dp",
@@ -87,6 +102,23 @@ def layer_activation_bytes(config: TransformerConfig, share: Share) -> float:
 def operand_bytes(share: Share) -> float:
     """Return the bytes in which an operand of a product with weights is kept."""
     return FP8_BYTES if share.precision.kept_activations is Kept.FP8 else share.precision.linear_bytes
+
+
+def reads_one_byte(plan: Plan, role: Role, phase: Phase) -> bool:
+    """Return whether a product reads an operand that was kept in one byte since the forward pass.
+
+    Notes
+    -----
+    The gradient of a weight reads the product's input, unless a norm computes it again; both gradients of
+    core attention read queries, keys or values, unless they are projected again.
+    """
+    kept, recompute = plan.precision.kept_activations, plan.recompute
+    if kept is not Kept.FP8 or recompute.kind is Recompute.FULL or phase is Phase.FORWARD:
+        return False
+    if role in SCORES | VALUES:
+        return not recompute.recompute_projections
+    again = recompute.recompute_norms and role in BEHIND_NORMS
+    return phase is Phase.GRAD_WEIGHT and role not in HEADS and not again
 
 
 def _stream_bytes(config: TransformerConfig, share: Share) -> float:

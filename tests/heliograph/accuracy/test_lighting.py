@@ -7,11 +7,12 @@ import pytest
 import heliograph as hg
 from electronic.formats import FORMATS
 from experiments.__main__ import main
-from heliograph.accuracy.precision import delivered, products_of, target_db
+from heliograph.accuracy.precision import delivered, of_core, of_format, products_of, target_db
 from heliograph.systems import Lighting, TargetFormat, build_system
 from heliograph.tables import precision_notes
 from simulator.errors import LinkError, ParameterError
 from simulator.operands.statistics import OperandKind
+from simulator.operators import SCORES, VALUES, Phase, Role
 
 MODEL = "llama-3-8b"
 PLAN = "tp=8,dp=2,global_batch=16,sequence_length=2048"
@@ -151,3 +152,40 @@ def test_fp32_has_the_precision_of_the_units_whose_rate_it_has():
     assert rounded.snr_db == pytest.approx(72.0, abs=2.0)  # tf32: 10 bits behind the point
     assert whole.snr_db > 140.0
     assert (rounded.effective_bits, whole.effective_bits) == (11.0, 24.0)
+
+
+@pytest.mark.parametrize("name", ["gpu_packet", "photonic_packet"])
+def test_operands_that_are_kept_in_one_byte_take_precision_from_backward_passes(name):
+    """Of three products forward stays, one operand of the weight's gradient is rounded."""
+    plain, kept, again, whole = (
+        hg.simulate(build_system(name, accelerators=N), MODEL, PLAN + more)
+        for more in (
+            "",
+            ",kept_activations=fp8",
+            ",kept_activations=fp8,recompute_norms=true",
+            ",kept_activations=fp8,recompute=full",
+        )
+    )
+    assert kept.snr_db < again.snr_db < plain.snr_db
+    told = {cause for _, one in whole.precision.parts for cause in one.noise}
+    assert "rounding of kept operands" not in told, "blocks are computed again from what is in two bytes"
+    before = dict(plain.precision.parts)
+    for product, one in kept.precision.parts:
+        told = one.noise.get("rounding of kept operands", 0.0)
+        assert one.total == pytest.approx(before[product].total + told)
+        assert (told > 0.0) == (
+            product.phase is not Phase.FORWARD
+            and product.role is not Role.HEAD_LOGITS
+            and (product.phase is Phase.GRAD_WEIGHT or product.role in SCORES | VALUES)
+        )
+
+
+def test_light_reads_operands_as_the_plan_stores_them():
+    """Noise of the core and of the format add; attention and head stay in two bytes."""
+    stored = hg.simulate(build_system("photonic_packet", accelerators=N), MODEL, f"{PLAN},precision=fp8")
+    products, operands = [product for product, _ in stored.precision.parts], stored.system.operands
+    alone = of_core(stored.system.photonic.core, products, operands)
+    for (product, one), (_, core) in zip(stored.precision.parts, alone.parts, strict=True):
+        narrow = of_format(FORMATS["fp8"], [product], operands).total.noise["rounding of operands"]
+        assert one.total == pytest.approx(core.total + (narrow if product.element_bytes < 2 else 0.0))
+    assert alone.snr_db - 4.0 < stored.snr_db < alone.snr_db - 2.0
