@@ -211,7 +211,9 @@ class PlanSearch(Study):
 
     system: str = option("gpu_packet", SYSTEM)
     workload: Workload = field(default_factory=Workload)
-    accelerators: int = option(DEFAULT_ACCELERATORS, "that each plan takes", metavar="N")
+    accelerators: int | None = option(
+        None, f"that each plan takes; default the system file's, else {DEFAULT_ACCELERATORS}", metavar="N"
+    )
     objective: Objective = option(Objective.TIME, "what is least")
     fabrics: tuple[str, ...] = option(
         (), "fabrics to choose from, separated by commas", metavar="NAMES", commas=True
@@ -264,7 +266,6 @@ class PlanSearch(Study):
         if self.fabrics:
             refuse_unused(self.hardware, ("fabric",), "--fabrics names those to choose from")
         config = model_named(self.workload.model)
-        base = shared_plan(config, self.accelerators, self.workload.plan)
         systems: dict[str, System] = {}
         unplaced: dict[str, str] = {}
         for fabric in self.fabrics:
@@ -278,6 +279,8 @@ class PlanSearch(Study):
                     raise
                 unplaced[fabric] = str(error)
         check_format_used(self.workload.plan, tuple(systems.values()))
+        accelerators = next(iter(systems.values())).accelerators if systems else DEFAULT_ACCELERATORS
+        base = shared_plan(config, accelerators, self.workload.plan)
         return Prepared(
             systems=systems,
             unplaced=unplaced,

@@ -583,7 +583,9 @@ class KnobFront(Study):
 
     system: str | None = option(None, f"{SYSTEM}; default {CROSSBAR}")
     workload: str = option("llama-3.1-405b", "model whose step is priced")
-    accelerators: int = option(DEFAULT_ACCELERATORS, "how many", metavar="N")
+    accelerators: int | None = option(
+        None, f"how many; default the system file's, else {DEFAULT_ACCELERATORS}", metavar="N"
+    )
     model: str = option("small", "GPT to execute: small, deep, tiny, narrow or wide")
     steps: int | None = option(None, "updates of its clean training", metavar="N")
     seeds: int | None = option(None, "models, each with its own draws", metavar="K")
@@ -849,7 +851,9 @@ class ToEqualLoss(Study):
 
     system: tuple[str, ...] = option(SYSTEMS, SYSTEM, commas=True)
     workload: str = option("llama-3.1-405b", "model whose step is priced")
-    accelerators: int = option(DEFAULT_ACCELERATORS, "how many", metavar="N")
+    accelerators: int | None = option(
+        None, f"how many; default the system file's, else {DEFAULT_ACCELERATORS}", metavar="N"
+    )
     hardware: Hardware = field(default_factory=Hardware)
 
     def run(self, progress: Progress) -> EnergyToLoss:

@@ -515,7 +515,9 @@ class BillOf(Study):
         "fabric (heliograph list fabrics), or graph:FILE; default: every fabric, or the system's own",
         metavar="NAME",
     )
-    accelerators: int = option(DEFAULT_ACCELERATORS, "how many", metavar="N")
+    accelerators: int | None = option(
+        None, f"how many; default the system file's, else {DEFAULT_ACCELERATORS}", metavar="N"
+    )
     core: str | None = option(None, f"core of photonic accelerators; default {DEFAULT_CORE}")
     cables: str = option("panels", "cable plant: panels or robotic", metavar="KIND")
     replaced: Replaced = field(default_factory=Replaced)

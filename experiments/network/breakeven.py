@@ -528,13 +528,13 @@ class Breakeven(Study):
         """Return the system with circuits, and the same accelerators on packet switches."""
         on_packets = [one for one in self.hardware.settings if not one.startswith("fabric.")]
         packets = dataclasses.replace(self.hardware, settings=tuple(on_packets))
-        accelerators = self.accelerators or (ranks_of(self.plan[0]) if self.plan else None) or ACCELERATORS
-        optical = self.hardware.system(self.system, accelerators=accelerators)
+        usual = (ranks_of(self.plan[0]) if self.plan else None) or ACCELERATORS
+        optical = self.hardware.system(self.system, accelerators=self.accelerators, usual_accelerators=usual)
         if self.packets is None and self.system.endswith(".toml"):
             msg = f"--system {self.system} is a file; name the same accelerators on packets with --packets"
             raise ParameterError(msg)
         beside = self.packets or self.system.replace("ocs", "packet")
-        packet = packets.system(beside, accelerators=accelerators)
+        packet = packets.system(beside, accelerators=optical.accelerators)
         if isinstance(packet.fabric, TorusFabric):
             msg = f"'{beside}' stands on a torus, which has no packet switches; try --fabric rails"
             raise ParameterError(msg)

@@ -549,7 +549,11 @@ class BySpreading(Study):
     directory = "spreading"
 
     system: str = option("gpu_packet", SYSTEM)
-    circuits: str = option("gpu_ocs", "the same accelerators on optical circuits")
+    circuits: str | None = option(
+        None,
+        "the same accelerators on optical circuits; default: the system's name with ocs in place of packet",
+        metavar="SYSTEM",
+    )
     model: str = option("llama-3.1-405b", "model by name, or a config.json")
     plan: str = option("", "tp=8,pp=16,dp=8,micro_batch=1,global_batch=512,...")
     accelerators: int | None = option(None, f"how many; default the plan's, else {ACCELERATORS}", metavar="N")
@@ -576,9 +580,13 @@ class BySpreading(Study):
                 "switches: --fabric rails, fat_tree or rail_only"
             )
             raise ParameterError(msg)
+        if self.circuits is None and self.system.endswith(".toml"):
+            msg = f"--system {self.system} is a file; name the same accelerators on circuits with --circuits"
+            raise ParameterError(msg)
         others = tuple(one for one in self.hardware.settings if not one.startswith("fabric."))
         beside = dataclasses.replace(self.hardware, settings=others, fabric=None)
-        optical = beside.system(self.circuits, accelerators=packets.accelerators)
+        circuits = self.circuits or self.system.partition("@")[0].replace("packet", "ocs")
+        optical = beside.system(circuits, accelerators=packets.accelerators)
         plan = plan_on(packets, config, self.plan)
         kinds = [(Spreading.SPRAYED, 0), (Spreading.ADAPTIVE, 0)]
         kinds += [(Spreading.HASHED, pairs) for pairs in sorted(set(self.queue_pairs))]

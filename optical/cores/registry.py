@@ -183,7 +183,7 @@ def _from_outside(name: str) -> Core:
         msg = f"core '{name}': its default() returns {core!r:.60}, which is no core"
         raise ParameterError(msg)
     with in_one_sentence(f"core '{name}' fails when it is tried"):
-        wrong = next(_wrong_answers(core), None)
+        wrong = next(wrong_answers(core), None)
     with in_one_sentence(f"core '{name}': its sides"):
         _ = [get_at(core, side) for side in CORES[name].sides]
     if wrong is not None:
@@ -200,13 +200,15 @@ def _wrong_parts(parts: tuple[Part, ...]) -> Iterator[str]:
         yield "parts lists no laser; take optical.cores.analog.source_parts, or a Part of your laser"
     if not any(isinstance(part.device, Converter) and part.per is Per.SAMPLE for part in parts):
         yield "parts lists no converter of samples; take optical.cores.analog.converter_parts"
-    for part in parts:
+    for place, part in enumerate(parts):
+        if part in parts[:place]:
+            yield f"parts lists '{part.name}' of '{part.device.name}' per {part.per} twice; leave one out"
         for what, value in (("count", part.count), ("each", part.each)):
             if value is not None and not 0.0 <= value < math.inf:
                 yield f"{what} of part '{part.name}' must be finite and at least 0; got {value}"
 
 
-def _wrong_answers(core: Core) -> Iterator[str]:
+def wrong_answers(core: Core) -> Iterator[str]:
     """Yield what is wrong with a core's parts, records and time and energy of a small product."""
     if not core.symbol_rate_hz >= LEAST_RATE_HZ:
         yield f"symbol_rate_hz is {core.symbol_rate_hz:g} symbols a second; write it in Hz, such as 5e9"

@@ -11,6 +11,7 @@ import torch
 
 from optical.accelerator import PhotonicUnit, proportionate_buffer_bytes
 from optical.cores import CORES, Core, load_core
+from optical.cores.registry import wrong_answers
 from optical.devices import Domain, Modulator, Per, area_m2, full_load_w, static_w
 from optical.execution import AnalogSpec, Scale
 from optical.execution.numerics import AnalogNumerics
@@ -157,6 +158,7 @@ THIN = product(8, 8192, 8192)
 def keeps_the_seam(unit):
     """It answers `Core`; converters only add noise; loading takes time exactly where weights are held."""
     assert isinstance(unit.core, Core)
+    assert (wrong := next(wrong_answers(unit.core), "")) == "", f"{unit.core.name}: {wrong}"
     whole, light = unit.core.effective_bits, unit.core.budget.effective_bits
     assert whole <= light, (
         f"{unit.core.name}: {whole:.4g} effective bits with converters, {light:.4g} of the light alone; "

@@ -125,11 +125,9 @@ class LithiumNiobate(AnalogCore):
 
     def parts(self):
         unit, pair = replace(FACET, name="unit", area_m2=self.unit_m**2), self.receiver
-        drive_j = self.modulator.symbol_j(self.drive, self.symbol_rate_hz, self.half_waves)
         return (
             *source_parts(self),
             *converter_parts(self, adcs=math.ceil(self.receivers / self.outputs_per_adc)),
-            Part("modulator", self.modulator, 1, drive_j, Per.SYMBOL),
             Part("photodetector", pair, self.receivers, pair.bias_w(2.0 * self.link.received_w)),
             Part("integrator", pair, 1, pair.sample_j(self.adc.rate_hz), Per.SAMPLE),
             Part("units", unit, self.receivers),

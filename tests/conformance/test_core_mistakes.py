@@ -116,6 +116,13 @@ class ClockOfItsOwn(Crossbar):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DrivenTwice(Crossbar):
+    def parts(self):
+        found = super().parts()
+        return (*found, next(one for one in found if one.name == "modulator" and one.per is Per.SYMBOL))
+
+
+@dataclass(frozen=True, kw_only=True)
 class BetterThanItsLight(Crossbar):
     @property
     def effective_bits(self):
@@ -160,6 +167,7 @@ def wrong(kind):
             laws.faster_symbols_cut_time_and_raise_error,
             "symbols over symbol_rate_hz",
         ),
+        (DrivenTwice, laws.keeps_the_seam, "parts lists 'modulator' of .* twice"),
         (BetterThanItsLight, laws.keeps_the_seam, "converters can only add noise"),
     ],
 )
