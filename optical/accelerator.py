@@ -440,6 +440,10 @@ class PhotonicUnit:
         """Return the same unit with other cores and the buffer in proportion."""
         return dataclasses.replace(self, cores=cores, sram_bytes=self.sram_bytes * cores / self.cores)
 
+    def with_its_buffer(self) -> PhotonicUnit:
+        """Return the same unit with a buffer in proportion to the peak rate of its cores."""
+        return dataclasses.replace(self, sram_bytes=proportionate_buffer_bytes(self.core, self.cores))
+
     def accepts(self, operator: MatMul | Elementwise) -> bool:
         """Return whether the operator is a product."""
         return isinstance(operator, MatMul)

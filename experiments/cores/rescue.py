@@ -25,7 +25,7 @@ from electronic.formats import format_named
 from experiments.cores.one import MILLIWATT, PICOJOULE, bench, photonic_unit
 from experiments.hardware import Replaced, changes, decibels_in
 from experiments.study import Block, Progress, Result, Row, Study, option
-from heliograph.accuracy.precision import ModelProduct, products_of
+from heliograph.accuracy.precision import ModelProduct, captured_products, products_of
 from heliograph.figures import PALETTE, REFERENCE, new_figure
 from heliograph.report import or_dash, table_of
 from heliograph.simulation import step_graph
@@ -43,7 +43,7 @@ from optical.devices.named_parts import named_parts
 from optical.execution.precision import predicted
 from simulator.errors import HeliographError, ParameterError
 from simulator.operands.captured import CapturedProduct, captured
-from simulator.operands.statistics import OperandKind, Precision, operands_of, signal_to_noise_db
+from simulator.operands.statistics import OperandKind, Precision, average, operands_of, signal_to_noise_db
 from simulator.operators import VALUES, Phase, Role
 from simulator.parameter_tree import get_at
 from simulator.tables import Status
@@ -185,22 +185,23 @@ class RankParts(Study):
         commas=True,
     )
     target: str = option("fp8", "signal over noise that lasers are sized for: a number format, or decibels")
-    operands: OperandKind = option(OperandKind.GAUSSIAN, "operands of the products")
+    operands: OperandKind = option(OperandKind.CAPTURED, "operands of the products")
     replaced: Replaced = field(default_factory=Replaced)
     settings: tuple[str, ...] = changes()
 
     def run(self, progress: Progress) -> PartRanking:
         """Return the ranking."""
-        product = Product(
-            operands=operands_of(self.operands), length=PART_LENGTH, rows=PART_ROWS, columns=PART_ROWS
-        )
-        wanted_db = self._target_db(product)
+        products = captured_products()
+        if self.operands is not OperandKind.CAPTURED:
+            drawn = operands_of(self.operands)
+            products = (Product(operands=drawn, length=PART_LENGTH, rows=PART_ROWS, columns=PART_ROWS),)
+        wanted_db = self._target_db(products)
         unit = self._unit(())
         tried = [(place, name) for place in self.places for name in self._names(unit, place)]
         rows = []
         for done, (place, name) in enumerate(tried):
             progress(name, done, len(tried))
-            rows.append(self._row(place, name, product, wanted_db))
+            rows.append(self._row(place, name, products, wanted_db))
         progress("ranked", len(tried), len(tried))
         order = {place: number for number, place in enumerate(self.places)}
         return PartRanking(
@@ -211,13 +212,17 @@ class RankParts(Study):
             parts=tuple(sorted(rows, key=lambda one: (order[one.place], one.j_per_mac or math.inf))),
         )
 
-    def _target_db(self, product: Product) -> float:
+    def _target_db(self, products: Sequence[Product]) -> float:
         asked_db = decibels_in(self.target)
         if asked_db is not None:
             return asked_db
         form = format_named(self.target)
-        return form.predicted(
-            product.operands, PART_LENGTH, rows=PART_ROWS, columns=PART_ROWS, phase=Phase.FORWARD
+        return average(
+            (
+                one.weight,
+                form.predicted(one.operands, one.length, rows=one.rows, columns=one.columns, phase=one.phase),
+            )
+            for one in products
         ).snr_db
 
     def _names(self, unit: PhotonicUnit, place: str) -> Sequence[str]:
@@ -242,7 +247,7 @@ class RankParts(Study):
             build_system("photonic_packet", core=self.core, accelerators=1, assignments=every, **given)
         )
 
-    def _row(self, place: str, name: str, product: Product, wanted_db: float) -> PartRow:
+    def _row(self, place: str, name: str, products: Sequence[Product], wanted_db: float) -> PartRow:
         """Return what one part needs at the target."""
         if place == SIZE:
             row = PartRow(place=place, part=f"{name} x {name}", eligible=True)
@@ -251,7 +256,7 @@ class RankParts(Study):
             row = PartRow(place=place, part=name, eligible=is_eligible(name))
             chosen = (f"core.{place}={name}",)
         try:
-            core = with_laser_for(self._unit(chosen).core, wanted_db, (product,))
+            core = with_laser_for(self._unit(chosen).core, wanted_db, products)
             laser_w = float(get_at(core, "laser_power_w"))
             unit = self._unit((*chosen, f"laser_power_w={laser_w!r}"))
         except HeliographError as error:

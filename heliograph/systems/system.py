@@ -341,8 +341,8 @@ class System(Summary):
 
         Notes
         -----
-        The number of cores stays only where it is set itself (``cores``); the buffer goes with it unless it
-        is set itself (``sram_bytes``).
+        The number of cores stays only where it is set itself (``cores``); the buffer goes with their peak
+        rate, and so with their array and clock, unless it is set itself (``sram_bytes``).
         """
         plain = self
         if self.photonic is not None and not self._cores_are_set:
@@ -388,6 +388,8 @@ class System(Summary):
         if self.photonic is None:
             return self
         unit = dataclasses.replace(self.photonic, core=core)
+        if not self._buffer_is_set:
+            unit = unit.with_its_buffer()
         if not self._cores_are_set:
             unit = self._with_cores(unit, core.cluster)
         sized = dataclasses.replace(self, photonic=unit).sized()
@@ -845,7 +847,6 @@ def _with_changes(system: System, changes: Sequence[Change]) -> System:
     """Return a system with numbers and parts changed in their order, and sized."""
     paths: dict[str, Change] = {}
     changes = _measured_last(changes)
-    cores_before = 0 if system.photonic is None else system.photonic.cores
     for one in changes:
         with one.named():
             _refuse_choice(one.key)
@@ -861,8 +862,8 @@ def _with_changes(system: System, changes: Sequence[Change]) -> System:
     if "fabric.policy" in paths:  # no longer the faster one
         system = dataclasses.replace(system, circuits=CircuitPolicy(get_at(system, "fabric.policy")))
     settings = dict(system.settings) | {path: str(one.value) for path, one in paths.items()}
-    if CORES_PATH in paths and BUFFER_PATH not in settings:
-        system = _with_buffer_for(system, cores_before)
+    if system.photonic is not None and BUFFER_PATH not in settings:
+        system = dataclasses.replace(system, photonic=system.photonic.with_its_buffer())
     bright = next(
         (path for path, one in paths.items() if path.endswith(f".{LASER}") or is_comb(one.value)), None
     )
@@ -876,15 +877,6 @@ def _with_changes(system: System, changes: Sequence[Change]) -> System:
     if system.lighting is not None:
         system = dataclasses.replace(system, lighting=dataclasses.replace(system.lighting, sized=False))
     return _warned(dataclasses.replace(system, settings=tuple(settings.items())).sized())
-
-
-def _with_buffer_for(system: System, cores_before: int) -> System:
-    """Return a system whose photonic cores were set with a buffer in proportion, as `resized` gives it."""
-    unit = system.photonic
-    if unit is None:
-        return system
-    grown = dataclasses.replace(unit, sram_bytes=unit.sram_bytes * unit.cores / cores_before)
-    return dataclasses.replace(system, photonic=grown)
 
 
 def _measured_last(changes: Sequence[Change]) -> list[Change]:
