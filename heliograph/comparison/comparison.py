@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -261,7 +261,7 @@ def build_systems(request: Request) -> Built:
     if not names:
         msg = f"no system to compare; name some of {', '.join(SYSTEMS)}"
         raise ParameterError(msg)
-    usual = ranks_of(request.plan) or DEFAULT_ACCELERATORS
+    usual = ranks_of(request.plan) or _own_accelerators(names) or DEFAULT_ACCELERATORS
     choices = {"gpu": request.gpu, "basis": request.basis, "core": request.core, "fabric": request.fabric}
     given = {name: value for name, value in choices.items() if value is not None}
     refused = [
@@ -291,7 +291,27 @@ def build_systems(request: Request) -> Built:
     if not systems:
         raise next(iter(reasons.values()))
     _check_names(systems)
+    if ranks_of(request.plan) is None:
+        _check_numbers(systems)
     return Built(systems=tuple(systems), refused={name: str(error) for name, error in reasons.items()})
+
+
+def _check_numbers(systems: Sequence[System]) -> None:
+    """Refuse systems of different numbers of accelerators, between which no plan is shared."""
+    numbers = {one.name: one.accelerators for one in systems}
+    if len(set(numbers.values())) > 1:
+        told = ", ".join(f"{name} {number:,}" for name, number in numbers.items())
+        msg = f"only systems of one number of accelerators are compared; got {told}"
+        raise ParameterError(msg)
+
+
+def _own_accelerators(systems: Iterable[System | str]) -> int | None:
+    """Return how many accelerators systems or their files say, which names beside them then have too."""
+    own = [
+        one.accelerators if isinstance(one, System) else choice_of(one, Options(), 0).accelerators
+        for one in systems
+    ]
+    return next((number for number in own if number), None)
 
 
 def _probe(name: str, options: Mapping[str, Any], assignments: Sequence[str]) -> System:
@@ -381,8 +401,12 @@ def compare(
         msg = f'systems must be a list, such as ["gpu_packet", "photonic_packet"]; got {systems!r}'
         raise ParameterError(msg)
     config = model_of(model)
+    if accelerators is None and ranks_of(plan) is None:
+        accelerators = _own_accelerators(systems)
     built = [system_of(one, plan, accelerators) for one in systems]
     _check_names(built)
+    if ranks_of(plan) is None:
+        _check_numbers(built)
     check_format_used(plan, built)
     light = next((one for one in built if one.photonic), None)
     smallest = min(built, key=lambda one: one.node().memory.capacity_bytes)
