@@ -16,7 +16,7 @@ from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.precision import LENGTHS, ROWS, captured_products, phase_of, told_kinds
 from heliograph.report import table_of
 from heliograph.systems import build_system
-from heliograph.systems.names import DEFAULT_CORE, DEFAULT_PARTS
+from heliograph.systems.names import DEFAULT_CORE
 from optical.cores import CORES, load_core
 from optical.cores.core import Core
 from optical.cores.sizing import Product, with_laser_for
@@ -88,12 +88,7 @@ def core_of(machine: str) -> Core:
     """Return a core by name; the default core with its parts, its laser sized for `SIZED_FOR`."""
     if machine != DEFAULT_CORE:
         return load_core(machine)
-    system = build_system(
-        "photonic_packet",
-        core=DEFAULT_CORE,
-        accelerators=1,
-        assignments=[f"core.{path}={part}" for path, part in DEFAULT_PARTS.items()],
-    )
+    system = build_system("photonic_packet", core=DEFAULT_CORE, accelerators=1)
     products, form = captured_products(), FORMATS[SIZED_FOR]
     told = average((one.weight, _of_format(form, one)) for one in products)
     return with_laser_for(photonic_unit(system).core, told.snr_db, products)

@@ -13,6 +13,7 @@ accelerator with that laser is priced. The ranking is by that energy alone.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
@@ -30,7 +31,7 @@ from heliograph.figures import PALETTE, REFERENCE, new_figure
 from heliograph.report import or_dash, table_of
 from heliograph.simulation import step_graph
 from heliograph.systems import build_system
-from heliograph.systems.names import DEFAULT_CORE, DEFAULT_PARTS, core_named
+from heliograph.systems.names import DEFAULT_CORE, core_named
 from heliograph.systems.parts import fitting_parts
 from heliograph.systems.sanity_checks import light_limits
 from heliograph.workload import model_named, plan_for
@@ -56,6 +57,8 @@ PART_LENGTH, PART_ROWS = 4096, 128
 """Length of the sums that lasers are sized for, and rows and columns of their product; choices."""
 SIZE = "size"
 """Place that is no part: rows and columns of a core that has as many of both."""
+PLACES = f"modulator,feed,crossing,{SIZE}"
+"""Places that are ranked where nobody names others."""
 SIDES = ("16", "24", "32", "40", "48", "64", "96")
 """Rows and columns that are tried; a choice."""
 FIGURE_IN = 4.0
@@ -117,11 +120,12 @@ class PartRanking(Result):
     def report(self) -> list[Block]:
         """Return a table for each place, what is chosen, and why others do not serve."""
         blocks: list[Block] = []
+        captured = self.operands is OperandKind.CAPTURED
         for place in dict.fromkeys(one.place for one in self.parts):
             here = [one for one in self.parts if one.place == place]
             title = (
                 f"Parts for {place} of '{self.core}' at the {self.target_db:.1f} dB of {self.target} on "
-                f"{self.operands} operands, sums of {LENGTH:,}"
+                f"{self.operands} operands{'' if captured else f', sums of {PART_LENGTH:,}'}"
             )
             blocks.append(table_of(title, here, lambda one: one.part, _COLUMNS))
             best = self.best(place)
@@ -179,8 +183,8 @@ class RankParts(Study):
 
     core: str = option(DEFAULT_CORE, "core by name (heliograph list cores)", positional=True)
     places: tuple[str, ...] = option(
-        ("modulator", "feed", "crossing", SIZE),
-        "places of the core, separated by commas; size is that of its array",
+        (),
+        f"places, separated by commas; size is that of the array; default: of {PLACES} those of the core",
         metavar="NAMES",
         commas=True,
     )
@@ -197,13 +201,14 @@ class RankParts(Study):
             products = (Product(operands=drawn, length=PART_LENGTH, rows=PART_ROWS, columns=PART_ROWS),)
         wanted_db = self._target_db(products)
         unit = self._unit(())
-        tried = [(place, name) for place in self.places for name in self._names(unit, place)]
+        places = self.places or self._usual_places(unit)
+        tried = [(place, name) for place in places for name in self._names(unit, place)]
         rows = []
         for done, (place, name) in enumerate(tried):
             progress(name, done, len(tried))
             rows.append(self._row(place, name, products, wanted_db))
         progress("ranked", len(tried), len(tried))
-        order = {place: number for number, place in enumerate(self.places)}
+        order = {place: number for number, place in enumerate(places)}
         return PartRanking(
             core=self.core,
             target=self.target,
@@ -225,6 +230,14 @@ class RankParts(Study):
             for one in products
         ).snr_db
 
+    def _usual_places(self, unit: PhotonicUnit) -> tuple[str, ...]:
+        """Return those of `PLACES` that the core has."""
+        found = []
+        for place in PLACES.split(","):
+            with contextlib.suppress(ParameterError):
+                found += [place] if self._names(unit, place) else []
+        return tuple(found)
+
     def _names(self, unit: PhotonicUnit, place: str) -> Sequence[str]:
         """Return the parts that fit a place."""
         if place == SIZE:
@@ -237,12 +250,8 @@ class RankParts(Study):
         return names
 
     def _unit(self, assignments: Sequence[str]) -> PhotonicUnit:
-        """Return the accelerator of the core with parts in their places, the default core with its own."""
-        usual = DEFAULT_PARTS if self.core == DEFAULT_CORE else {}
-        told = {one.partition("=")[0].rpartition(".")[2] for one in (*self.settings, *assignments)}
-        parts = (f"core.{path}={part}" for path, part in usual.items() if path not in told)
-        every = (*parts, *self.settings, *assignments)
-        given = self.replaced.given()
+        """Return the accelerator of the core with parts in their places."""
+        every, given = (*self.settings, *assignments), self.replaced.given()
         return photonic_unit(
             build_system("photonic_packet", core=self.core, accelerators=1, assignments=every, **given)
         )

@@ -37,8 +37,8 @@ DEFAULT_CORE = "homodyne+hybrid+rotation+block"
 """Core of photonic accelerators where nobody names one: of those that reach fp8's precision within a GPU's
 power, the one that takes least energy a product."""
 DEFAULT_PARTS: Mapping[str, str] = MappingProxyType({"adc": "adc_survey_8b"})
-"""Parts of that core in place of those that it has by its name; with an output converter of fewer bits it
-does not reach that precision."""
+"""Parts of that core in a system, in place of those that its cores have; with an output converter of fewer
+bits it does not reach that precision."""
 DEFAULT_OPERANDS = OperandKind.CAPTURED
 """Operands on which a model's precision is told, and a laser sized, where nobody names others: those of
 trained transformers."""
@@ -222,13 +222,13 @@ def choice_of(name: str, options: Options, usual_accelerators: int = DEFAULT_ACC
     said = _said(name)
     base = SYSTEMS[said.base]
     own = said.options
-    for core in {said.core, options.core, own.core} - {None}:
-        core_named(str(core))  # a wrong name is an error where no light is used, too
+    for one in {said.core, options.core, own.core} - {None}:
+        core_named(str(one))  # a wrong name is an error where no light is used, too
     for fabric in {said.fabric, options.fabric, own.fabric} - {None}:
         check_fabric(str(fabric))
     gpu = said.gpu or options.gpu or own.gpu or DEFAULT_GPU
     load_gpu(gpu)
-    named = said.core or options.core or own.core
+    core = said.core or options.core or own.core or DEFAULT_CORE
     packets = said.fabric or options.fabric or own.fabric or default_fabric(gpu)
     return Choice(
         label=said.label,
@@ -236,8 +236,8 @@ def choice_of(name: str, options: Options, usual_accelerators: int = DEFAULT_ACC
         accelerators=options.accelerators or own.accelerators or usual_accelerators,
         gpu=gpu,
         basis=Basis(options.basis or own.basis or Basis.POWER),
-        core=named or DEFAULT_CORE,
-        parts={} if named else DEFAULT_PARTS,
+        core=core,
+        parts=DEFAULT_PARTS if core == DEFAULT_CORE else {},
         fabric=CIRCUITS if base.circuits else packets,
         precision=_format(said.precision or options.precision or own.precision),
         changes=said.changes,

@@ -288,9 +288,9 @@ PAID_BY_LIGHT = tuple(
     f"gpu.chip.{name}" for name in ("host_operator_s", "in_situ_efficiency", "clock_spread", "idle_w")
 )
 """Penalties within a step, which a photonic accelerator has from the GPU that it replaces."""
-CHUNKS = ".chunk_bytes"
-"""Counts in all-reduces of groups with several ranks in each of several nodes, of which the plan has none
-(`tests/electronic/fabrics/test_pipelined_levels.py` holds them alive)."""
+OVER_NODES = (".chunk_bytes", ".tree_hop_s")
+"""Count in all-reduces of groups with several ranks in each of several nodes, or on trees, of which the plan
+has none (`test_pipelined_levels.py` and `test_collectives.py` of `tests/electronic/fabrics` hold them alive)."""
 
 
 def _turning(name):
@@ -320,7 +320,7 @@ def test_no_parameter_of_a_system_is_a_dead_knob(name):
     skipped = NOT_COUNTED["photonic" if base.photonic is not None else "gpu"]
     dead = []
     for path, value in numeric_leaves(base).items():
-        if (path.startswith(skipped) and path not in PAID_BY_LIGHT) or path.endswith(CHUNKS):
+        if (path.startswith(skipped) and path not in PAID_BY_LIGHT) or path.endswith(OVER_NODES):
             continue
         moved = False
         owner = replace_at(base, *LIVE_WITH[path]) if path in LIVE_WITH else base
