@@ -63,7 +63,7 @@ def test_the_default_modulator_is_the_one_that_the_rule_chooses():
 def test_usual_places_that_a_core_has_not_are_left_out(core):
     found = RankParts(core=core, target="10").run(Progress())
     assert "crossing" not in {one.place for one in found.parts}
-    assert "size" in {one.place for one in found.parts} or core == "mzi_mesh"
+    assert {"modulator", "feed"} <= {one.place for one in found.parts}
 
 
 def test_operands_other_than_captured_have_sums_of_one_length():
@@ -71,10 +71,8 @@ def test_operands_other_than_captured_have_sums_of_one_length():
         RankParts(places=("feed",), operands=kind).run(Progress())
         for kind in (OperandKind.CAPTURED, OperandKind.GAUSSIAN)
     )
-    assert (captured.target_db, drawn.target_db) == (
-        pytest.approx(31.2, abs=0.1),
-        pytest.approx(28.5, abs=0.1),
-    )
+    assert captured.target_db == pytest.approx(31.2, abs=0.1)
+    assert drawn.target_db == pytest.approx(28.5, abs=0.1)
     titles = [found.report()[0].title for found in (captured, drawn)]
     assert ["sums of 4,096" in title for title in titles] == [False, True]
 

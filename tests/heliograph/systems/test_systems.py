@@ -290,7 +290,7 @@ PAID_BY_LIGHT = tuple(
 """Penalties within a step, which a photonic accelerator has from the GPU that it replaces."""
 OVER_NODES = (".chunk_bytes", ".tree_hop_s")
 """Count in all-reduces of groups with several ranks in each of several nodes, or on trees, of which the plan
-has none (`test_pipelined_levels.py` and `test_collectives.py` of `tests/electronic/fabrics` hold them alive)."""
+has none (`tests/electronic/fabrics/test_pipelined_levels.py` and `test_collectives.py` hold them alive)."""
 
 
 def _turning(name):
