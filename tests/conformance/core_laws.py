@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from optical.accelerator import PhotonicUnit, proportionate_buffer_bytes
-from optical.cores import CORES, Core, load_core
+from optical.cores import CORES, AnalogCore, Core, load_core
 from optical.cores.registry import wrong_answers
 from optical.devices import Domain, Modulator, Per, area_m2, full_load_w, static_w
 from optical.execution import AnalogSpec, Scale
@@ -201,6 +201,43 @@ def no_product_beats_the_peak(unit):
             f"{unit.core.name}: {operator.macs:.4g} multiply-accumulates in a time for {most:.4g} at peak; "
             "is a part of light_s, or a factor of peak_macs_per_s, missing?"
         )
+
+
+def a_full_product_reaches_the_peak(unit):
+    """Tiles that are hardly ever filled in part take the light no longer than at the peak rate, within 5 %."""
+    least_s = FULL.macs / unit.cores / unit.core.peak_macs_per_s
+    light_s = unit.core.work(FULL, unit.cores).light_s
+    assert light_s <= 1.05 * least_s, (
+        f"{unit.core.name}: full tiles take {light_s:.4g} s of light and {least_s:.4g} s at peak_macs_per_s; "
+        "is a factor in peak_macs_per_s, or in cycles, too many?"
+    )
+
+
+def operands_are_fetched_once_a_symbol(unit):
+    """Where nothing is held, each symbol is a word from the buffer."""
+    core = unit.core
+    if core.holds_weights or not isinstance(core, AnalogCore):
+        return
+    for operator in (THICK, THIN):
+        found = core.events(operator, unit.cores)
+        words = float(found.operand_bytes / found.symbols / core.word_bytes)
+        assert 0.0 < words <= 1.0 + 1e-12, (
+            f"{core.name}: events fetch {words:.3g} words for a symbol; operand_bytes are symbols times word_bytes"
+        )
+
+
+LEAST_W = 1e-10
+"""Power that no device stands on: detectors in the dark draw a hundred times as much."""
+
+
+def what_stands_draws_watts(unit):
+    """A use in joules that is told as a power is far below that of any device."""
+    for part in unit.core.parts():
+        if part.per is Per.CORE and part.each:
+            assert part.each >= LEAST_W, (
+                f"{unit.core.name}: part '{part.name}' stands on {part.each:.3g} W each; is that the energy of "
+                "a use, in J? then say of what: per=Per.SAMPLE, Per.SYMBOL"
+            )
 
 
 def no_product_draws_more_than_the_peak_power(unit):
@@ -552,6 +589,9 @@ LAWS = (
     energy_parts_are_never_negative,
     parts_add_up_to_the_whole,
     no_product_beats_the_peak,
+    a_full_product_reaches_the_peak,
+    operands_are_fetched_once_a_symbol,
+    what_stands_draws_watts,
     no_product_draws_more_than_the_peak_power,
     energy_per_multiplication_is_of_a_physical_order,
     twice_the_work_takes_twice_as_long,

@@ -123,6 +123,27 @@ class DrivenTwice(Crossbar):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PeakTwice(Crossbar):
+    @property
+    def peak_macs_per_s(self):
+        return 2.0 * super().peak_macs_per_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class BitsForBytes(Crossbar):
+    def events(self, operator, cores):
+        found = super().events(operator, cores)
+        return replace(found, operand_bytes=8.0 * found.operand_bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoulesThatStand(Crossbar):
+    def parts(self):
+        found = super().parts()
+        return tuple(replace(one, per=Per.CORE) if one.name == "adder" and one.each else one for one in found)
+
+
+@dataclass(frozen=True, kw_only=True)
 class BetterThanItsLight(Crossbar):
     @property
     def effective_bits(self):
@@ -168,6 +189,9 @@ def wrong(kind):
             "symbols over symbol_rate_hz",
         ),
         (DrivenTwice, laws.keeps_the_seam, "parts lists 'modulator' of .* twice"),
+        (PeakTwice, laws.a_full_product_reaches_the_peak, "a factor in peak_macs_per_s"),
+        (BitsForBytes, laws.operands_are_fetched_once_a_symbol, "fetch 8 words for a symbol"),
+        (JoulesThatStand, laws.what_stands_draws_watts, "say of what: per=Per.SAMPLE"),
         (BetterThanItsLight, laws.keeps_the_seam, "converters can only add noise"),
     ],
 )

@@ -21,7 +21,7 @@ from simulator.errors import SuspectWarning
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import load_model
 from workloads.plan.parts import Attention, ExpertExchange, Precision, Recompute
-from workloads.plan.plan import Plan
+from workloads.plan.plan import parse_plan
 
 GPT3 = {
     "id": "gpt3",
@@ -398,8 +398,8 @@ def test_layers_that_are_not_given_follow_from_the_parameters():
     assert any("96 layers" in one for one in row.assumed)
 
 
-@pytest.mark.parametrize("vpp", [1, 2])
-def test_a_long_pipeline_is_continued_within_half_a_percent(vpp):
+@pytest.mark.parametrize("more", ["vpp=1", "vpp=2", "schedule=zb_h2", "schedule=zb_h2,steps=4"])
+def test_a_long_pipeline_is_continued_within_half_a_percent(more):
     config = TransformerConfig(
         name="gpt",
         layers=16,
@@ -411,7 +411,7 @@ def test_a_long_pipeline_is_continued_within_half_a_percent(vpp):
         vocabulary=50257,
         max_sequence=1024,
     )
-    plan = Plan.of(tp=4, pp=4, dp=2, vpp=vpp, global_batch=200, sequence_length=1024, zero=1)
+    plan = parse_plan(f"tp=4,pp=4,dp=2,global_batch=200,sequence_length=1024,zero=1,{more}")
     system = build_system("gpu_packet", accelerators=32, gpu="a100")
     whole_s = run_step(system, config, plan).metrics.step_time_s
     continued = forecast(system, config, plan)
