@@ -51,26 +51,32 @@ def domains(size: int, group: int) -> Placing:
 
 
 def cubes(size: int, group: int) -> Placing:
-    """Return how groups find places in cubes of which only whole ones can be joined.
+    """Return how groups find places in cubes: whole ones that circuits join, or boxes within one.
 
     Parameters
     ----------
     size : int
-        Nodes of a cube (a cube of TPU v4 has 8 of 8 accelerators); one that fails takes it away.
+        Nodes of a cube (a cube of TPU v4 has 8 of 8 accelerators).
     group : int
-        Nodes of a group, which takes whole cubes or stands in one with others.
+        Nodes of a group. Larger ones take whole cubes, each of which a failed node takes away; smaller ones
+        have fixed boxes of a cube, as halves and quarters, and a failed node takes away its box alone.
+
+    Notes
+    -----
+    What a group leaves over of its cubes, or boxes of their cube, hosts nobody. `cubed_share` is its mean
+    over independent failures.
 
     References
     ----------
-    Jouppi et al., "TPU v4", arXiv:2304.01433: the cube is the unit in which slices are made up.
+    Jouppi et al., "TPU v4", arXiv:2304.01433: the cube is the unit in which slices are made up; smaller ones
+    lie within it and need no circuit.
     """
+    part, whole = min(group, size), -(-group // size)
 
     def placed(works: np.ndarray) -> int:
-        whole = works.size // size * size
-        good = int(works[:whole].reshape(-1, size).all(axis=1).sum())
-        if group <= size:
-            return good * (size // group) * group
-        return good * size // group * group
+        padded = np.pad(works, (0, -works.size % size))  # a last cube that is not whole has boxes too
+        boxes = padded.reshape(-1, size)[:, : size // part * part].reshape(-1, part).all(axis=1)
+        return int(boxes.sum()) // whole * group
 
     return placed
 
@@ -316,6 +322,28 @@ def fixed_share(units: int, needed: int, availability: float) -> float:
     """
     _check_share(units, needed, availability)
     return needed * (units // needed) / units * availability**needed
+
+
+def cubed_share(units: int, needed: int, cube: int, availability: float) -> float:
+    """Return the same share if jobs have whole cubes that circuits join, or boxes of one.
+
+    Parameters
+    ----------
+    units, needed, availability
+        As for `spliced_share`.
+    cube : int
+        Units of a cube.
+
+    Notes
+    -----
+    The rule of `cubes`. Boxes have fixed places; a cube is up while all its units are.
+    """
+    _check_share(units, needed, availability)
+    if needed <= cube:
+        places = units // cube * (cube // needed) + units % cube // needed
+        return places * needed / units * availability**needed
+    whole, built = -(-needed // cube), units // cube
+    return spliced_share(built, whole, availability**cube) * built / whole * needed / units
 
 
 def spared_share(needed: int, spares: int, availability: float) -> float:

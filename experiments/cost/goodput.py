@@ -21,6 +21,7 @@ from simulator.goodput import (
     best_effective_share,
     best_interval_s,
     best_spares,
+    cubed_share,
     fixed_share,
     job_mtbf_s,
     load_hosts,
@@ -188,17 +189,16 @@ def placed_share(machine: int, job: int, hosts: HostReliability, splicing: Splic
     hosts : HostReliability
         Hosts that fail.
     splicing : Splicing
-        What may take their place. Jobs of parts of a cube are placed on hosts within it.
+        What may take their place. Jobs of parts of a cube have boxes within it.
     """
     units, needed = machine // hosts.accelerators, -(-job // hosts.accelerators)
     cube = max(1, TPU_V4.nodes_per_cube // hosts.accelerators)  # a host of several cubes fails as one
     match splicing:
         case Splicing.HOST:
             return spliced_share(units, needed, hosts.availability)
-        case Splicing.CUBE if needed > cube and units >= cube:
-            share = spliced_share(units // cube, -(-needed // cube), hosts.availability**cube)
-            return share * (units // cube * cube) / units * needed / (-(-needed // cube) * cube)
-        case _:
+        case Splicing.CUBE:
+            return cubed_share(units, needed, cube, hosts.availability)
+        case Splicing.FIXED:
             return fixed_share(units, needed, hosts.availability)
 
 

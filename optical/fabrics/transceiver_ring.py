@@ -5,6 +5,7 @@ Circuits pass by nodes that failed, as far as their fibres reach.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -82,14 +83,28 @@ class RingCircuits:
 
         A node that failed leads nowhere, but to itself.
         """
-        count = max(self.working.size, 1)
-        steps = np.full(count, np.inf)
-        turns = count // int(np.gcd(self.hop, count))
-        steps[np.arange(turns) * self.hop % count] = np.arange(turns)
         one, other = self.place[sources], self.place[destinations]
-        found = steps[sign * (other - one) % count]
-        lost = (one < 0) | (other < 0) | (found > self._unbroken(sign, turns)[one])
+        found = self._steps[sign * (other - one) % self._steps.size]
+        lost = (one < 0) | (other < 0) | (found > self._unbroken(sign, self._turns)[one])
         return np.where(sources == destinations, 0.0, np.where(lost, np.inf, found))
+
+    def turn(self, nodes: np.ndarray) -> np.ndarray:
+        """Return the place of working nodes among those that circuits forward pass in turn, shape [F]."""
+        place = self.place[nodes]
+        return self._steps[place - place % (self._steps.size // self._turns)]
+
+    @property
+    def _turns(self) -> int:
+        """Circuits from a node that works back to itself."""
+        count = max(self.working.size, 1)
+        return count // math.gcd(self.hop, count)
+
+    @cached_property
+    def _steps(self) -> np.ndarray:
+        """Circuits forward over each number of working nodes, inf if none lead there, shape [W]."""
+        steps = np.full(max(self.working.size, 1), np.inf)
+        steps[np.arange(self._turns) * self.hop % steps.size] = np.arange(self._turns)
+        return steps
 
     def _unbroken(self, sign: int, turns: int) -> np.ndarray:
         """Return how many circuits in a row lead on from each working node, inf if all do, shape [W]."""
@@ -123,6 +138,9 @@ class TransceiverRing(CircuitFabric):
     A ring of consecutive accelerators uses every link once in each direction, its way back to the first
     included, so that any number of nodes makes a ring of full rate. There is no other network: all other
     traffic goes along the chain too.
+
+    Of ways forward and back that are equally long, sources take turns by their places, as on a torus
+    (`simulator.topology.torus.TorusPaths`).
 
     Flows that leave their nodes want the h over which they pass the fewest links; when it is not lit, every
     transceiver between nodes turns.
@@ -326,7 +344,8 @@ class TransceiverRing(CircuitFabric):
             )
             raise RouteError(msg)
         ahead, back = self._lengths(circuits, flows)
-        forward = ahead <= back
+        turn = circuits.turn(flows.sources // self.node) * self.node + flows.sources % self.node
+        forward = (ahead < back) | ((ahead == back) & (turn % 2 == 0))
         length = np.where(forward, ahead, back)
         heads = self.heads(circuits)
         links = np.full((flows.sources.size, int(length.max(initial=0))), NO_LINK, dtype=np.int64)

@@ -122,23 +122,29 @@ class _Problem:
     reconfiguration_s: float
 
     @cached_property
-    def fewest_moves(self) -> int:
-        """Moves without which some step finds its permutation on no plane.
+    def holders(self) -> np.ndarray:
+        """Plane that carries each whole step if planes move as rarely as can be, shape [S].
 
         Planes are a cache of permutations; replacing what is wanted last misses least (Belady 1966). As many
         as there are planes stand before the first step.
         """
-        held: set[int] = set()
-        misses, kinds = 0, self.kinds.tolist()
+        held: list[int] = []
+        found, kinds = [], self.kinds.tolist()
         for place, kind in enumerate(kinds):
-            if kind in held:
-                continue
-            misses += 1
-            if len(held) == self.planes:
+            if kind not in held and len(held) < self.planes:
+                held.append(kind)
+            elif kind not in held:
                 rest = kinds[place:]
-                held.remove(max(held, key=lambda one: rest.index(one) if one in rest else len(rest)))
-            held.add(kind)
-        return max(0, misses - self.planes)
+                last = max(held, key=lambda one: rest.index(one) if one in rest else len(rest))
+                held[held.index(last)] = kind
+            found.append(held.index(kind))
+        return np.array(found)
+
+    @cached_property
+    def fewest_moves(self) -> int:
+        """Moves without which some step finds its permutation on no plane."""
+        served = [self.kinds[self.holders == plane] for plane in range(self.planes)]
+        return sum(int(np.count_nonzero(np.diff(mine))) for mine in served)
 
     @property
     def bound_s(self) -> float:
@@ -169,8 +175,9 @@ def overlap(steps: Sequence[CollectiveStep], bank: OcsBank, *, nodes: int = NODE
     SWOT (arXiv:2510.19322). Variables are which plane serves which step, and when. With `T_s` the end of step
     s, a plane's circuits carry within ``[T_(s-1), T_s]``; a plane that serves two steps of different
     permutations needs delta between them; the planes' times add up to the step's work. A mixed-integer
-    programme, whose relaxation is also a bound. The heuristic tries planes in turns of every number of
-    groups, then changes single choices while that helps.
+    programme, whose relaxation is also a bound. The heuristic begins with planes in turns, of the best number
+    of groups, and with circuits that stand as long as they can; from each it changes single choices while
+    that helps, and keeps the better.
     """
     if not steps:
         msg = "a plan needs at least one step"
@@ -182,7 +189,8 @@ def overlap(steps: Sequence[CollectiveStep], bank: OcsBank, *, nodes: int = NODE
         planes=bank.switches,
         reconfiguration_s=bank.reconfiguration_s,
     )
-    best = _improved(problem, _in_turns(problem))
+    tried = [_improved(problem, serves) for serves in (_in_turns(problem), _standing(problem))]
+    best = min(tried, key=lambda one: one.makespan_s)
     bound_s, proven = problem.bound_s, False
     if nodes > 0 and bank.switches > 1 and len(steps) * bank.switches <= MOST_BINARIES:
         found = _solved(problem, None, nodes)
@@ -402,6 +410,22 @@ def _in_turns(problem: _Problem) -> np.ndarray:
     if not tried:
         return np.ones((steps, planes), dtype=bool)
     return min(tried, key=lambda one: one[:2])[2]
+
+
+def _standing(problem: _Problem) -> np.ndarray:
+    """Return who serves what, shape [S, planes], if planes move as rarely as can be.
+
+    Planes that are left over stand with the others where they save most: of work w on n planes, one more
+    saves w / (n (n + 1)).
+    """
+    serves = problem.holders[:, None] == np.arange(problem.planes)[None, :]
+    work = np.bincount(problem.kinds, weights=problem.seconds)
+    count = np.ones(work.size)
+    for plane in range(int(problem.holders.max()) + 1, problem.planes):
+        kind = int(np.argmax(work / (count * (count + 1.0))))
+        count[kind] += 1.0
+        serves[problem.kinds == kind, plane] = True
+    return serves
 
 
 def _improved(problem: _Problem, serves: np.ndarray) -> OverlapPlan:

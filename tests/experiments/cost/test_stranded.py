@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from experiments.__main__ import main
+from experiments.cost.goodput import placed_share
 from experiments.cost.stranded import Cluster, Faults, random_faults, read_events, read_faults, wasted
 from experiments.validation.driver import validate
 from experiments.validation.network_failures import statistics
 from simulator.errors import ParameterError
+from simulator.fabric import Splicing
 from simulator.goodput import cubes, domains, load_hosts, ring, stranded_share
 from simulator.topology.torus import CubeMachine
 
@@ -25,8 +27,11 @@ def test_places_are_counted_by_hand():
     assert domains(9, 4)(works(18)) == 16
     assert domains(9, 4)(works(18, 0, 9)) == 16
     assert domains(9, 4)(works(18, 0, 1)) == 12
-    assert cubes(8, 4)(works(24, 0, 9)) == 8
+    assert cubes(8, 4)(works(24, 0, 9)) == 16
+    assert cubes(8, 4)(works(28, 0, 9)) == 20
+    assert cubes(8, 3)(works(24, 0, 9)) == 12
     assert cubes(8, 16)(works(40, 0)) == 32
+    assert cubes(8, 12)(works(40, 0)) == 24
     assert ring(1, 4)(works(12)) == 12
     assert ring(1, 4)(works(12, 0)) == 8
     assert ring(1, 2)(works(12, 3, 6)) == 2 + 8
@@ -55,6 +60,18 @@ def test_cubes_waste_as_the_goodput_rule_of_tpu_v4_says():
     goodput = np.mean([placed(one) / one.size for one in faults.works])
     expected = CubeMachine().goodput(4, 0.99)
     assert goodput == pytest.approx(expected, abs=0.03)
+
+
+@pytest.mark.parametrize("group", [8, 16, 24, 32, 64, 128])
+def test_waste_and_goodput_tell_the_same_of_cubes(group):
+    """What is stranded and what jobs fill are all that works, within the standard error of the draws."""
+    hosts = load_hosts("tpu-v4-hosts")
+    faults = random_faults(1.0 - hosts.availability, Cluster(nodes=64 * 16, node=hosts.accelerators, seed=2))
+    placed = cubes(64 // hosts.accelerators, group // hosts.accelerators)
+    filled = np.array([one.mean() - stranded_share(one, placed) for one in faults.works])
+    error = filled.std() / math.sqrt(filled.size)
+    expected = placed_share(4096, group, hosts, Splicing.CUBE)
+    assert filled.mean() == pytest.approx(expected, abs=4 * error)
 
 
 def test_a_ring_wastes_a_tenth_of_domains_and_cubes():

@@ -1,5 +1,6 @@
 """A ring of nodes whose transceivers switch: full rings of any size, hops, failed nodes, light."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -65,6 +66,30 @@ def test_every_route_ends_where_it_should():
         np.testing.assert_array_equal(here, flows.destinations)
         assert (np.bincount(heads, minlength=64) == 2).all()
     assert missing_members(fabric) == ()
+
+
+@pytest.mark.parametrize("failed", [(), (1,), (0, 3)])
+@pytest.mark.parametrize(("nodes", "node"), [(2, 4), (4, 4), (5, 2), (6, 3), (7, 1), (10, 1), (16, 4)])
+def test_an_even_exchange_loads_all_links_alike(nodes, node, failed):
+    """Least load of a ring's busiest link under any routing: distances over links, n^2 / 8 of n endpoints."""
+    failed = tuple(one for one in failed if nodes > 2)
+    fabric = TransceiverRing(endpoints=nodes * node, node=node, hops=len(failed) + 1)
+    ends = np.flatnonzero(~np.isin(np.arange(nodes * node) // node, failed))
+    pairs = np.array([(one, other) for one in ends for other in ends if one != other])
+    flows = Flows(sources=pairs[:, 0], destinations=pairs[:, 1], size_bytes=1.0, axis="dp")
+    usage = fabric.loads(fabric.circuits(1, failed), flows).usage
+    assert usage.sum() == pytest.approx(2 * ends.size * (ends.size**2 // 4) / 2)
+    assert usage.max() <= math.ceil(ends.size**2 // 4 / 2)
+
+
+@pytest.mark.parametrize("hops", [1, 2, 4])
+def test_flows_to_the_opposite_node_go_both_ways(hops):
+    fabric = replace(RING, hops=hops)
+    every = np.arange(64)
+    flows = Flows(sources=every, destinations=(every + 32) % 64, size_bytes=1.0, axis="dp")
+    circuits = fabric.initial((flows,))
+    assert circuits.hop == hops
+    np.testing.assert_array_equal(fabric.loads(circuits, flows).usage, np.full(128, 16 / hops))
 
 
 def test_longer_hops_spare_links_and_cost_their_dark_time():

@@ -1,10 +1,12 @@
 """Circuits between phases, within collectives and for whole jobs: exact answers, laws and limits."""
 
 import math
+from collections import defaultdict
 from itertools import pairwise, product
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -174,6 +176,84 @@ def test_one_plane_pays_every_change_and_many_hide_them():
     assert alone.is_optimal
     several = overlap(steps, plant(2, 2.0, rate=0.5))
     assert several.makespan_s < alone.makespan_s
+
+
+def least_standing_s(steps, planes):
+    """Least makespan if every plane keeps one permutation: over all numbers of planes for each."""
+    work = defaultdict(float)
+    for step in steps:
+        work[step.destinations] += step.size_bytes
+    several = product(range(1, planes + 1), repeat=len(work))
+    shares = [one for one in several if sum(one) == planes]
+    return min(sum(size / count for size, count in zip(work.values(), one, strict=True)) for one in shares)
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.3, 3.0, 1e4])
+@pytest.mark.parametrize("planes", [3, 4, 6])
+@pytest.mark.parametrize("ranks", [4, 8, 16])
+def test_no_plan_is_slower_than_a_permutation_standing_on_each_plane(ranks, planes, delay):
+    kind = CollectiveKind.ALL_REDUCE
+    for steps in (
+        collective_steps(kind, Algorithm.HALVING_DOUBLING, ranks, 8.0),
+        collective_steps(kind, Algorithm.RING, ranks, 8.0),
+        bruck_steps(ranks, 8.0),
+    ):
+        if len({step.destinations for step in steps}) > planes:
+            continue
+        standing_s = least_standing_s(steps, planes)
+        plan = overlap(steps, plant(planes, delay), nodes=0)
+        check_plan(plan, steps, planes, delay)
+        assert plan.makespan_s <= standing_s * (1 + 1e-6)
+        if delay == 1e4:
+            assert plan.makespan_s == pytest.approx(standing_s)
+
+
+def served_s(steps, serves, delay):
+    """Least makespan if it is given who serves what, [S, planes]: a linear programme in starts and ends."""
+    count, planes = serves.shape
+    size = count * planes
+    start, end = (np.arange(size).reshape(count, planes) + first for first in (0, size))
+    rows, most = [], []
+
+    def after(one, other, by=0.0):  # variable other is at least so much above variable one
+        row = np.zeros(2 * size + count)
+        row[one], row[other] = 1.0, -1.0
+        rows.append(row)
+        most.append(-by)
+
+    work = np.zeros((count, 2 * size + count))
+    for s, p in np.ndindex(serves.shape):
+        work[s, end[s, p]], work[s, start[s, p]] = serves[s, p], -1.0 * serves[s, p]
+        after(start[s, p], end[s, p])
+        after(end[s, p], 2 * size + s)
+        if s:
+            after(2 * size + s - 1, start[s, p])
+        for before in range(s):
+            if serves[before, p] and serves[s, p] and steps[before].destinations != steps[s].destinations:
+                after(end[before, p], start[s, p], delay)
+    found = scipy.optimize.linprog(
+        np.eye(2 * size + count)[-1],
+        A_ub=np.array(rows),
+        b_ub=most,
+        A_eq=work,
+        b_eq=[step.size_bytes for step in steps],
+    )
+    return found.fun
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_plans_without_a_search_are_near_the_least_of_all_choices(seed):
+    """An enumeration of who serves what; the exact search meets it."""
+    rng = np.random.default_rng(seed)
+    kinds, sizes = rng.integers(0, 3, size=4), rng.uniform(0.2, 4.0, size=4)
+    steps = steps_of(*zip(kinds.tolist(), sizes.tolist(), strict=True))
+    delay = float(10 ** rng.uniform(-1.0, 1.0))
+    rows = [row for row in product([False, True], repeat=2) if any(row)]
+    least_s = min(served_s(steps, np.array(serves), delay) for serves in product(rows, repeat=4))
+    simple, exact = overlap(steps, plant(2, delay), nodes=0), overlap(steps, plant(2, delay))
+    assert exact.makespan_s == pytest.approx(least_s, rel=1e-6)
+    assert simple.bound_s <= least_s * (1 + 1e-9)
+    assert least_s * (1 - 1e-6) <= simple.makespan_s <= 1.2 * least_s
 
 
 def test_a_ring_never_moves():

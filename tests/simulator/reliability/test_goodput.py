@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from simulator.goodput import (
     best_effective_share,
     best_interval_s,
     best_spares,
+    cubed_share,
+    cubes,
     effective_share,
     fixed_share,
     host_names,
@@ -108,12 +111,38 @@ def test_limits_of_the_effective_share():
         effective_share(0.0, **keys)
 
 
-@pytest.mark.parametrize("cubes", [1, 5, 16, 32, 48, 64])
-def test_spliced_share_is_that_of_the_cubes(cubes):
+@pytest.mark.parametrize("count", [1, 5, 16, 32, 48, 64])
+def test_spliced_share_is_that_of_the_cubes(count):
     """Jouppi et al., arXiv:2304.01433: 50 % at 2048 chips, 75 % at 3072, with 64 cubes of 16 hosts."""
     up = 0.99**16
-    assert spliced_share(64, cubes, up) == pytest.approx(TPU_V4.goodput(cubes, 0.99))
-    assert fixed_share(64, cubes, up) <= spliced_share(64, cubes, up) + 1e-12
+    assert spliced_share(64, count, up) == pytest.approx(TPU_V4.goodput(count, 0.99))
+    assert fixed_share(64, count, up) <= spliced_share(64, count, up) + 1e-12
+
+
+SOME = [(units, group) for units, most in ((3, 3), (8, 8), (10, 8)) for group in range(1, most + 1)]
+"""Hosts, and those of a group, of which at least one finds a place."""
+
+
+@pytest.mark.parametrize(("units", "group"), SOME)
+def test_cubes_are_placed_as_they_count(units, group):
+    """The mean over every state of every host: whole cubes joined, boxes within one, a part of a cube."""
+    cube, up = 4, 0.8
+    states = np.array(list(product([False, True], repeat=units)))
+    likely = up ** states.sum(axis=1) * (1.0 - up) ** (~states).sum(axis=1)
+    placed = cubes(cube, group)
+    mean = likely @ [placed(state) for state in states] / units
+    assert cubed_share(units, group, cube, up) == pytest.approx(mean)
+    assert all(placed(state) <= state.sum() for state in states)
+
+
+@pytest.mark.parametrize("group", [1, 2, 4, 8, 16, 32, 64])
+def test_a_failed_node_takes_away_its_box_and_no_more(group):
+    """Of cubes of 16 nodes; it takes a whole one from those that need all of it."""
+    works = np.ones(256, dtype=bool)
+    assert cubes(16, group)(works) == 256
+    works[37] = False
+    assert 256 - cubes(16, group)(works) == group
+    assert cubed_share(256, group, 16, 1.0) == 1.0
 
 
 def test_shares_have_their_limits():
