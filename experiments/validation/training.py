@@ -119,7 +119,7 @@ def forecast(system: System, config: TransformerConfig, plan: Plan) -> Forecast:
     runs the whole.
     """
     least = max(LEAST_MICROBATCHES, plan.schedule.kind.least_microbatches.of(plan.axes.pp))
-    twice = 2 if plan.steps_in_run > 1 else 1  # steps that overlap keep up to 2 pp - 1 passes (ZB-H2)
+    twice = 2 if plan.schedule.kind.splits_backward else 1  # up to 2 pp - 1 passes are in flight (ZB-H2)
     filled = twice * plan.axes.pp * -(-least // plan.axes.pp)
     if plan.microbatches <= 2 * filled or plan.microbatches * plan.axes.pp * plan.schedule.vpp <= MOST_PASSES:
         return _run(system, config, plan)

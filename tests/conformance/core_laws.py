@@ -204,7 +204,7 @@ def no_product_beats_the_peak(unit):
 
 
 def a_full_product_reaches_the_peak(unit):
-    """Tiles that are hardly ever filled in part take the light no longer than at the peak rate, within 5 %."""
+    """Tiles that are hardly ever filled in part take no more light than at the peak rate, within 5 %."""
     least_s = FULL.macs / unit.cores / unit.core.peak_macs_per_s
     light_s = unit.core.work(FULL, unit.cores).light_s
     assert light_s <= 1.05 * least_s, (
@@ -222,7 +222,7 @@ def operands_are_fetched_once_a_symbol(unit):
         found = core.events(operator, unit.cores)
         words = float(found.operand_bytes / found.symbols / core.word_bytes)
         assert 0.0 < words <= 1.0 + 1e-12, (
-            f"{core.name}: events fetch {words:.3g} words for a symbol; operand_bytes are symbols times word_bytes"
+            f"{core.name}: events fetch {words:.3g} words for a symbol; they are symbols times word_bytes"
         )
 
 
@@ -235,8 +235,8 @@ def what_stands_draws_watts(unit):
     for part in unit.core.parts():
         if part.per is Per.CORE and part.each:
             assert part.each >= LEAST_W, (
-                f"{unit.core.name}: part '{part.name}' stands on {part.each:.3g} W each; is that the energy of "
-                "a use, in J? then say of what: per=Per.SAMPLE, Per.SYMBOL"
+                f"{unit.core.name}: part '{part.name}' stands on {part.each:.3g} W each; is that the energy "
+                "of a use, in J? then say of what: per=Per.SAMPLE, Per.SYMBOL"
             )
 
 

@@ -21,7 +21,7 @@ from simulator.errors import SuspectWarning
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import load_model
 from workloads.plan.parts import Attention, ExpertExchange, Precision, Recompute
-from workloads.plan.plan import parse_plan
+from workloads.plan.plan import Plan, parse_plan
 
 GPT3 = {
     "id": "gpt3",
