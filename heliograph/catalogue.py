@@ -11,7 +11,7 @@ from typing import Any, cast
 from electronic.devices import host_names, load_host
 from electronic.gpu import gpu_names, load_gpu, load_vector, vector_names
 from heliograph.parameters import CHOICE, Parameter, parameter_of, parameters_of, tables
-from heliograph.plugins import is_reference, offered
+from heliograph.plugins import from_outside, is_reference, offered
 from heliograph.report import Tabular
 from heliograph.simulation import StepResult
 from heliograph.systems.fabrics import FABRIC_GROUP, FABRICS, build_fabric, check_fabric
@@ -20,6 +20,7 @@ from heliograph.systems.parts import parts_listing
 from heliograph.systems.system import System, build_system
 from heliograph.workload import MODEL_GROUP, model_named
 from optical.cores import CORES
+from optical.cores.registry import unanswered
 from simulator.errors import HeliographError, ParameterError, is_number, nearest, told
 from simulator.fabric import Fabric, missing_members
 from simulator.parameter_tree import shown_paths
@@ -227,7 +228,10 @@ def description(name: str) -> list[Parameter]:
     if is_system(name):
         return _system_parameters(build_system(name))
     if is_reference(name):
-        return parameters_of(core_named(name))
+        lacking = unanswered(from_outside(CORE_GROUP, name))
+        if 2 * len(lacking) < len(unanswered(None)):
+            return parameters_of(core_named(name))
+        return _fabric_parameters(build_fabric(name, ACCELERATORS, "h100"))
     if name.endswith(".json"):
         return _model_parameters(model_named(name))
     for table in tables():

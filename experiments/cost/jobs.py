@@ -22,6 +22,7 @@ from simulator.fabric import Fabric
 from simulator.failures import Failure, failed_parts, numbered
 from simulator.files import read_text, read_toml
 from simulator.layout import AXES
+from simulator.parameter_tree import quantity
 from workloads.models.config import load_model
 from workloads.plan.rules import check
 from workloads.step.memory import check_fits
@@ -45,6 +46,8 @@ FAILURE_KEYS = {
     "share": float,
 }
 """Keys of a `[[failure]]`."""
+TABLES = ("job", "failure")
+"""Tables of a file."""
 ITEMS = {str: "texts", int: "whole numbers", list: "pairs [endpoint, lane]"}
 """Items of lists, in words."""
 NOT_OF_SPARE_PORTS = ("repair_s", "spares", "share")
@@ -131,10 +134,16 @@ class _File:
         return found
 
     def check(self, values: dict[str, Any], keys: dict[str, type], table: str = "", index: int = 0) -> None:
-        """Refuse unknown keys and values of the wrong type."""
+        """Refuse unknown keys and values of the wrong type; numbers may have units, and become SI."""
         for key, value in values.items():
             if key not in keys:
-                self.refuse(table, index, f"unknown key '{key}'; {nearest(key, keys, noun='key')}")
+                known = keys if table else (*keys, *TABLES)
+                self.refuse(table, index, f"unknown key '{key}'; {nearest(key, known, noun='key')}")
+            if keys[key] is float and isinstance(value, str):
+                try:
+                    value = values[key] = quantity(key, value)  # noqa: PLW2901 - its number from here on
+                except ParameterError as error:
+                    self.refuse(table, index, str(error))
             kinds = (int, float) if keys[key] is float else (keys[key],)
             items = "" if keys[key] is not list or not isinstance(value, list) else value
             item_kind = {"set": str, "ports": list}.get(key, int)

@@ -109,6 +109,11 @@ def test_what_is_registered_runs_by_name():
     assert hg.show("toy_hub").rows()
 
 
+def test_a_file_s_core_and_fabric_are_shown():
+    assert "laser_power_w" in {row["path"] for row in hg.show(CORE).rows()}
+    assert [row["path"] for row in hg.show(FABRIC).rows()] == ["endpoints"]
+
+
 def test_a_core_on_no_base_of_ours_runs_as_the_one_within_it():
     hg.register_core("bare", Bare)
     found = [hg.simulate(unsized(f"photonic_packet:{core}"), SHAPE, PLAN) for core in ("bare", "homodyne")]

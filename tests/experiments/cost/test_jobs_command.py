@@ -36,6 +36,15 @@ def test_jobs_stand_side_by_side(capsys, tmp_path):
     assert "slow-down" in out
 
 
+def test_times_of_a_file_may_have_units(tmp_path):
+    path = tmp_path / "jobs.toml"
+    found = []
+    for start in ("0.25", "'250 ms'"):
+        path.write_text(TWO + f"start_s = {start}\n")
+        found.append([run.job.start_s for run in run_jobs(path).runs])
+    assert found[0] == found[1] == [0.0, 0.25]
+
+
 def test_a_spare_node_costs_a_takeover_and_circuits(tmp_path):
     """The failed node's peers turn their circuits to the spare, and gradients in flight start again."""
     file = tmp_path / "jobs.toml"
@@ -122,6 +131,11 @@ def test_a_spare_port_ends_the_loss_of_a_lane(capsys, tmp_path):
             TWO + "[[failure]]\ntime_s = 0.0\nports = [1]\n",
             "'ports' must be a list of pairs [endpoint, lane]",
         ),
+        (
+            TWO + "[[failure]]\ntime_s = '5 GB'\nswitches = [0]\n",
+            "jobs.toml:11: failure 1: time_s",
+        ),
+        (TOP + "[[jobs]]\nname = 'a'\n", "unknown key 'jobs'; did you mean 'job'?"),
         (TOP, "there is no [[job]]"),
         (JOB, "key 'system' is missing"),
         (TWO.replace("[[job]]", "[job]", 1), "jobs.toml"),
