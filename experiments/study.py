@@ -17,6 +17,7 @@ import math
 import re
 import types
 import typing
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -25,10 +26,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeVar
 
 from heliograph import __version__
 from heliograph.records import SCHEMA, TrainingCache, canonical_json, csv_text, whole, write_atomically
-from heliograph.report import ReportTable
-from simulator.errors import HeliographError, ParameterError, nearest, repeated
+from heliograph.report import ReportTable, format_quantity
+from simulator.errors import HeliographError, ParameterError, SuspectWarning, nearest, repeated
 from simulator.parameter_tree import quantity
-from simulator.units import SUFFIXES, dimension_of
+from simulator.units import SUFFIXES, TYPED, dimension_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -193,10 +194,25 @@ def _reader_of(kind: Any, name: str) -> Callable[[str], Any]:  # noqa: ANN401 - 
     if kind is int:
         return _whole_number
     if kind is float and dimension_of(name) is not None:
-        return lambda text: _finite(quantity(name, text), text)
+        return lambda text: _with_unit(name, text)
     if kind is float:
         return lambda text: _finite(text, text)
     return typing.cast("Callable[[str], Any]", kind)
+
+
+_SLOW = types.MappingProxyType({"s": (1.0, math.inf, "25us"), "B/s": (0.0, 1e6, "50GB/s")})
+"""Times and rates of networks that nobody means: from, to, and an example of how they are written."""
+
+
+def _with_unit(name: str, text: str) -> float:
+    """Return a quantity in SI; a time or rate typed without a unit that is far from any network's is told."""
+    number, dimension = _finite(quantity(name, text), text), dimension_of(name)
+    low, high, example = _SLOW.get(dimension[1] if dimension else "", (math.inf, math.inf, ""))
+    if TYPED.fullmatch(text) and low <= number < high and number > 0.0:
+        meant = format_quantity(number, dimension[1] if dimension else "")
+        msg = f"{name}={text} is {meant}; if that is not meant, write the unit, e.g. {example}"
+        warnings.warn(msg, SuspectWarning, stacklevel=2)
+    return number
 
 
 def _member(kind: type[Enum], text: str) -> Enum:

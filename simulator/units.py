@@ -7,6 +7,7 @@ A quantity's name ends in its unit (``symbol_rate_hz``, ``loss_db``); `dimension
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
@@ -27,6 +28,8 @@ BITS_PER_BYTE = 8
 _PREFIXES = {"": 1.0, "f": 1e-15, "p": 1e-12, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9}
 _PREFIXES |= {"T": 1e12, "P": 1e15}
 
+TYPED = re.compile(r"\s*\d+(\.\d*)?\s*")
+"""A number as one writes it who thinks of another unit: 5, 12.5."""
 SUFFIXES: dict[str, tuple[str, str]] = {
     "_j_per_bit_m": ("energy per bit and length", "J/bit/m"),
     "_db_per_m": ("loss per length", "dB/m"),

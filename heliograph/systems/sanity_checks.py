@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from simulator.errors import LimitWarning, LinkError, ParameterError, RangeWarni
 from simulator.operands.statistics import OperandKind, operands_of
 from simulator.operators import Phase
 from simulator.parameter_tree import get_at
-from simulator.units import db_from_ratio, dimension_of, to_si
+from simulator.units import TYPED, db_from_ratio, dimension_of, to_si
 
 BUILT_J_PER_MAC = to_si("energy_j", 0.84, "pJ")
 """Energy of the best whole chip (PACE, Nature 640, 361 (2025))."""
@@ -37,8 +36,6 @@ AWS Neuron SDK 2.24 (two rows), AXLearn (arXiv:2507.05411, table 3, two rows).""
 
 FAR = 100.0
 """Factor by which a number without a unit must differ from what stood there for a warning; dimensionless."""
-TYPED = re.compile(r"\s*\d+(\.\d*)?\s*")
-"""A number as one writes it who thinks of another unit: 5, 12.5."""
 
 
 def warn_of_unit(system: object, key: str, text: float | str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -22,6 +22,8 @@ MOST_BINARIES = 160
 """Steps times planes up to which the exact search runs at all."""
 MOST_SHARED = 16
 """Permutations of a stage times planes up to which its best shares are searched exactly."""
+DROWNED = 1e-5
+"""Least work over the time of all steps of a linear programme: solvers keep constraints to 1e-7."""
 _FLIPS = 256
 _LEAST_SHARE = 1e-9
 _HALVINGS = 60
@@ -147,6 +149,12 @@ class _Problem:
         return sum(int(np.count_nonzero(np.diff(mine))) for mine in served)
 
     @property
+    def drowns(self) -> bool:
+        """Whether the least work is beyond a solver's tolerance beside the moves."""
+        whole_s = float(self.seconds.sum()) + self.fewest_moves * self.reconfiguration_s
+        return float(self.seconds[self.seconds > 0.0].min(initial=np.inf)) < DROWNED * whole_s
+
+    @property
     def bound_s(self) -> float:
         """Work and the fewest moves that any plan needs, shared equally by the planes."""
         return float(self.seconds.sum() + self.fewest_moves * self.reconfiguration_s) / self.planes
@@ -189,6 +197,9 @@ def overlap(steps: Sequence[CollectiveStep], bank: OcsBank, *, nodes: int = NODE
         planes=bank.switches,
         reconfiguration_s=bank.reconfiguration_s,
     )
+    if problem.drowns:
+        plan = _as_ready(problem, _standing(problem))
+        return replace(plan, bound_s=min(problem.bound_s, plan.makespan_s))
     tried = [_improved(problem, serves) for serves in (_in_turns(problem), _standing(problem))]
     best = min(tried, key=lambda one: one.makespan_s)
     bound_s, proven = problem.bound_s, False
@@ -353,6 +364,8 @@ def _shared(work: np.ndarray, bank: OcsBank) -> tuple[np.ndarray | None, float]:
         return None, bound_s
     shares = found.x[:size].reshape(jobs, planes)
     shares[shares < _LEAST_SHARE] = 0.0
+    if not shares.any(axis=1).all():  # work that drowns in the solver's tolerance
+        return None, bound_s
     return shares / shares.sum(axis=1, keepdims=True) * work[:, None], bound_s
 
 
@@ -426,6 +439,22 @@ def _standing(problem: _Problem) -> np.ndarray:
         count[kind] += 1.0
         serves[problem.kinds == kind, plane] = True
     return serves
+
+
+def _as_ready(problem: _Problem, serves: np.ndarray) -> OverlapPlan:
+    """Return the plan in which each step ends as early as those that serve it can make it."""
+    steps, planes = serves.shape
+    starts, ends = np.zeros((steps, planes)), np.zeros((steps, planes))
+    free, held, now = np.zeros(planes), np.full(planes, -1), 0.0
+    for step, (kind, work) in enumerate(zip(problem.kinds, problem.seconds, strict=True)):
+        moves = (held >= 0) & (held != kind)
+        ready = np.where(serves[step], np.maximum(now, free + moves * problem.reconfiguration_s), np.inf)
+        order = np.sort(ready[serves[step]])
+        filled = (work + np.cumsum(order)) / np.arange(1, order.size + 1)
+        before, now = now, float(filled[filled <= np.append(order[1:], np.inf)][0])
+        starts[step], ends[step] = np.where(ready < now, ready, before), np.where(ready < now, now, before)
+        free, held = np.where(ready < now, now, free), np.where(ready < now, kind, held)
+    return OverlapPlan(starts_s=starts, ends_s=ends, makespan_s=now, bound_s=0.0, is_optimal=False)
 
 
 def _improved(problem: _Problem, serves: np.ndarray) -> OverlapPlan:

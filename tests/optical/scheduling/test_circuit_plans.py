@@ -208,6 +208,24 @@ def test_no_plan_is_slower_than_a_permutation_standing_on_each_plane(ranks, plan
             assert plan.makespan_s == pytest.approx(standing_s)
 
 
+@pytest.mark.parametrize("delay", [1e6, 1e9, 1e12])
+@pytest.mark.parametrize("algorithm", [Algorithm.HALVING_DOUBLING, Algorithm.DIRECT, Algorithm.RING])
+def test_work_far_below_the_delays_does_not_drown(algorithm, delay):
+    """Solvers lose a millionth of a delay: a robot's minutes beside a collective's microseconds."""
+    steps = collective_steps(CollectiveKind.ALL_REDUCE, algorithm, 8, 8.0)
+    plan = overlap(steps, plant(2, delay))
+    check_plan(plan, steps, 2, delay)
+    kinds = len({step.destinations for step in steps})
+    work_s = sum(step.size_bytes for step in steps)
+    moves = round(plan.makespan_s / delay)
+    assert (moves == 0) == (kinds <= 2)
+    assert moves * delay <= plan.makespan_s <= moves * delay + work_s
+    assert plan.bound_s <= plan.makespan_s
+    free = staged(steps, plant(2, delay))
+    assert free.bound_s <= free.makespan_s * (1 + 1e-9)
+    assert free.makespan_s >= work_s / 2
+
+
 def served_s(steps, serves, delay):
     """Least makespan if it is given who serves what, [S, planes]: a linear programme in starts and ends."""
     count, planes = serves.shape
