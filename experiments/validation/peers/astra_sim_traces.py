@@ -44,15 +44,14 @@ from experiments.validation.rows import (
     Outcome,
     Record,
     SkipError,
-    begun,
     check_provenance,
+    judged,
     read_records,
     simplified,
-    skipped,
 )
 from heliograph.report import ReportRow, table_text
 from simulator.engine.replay import Clockwork, Replay
-from simulator.errors import HeliographError, WorkloadError, check_positive, check_range
+from simulator.errors import WorkloadError, check_positive, check_range
 from simulator.operators import CollectiveKind
 from simulator.topology.torus import regular
 from simulator.units import to_si
@@ -637,17 +636,13 @@ def trace_outcome(record: Record) -> Outcome:
     """Return what becomes of a row about a simulator's run of traces."""
     prefix = Path(record.text(COLUMN))
     about = (prefix.name, record.text("topology"), f"{record.text('bw_GBps')} GB/s", record.text("splits"))
-    blank = begun(record, " ".join(about))
-    try:
+    with judged(record, " ".join(about)) as row:
         check_provenance(record)
         settings = settings_of(record)
-        measured_s = to_si("time_s", float(record.needed("cycles_ns")), "ns")
-        blank = dataclasses.replace(blank, measured=measured_s)
-        found_s = max(finishing_ns(prefix, settings)) / NS_PER_S
-    except HeliographError as error:
-        return skipped(blank, record, error)
-    record.assume("ASTRA-sim's own rules; its memory reduces at 1600 bytes a nanosecond")
-    return dataclasses.replace(blank, predicted=found_s, assumed=tuple(record.assumed))
+        row.measured = to_si("time_s", float(record.needed("cycles_ns")), "ns")
+        row.predicted = max(finishing_ns(prefix, settings)) / NS_PER_S
+        record.assume("ASTRA-sim's own rules; its memory reduces at 1600 bytes a nanosecond")
+    return row
 
 
 def settings_of(record: Record) -> Settings:
