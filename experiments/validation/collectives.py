@@ -196,10 +196,10 @@ def _by_size(series: str, pairs: Sequence[tuple[float, float]]) -> Iterable[Size
             )
 
 
-def sizes_text(outcomes: Iterable[Outcome]) -> str:
-    """Return them as a table: a line for each source, median and ninth decile for each range."""
+def sizes_text(errors: Iterable[SizeErrors]) -> str:
+    """Return errors as a table: a line for each source, median and ninth decile for each range."""
     cells: dict[str, dict[str, str]] = {}
-    for one in size_errors(outcomes):
+    for one in errors:
         cells.setdefault(one.series, {})[one.sizes] = f"{one.median:.0%} {one.p90:.0%}"
     rows = [ReportRow(series, tuple(row.get(name, "-") for name in RANGES)) for series, row in cells.items()]
     title = "By size of the message: median error and ninth decile"

@@ -256,6 +256,22 @@ class Outcome:
         }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """Findings beside the rows of a kind: text below the report, and a file of records if it has a name."""
+
+    find: Callable[[Sequence[Outcome]], Sequence[Any]] = lambda outcomes: outcomes
+    """The findings, dataclasses or plain data, from the rows; these themselves by default."""
+    text: Callable[[Sequence[Any]], str]
+    """Findings as the terminal shows them; empty where there is nothing to tell."""
+    name: str = ""
+    """What the file is called after."""
+
+    def records(self, outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+        """Return the findings as plain data."""
+        return [dict(one if isinstance(one, Mapping) else vars(one)) for one in self.find(outcomes)]
+
+
 @contextmanager
 def judged(record: Record, name: str | None = None, *, unit: str = "s") -> Iterator[Outcome]:
     """Yield the outcome of a row to be filled in; an error on the way is why the row is skipped.

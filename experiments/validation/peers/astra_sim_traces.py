@@ -187,10 +187,10 @@ def runs_record(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def runs_text(outcomes: Iterable[Outcome]) -> str:
+def runs_text(found: Iterable[Mapping[str, Any]]) -> str:
     """Return the same as a table of kinds of runs; nothing if there is no run."""
-    kinds: dict[str, list[dict[str, Any]]] = {}
-    for one in runs_record(outcomes):
+    kinds: dict[str, list[Mapping[str, Any]]] = {}
+    for one in found:
         kinds.setdefault(one["kind"], []).append(one)
     rows = []
     for name, runs in sorted(kinds.items()):
@@ -735,7 +735,7 @@ def traces_record() -> list[dict[str, Any]]:
     return found
 
 
-def traces_text() -> str:
+def traces_text(found: Iterable[Mapping[str, Any]]) -> str:
     """Return the same as a table, or nothing where there are none."""
     columns = ("simulated_s", "groups_beside_each_other_s", "and_sums_at_once_s", "shared_wires_s")
     rows = [
@@ -743,7 +743,7 @@ def traces_text() -> str:
             "{trace} {topology} {gigabytes_per_s:g} GB/s / {splits}".format_map(one),
             tuple(f"{one[name] * MS_PER_S:.2f}" for name in columns),
         )
-        for one in traces_record()
+        for one in found
     ]
     if not rows:
         return ""

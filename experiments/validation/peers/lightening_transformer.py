@@ -16,9 +16,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from experiments.validation.peers.published import BaselineParts, LighteningParts, light_for, published_table
+from experiments.validation.rows import Beside
 from heliograph.report import ReportRow, table_text
 from optical.devices import Photodetector, Tia, device_table
 from optical.devices.limits import snr_from_bits
@@ -904,10 +905,6 @@ class Effect:
     time: float
     """Change of a workload's time."""
 
-    def record(self) -> dict[str, Any]:
-        """Return the effect as plain data."""
-        return dict(vars(self))
-
 
 def effects(machine: LighteningTransformer, workload: Workload) -> tuple[Effect, ...]:
     """Return the effect of each correction alone, and of all faults together at the end.
@@ -937,14 +934,9 @@ def shown_effects() -> tuple[Effect, ...]:
     return tuple(one for bits in BITS for one in effects(LighteningTransformer(bits=bits), workload))
 
 
-def corrections_record() -> list[dict[str, Any]]:
-    """Return the effects as plain data."""
-    return [one.record() for one in shown_effects()]
-
-
-def corrections_text() -> str:
+def corrections_text(shown: Sequence[Effect]) -> str:
     """Return the table of effects as text."""
-    by_bits = [[one for one in shown_effects() if one.bits == bits] for bits in BITS]
+    by_bits = [[one for one in shown if one.bits == bits] for bits in BITS]
     columns = [f"{what} {bits}b" for bits in BITS for what in ("power", "energy", "latency")]
     rows = [
         ReportRow(
@@ -978,10 +970,6 @@ class BaselineEffect:
     """Energy of the workload."""
     time_s: float
     """Time of the workload."""
-
-    def record(self) -> dict[str, Any]:
-        """Return the effect as plain data."""
-        return dict(vars(self))
 
 
 def baseline_effects(core: BaselineRingBank | BaselineMesh, workload: Workload) -> tuple[BaselineEffect, ...]:
@@ -1019,14 +1007,8 @@ def shown_baseline_effects() -> tuple[BaselineEffect, ...]:
     return tuple(one for core in cores for one in baseline_effects(core, workload))
 
 
-def baselines_record() -> list[dict[str, Any]]:
-    """Return the effects as plain data."""
-    return [one.record() for one in shown_baseline_effects()]
-
-
-def baselines_text() -> str:
+def baselines_text(shown: Sequence[BaselineEffect]) -> str:
     """Return the tables of effects as text, one for each baseline."""
-    shown = shown_baseline_effects()
     return "\n".join(
         _table([one for one in shown if one.system == label])
         for label in dict.fromkeys(one.system for one in shown)
@@ -1053,3 +1035,10 @@ def _table(effects: Sequence[BaselineEffect]) -> str:
 
 def _baseline_figures(one: BaselineEffect) -> tuple[str, str]:
     return f"{one.energy_j * _MILLI:.4g} mJ", f"{one.time_s * _MILLI:.4g} ms"
+
+
+BESIDE = (
+    Beside(name="corrections", find=lambda _: shown_effects(), text=corrections_text),
+    Beside(name="baselines", find=lambda _: shown_baseline_effects(), text=baselines_text),
+)
+"""Tables of what putting rules right does, beside the published accelerators."""
