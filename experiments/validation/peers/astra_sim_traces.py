@@ -37,6 +37,7 @@ from experiments.validation.peers.astra_sim import (
     Run,
     Shape,
     Together,
+    chunked,
 )
 from experiments.validation.peers.astra_sim import Wires as SimulatedWires
 from experiments.validation.rows import (
@@ -580,11 +581,8 @@ class _Rank:
             self._refuse(node, f"of group '{name}', which does not hold this rank; name a file of groups")
         group = 0 if name in {"", "0"} else int(name)
         kind = CollectiveKind[CommType(node.whole("comm_type")).name]
-        size, splits = self._size(node), simulator.settings.splits
-        chunk = size // splits
-        if kind is not CollectiveKind.ALL_GATHER and chunk < len(every):
-            chunk, size = len(every), len(every) * splits
-        streams = math.ceil(size / chunk) if chunk else 0
+        size = self._size(node)
+        streams, chunk = chunked(kind, size, simulator.settings.splits, len(every))
         if not streams or len(members) == 1:
             self._refuse(node, f"of {size} bytes among {len(members)}, which it cannot split")
         first = group * TAGS_PER_GROUP + self._streams[group]
