@@ -449,6 +449,10 @@ class Result(Protocol):
         main = self.figure()
         return {} if main is None else {"": main}
 
+    def more_records(self) -> Mapping[str, object]:
+        """Return what else is written as JSON, by what it is called after the command and a hyphen."""
+        return {}
+
     def write(self, directory: Path, name: str, document: Mapping[str, Any]) -> list[Path]:
         """Write record, tables and pictures, all or none; return the files.
 
@@ -472,6 +476,9 @@ class Result(Protocol):
             for more, rows in self.tables().items():
                 files.append(aside / f"{_named(name, more)}.csv")
                 write_atomically(files[-1], csv_text(headed(document, rows)))
+            for more, records in self.more_records().items():
+                files.append(aside / f"{name}-{more}.json")
+                write_atomically(files[-1], canonical_json(records, indent=1) + "\n")
             files += draw(self, aside / name)
         return [directory / file.name for file in files]
 

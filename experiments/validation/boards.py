@@ -6,8 +6,7 @@ import dataclasses
 import math
 
 from electronic.gpu import gpu_of, load_gpu
-from experiments.validation.rows import Outcome, Record, SkipError, begun, check_provenance, skipped
-from simulator.errors import HeliographError
+from experiments.validation.rows import Outcome, Record, SkipError, check_provenance, judged
 from simulator.operators import Elementwise, MatMul, Phase
 
 NEEDS = (("gpu",), ("layers",), ("hidden",), ("sequences",), ("tokens_per_s",), ("power_w",))
@@ -23,8 +22,7 @@ STORED_BYTES = 2
 
 def outcome(record: Record) -> Outcome:
     """Return what becomes of a row of measured power, W of one board."""
-    blank = begun(record, unit="W")
-    try:
+    with judged(record, unit="W") as row:
         check_provenance(record)
         gpu = dataclasses.replace(load_gpu(gpu_of(record.text("gpu"))), alone=True)
         rate, measured = (record.number(name, strict=True) for name in ("tokens_per_s", "power_w"))
@@ -32,7 +30,7 @@ def outcome(record: Record) -> Outcome:
         if rate is None or measured is None or sequences is None:
             msg = "nothing measured is given"
             raise SkipError(msg)
-        blank = dataclasses.replace(blank, measured=measured, constant=gpu.chip.tdp_w)
+        row.measured, row.constant = measured, gpu.chip.tdp_w
         costs = [(count, gpu.cost(one)) for count, one in token_work(record, sequences)]
         step_s, kernels_s = sequences / rate, math.fsum(count * cost.time_s for count, cost in costs)
         if kernels_s < BUSY_SHARE * step_s:
@@ -41,14 +39,9 @@ def outcome(record: Record) -> Outcome:
         drawn_j = math.fsum(
             count * (cost.energy_j["compute"] + cost.energy_j["hbm"]) for count, cost in costs
         )
-    except HeliographError as error:
-        return skipped(blank, record, error)
-    return dataclasses.replace(
-        blank,
-        predicted=gpu.power_w(drawn_j, step_s),
-        assumed=tuple(record.assumed),
-        hint=f"kernels fill {kernels_s / step_s:.0%} of the time",
-    )
+        row.predicted = gpu.power_w(drawn_j, step_s)
+        row.hint = f"kernels fill {kernels_s / step_s:.0%} of the time"
+    return row
 
 
 def token_work(record: Record, sequences: float) -> list[tuple[int, MatMul | Elementwise]]:

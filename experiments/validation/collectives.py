@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,14 +20,13 @@ from experiments.validation.rows import (
     Outcome,
     Record,
     SkipError,
-    begun,
     check_provenance,
+    judged,
     read_records,
-    skipped,
 )
 from heliograph.report import ReportRow, format_si, table_text
 from simulator.collectives.algorithms import Algorithm
-from simulator.errors import HeliographError, ParameterError, nearest
+from simulator.errors import ParameterError, nearest
 from simulator.operators import CollectiveKind
 from simulator.units import to_si
 
@@ -136,6 +134,14 @@ def _simple_only(record: Record) -> bool:
     return old and re.search(r"\bEFA\b", f"{record.text('source')} {record.text('config')}") is not None
 
 
+def kind_of(record: Record) -> CollectiveKind:
+    """Return the collective of a row, an all-reduce if it names none."""
+    try:
+        return CollectiveKind(record.text("kind").lower() or "all_reduce")
+    except ValueError as error:
+        raise SkipError(str(error)) from None
+
+
 def cards_of(record: Record) -> Cards | None:
     """Return what a row says joins nodes; None where it says nothing."""
     named = record.text("cards")
@@ -190,10 +196,10 @@ def _by_size(series: str, pairs: Sequence[tuple[float, float]]) -> Iterable[Size
             )
 
 
-def sizes_text(outcomes: Iterable[Outcome]) -> str:
-    """Return them as a table: a line for each source, median and ninth decile for each range."""
+def sizes_text(errors: Iterable[SizeErrors]) -> str:
+    """Return errors as a table: a line for each source, median and ninth decile for each range."""
     cells: dict[str, dict[str, str]] = {}
-    for one in size_errors(outcomes):
+    for one in errors:
         cells.setdefault(one.series, {})[one.sizes] = f"{one.median:.0%} {one.p90:.0%}"
     rows = [ReportRow(series, tuple(row.get(name, "-") for name in RANGES)) for series, row in cells.items()]
     title = "By size of the message: median error and ninth decile"
@@ -202,16 +208,15 @@ def sizes_text(outcomes: Iterable[Outcome]) -> str:
 
 def outcome(record: Record) -> Outcome:
     """Return what becomes of a row of measured collectives; numbers that cannot be raise `ParameterError`."""
-    blank = begun(record)
-    try:
+    with judged(record) as row:
         check_provenance(record)
         gpu_name = accelerator_name(record.text("gpu"))
         ranks = record.whole("n_gpus_one_node") or record.needed("n_gpus")
         size_bytes = record.needed("bytes")
-        kind = CollectiveKind(record.text("kind").lower() or "all_reduce")
+        kind = kind_of(record)
         if not record.text("id"):
-            blank = dataclasses.replace(blank, id=f"{gpu_name}x{ranks}-{kind.value}-{size_bytes}")
-        blank = dataclasses.replace(blank, measured=_measured_s(record, kind, ranks, size_bytes))
+            row.id = f"{gpu_name}x{ranks}-{kind.value}-{size_bytes}"
+        row.measured = _measured_s(record, kind, ranks, size_bytes)
         caller = caller_of(record)
         driven = gpus_per_process(record, caller, ranks)
         cards = cards_of(record)
@@ -219,23 +224,18 @@ def outcome(record: Record) -> Outcome:
         alone_s = collective_plan(
             gpu_name, ranks, size_bytes, kind, algorithm=forced, cards=cards, simple_only=_simple_only(record)
         ).alone_s
-        predicted = caller.measured_s(alone_s, driven)
-    except (HeliographError, ValueError) as error:
-        return skipped(blank, record, error)
-    scale_up = load_scale_up(SCALE_UP.get(gpu_name, "nvlink4"))
-    rate = scale_up.bandwidth_bytes_per_s * CONSTANT_SHARE
-    found = dataclasses.replace(
-        blank,
-        predicted=predicted,
-        constant=bus_bytes(kind, ranks, size_bytes) / rate,
-        assumed=tuple(record.assumed),
-        beside={"size_bytes": size_bytes, "alone_s": alone_s, "host_s": caller.measured_s(0.0, driven)},
-    )
-    return (
-        dataclasses.replace(found, hint=_ways(found, gpu_name, ranks, kind, cards))
-        if found.far_off
-        else found
-    )
+        scale_up = load_scale_up(SCALE_UP.get(gpu_name, "nvlink4"))
+        rate = scale_up.bandwidth_bytes_per_s * CONSTANT_SHARE
+        row.constant = bus_bytes(kind, ranks, size_bytes) / rate
+        row.beside = {
+            "size_bytes": size_bytes,
+            "alone_s": alone_s,
+            "host_s": caller.measured_s(0.0, driven),
+        }
+        row.predicted = caller.measured_s(alone_s, driven)
+        if row.far_off:
+            row.hint = _ways(row, gpu_name, ranks, kind, cards)
+    return row
 
 
 def _ways(row: Outcome, gpu_name: str, ranks: int, kind: CollectiveKind, cards: Cards | None) -> str:
@@ -259,7 +259,7 @@ def _measured_elsewhere() -> dict[tuple[str, int, int], dict[str, float]]:
     """Return measured all-reduces of the table that ships by GPU, ranks and bytes, then by source."""
     found: dict[tuple[str, int, int], dict[str, float]] = {}
     for record in read_records(SHIPPED, needs=NEEDS):
-        kind = CollectiveKind(record.text("kind").lower() or "all_reduce")
+        kind = kind_of(record)
         ranks = record.whole("n_gpus_one_node")
         if kind is CollectiveKind.ALL_REDUCE and ranks and not forced_algorithm(record):
             key = accelerator_name(record.text("gpu")), ranks, record.needed("bytes")

@@ -7,30 +7,27 @@ import difflib
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from experiments.study import Block, Progress, Result, Row, Study, headed, option
-from experiments.validation import boards, collectives, famous, kernels, network, photonic, training
-from experiments.validation.network_tables import (
-    beside_text,
-    claims_record,
-    collectives_record,
-    differences_record,
-    slices_record,
+from experiments.study import Block, Progress, Result, Row, Study, option
+from experiments.validation import (
+    boards,
+    collectives,
+    famous,
+    kernels,
+    network,
+    network_tables,
+    photonic,
+    training,
 )
-from experiments.validation.peers.astra_sim_traces import runs_record, traces_record
-from experiments.validation.peers.lightening_transformer import (
-    baselines_record,
-    baselines_text,
-    corrections_record,
-    corrections_text,
-)
+from experiments.validation.peers import lightening_transformer
 from experiments.validation.peers.topoopt import read_networks
 from experiments.validation.rows import (
     FAR_OFF,
+    Beside,
     Outcome,
     Record,
     Statistics,
@@ -39,11 +36,13 @@ from experiments.validation.rows import (
     read_records,
     statistics,
 )
-from heliograph.figures import PALETTE, new_figure, plain_ticks, save, styled
+from heliograph.figures import PALETTE, new_figure, plain_ticks
 from heliograph.processes import OnProgress
-from heliograph.records import canonical_json, csv_text, whole, write_atomically
 from heliograph.report import ReportRow, plain_text, prefix_of, table_text
-from simulator.errors import HeliographError, ParameterError, SuspectWarning, nearest
+from simulator.errors import ParameterError, SuspectWarning, nearest
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 BANDS = ((0.10, "--"), (0.20, ":"))
 """Relative errors at which lines are drawn, and their style."""
@@ -66,62 +65,56 @@ _LONGEST_SOURCE = 48
 _LONGEST_ROW = 120
 
 
-def scatter(validation: Validation, path: Path) -> tuple[Path, Path]:
-    """Draw predicted over measured against measured, coloured by source, with lines at 10 and 20 %.
+def scatter(validation: Validation) -> Figure:
+    """Return predicted over measured against measured, coloured by source, with lines at 10 and 20 %.
 
     Where rows have several units, those of the most frequent one are drawn, and the title says so.
 
     Parameters
     ----------
     validation : Validation
-        The rows.
-    path : pathlib.Path
-        Where; written with the suffixes ``.png`` and ``.svg``.
+        The rows, of which at least one is predicted.
     """
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - takes its time
 
     rows = validation.predicted
-    if not rows:
-        msg = "no row could be predicted, so there is nothing to draw; see the reasons"
-        raise HeliographError(msg)
     unit = max((one.unit for one in rows), key=[one.unit for one in rows].count)
     rows = tuple(one for one in rows if one.unit == unit and one.measured and one.predicted)
     values = sorted(one.measured or 0.0 for one in rows)
     prefix, factor = prefix_of(values[len(values) // 2]) if unit != "1" else ("", 1.0)
-    with styled():
-        figure = new_figure(4.6)
-        axes = figure.add_subplot()
-        axes.axhline(1.0, color="black", linewidth=0.8)
-        for band, style in BANDS:
-            for ratio in (1.0 + band, 1.0 - band):
-                axes.axhline(ratio, linestyle=style, color="grey", linewidth=0.7)
-        for index, (name, group) in enumerate(_groups(rows)):
-            axes.plot(
-                [(one.measured or 0.0) / factor for one in group],
-                [(one.predicted or 0.0) / (one.measured or 1.0) for one in group],
-                _MARKERS[index % len(_MARKERS)],
-                color=PALETTE[index % len(PALETTE)],
-                markersize=3.6,
-                markeredgewidth=0.3,
-                markeredgecolor="white",
-                label=f"{_legend_name(name)} ({len(group)})",
-            )
-        axes.set(xscale="log", yscale="log")
-        for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
-            if high < _DECADE * low:
-                axis.set_major_locator(MaxNLocator(_MOST_TICKS, steps=(1, 2, 5, 10)))
-        for axis in (axes.xaxis, axes.yaxis):
-            plain_ticks(axis, "{:,g}".format, minor=False)
-        axes.set_xlabel(f"measured ({prefix}{unit})" if unit != "1" else "measured")
-        axes.set_ylabel("predicted over measured")
-        found = statistics(rows)
-        kept = "" if found.n == len(validation.predicted) else f" in {unit} of {len(validation.predicted)}"
-        axes.set_title(
-            f"{validation.kind}: {found.n} rows{kept}, mean error {found.mean_abs_error or 0.0:.1%}; "
-            "dashed 10 %, dotted 20 %"
+    figure = new_figure(4.6)
+    axes = figure.add_subplot()
+    axes.axhline(1.0, color="black", linewidth=0.8)
+    for band, style in BANDS:
+        for ratio in (1.0 + band, 1.0 - band):
+            axes.axhline(ratio, linestyle=style, color="grey", linewidth=0.7)
+    for index, (name, group) in enumerate(_groups(rows)):
+        axes.plot(
+            [(one.measured or 0.0) / factor for one in group],
+            [(one.predicted or 0.0) / (one.measured or 1.0) for one in group],
+            _MARKERS[index % len(_MARKERS)],
+            color=PALETTE[index % len(PALETTE)],
+            markersize=3.6,
+            markeredgewidth=0.3,
+            markeredgecolor="white",
+            label=f"{_legend_name(name)} ({len(group)})",
         )
-        figure.legend(loc="outside lower center", ncols=2, fontsize=6.5)
-        return save(figure, path)
+    axes.set(xscale="log", yscale="log")
+    for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
+        if high < _DECADE * low:
+            axis.set_major_locator(MaxNLocator(_MOST_TICKS, steps=(1, 2, 5, 10)))
+    for axis in (axes.xaxis, axes.yaxis):
+        plain_ticks(axis, "{:,g}".format, minor=False)
+    axes.set_xlabel(f"measured ({prefix}{unit})" if unit != "1" else "measured")
+    axes.set_ylabel("predicted over measured")
+    found = statistics(rows)
+    kept = "" if found.n == len(validation.predicted) else f" in {unit} of {len(validation.predicted)}"
+    axes.set_title(
+        f"{validation.kind}: {found.n} rows{kept}, mean error {found.mean_abs_error or 0.0:.1%}; "
+        "dashed 10 %, dotted 20 %"
+    )
+    figure.legend(loc="outside lower center", ncols=2, fontsize=6.5)
+    return figure
 
 
 def family(source: str) -> str:
@@ -165,10 +158,8 @@ class Kind:
         path, needs=needs
     )
     """What reads a file, and where it has a use for one a directory."""
-    beside: Callable[[Validation], str] | None = None
-    """What the terminal shows below, if anything."""
-    beside_records: Mapping[str, Callable[[Validation], list[dict[str, Any]]]] = field(default_factory=dict)
-    """The same as plain data, for ``--out``, by what each file is called after."""
+    beside: tuple[Beside, ...] = ()
+    """What the terminal shows below, and ``--out`` writes."""
     table: str = ""
     """Name of the table that ships, where it is not the kind's own."""
     names_skipped: bool = False
@@ -188,14 +179,14 @@ KINDS = MappingProxyType(
             outcomes=_one(training.outcome),
             label="rows",
             every=20,
-            beside=lambda found: training.ranking_text(found.outcomes),
+            beside=(Beside(text=training.ranking_text),),
             one_format=True,
         ),
         "famous": Kind(
             needs=famous.NEEDS,
             outcomes=_one(famous.outcome),
             label="famous runs",
-            beside=lambda found: famous.famous_text(found.outcomes),
+            beside=(Beside(text=famous.famous_text),),
             names_skipped=True,
             one_format=True,
         ),
@@ -203,21 +194,14 @@ KINDS = MappingProxyType(
             needs=famous.NEEDS,
             outcomes=_one(famous.searched),
             label="searches",
-            beside=lambda found: famous.search_text(found.outcomes),
+            beside=(Beside(text=famous.search_text),),
             table="famous",
         ),
         "kernels": Kind(needs=kernels.NEEDS, outcomes=_one(kernels.outcome)),
         "collectives": Kind(
             needs=collectives.NEEDS,
             outcomes=_one(collectives.outcome),
-            beside=lambda found: collectives.sizes_text(found.outcomes),
-            beside_records=MappingProxyType(
-                {
-                    "sizes": lambda found: [
-                        dataclasses.asdict(one) for one in collectives.size_errors(found.outcomes)
-                    ]
-                }
-            ),
+            beside=(Beside(name="sizes", find=collectives.size_errors, text=collectives.sizes_text),),
         ),
         "memory": Kind(needs=training.MEMORY_NEEDS, outcomes=_one(training.memory_outcome)),
         "boards": Kind(needs=boards.NEEDS, outcomes=_one(boards.outcome)),
@@ -225,27 +209,14 @@ KINDS = MappingProxyType(
         "photonic": Kind(
             needs=photonic.NEEDS,
             outcomes=photonic.outcomes,
-            beside=lambda _: f"{corrections_text()}\n{baselines_text()}",
-            beside_records=MappingProxyType(
-                {"corrections": lambda _: corrections_record(), "baselines": lambda _: baselines_record()}
-            ),
+            beside=lightening_transformer.BESIDE,
             names_skipped=True,
         ),
         "network": Kind(
             needs=network.NEEDS,
             outcomes=network.outcomes,
             read=read_networks,
-            beside=lambda found: beside_text(found.outcomes),
-            beside_records=MappingProxyType(
-                {
-                    "rings": lambda found: runs_record(found.outcomes),
-                    "traces": lambda _: traces_record(),
-                    "claims": lambda _: claims_record(),
-                    "differences": lambda _: differences_record(),
-                    "slices": lambda _: slices_record(),
-                    "collectives": lambda _: collectives_record(),
-                }
-            ),
+            beside=network_tables.BESIDE,
         ),
     }
 )
@@ -301,10 +272,11 @@ def report(validation: Validation) -> str:
     rows = [dataclasses.replace(row, values=tuple(row.values[place] for place in told)) for row in rows]
     title = f"Predicted against published: {validation.kind} (relative error of each row)"
     parts = [table_text(title, columns, rows, dense=True), *_misses(validation)]
-    kind = KINDS.get(validation.kind)
-    parts += _skipped(validation, named=kind is not None and kind.names_skipped)
-    if kind is not None and kind.beside is not None:
-        parts += ["\n", kind.beside(validation)]
+    kind = KINDS[validation.kind]
+    parts += _skipped(validation, named=kind.names_skipped)
+    if kind.beside:
+        below = [one.text(one.find(validation.outcomes)) for one in kind.beside]
+        parts += ["\n", "\n".join(filter(None, below))]
     return "".join(parts)
 
 
@@ -377,25 +349,14 @@ class Validated(Result):
             found.append({key: value for key, value in one.items() if not isinstance(value, dict | list)})
         return found
 
-    def write(self, directory: Path, name: str, document: Mapping[str, Any]) -> list[Path]:
-        """Write record, table, what stands beside them and the scatter plot, all or none; return the files.
+    def more_records(self) -> Mapping[str, object]:
+        """Return what stands beside the rows."""
+        beside = KINDS[self.validation.kind].beside
+        return {one.name: one.records(self.validation.outcomes) for one in beside if one.name}
 
-        Raises
-        ------
-        HeliographError
-            If they cannot be written.
-        """
-        kind = KINDS.get(self.validation.kind)
-        with whole(directory, mark=f"{name}.json") as aside:
-            written = [aside / f"{name}.json", aside / f"{name}.csv"]
-            write_atomically(written[0], canonical_json(document, indent=1) + "\n")
-            write_atomically(written[1], csv_text(headed(document, self.rows())))
-            for more, records in kind.beside_records.items() if kind is not None else ():
-                written.append(aside / f"{name}-{more}.json")
-                write_atomically(written[-1], canonical_json(records(self.validation), indent=1) + "\n")
-            if self.validation.predicted:
-                written += scatter(self.validation, aside / name)
-        return [directory / file.name for file in written]
+    def figure(self) -> Figure | None:
+        """Return predicted over measured, if anything was predicted."""
+        return scatter(self.validation) if self.validation.predicted else None
 
 
 @dataclass(frozen=True, kw_only=True)

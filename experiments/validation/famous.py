@@ -14,11 +14,11 @@ import numpy as np
 
 from electronic.gpu import Gpu
 from experiments.validation.machines import YES, system_of
-from experiments.validation.rows import Outcome, Record, SkipError, begun, check_provenance, skipped
+from experiments.validation.rows import Outcome, Record, SkipError, check_provenance, judged
 from experiments.validation.training import constant_s, forecast, peak_flop_per_s, recomputed_flops
 from heliograph.comparison.plan_estimates import Objective, estimates, feasible
 from heliograph.systems import System
-from simulator.errors import HeliographError, nearest
+from simulator.errors import nearest
 from simulator.units import to_si
 from workloads.layers.transformer import model_flops
 from workloads.models.architecture import Norm, Positions, TransformerConfig
@@ -61,24 +61,15 @@ class Run:
 
 def outcome(record: Record) -> Outcome:
     """Return what becomes of a row of famous runs; numbers that cannot be raise `ParameterError`."""
-    blank = begun(record)
-    try:
+    with judged(record) as row:
         run = run_of(record)
-        measured = seconds_of(record, run)
-        blank = dataclasses.replace(blank, measured=measured)
+        row.measured = seconds_of(record, run)
         found = forecast(run.system, dataclasses.replace(run.config, name="model"), run.plan)
-    except HeliographError as error:
-        return skipped(blank, record, error)
-    stage = fullest_stage(run.config, run.plan)
-    kinds = memory_by_kind(run.config, run.plan, stage)
-    needed, room = sum(kinds.values()), run.system.gpu.memory.capacity_bytes
-    return dataclasses.replace(
-        blank,
-        predicted=found.step_time_s,
-        constant=constant_s(run.system.gpu, run.config, run.plan),
-        assumed=tuple(record.assumed),
-        hint=found.hint,
-        beside={
+        stage = fullest_stage(run.config, run.plan)
+        needed = sum(memory_by_kind(run.config, run.plan, stage).values())
+        room = run.system.gpu.memory.capacity_bytes
+        row.constant = constant_s(run.system.gpu, run.config, run.plan)
+        row.beside = {
             "published": record.number("published") or 0.0,
             "ours": published_form(record, run, found.step_time_s),
             "published_unit": record.text("unit"),
@@ -86,8 +77,9 @@ def outcome(record: Record) -> Outcome:
             "memory_bytes": needed,
             "capacity_bytes": room,
             "cause": record.text("cause"),
-        },
-    )
+        }
+        row.predicted, row.hint = found.step_time_s, found.hint
+    return row
 
 
 def run_of(record: Record) -> Run:
@@ -254,8 +246,7 @@ def searched(record: Record) -> Outcome:
     What was measured is the published plan's step *as predicted*, so that the difference is the plan's and
     not the model's; where no plan was published it is the published step itself.
     """
-    blank = begun(record)
-    try:
+    with judged(record) as row:
         known = run_of(record) if record.text("plan") else None
         run = known or unpublished(record)
         config = dataclasses.replace(run.config, name="model")
@@ -263,21 +254,15 @@ def searched(record: Record) -> Outcome:
         reference = forecast(run.system, config, run.plan).step_time_s if known else seconds_of(record, run)
         if known and reference <= best.step_time_s:
             best = dataclasses.replace(best, plan=run.plan, step_time_s=reference)
-    except HeliographError as error:
-        return skipped(blank, record, error)
-    return dataclasses.replace(
-        blank,
-        measured=reference,
-        predicted=best.step_time_s,
-        constant=constant_s(run.system.gpu, run.config, best.plan),
-        assumed=tuple(record.assumed),
-        beside={
+        row.constant = constant_s(run.system.gpu, run.config, best.plan)
+        row.beside = {
             "plan": changes(Plan(), best.plan),
             "uses": changes(run.plan, best.plan) if known else "",
             "published_plan": bool(known),
             "ranked": best.ranked,
-        },
-    )
+        }
+        row.measured, row.predicted = reference, best.step_time_s
+    return row
 
 
 def unpublished(record: Record) -> Run:
@@ -388,13 +373,11 @@ class Reach(StrEnum):
 
 def power_outcome(record: Record) -> Outcome:
     """Return what becomes of a row of measured power, an accelerator's share in W."""
-    blank = begun(record, unit="W")
-    try:
-        measured = record.number("power_w", strict=True)
-        if measured is None:
+    with judged(record, unit="W") as row:
+        row.measured = record.number("power_w", strict=True)
+        if row.measured is None:
             msg = "nothing measured is given"
             raise SkipError(msg)
-        blank = dataclasses.replace(blank, measured=measured)
         check_provenance(record)
         run = run_of(record)
         system = run.system.with_(_settings(record))
@@ -405,11 +388,8 @@ def power_outcome(record: Record) -> Outcome:
         power_w = energy_j / found.step_time_s / system.accelerators
         if reach is Reach.SERVER:
             power_w -= _outside_w(system)
-    except HeliographError as error:
-        return skipped(blank, record, error)
-    return dataclasses.replace(
-        blank, predicted=power_w, assumed=tuple(record.assumed), hint=record.text("notes")
-    )
+        row.predicted, row.hint = power_w, record.text("notes")
+    return row
 
 
 def _reach(record: Record) -> Reach:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from collections.abc import Mapping
@@ -11,9 +10,9 @@ from types import MappingProxyType
 
 from electronic.gpu import gpu_of, load_gpu
 from experiments.validation.machines import accelerator_name
-from experiments.validation.rows import Outcome, Record, SkipError, begun, check_provenance, skipped
+from experiments.validation.rows import Outcome, Record, SkipError, check_provenance, judged
 from simulator.amounts import Matrices
-from simulator.errors import HeliographError, ParameterError, nearest
+from simulator.errors import ParameterError, nearest
 from simulator.operators import Elementwise, Held, MatMul, Phase
 from simulator.units import to_si
 
@@ -114,24 +113,17 @@ class AttentionShape:
 
 def outcome(record: Record) -> Outcome:
     """Return what becomes of a row of measured kernels; numbers that cannot be raise `ParameterError`."""
-    blank = begun(record)
-    try:
+    with judged(record) as row:
         check_provenance(record)
         gpu_name = accelerator_name(record.text("gpu"))
         flops = kernel_flops(record)
         peak = load_gpu(gpu_name).peak_flop_per_s
-        blank = dataclasses.replace(blank, measured=_measured_s(record, flops, peak))
-        predicted = kernel_s(gpu_name, record)
-    except HeliographError as error:
-        return skipped(blank, record, error)
-    sizes = " x ".join(record.text(column) for column in ("batch", "m", "n", "k") if record.text(column))
-    return dataclasses.replace(
-        blank,
-        predicted=predicted,
-        constant=flops / (peak * CONSTANT_SHARE),
-        assumed=tuple(record.assumed),
-        hint=f"{record.text('op')} {sizes or record.text('layout_or_note')}",
-    )
+        row.measured = _measured_s(record, flops, peak)
+        row.predicted = kernel_s(gpu_name, record)
+        row.constant = flops / (peak * CONSTANT_SHARE)
+        sizes = " x ".join(filter(None, map(record.text, ("batch", "m", "n", "k"))))
+        row.hint = f"{record.text('op')} {sizes or record.text('layout_or_note')}"
+    return row
 
 
 def kernel_flops(record: Record) -> float:

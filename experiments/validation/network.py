@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -29,16 +28,14 @@ from experiments.validation.rows import (
     Outcome,
     Record,
     SkipError,
-    begun,
     check_provenance,
-    skipped,
+    judged,
 )
 from heliograph.report import format_si
 from optical.fabrics.rotor import RotorFabric, completion_s, round_bytes
 from optical.fabrics.switches import load_optics, load_switch
 from optical.scheduling.birkhoff import Matching, birkhoff_von_neumann, permutations_for, sinkhorn
 from simulator.engine.network import max_min_rates
-from simulator.errors import HeliographError, ParameterError
 from simulator.interfaces import Flows
 from simulator.keys import mix_key
 from simulator.topology.clos import Clos, Spreading
@@ -398,14 +395,10 @@ def collective_outcome(record: Record) -> Outcome:
     if record.text("gpu"):
         return collectives.outcome(record)
     name = " ".join(record.text(one) for one in ("system", "metric", "config") if record.text(one))
-    try:
+    with judged(record, name) as row:
         check_provenance(record)
-        outcome = collectives.outcome(_plain(record, name))
-    except ParameterError:
-        raise
-    except HeliographError as error:
-        return dataclasses.replace(begun(record, name), skipped=str(error))
-    return outcome
+        return collectives.outcome(_plain(record, name))
+    return row
 
 
 def _plain(record: Record, name: str) -> Record:
@@ -491,16 +484,16 @@ def outcomes(record: Record) -> Iterator[Outcome]:
         yield collective_outcome(record)
         return
     if record.text("cycles_ns"):
-        yield _repeated(record, begun(record, " ".join(record.text(name) for name in RUN)))
+        yield _repeated(record)
     elif topology := record.text("topology"):
         columns = [column for column in LOADS if record.text(column)]
         if not columns:
-            blank = begun(record, f"{topology} {record.where}", unit="1")
-            wanted = ", ".join((*LOADS, "cycles_ns"))
-            yield dataclasses.replace(blank, skipped=f"gives no value to judge: one of {wanted}")
+            with judged(record, f"{topology} {record.where}", unit="1") as row:
+                msg = f"gives no value to judge: one of {', '.join((*LOADS, 'cycles_ns'))}"
+                raise SkipError(msg)
+            yield row
         for column in columns:
-            blank = begun(record, f"{topology} {column}", unit="1")
-            yield _outcome(record, blank, _column_of(column), _load_of(column))
+            yield _outcome(record, f"{topology} {column}", _column_of(column), _load_of(column))
     else:
         for claim in claims_of(record):
             yield from _claims(claim)
@@ -510,8 +503,7 @@ def _claims(record: Record) -> Iterator[Outcome]:
     name = " ".join(record.text(one) for one in ("system", "config", "metric") if record.text(one))
     for end in _ends(record):
         which = f", {END_NAMES[end.cells['end']]}" if "end" in end.cells else ""
-        blank = begun(record, f"{name or record.where}{which}", unit="1")
-        yield _outcome(end, blank, _measured_claim, _claim)
+        yield _outcome(end, f"{name or record.where}{which}", _measured_claim, _claim)
 
 
 def _ends(record: Record) -> list[Record]:
@@ -533,18 +525,16 @@ def _ends(record: Record) -> list[Record]:
 
 def _outcome(
     record: Record,
-    blank: Outcome,
+    name: str,
     measure: Callable[[Record], float],
     predict: Callable[[Record], tuple[float, str]],
 ) -> Outcome:
     own = Record(record.where, record.cells)
-    try:
+    with judged(own, name, unit="1") as row:
         check_provenance(own)
-        blank = dataclasses.replace(blank, measured=measure(own))
-        predicted, hint = predict(own)
-    except HeliographError as error:
-        return skipped(blank, own, error)
-    return dataclasses.replace(blank, predicted=predicted, assumed=tuple(own.assumed), hint=hint)
+        row.measured = measure(own)
+        row.predicted, row.hint = predict(own)
+    return row
 
 
 def _positive(record: Record, column: str) -> float:
@@ -557,10 +547,6 @@ def _positive(record: Record, column: str) -> float:
 
 def _column_of(column: str) -> Callable[[Record], float]:
     return lambda record: _positive(record, column)
-
-
-def _measured_run(record: Record) -> float:
-    return _positive(record, "cycles_ns") / NS_PER_S
 
 
 def _measured_claim(record: Record) -> float:
@@ -601,13 +587,14 @@ def _load_of(column: str) -> Callable[[Record], tuple[float, str]]:
     return load
 
 
-def _repeated(record: Record, blank: Outcome) -> Outcome:
-    found = _outcome(record, blank, _measured_run, lambda own: (run_of(own).simulated_s(), ""))
-    if found.predicted is None:
-        return found
-    run = run_of(Record(record.where, record.cells))
-    hint = f"the same wires allow {wires_s(run) * NS_PER_S:.0f} ns"
-    return dataclasses.replace(found, beside=answers(run), hint=hint)
+def _repeated(record: Record) -> Outcome:
+    with judged(record, " ".join(map(record.text, RUN))) as row:
+        check_provenance(record)
+        row.measured = _positive(record, "cycles_ns") / NS_PER_S
+        run = run_of(record)
+        row.beside, row.hint = answers(run), f"the same wires allow {wires_s(run) * NS_PER_S:.0f} ns"
+        row.predicted = run.simulated_s()
+    return row
 
 
 def _claim(record: Record) -> tuple[float, str]:

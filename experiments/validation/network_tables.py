@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -30,9 +30,9 @@ from experiments.validation.network_costs import (
 )
 from experiments.validation.network_costs import RULES as COST_RULES
 from experiments.validation.network_failures import RULES as FAILURE_RULES
-from experiments.validation.peers.astra_sim_traces import runs_text, traces_text
-from experiments.validation.rows import Outcome, Record, read_records
-from heliograph.report import ReportRow, table_text
+from experiments.validation.peers.astra_sim_traces import runs_record, runs_text, traces_record, traces_text
+from experiments.validation.rows import Beside, Record, read_records
+from heliograph.report import ReportRow, or_dash, table_text
 from optical.fabrics.switches import load_switch
 from simulator.operators import CollectiveKind
 from simulator.topology.torus import TPU_V4
@@ -79,13 +79,11 @@ class Difference:
     """What is changed, alone."""
     value: float
     """Our value then; dimensionless."""
-    share: bool = False
-    """Whether it is a share of a whole, shown in per cent."""
 
     @property
     def text(self) -> str:
-        """The value as shown."""
-        return f"{self.value:.1%}" if self.share else f"{self.value:.2f}"
+        """The value as shown, in per cent if it is published so."""
+        return f"{self.value:.1%}" if "%" in self.published else f"{self.value:.2f}"
 
 
 @cache
@@ -94,18 +92,10 @@ def differences() -> tuple[Difference, ...]:
     return (*_opus(), *_sirius(), *_tpu(), *_infinite_hbd(), *_topoopt())
 
 
-def differences_record() -> list[dict[str, Any]]:
-    """Return the same as plain data."""
-    return [
-        {"claim": one.claim, "published": one.published, "change": one.change, "value": one.value}
-        for one in differences()
-    ]
-
-
-def differences_text() -> str:
+def differences_text(found: Iterable[Difference]) -> str:
     """Return the same as a table."""
     rows, before = [], ""
-    for one in differences():
+    for one in found:
         label = one.change if one.claim == before else f"{one.claim} ({one.published}): {one.change}"
         rows.append(ReportRow(label if one.claim != before else f"    {label}", (one.text,)))
         before = one.claim
@@ -113,10 +103,10 @@ def differences_text() -> str:
     return table_text(title, ("ours",), rows, dense=True)
 
 
-def _changed(claim: str, published: str, values: Mapping[str, float], *, share: bool) -> list[Difference]:
+def _changed(claim: str, published: str, values: Mapping[str, float]) -> list[Difference]:
     """Return a claim's values by what is changed."""
     return [
-        Difference(claim=claim, published=published, change=change, value=value, share=share)
+        Difference(claim=claim, published=published, change=change, value=value)
         for change, value in values.items()
     ]
 
@@ -126,7 +116,7 @@ def _opus() -> list[Difference]:
     found = []
     for total, told in names.items():
         ratios = {change: total(ours) / total(theirs) for change, ours, theirs in _opus_changes()}
-        found += _changed(*told, ratios, share=False)
+        found += _changed(*told, ratios)
     return found
 
 
@@ -160,7 +150,7 @@ def _sirius() -> list[Difference]:
         "racks' switches counted, four levels of packet switches": sirius_saving(4, racks=True),
         "racks' switches counted, five levels": sirius_saving(5, racks=True),
     }
-    return _changed("Sirius, power less", "74 to 77 %", changes, share=True)
+    return _changed("Sirius, power less", "74 to 77 %", changes)
 
 
 def _tpu() -> list[Difference]:
@@ -190,7 +180,7 @@ def _tpu() -> list[Difference]:
         shares = {
             change: optics / (optics + TPU_V4.nodes * each) for change, (optics, each) in changes.items()
         }
-        found += _changed(f"TPU v4, optics' share of {what}", published, shares, share=True)
+        found += _changed(f"TPU v4, optics' share of {what}", published, shares)
     return found
 
 
@@ -204,7 +194,7 @@ def _infinite_hbd() -> list[Difference]:
         "the paper's ring over our domain": ring.usd / ratios["domain"],
         "our bills at the same rate": ratios["same rate"],
     }
-    return _changed("InfiniteHBD over NVL-72, cost", "31 %", changes, share=True)
+    return _changed("InfiniteHBD over NVL-72, cost", "31 %", changes)
 
 
 def _topoopt() -> list[Difference]:
@@ -215,7 +205,7 @@ def _topoopt() -> list[Difference]:
         "one panel port and no look-ahead": topoopt_mean(ahead=False),
         "both: a card for two, no look-ahead": topoopt_mean(cards=0.5, ahead=False),
     }
-    return _changed("TopoOpt, ideal switch over it", "3.2, recalled", ratios, share=False)
+    return _changed("TopoOpt, ideal switch over it", "3.2, recalled", ratios)
 
 
 def slices_record() -> list[dict[str, Any]]:
@@ -232,14 +222,14 @@ def slices_record() -> list[dict[str, Any]]:
     ]
 
 
-def slices_text() -> str:
+def slices_text(found: Iterable[Mapping[str, Any]]) -> str:
     """Return the same as a table."""
-    found: dict[int, list[str]] = {}
-    for one in slices_record():
-        cells = found.setdefault(one["chips"], [])
+    lines: dict[int, list[str]] = {}
+    for one in found:
+        cells = lines.setdefault(one["chips"], [])
         cells += [f"{one['with_circuits']:.1%}", f"{one['without_circuits']:.1%}"]
     columns = tuple(f"{up:.1%} {how}" for up in AVAILABILITIES for how in ("OCS", "fixed"))
-    rows = [ReportRow(f"{chips} chips", tuple(cells)) for chips, cells in found.items()]
+    rows = [ReportRow(f"{chips} chips", tuple(cells)) for chips, cells in lines.items()]
     title = "Goodput of TPU v4's slices by hosts' availability: circuits (OCS), fixed slices"
     return table_text(title, columns, rows, dense=True)
 
@@ -268,12 +258,13 @@ RINGS = (
 
 
 @cache
-def _claims() -> tuple[Outcome, ...]:
+def claims_record() -> list[dict[str, Any]]:
+    """Return cost, power and failures against what is published, with assumptions and reasons."""
     modelled = {**COST_RULES, **FAILURE_RULES}
     records = read_records(REFERENCE / "network.csv", needs=NEEDS)
     own = [record for record in records if _matches(record, modelled)]
     own += [Record(f"recalled:{place}", dict(one)) for place, one in enumerate(RECALLED_CLAIMS, 1)]
-    return tuple(found for one in own for found in outcomes(one))
+    return [found.record() | {"why": found.hint} for one in own for found in outcomes(one)]
 
 
 def _matches(record: Record, modelled: Iterable[tuple[str, str]]) -> bool:
@@ -281,21 +272,21 @@ def _matches(record: Record, modelled: Iterable[tuple[str, str]]) -> bool:
     return bool(system) and any(re.match(m, metric) and re.match(s, system) for s, m in modelled)
 
 
-def claims_record() -> list[dict[str, Any]]:
-    """Return cost, power and failures against what is published, with assumptions and reasons."""
-    return [one.record() | {"why": one.hint} for one in _claims()]
-
-
-def claims_text() -> str:
+def claims_text(found: Sequence[Mapping[str, Any]]) -> str:
     """Return the same as a table, and below it what is assumed and why ours differs."""
     rows = [
-        ReportRow(one.id, (_short(one.measured), _short(one.predicted), f"{one.relative_error or 0.0:+.0%}"))
-        for one in _claims()
+        ReportRow(
+            one["id"],
+            (
+                or_dash(one["measured"], "{:.3g}"),
+                or_dash(one["predicted"], "{:.3g}"),
+                f"{one['relative_error'] or 0.0:+.0%}",
+            ),
+        )
+        for one in found
     ]
     title = "Cost, power and failures: published, and from our bills of materials"
-    lines = [
-        f"  {one.id}: {'; '.join(part for part in (*one.assumed, one.hint) if part)}\n" for one in _claims()
-    ]
+    lines = [f"  {one['id']}: {'; '.join(filter(None, (*one['assumed'], one['why'])))}\n" for one in found]
     table = table_text(title, ("published", "ours", "difference"), rows, dense=True)
     return f"{table}\nWhat each rests on, and why it differs:\n{''.join(lines)}"
 
@@ -344,7 +335,7 @@ def _ring_alone(one: Ring) -> dict[str, Any]:
     }
 
 
-def collectives_text() -> str:
+def collectives_text(found: Iterable[Mapping[str, Any]]) -> str:
     """Return the same as a table."""
     rows = [
         ReportRow(
@@ -357,27 +348,18 @@ def collectives_text() -> str:
             ),
             one["source"],
         )
-        for one in collectives_record()
+        for one in found
     ]
     title = "NCCL all-reduce: bus bandwidth of the longest message, GB/s; mean error over all sizes"
     return table_text(title, ("rows", "published", "ours", "mean error"), rows, dense=True)
 
 
-def beside_text(outcomes: Iterable[Outcome]) -> str:
-    """Return all tables beside the published networks, first that of the runs among some rows."""
-    return "\n".join(
-        text
-        for text in (
-            runs_text(outcomes),
-            traces_text(),
-            claims_text(),
-            differences_text(),
-            slices_text(),
-            collectives_text(),
-        )
-        if text
-    )
-
-
-def _short(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
+BESIDE = (
+    Beside(name="rings", find=runs_record, text=runs_text),
+    Beside(name="traces", find=lambda _: traces_record(), text=traces_text),
+    Beside(name="claims", find=lambda _: claims_record(), text=claims_text),
+    Beside(name="differences", find=lambda _: differences(), text=differences_text),
+    Beside(name="slices", find=lambda _: slices_record(), text=slices_text),
+    Beside(name="collectives", find=lambda _: collectives_record(), text=collectives_text),
+)
+"""Tables beside the published networks, first that of the runs among the rows."""

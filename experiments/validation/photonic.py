@@ -30,12 +30,12 @@ from experiments.validation.peers.lightening_transformer import (
     total_cost,
     workload_cost,
 )
-from experiments.validation.rows import FileError, Outcome, Record, SkipError, begun, check_provenance
+from experiments.validation.rows import FileError, Outcome, Record, SkipError, check_provenance, judged
 from optical.cores.homodyne import Homodyne, default_homodyne
 from optical.cores.ring_bank import default_ring_bank
 from optical.devices import Converter, Laser, Modulator, device_table, full_load_w, static_w
 from optical.devices.named_parts import named_parts
-from simulator.errors import HeliographError, ParameterError
+from simulator.errors import ParameterError
 from simulator.units import db_from_ratio, ratio_from_db, to_si
 
 QUANTITIES = MappingProxyType(
@@ -112,14 +112,12 @@ SIMPHONY_EXTINCTION_DB = 10.0
 """Extinction ratio of its modulator."""
 
 
-class ClaimError(ParameterError):
-    """A cell of a claim that cannot be; its row is named where it is read."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Claim:
     """One published number: a row may hold several."""
 
+    where: str
+    """``file:line``."""
     metric: str
     """What."""
     value: str
@@ -137,20 +135,21 @@ class Claim:
         ------
         SkipError
             If the text is words or several numbers.
-        ParameterError
+        FileError
             If it is a number and not finite and positive, or one word that is no number.
         """
         try:
             found = float(self.value)
         except ValueError:
             if self.value and not re.search(r"[\s/]", self.value):
-                msg = f"column 'value' is '{self.value[:40]}', which is no number; write digits, or words"
-                raise ClaimError(msg) from None
+                cell = f"column 'value' is '{self.value[:40]}'"
+                msg = f"{self.where}: {cell}, which is no number; write digits, or words"
+                raise FileError(msg) from None
             msg = "the cell holds words, a range or several quantities, no single number"
             raise SkipError(msg) from None
         if not math.isfinite(found) or found <= 0.0:
-            msg = f"column 'value' is {self.value}; it must be finite and positive"
-            raise ClaimError(msg)
+            msg = f"{self.where}: column 'value' is {self.value}; it must be finite and positive"
+            raise FileError(msg)
         return found
 
     def in_si(self, number: float) -> tuple[str, float]:
@@ -160,7 +159,7 @@ class Claim:
         ------
         SkipError
             If it is none of `QUANTITIES`.
-        ParameterError
+        FileError
             If the metric says what it measures and the unit measures something else.
         """
         written = self.unit.partition("/MAC")[0].split(" ")[0]
@@ -169,8 +168,9 @@ class Claim:
         words = self.metric.split(" ")
         kind = next((word for word in (words[0], words[-1]) if word in KINDS), None)
         if kind and written not in {"", "x", "%"} and unit != KINDS[kind]:
-            msg = f"column 'unit' is '{self.unit}', which is no unit of {kind}; try {TRY[KINDS[kind]]}"
-            raise ClaimError(msg)
+            cell = f"column 'unit' is '{self.unit}'"
+            msg = f"{self.where}: {cell}, which is no unit of {kind}; try {TRY[KINDS[kind]]}"
+            raise FileError(msg)
         if not unit:
             msg = "neither area, power, energy, time nor operations: a ratio, a share or a count"
             raise SkipError(msg)
@@ -198,7 +198,8 @@ def claims(record: Record) -> Iterator[Claim]:
     between; ``1 word / 2 other`` are two of which each has its word, and what has ``model`` is somebody
     else's prediction and no claim; ``= 1 pJ/MAC`` after another quantity is that energy.
     """
-    whole = Claim(**{name: record.text(name) for name in ("metric", "value", "unit", "config")})
+    cells = {name: record.text(name) for name in ("metric", "value", "unit", "config")}
+    whole = Claim(where=record.where, **cells)
     equal = re.search(r"= ([\d.]+) (\wJ/MAC)$", whole.value)
     if equal:
         yield dataclasses.replace(whole, metric="energy per MAC", value=equal[1], unit=equal[2])
@@ -383,18 +384,11 @@ def outcomes(record: Record) -> tuple[Outcome, ...]:
 def _outcome(record: Record, claim: Claim) -> Outcome:
     own = Record(record.where, record.cells)
     label = " ".join(dict.fromkeys(one for one in (record.text("system"), claim.config) if one))
-    blank = begun(record, f"{label} {claim.metric}", unit=claim.unit)
-    try:
-        check_provenance(record)
-        unit, value = _published(record.text("system"), claim)
-        blank = dataclasses.replace(blank, measured=value, unit=unit)
-        predicted, hint = _predict(own, claim)
-    except ClaimError as error:
-        msg = f"{record.where}: {error}"
-        raise FileError(msg) from None
-    except HeliographError as error:
-        return dataclasses.replace(blank, assumed=tuple(own.assumed), skipped=str(error))
-    return dataclasses.replace(blank, predicted=predicted, assumed=tuple(own.assumed), hint=hint)
+    with judged(own, f"{label} {claim.metric}", unit=claim.unit) as row:
+        check_provenance(own)
+        row.unit, row.measured = _published(own.text("system"), claim)
+        row.predicted, row.hint = _predict(own, claim)
+    return row
 
 
 def _published(system: str, claim: Claim) -> tuple[str, float]:
@@ -402,7 +396,7 @@ def _published(system: str, claim: Claim) -> tuple[str, float]:
 
     Raises
     ------
-    ParameterError
+    FileError
         If the number or its unit cannot be one, whoever it is of.
     SkipError
         If no parts can give it.

@@ -8,8 +8,9 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -200,9 +201,9 @@ def check_provenance(record: Record) -> None:
         raise SkipError(msg)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Outcome:
-    """One row: what was measured, what is predicted, or why it was skipped."""
+    """One row, filled in as it is judged: what was measured, what is predicted, or why it was skipped."""
 
     id: str
     """Name of the row."""
@@ -210,7 +211,7 @@ class Outcome:
     """Publication or repository."""
     unit: str
     """SI unit of both values."""
-    measured: float | None
+    measured: float | None = None
     """Published value, or None if the row has none."""
     predicted: float | None = None
     """Our value, or None if the row was skipped."""
@@ -255,27 +256,54 @@ class Outcome:
         }
 
 
-def begun(record: Record, name: str | None = None, *, unit: str = "s") -> Outcome:
-    """Return the outcome of a row of which nothing is known yet but source and name, its own or another."""
-    return Outcome(
-        id=record.text("id") or record.where if name is None else name,
-        source=record.text("source") or "no source",
-        unit=unit,
-        measured=None,
-    )
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """Findings beside the rows of a kind: text below the report, and a file of records if it has a name."""
+
+    find: Callable[[Sequence[Outcome]], Sequence[Any]] = lambda outcomes: outcomes
+    """The findings, dataclasses or plain data, from the rows; these themselves by default."""
+    text: Callable[[Sequence[Any]], str]
+    """Findings as the terminal shows them; empty where there is nothing to tell."""
+    name: str = ""
+    """What the file is called after."""
+
+    def records(self, outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+        """Return the findings as plain data."""
+        return [dict(one if isinstance(one, Mapping) else vars(one)) for one in self.find(outcomes)]
 
 
-def skipped(outcome: Outcome, record: Record, error: Exception) -> Outcome:
-    """Return the outcome of a row that cannot be predicted, and why.
+@contextmanager
+def judged(record: Record, name: str | None = None, *, unit: str = "s") -> Iterator[Outcome]:
+    """Yield the outcome of a row to be filled in; an error on the way is why the row is skipped.
+
+    What is found before an error stays, so the prediction is to be filled in last.
+
+    Parameters
+    ----------
+    record : Record
+        The row; what it assumes is noted at the end.
+    name : str, optional
+        Name of the outcome, if not the row's own.
+    unit : str
+        SI unit.
 
     Raises
     ------
     FileError
         The error itself if it is one of the file.
     """
-    if isinstance(error, FileError):
-        raise error
-    return replace(outcome, assumed=tuple(record.assumed), skipped=str(error))
+    outcome = Outcome(
+        id=record.text("id") or record.where if name is None else name,
+        source=record.text("source") or "no source",
+        unit=unit,
+    )
+    try:
+        yield outcome
+    except FileError:
+        raise
+    except HeliographError as error:
+        outcome.skipped = str(error)
+    outcome.assumed = tuple(record.assumed)
 
 
 def outcomes_of(

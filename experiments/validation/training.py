@@ -21,18 +21,10 @@ from experiments.validation.machines import (
     with_ends_counted,
     with_room,
 )
-from experiments.validation.rows import (
-    FileError,
-    Outcome,
-    Record,
-    SkipError,
-    begun,
-    check_provenance,
-    skipped,
-)
+from experiments.validation.rows import FileError, Outcome, Record, SkipError, check_provenance, judged
 from heliograph.systems import System
 from simulator.engine.compiled.step import play_step
-from simulator.errors import HeliographError, ParameterError
+from simulator.errors import ParameterError
 from simulator.operators import MatMul, total_flops
 from simulator.results import PRODUCTS, summarise
 from simulator.units import to_si
@@ -160,22 +152,15 @@ def _run(system: System, config: TransformerConfig, plan: Plan) -> Forecast:
 
 def outcome(record: Record) -> Outcome:
     """Return what becomes of a published training run; numbers that cannot be raise `ParameterError`."""
-    blank = begun(record)
-    try:
-        blank = dataclasses.replace(blank, measured=measured_s(record))
+    with judged(record) as row:
+        row.measured = measured_s(record)
         check_provenance(record)
         system, config, plan = run_of(record)
         found = forecast(system, dataclasses.replace(config, name="model"), plan)
-    except HeliographError as error:
-        return skipped(blank, record, error)
-    return dataclasses.replace(
-        blank,
-        predicted=found.step_time_s,
-        constant=constant_s(system.gpu, config, plan),
-        assumed=tuple(record.assumed),
-        hint=found.hint,
-        beside={"training": " | ".join(record.text(column) for column in TRAINING)},
-    )
+        row.constant = constant_s(system.gpu, config, plan)
+        row.beside = {"training": " | ".join(map(record.text, TRAINING))}
+        row.predicted, row.hint = found.step_time_s, found.hint
+    return row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,25 +311,20 @@ def peak_flop_per_s(gpu: Gpu, plan: Plan) -> float:
 def memory_outcome(record: Record) -> Outcome:
     """Return what becomes of a row of published memory; numbers that cannot be raise `ParameterError`."""
     share = record.text("unit") in {"1", "%"}
-    blank = begun(record, unit="1" if share else "B")
-    try:
+    with judged(record, unit="1" if share else "B") as row:
         value = record.number("measured", strict=True)
         if value is None:
             msg = "nothing measured is given"
             raise SkipError(msg)
         name = "share" if share else "measured_bytes"
-        blank = dataclasses.replace(blank, measured=_in_si(record, name, value))
+        row.measured = _in_si(record, name, value)
         check_provenance(record)
         quantity = record.text("quantity").lower()
         if quantity not in QUANTITIES:
             msg = f"quantity '{quantity}' is not one of {', '.join(QUANTITIES)}"
             raise SkipError(msg)
-        predicted = QUANTITIES[quantity](record)
-    except HeliographError as error:
-        return skipped(blank, record, error)
-    return dataclasses.replace(
-        blank, predicted=predicted, assumed=tuple(record.assumed), hint=record.text("quantity")
-    )
+        row.predicted, row.hint = QUANTITIES[quantity](record), record.text("quantity")
+    return row
 
 
 def _in_si(record: Record, name: str, value: float) -> float:

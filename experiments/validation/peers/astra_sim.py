@@ -728,6 +728,20 @@ class Dimension:
     """Messages of a direct exchange in flight; 0 for all."""
 
 
+def chunked(kind: CollectiveKind, size_bytes: int, splits: int, ranks: int) -> tuple[int, int]:
+    """Return how many chunks a collective is cut into, none if it cannot be, and the bytes of each.
+
+    Notes
+    -----
+    What splitting leaves over makes a further chunk, as large as the others; chunks have a byte for every
+    rank at least, except of an all-gather.
+    """
+    chunk_bytes = size_bytes // splits
+    if kind is not CollectiveKind.ALL_GATHER and chunk_bytes < ranks:
+        return splits, ranks
+    return math.ceil(size_bytes / chunk_bytes) if chunk_bytes else 0, chunk_bytes
+
+
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """One collective by one of that simulator's algorithms."""
@@ -755,17 +769,9 @@ class Run:
         return math.prod(one.wires.ranks for one in self.dimensions)
 
     def chunks(self) -> Iterator[tuple[Phase, ...]]:
-        """Yield the phases of each chunk.
-
-        Notes
-        -----
-        What splitting leaves over makes a further chunk, as large as the others; chunks have a byte for every
-        rank at least, except of an all-gather.
-        """
-        size_bytes, chunk_bytes = self.size_bytes, self.size_bytes // self.splits
-        if self.kind is not CollectiveKind.ALL_GATHER and chunk_bytes < self.ranks:
-            chunk_bytes, size_bytes = self.ranks, self.splits * self.ranks
-        for number in range(math.ceil(size_bytes / chunk_bytes)):
+        """Yield the phases of each chunk."""
+        count, chunk_bytes = chunked(self.kind, self.size_bytes, self.splits, self.ranks)
+        for number in range(count):
             yield tuple(self.phases(chunk_bytes, tree=number))
 
     def phases(self, chunk_bytes: int, *, tree: int = 0) -> Iterator[Phase]:

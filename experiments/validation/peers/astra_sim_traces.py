@@ -37,6 +37,7 @@ from experiments.validation.peers.astra_sim import (
     Run,
     Shape,
     Together,
+    chunked,
 )
 from experiments.validation.peers.astra_sim import Wires as SimulatedWires
 from experiments.validation.rows import (
@@ -44,15 +45,14 @@ from experiments.validation.rows import (
     Outcome,
     Record,
     SkipError,
-    begun,
     check_provenance,
+    judged,
     read_records,
     simplified,
-    skipped,
 )
 from heliograph.report import ReportRow, table_text
 from simulator.engine.replay import Clockwork, Replay
-from simulator.errors import HeliographError, WorkloadError, check_positive, check_range
+from simulator.errors import WorkloadError, check_positive, check_range
 from simulator.operators import CollectiveKind
 from simulator.topology.torus import regular
 from simulator.units import to_si
@@ -188,10 +188,10 @@ def runs_record(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def runs_text(outcomes: Iterable[Outcome]) -> str:
+def runs_text(found: Iterable[Mapping[str, Any]]) -> str:
     """Return the same as a table of kinds of runs; nothing if there is no run."""
-    kinds: dict[str, list[dict[str, Any]]] = {}
-    for one in runs_record(outcomes):
+    kinds: dict[str, list[Mapping[str, Any]]] = {}
+    for one in found:
         kinds.setdefault(one["kind"], []).append(one)
     rows = []
     for name, runs in sorted(kinds.items()):
@@ -581,11 +581,8 @@ class _Rank:
             self._refuse(node, f"of group '{name}', which does not hold this rank; name a file of groups")
         group = 0 if name in {"", "0"} else int(name)
         kind = CollectiveKind[CommType(node.whole("comm_type")).name]
-        size, splits = self._size(node), simulator.settings.splits
-        chunk = size // splits
-        if kind is not CollectiveKind.ALL_GATHER and chunk < len(every):
-            chunk, size = len(every), len(every) * splits
-        streams = math.ceil(size / chunk) if chunk else 0
+        size = self._size(node)
+        streams, chunk = chunked(kind, size, simulator.settings.splits, len(every))
         if not streams or len(members) == 1:
             self._refuse(node, f"of {size} bytes among {len(members)}, which it cannot split")
         first = group * TAGS_PER_GROUP + self._streams[group]
@@ -637,17 +634,13 @@ def trace_outcome(record: Record) -> Outcome:
     """Return what becomes of a row about a simulator's run of traces."""
     prefix = Path(record.text(COLUMN))
     about = (prefix.name, record.text("topology"), f"{record.text('bw_GBps')} GB/s", record.text("splits"))
-    blank = begun(record, " ".join(about))
-    try:
+    with judged(record, " ".join(about)) as row:
         check_provenance(record)
         settings = settings_of(record)
-        measured_s = to_si("time_s", float(record.needed("cycles_ns")), "ns")
-        blank = dataclasses.replace(blank, measured=measured_s)
-        found_s = max(finishing_ns(prefix, settings)) / NS_PER_S
-    except HeliographError as error:
-        return skipped(blank, record, error)
-    record.assume("ASTRA-sim's own rules; its memory reduces at 1600 bytes a nanosecond")
-    return dataclasses.replace(blank, predicted=found_s, assumed=tuple(record.assumed))
+        row.measured = to_si("time_s", float(record.needed("cycles_ns")), "ns")
+        row.predicted = max(finishing_ns(prefix, settings)) / NS_PER_S
+        record.assume("ASTRA-sim's own rules; its memory reduces at 1600 bytes a nanosecond")
+    return row
 
 
 def settings_of(record: Record) -> Settings:
@@ -740,7 +733,7 @@ def traces_record() -> list[dict[str, Any]]:
     return found
 
 
-def traces_text() -> str:
+def traces_text(found: Iterable[Mapping[str, Any]]) -> str:
     """Return the same as a table, or nothing where there are none."""
     columns = ("simulated_s", "groups_beside_each_other_s", "and_sums_at_once_s", "shared_wires_s")
     rows = [
@@ -748,7 +741,7 @@ def traces_text() -> str:
             "{trace} {topology} {gigabytes_per_s:g} GB/s / {splits}".format_map(one),
             tuple(f"{one[name] * MS_PER_S:.2f}" for name in columns),
         )
-        for one in traces_record()
+        for one in found
     ]
     if not rows:
         return ""

@@ -13,12 +13,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar
 
 from experiments.validation.peers.published import BaselineParts, LighteningParts, light_for, published_table
+from experiments.validation.rows import Beside
 from heliograph.report import ReportRow, table_text
 from optical.devices import Photodetector, Tia, device_table
 from optical.devices.limits import snr_from_bits
@@ -889,102 +890,51 @@ _MM2_PER_M2 = 1e6
 """Square millimetres per square metre."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Effect:
-    """By how much numbers change when a rule is put right; all are fractions of the published one."""
+def effects(machine: LighteningTransformer, workload: Workload) -> list[dict[str, Any]]:
+    """Return by how much figures change with each correction alone, and with all faults at the end.
 
-    correction: str
-    """Which rule."""
-    bits: int
-    """Bits of the accelerator."""
-    power: float
-    """Change of the power."""
-    energy: float
-    """Change of a workload's energy."""
-    time: float
-    """Change of a workload's time."""
-
-    def record(self) -> dict[str, Any]:
-        """Return the effect as plain data."""
-        return dict(vars(self))
-
-
-def effects(machine: LighteningTransformer, workload: Workload) -> tuple[Effect, ...]:
-    """Return the effect of each correction alone, and of all faults together at the end.
+    Changes are fractions of the published figure.
 
     Notes
     -----
     Reading the sensitivity per wavelength is another reading, not a fault; it is no part of the last line.
     """
-    sets = [(one.value, (one,)) for one in Correction] + [(TOGETHER, FAULTS)]
+    sets: dict[str, Sequence[Correction]] = {one.value: (one,) for one in Correction}
     before = _figures(machine.corrected(), workload)
     found = []
-    for label, corrections in sets:
+    for label, corrections in (sets | {TOGETHER: FAULTS}).items():
         after = _figures(machine.corrected(*corrections), workload)
-        power, energy, time = (new / old - 1.0 for new, old in zip(after, before, strict=True))
-        found.append(Effect(correction=label, bits=machine.bits, power=power, energy=energy, time=time))
-    return tuple(found)
+        changes = {name: after[name] / before[name] - 1.0 for name in before}
+        found.append({"correction": label, "bits": machine.bits, **changes})
+    return found
 
 
-def _figures(machine: LighteningTransformer, workload: Workload) -> tuple[float, ...]:
+def _figures(machine: LighteningTransformer, workload: Workload) -> dict[str, float]:
+    """Return the power of an accelerator, and what a workload takes."""
     cost = total_cost(machine, workload)
-    return math.fsum(machine.power_parts_w().values()), cost.energy_j, cost.time_s
+    power_w = math.fsum(machine.power_parts_w().values())
+    return {"power": power_w, "energy": cost.energy_j, "time": cost.time_s}
 
 
-def shown_effects() -> tuple[Effect, ...]:
+def shown_effects() -> list[dict[str, Any]]:
     """Return the effects on LT-B at 4 and at 8 bits."""
     workload = load_workload(WORKLOAD)
-    return tuple(one for bits in BITS for one in effects(LighteningTransformer(bits=bits), workload))
+    return [one for bits in BITS for one in effects(LighteningTransformer(bits=bits), workload)]
 
 
-def corrections_record() -> list[dict[str, Any]]:
-    """Return the effects as plain data."""
-    return [one.record() for one in shown_effects()]
-
-
-def corrections_text() -> str:
+def corrections_text(shown: Sequence[Mapping[str, Any]]) -> str:
     """Return the table of effects as text."""
-    by_bits = [[one for one in shown_effects() if one.bits == bits] for bits in BITS]
     columns = [f"{what} {bits}b" for bits in BITS for what in ("power", "energy", "latency")]
-    rows = [
-        ReportRow(
-            pair[0].correction,
-            tuple(_signed(value) for one in pair for value in (one.power, one.energy, one.time)),
-            section=pair[0].correction == TOGETHER,
-        )
-        for pair in zip(*by_bits, strict=True)
-    ]
     title = f"Lightening-Transformer LT-B put right, rule by rule (change of power, and of {WORKLOAD})"
-    return table_text(title, columns, rows, dense=True)
+    return _table(title, columns, shown, _changes)
 
 
-def _signed(value: float) -> str:
-    return "0" if value == 0.0 else f"{value:+.2%}"
+def _changes(at_bits: Sequence[Mapping[str, Any]]) -> list[str]:
+    changes = (one[name] for one in at_bits for name in ("power", "energy", "time"))
+    return ["0" if change == 0.0 else f"{change:+.2%}" for change in changes]
 
 
-@dataclass(frozen=True, kw_only=True)
-class BaselineEffect:
-    """Area, energy and time of a baseline with some rules put right."""
-
-    system: str
-    """Ring bank or mesh."""
-    correction: str
-    """Which rules."""
-    bits: int
-    """Bits."""
-    area_m2: float
-    """Area."""
-    energy_j: float
-    """Energy of the workload."""
-    time_s: float
-    """Time of the workload."""
-
-    def record(self) -> dict[str, Any]:
-        """Return the effect as plain data."""
-        return dict(vars(self))
-
-
-def baseline_effects(core: BaselineRingBank | BaselineMesh, workload: Workload) -> tuple[BaselineEffect, ...]:
+def baseline_effects(core: BaselineRingBank | BaselineMesh, workload: Workload) -> list[dict[str, Any]]:
     """Return what a baseline takes as published, with each correction alone, and with all faults at the end.
 
     Notes
@@ -992,64 +942,62 @@ def baseline_effects(core: BaselineRingBank | BaselineMesh, workload: Workload) 
     Other readings, `BaselineCorrection.RINGS_SETTLE` and `ONE_PHOTODIODE`, are no part of the last line.
     """
     own, faults = (_MESH_ROWS, MESH_FAULTS) if isinstance(core, BaselineMesh) else (_BANK_ROWS, BANK_FAULTS)
-    sets: list[tuple[str, Sequence[AnyCorrection]]] = [(PUBLISHED, ())]
-    sets += [(one.value, (one,)) for one in (*own, *SHARED_FAULTS)]
-    sets.append((TOGETHER, (*faults, *SHARED_FAULTS)))
+    alone: dict[str, Sequence[AnyCorrection]] = {one.value: (one,) for one in (*own, *SHARED_FAULTS)}
+    sets = {PUBLISHED: (), **alone, TOGETHER: (*faults, *SHARED_FAULTS)}
     found = []
-    for label, corrections in sets:
+    for label, corrections in sets.items():
         right = dataclasses.replace(core, corrections=frozenset(corrections))
-        cost = baseline_total_cost(right, workload)
-        found.append(
-            BaselineEffect(
-                system=core.label,
-                correction=label,
-                bits=core.bits,
-                area_m2=right.area_m2,
-                energy_j=cost.energy_j,
-                time_s=cost.time_s,
-            )
-        )
-    return tuple(found)
+        takes = {"area_m2": right.area_m2, **vars(baseline_total_cost(right, workload))}
+        found.append({"system": core.label, "correction": label, "bits": core.bits, **takes})
+    return found
 
 
-def shown_baseline_effects() -> tuple[BaselineEffect, ...]:
+def shown_baseline_effects() -> list[dict[str, Any]]:
     """Return the effects on both baselines at 4 and at 8 bits."""
     workload = load_workload(BASELINE_WORKLOAD)
     cores = [kind(bits=bits) for kind in (BaselineRingBank, BaselineMesh) for bits in BITS]
-    return tuple(one for core in cores for one in baseline_effects(core, workload))
+    return [one for core in cores for one in baseline_effects(core, workload)]
 
 
-def baselines_record() -> list[dict[str, Any]]:
-    """Return the effects as plain data."""
-    return [one.record() for one in shown_baseline_effects()]
-
-
-def baselines_text() -> str:
+def baselines_text(shown: Sequence[Mapping[str, Any]]) -> str:
     """Return the tables of effects as text, one for each baseline."""
-    shown = shown_baseline_effects()
+    columns = ["area", *(f"{what} {bits}b" for bits in BITS for what in ("energy", "latency"))]
     return "\n".join(
-        _table([one for one in shown if one.system == label])
-        for label in dict.fromkeys(one.system for one in shown)
+        _table(
+            f"Its baseline, the {system}, put right, rule by rule ({BASELINE_WORKLOAD})",
+            columns,
+            [one for one in shown if one["system"] == system],
+            _taken,
+        )
+        for system in dict.fromkeys(one["system"] for one in shown)
     )
 
 
-def _table(effects: Sequence[BaselineEffect]) -> str:
-    by_bits = [[one for one in effects if one.bits == bits] for bits in BITS]
-    columns = ["area", *(f"{what} {bits}b" for bits in BITS for what in ("energy", "latency"))]
+def _taken(at_bits: Sequence[Mapping[str, Any]]) -> list[str]:
+    cells = [f"{at_bits[0]['area_m2'] * _MM2_PER_M2:.2f} mm2"]
+    for one in at_bits:
+        cells += [f"{one['energy_j'] * _MILLI:.4g} mJ", f"{one['time_s'] * _MILLI:.4g} ms"]
+    return cells
+
+
+def _table(
+    title: str,
+    columns: Sequence[str],
+    shown: Sequence[Mapping[str, Any]],
+    cells: Callable[[Sequence[Mapping[str, Any]]], list[str]],
+) -> str:
+    """Return effects as a table: a line for each correction, with its cells at all bits."""
+    lines: dict[str, list[Mapping[str, Any]]] = {}
+    for one in shown:
+        lines.setdefault(one["correction"], []).append(one)
     rows = [
-        ReportRow(
-            pair[0].correction,
-            (
-                f"{pair[0].area_m2 * _MM2_PER_M2:.2f} mm2",
-                *(text for one in pair for text in _baseline_figures(one)),
-            ),
-            section=pair[0].correction == TOGETHER,
-        )
-        for pair in zip(*by_bits, strict=True)
+        ReportRow(label, tuple(cells(at_bits)), section=label == TOGETHER) for label, at_bits in lines.items()
     ]
-    title = f"Its baseline, the {effects[0].system}, put right, rule by rule ({BASELINE_WORKLOAD})"
     return table_text(title, columns, rows, dense=True)
 
 
-def _baseline_figures(one: BaselineEffect) -> tuple[str, str]:
-    return f"{one.energy_j * _MILLI:.4g} mJ", f"{one.time_s * _MILLI:.4g} ms"
+BESIDE = (
+    Beside(name="corrections", find=lambda _: shown_effects(), text=corrections_text),
+    Beside(name="baselines", find=lambda _: shown_baseline_effects(), text=baselines_text),
+)
+"""Tables of what putting rules right does, beside the published accelerators."""

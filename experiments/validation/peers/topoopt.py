@@ -17,7 +17,6 @@ Prabhakar, "Analysis of DCTCP", SIGMETRICS 2011, equations (1) to (3): the fluid
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,18 +26,10 @@ from pathlib import Path
 from electronic.fabrics.packets import Wires
 from experiments.validation.network_failures import SUFFIX, trace_record
 from experiments.validation.peers.astra_sim_traces import COLUMN as TRACE
-from experiments.validation.rows import (
-    Outcome,
-    Record,
-    SkipError,
-    begun,
-    check_provenance,
-    read_records,
-    skipped,
-)
+from experiments.validation.rows import Outcome, Record, SkipError, check_provenance, judged, read_records
 from simulator.engine.rank_graph import RankGraph
 from simulator.engine.replay import Clockwork, Replay
-from simulator.errors import HeliographError, check_positive, check_range
+from simulator.errors import check_positive, check_range
 from simulator.fabric import Fabric
 from simulator.results import Stream, Trace
 from simulator.tables import Shelf
@@ -245,11 +236,10 @@ def read_networks(path: Path, needs: Sequence[Sequence[str]]) -> list[Record]:
 def task_graph_outcome(record: Record) -> Outcome:
     """Return what becomes of a row about a task graph."""
     path = Path(record.text(COLUMN))
-    blank = begun(record, f"{path.name} {record.text('config') or record.text('links')}")
-    try:
+    with judged(record, f"{path.name} {record.text('config') or record.text('links')}") as row:
         check_provenance(record)
         measured = to_si("time_s", record.number("value", strict=True) or 0.0, record.text("unit") or "ms")
-        blank = dataclasses.replace(blank, measured=measured)
+        row.measured = measured
         if not path.is_file():
             msg = f"{path.name} is not there; it does not ship: put it beside the CSV, or name its directory"
             raise SkipError(msg)
@@ -259,13 +249,12 @@ def task_graph_outcome(record: Record) -> Outcome:
         trace = fair = replayed(graph, fabric)
         if connections is not None:
             trace = replayed(graph, fabric, connections)
-    except HeliographError as error:
-        return skipped(blank, record, error)
-    weighed = "max-min fairly" if connections is None else "by the age of their connections' windows"
-    record.assume(f"links shared {weighed}; tasks ready at once start in the order of the file")
-    off = fair.makespan_s / measured - 1.0 if measured else 0.0
-    hint = f"{off:+.1%} if all shared alike; {_where_time_goes(trace, graph)}"
-    return dataclasses.replace(blank, predicted=trace.makespan_s, assumed=tuple(record.assumed), hint=hint)
+        weighed = "max-min fairly" if connections is None else "by the age of their connections' windows"
+        record.assume(f"links shared {weighed}; tasks ready at once start in the order of the file")
+        off = fair.makespan_s / measured - 1.0 if measured else 0.0
+        row.predicted = trace.makespan_s
+        row.hint = f"{off:+.1%} if all shared alike; {_where_time_goes(trace, graph)}"
+    return row
 
 
 def connections_of(record: Record, fabric: Wires) -> Connections | None:

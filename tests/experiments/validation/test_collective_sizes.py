@@ -79,7 +79,7 @@ def test_each_row_stands_in_one_range_of_its_source():
     own = sum(one.rows for one in found if one.series not in rows)
     assert own == rows[ALL]
     assert all(abs(one.bias) <= 1.5 * max(one.median, one.p90) for one in found)
-    text = sizes_text(outcomes)
+    text = sizes_text(found)
     assert all(word in text for name in RANGES for word in name.split())
 
 

@@ -107,7 +107,7 @@ def test_two_of_its_rules_explain_what_sets_it_apart_from_shared_wires():
     around = {one["trace"]: one["and_sums_at_once_s"] / one["shared_wires_s"] for one in found}
     assert around["ep8"] > 1.05
     assert max(one["simulated_s"] / one["groups_beside_each_other_s"] for one in found) > 1.3
-    text, columns = traces_text(), ("simulated_s", "shared_wires_s")
+    text, columns = traces_text(found), ("simulated_s", "shared_wires_s")
     assert all(f"{one[name] * 1e3:.2f}" in text for one in found for name in columns)
 
 

@@ -101,17 +101,18 @@ def test_no_run_is_faster_than_its_peak():
 
 def test_each_correction_moves_its_own_number_only():
     """Faults of the public simulator, each by itself; waiting for the buffer is hidden behind light here."""
-    found = {one.correction: one for one in effects(LighteningTransformer(bits=4), load_workload("deit-b"))}
+    shown = effects(LighteningTransformer(bits=4), load_workload("deit-b"))
+    found = {one["correction"]: one for one in shown}
     laser = 0.77009 / 14.753
-    assert found[Correction.EVERY_WAVELENGTH].power == pytest.approx(11 * laser, rel=1e-3)
-    assert found[Correction.DAC_LAW].power == pytest.approx(-0.1 * 3.2143 / 14.753, rel=1e-3)
-    assert found[Correction.ATTENTION_OPERANDS].energy > 0.0
-    assert found[Correction.ATTENTION_OPERANDS].time == 0.0
-    assert found[Correction.OTHERS_TIME].time > 0.0
-    assert found[Correction.OTHERS_TIME].energy == 0.0
-    assert found[Correction.OTHERS_EVERY_BLOCK].energy > 0.0
-    assert found[Correction.BUFFER_TIME].time == 0.0
-    assert found[TOGETHER].energy != 0.0
+    assert found[Correction.EVERY_WAVELENGTH]["power"] == pytest.approx(11 * laser, rel=1e-3)
+    assert found[Correction.DAC_LAW]["power"] == pytest.approx(-0.1 * 3.2143 / 14.753, rel=1e-3)
+    assert found[Correction.ATTENTION_OPERANDS]["energy"] > 0.0
+    assert found[Correction.ATTENTION_OPERANDS]["time"] == 0.0
+    assert found[Correction.OTHERS_TIME]["time"] > 0.0
+    assert found[Correction.OTHERS_TIME]["energy"] == 0.0
+    assert found[Correction.OTHERS_EVERY_BLOCK]["energy"] > 0.0
+    assert found[Correction.BUFFER_TIME]["time"] == 0.0
+    assert found[TOGETHER]["energy"] != 0.0
 
 
 def test_a_slow_buffer_is_waited_for_once_it_is_put_right():
@@ -302,10 +303,10 @@ def test_every_correction_of_a_baseline_moves_a_number(core, corrections):
 
 def test_holding_the_phases_outweighs_everything_else_of_the_mesh():
     """2 x 144 heaters in each of 8 cores at half a period each, for 12.34 ms: 46 W, 569 mJ beside 2.8 mJ."""
-    found = {one.correction: one for one in baseline_effects(BaselineMesh(), load_workload("deit-t"))}
-    held = found[BaselineCorrection.HELD_PHASES].energy_j - found[PUBLISHED].energy_j
+    found = {one["correction"]: one for one in baseline_effects(BaselineMesh(), load_workload("deit-t"))}
+    held = found[BaselineCorrection.HELD_PHASES]["energy_j"] - found[PUBLISHED]["energy_j"]
     heaters = 2 * 144 * 8
-    assert held == pytest.approx(heaters * 20e-3 * found[PUBLISHED].time_s, rel=1e-6)
+    assert held == pytest.approx(heaters * 20e-3 * found[PUBLISHED]["time_s"], rel=1e-6)
 
 
 @pytest.mark.parametrize("name", numbers_of(BaselineParts))
