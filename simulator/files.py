@@ -37,6 +37,20 @@ TWICE = "Cannot overwrite a value"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
+def beside(path: Path, text: str) -> str:
+    """Return a file that another names, from the working directory, or else beside the one that names it."""
+    own = path.parent / text
+    return str(own) if is_present(own) and not is_present(Path(text)) else text
+
+
+def is_present(path: Path) -> bool:
+    """Return whether there is such a file; none has a name that the system cannot have."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """Return the content of a TOML file.
 

@@ -20,7 +20,7 @@ from simulator.engine.simulation import Job, JobRun, block, simulate_jobs
 from simulator.errors import HeliographError, ParameterError, nearest
 from simulator.fabric import Fabric
 from simulator.failures import Failure, failed_parts, numbered
-from simulator.files import read_text, read_toml
+from simulator.files import beside, read_text, read_toml
 from simulator.layout import AXES
 from simulator.parameter_tree import quantity
 from workloads.models.config import load_model
@@ -183,7 +183,7 @@ def run_jobs(path: Path) -> SharedRuns:
     if missing or not jobs:
         lacks = f"key '{missing[0]}' is missing" if missing else "there is no [[job]]"
         file.refuse("", 0, f"{lacks}; name system and accelerators, then a [[job]] for each job")
-    name, accelerators, changes = top.pop("system"), top.pop("accelerators"), top.pop("set", [])
+    name, accelerators, changes = beside(path, top.pop("system")), top.pop("accelerators"), top.pop("set", [])
     system = build_system(name, accelerators=accelerators, assignments=changes, **top)
     placed: list[Job] = []
     for index, one in enumerate(jobs):
@@ -211,7 +211,7 @@ def _job(file: _File, index: int, given: dict[str, Any], system: System, before:
     missing = [key for key in ("model", "plan") if key not in given]
     if missing:
         file.refuse("job", index, f"key '{missing[0]}' is missing; a job needs model and plan")
-    config = load_model(given["model"])
+    config = load_model(beside(file.path, given["model"]))
     name = given.get("name", f"job {index + 1}")
     if name in [job.name for job in before]:
         file.refuse("job", index, f"'{name}' is another job's name too; give each job a name of its own")

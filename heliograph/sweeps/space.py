@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from simulator.errors import ParameterError, nearest, plain_number, repeated, told
-from simulator.files import naming, read_toml
+from simulator.files import beside, naming, read_toml
 from simulator.parameter_tree import quantity
 
 CHOICES = ("accelerators", "gpu", "basis", "core", "fabric", "precision")
@@ -433,7 +433,7 @@ def read_study(path: Path) -> StudyFile:
         path=path,
         name=name,
         study=str(content.get("study", STEP)),
-        common={key: content[key] for key in COMMON if key in content},
+        common={key: _common(path, key, content[key]) for key in COMMON if key in content},
         fixed={key: _plain(path, f"fixed.{key}", value) for key, value in _flat(content.get("fixed", {}))},
         ranges=varied,
         zips=tuple(_zips(path, content.get("zip", []))),
@@ -441,6 +441,10 @@ def read_study(path: Path) -> StudyFile:
         optimise=_optimise(path, content.get("optimise")),
         store=path.with_suffix(".sqlite") if store is None else path.parent / str(store),
     )
+
+
+def _common(path: Path, key: str, value: Any) -> Any:  # noqa: ANN401 - as the file has it
+    return beside(path, value) if key in {SYSTEM, MODEL} and isinstance(value, str) else value
 
 
 def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

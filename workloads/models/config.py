@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from simulator.errors import ParameterError, WorkloadError, is_number, nearest
-from simulator.files import json_line, read_json, read_text
+from simulator.files import is_present, json_line, read_json, read_text
 from workloads.models.architecture import (
     PUBLISHED,
     Activation,
@@ -938,7 +938,7 @@ def load_model(name_or_path: str | Path) -> TransformerConfig:
     ----------
     name_or_path : str or pathlib.Path
         E.g. ``"llama-3-8b"`` or ``"models/mine/config.json"``. Text with a slash, or that ends in ``.json``,
-        is a path.
+        is a path, and so is that of no model where there is such a file.
 
     Raises
     ------
@@ -951,6 +951,8 @@ def load_model(name_or_path: str | Path) -> TransformerConfig:
     if text in _REGISTERED:
         return _REGISTERED[text]
     if text not in shipped_models():
+        if is_present(Path(text)):
+            return from_hugging_face(Path(text))
         hint = nearest(text, known_models(), noun="model")
         msg = f"no model '{text}'; {hint} (or give the path of a config.json)"
         raise WorkloadError(msg)
