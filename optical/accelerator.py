@@ -42,7 +42,7 @@ from simulator.errors import LinkError, ParameterError, WorkloadError, check_pos
 from simulator.interfaces import Bound, Cost, Numerics
 from simulator.node import NO_PENALTIES, Memory, StepPenalties, library_calls
 from simulator.operators import Elementwise, MatMul, MatMuls, Phase, Products
-from simulator.parameter_tree import numbers_named
+from simulator.parameter_tree import numeric_leaves
 from simulator.units import BITS_PER_BYTE
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class PhotonicUnit:
 
     def _check_source(self) -> None:
         """Raise an error unless light and chip of a core can be: their bounds are those of any core."""
-        for path, value in numbers_named(self.core, "laser_power_w", "chip_seed").items():
+        for path, value in numeric_leaves(self.core, "laser_power_w", "chip_seed").items():
             name = path.rpartition(".")[2]
             shown = f"{self.core.name}: {name}"
             if name == "laser_power_w" and not 0.0 < value <= MOST_LASER_W:

@@ -68,27 +68,24 @@ class _Leaf:
         return getattr(self.owner, self.field)
 
 
-def numeric_leaves(obj: object) -> dict[str, float | int]:
-    """Return every number of a tree by its full path, in the order of the fields.
+def numeric_leaves(obj: object, *fields: str) -> dict[str, float | int]:
+    """Return the numbers of a tree by their full paths, in the order of the fields.
 
     Parameters
     ----------
     obj : object
         A dataclass whose fields may be dataclasses or tuples of dataclasses. Text, truth values, arrays and
         derived fields (``init=False``) are not numbers of the description.
+    *fields : str
+        Only numbers in fields of these names; every number if none is given.
 
     Returns
     -------
     dict of str to float or int
         An object that stands at several places is listed at each of them.
     """
-    return {leaf.path: leaf.value for leaf in _leaves(obj) if _is_number(leaf.value)}
-
-
-def numbers_named(obj: object, *fields: str) -> dict[str, float | int]:
-    """Return the numbers of a tree that stand in fields of these names, by their full paths."""
-    named = (leaf for leaf in _leaves(obj) if leaf.field in fields)
-    return {leaf.path: leaf.value for leaf in named if _is_number(leaf.value)}
+    leaves = (leaf for leaf in _leaves(obj) if not fields or leaf.field in fields)
+    return {leaf.path: leaf.value for leaf in leaves if _is_number(leaf.value)}
 
 
 def get_at(obj: object, path: str) -> Any:  # noqa: ANN401 - a number or a member of an enumeration

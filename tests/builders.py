@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from electronic.devices import load_scale_up
+from optical.transfer.decomposition import self_configure
 from simulator.errors import HeliographError
 from simulator.node import Memory
 from simulator.operators import Collective, CollectiveKind, Held, MatMul, Phase
@@ -143,3 +144,14 @@ def coin_change_hops(size, strides):
 def in_a_block(operator):
     """Return whether an operator is of a block, not of an end or of the step's traffic, by its name."""
     return operator.name.startswith(("attention.", "mlp.", "block."))
+
+
+def largest_gain(matrix):
+    """Greatest field gain of any input, the largest singular value; at most 1 if passive."""
+    return float(np.linalg.norm(matrix, ord=2, axis=(-2, -1)).max())
+
+
+def self_configured(weight, rows_known, columns_known):
+    """Settings of a programmed weight that make up for what is known of the errors of its meshes."""
+    rows, columns = self_configure(weight.rows, rows_known), self_configure(weight.columns, columns_known)
+    return replace(weight, rows=rows, columns=columns)

@@ -136,12 +136,12 @@ def capture_gpt(seed: int = 0, *, quick: bool = False, learnt: bool = False) -> 
     """
     import torch  # noqa: PLC0415 - only to execute
 
-    from workloads.training.corpora import python_source  # noqa: PLC0415 - only to execute
     from workloads.training.gpt import (  # noqa: PLC0415 - torch
         GptConfig,
         ProductName,
         Products,
         TrainingConfig,
+        python_source,
         train_model,
         validation_batches,
     )

@@ -186,7 +186,7 @@ def run_job(job: LawJob) -> list[Run]:
     """Train one run and return its losses, one for each number of tokens and schedule."""
     import torch  # noqa: PLC0415 - only to execute
 
-    from workloads.training.corpora import python_source  # noqa: PLC0415 - read in the worker
+    from workloads.training.gpt import python_source  # noqa: PLC0415 - torch
     from workloads.training.noise_law import (  # noqa: PLC0415 - torch
         LawTraining,
         parameters_in_products,

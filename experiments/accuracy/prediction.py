@@ -57,8 +57,7 @@ if TYPE_CHECKING:
     import torch
 
     from simulator.interfaces import Numerics
-    from workloads.training.corpora import Corpus
-    from workloads.training.gpt import Gpt, GptConfig, TrainingConfig
+    from workloads.training.gpt import Corpus, Gpt, GptConfig, TrainingConfig
     from workloads.training.probes import Meter, MisreadProducts
 
 
@@ -845,7 +844,7 @@ def error_power(numerics: Numerics, batches: Iterable[tuple[torch.Tensor, torch.
 
 def learnt_bench(*, windows: int) -> Bench:
     """Return the model that ships, ready to be judged on so many windows of text."""
-    from workloads.training.corpora import python_source  # noqa: PLC0415 - reads files
+    from workloads.training.gpt import python_source  # noqa: PLC0415 - torch, only to execute
 
     job = _Job(effort=Effort(model=LEARNT, windows=windows), seed=0, arithmetics=())
     corpus = python_source()
@@ -853,7 +852,7 @@ def learnt_bench(*, windows: int) -> Bench:
 
 
 def _key(job: _Job, cache: TrainingCache) -> str:
-    from workloads.training.corpora import python_source  # noqa: PLC0415 - reads files
+    from workloads.training.gpt import python_source  # noqa: PLC0415 - torch, only to execute
 
     gpt, training = _setup(job)
     numerics = {
@@ -892,7 +891,7 @@ def _run(job: _Job) -> dict[str, Any]:
     """Return what one clean model tells, as plain data."""
     import torch  # noqa: PLC0415 - only to execute
 
-    from workloads.training.corpora import python_source  # noqa: PLC0415 - read in the worker
+    from workloads.training.gpt import python_source  # noqa: PLC0415 - torch, only to execute
 
     torch.set_num_threads(1)
     corpus = python_source()

@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     import torch
     from matplotlib.figure import Figure
 
-    from workloads.training.corpora import Corpus
-    from workloads.training.gpt import Gpt
+    from workloads.training.gpt import Corpus, Gpt
 
 _MEAN_OF = 50
 """Updates whose mean loss is one point of the curve."""
@@ -176,8 +175,7 @@ class JudgeLearnt(Study):
         if not self.train and (self.steps is not None or self.seed):
             msg = "--steps and --seed are those of a training; add --train"
             raise ParameterError(msg)
-        from workloads.training.corpora import python_source  # noqa: PLC0415 - only to execute
-        from workloads.training.gpt import Products  # noqa: PLC0415 - torch
+        from workloads.training.gpt import Products, python_source  # noqa: PLC0415 - torch
         from workloads.training.pretraining import (  # noqa: PLC0415 - torch
             CORPUS_BYTES,
             WEIGHTS,

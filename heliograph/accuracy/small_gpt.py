@@ -367,8 +367,11 @@ def _setup(job: _Job) -> tuple[GptConfig, TrainingConfig]:
 def _run(job: _Job) -> dict[str, Any]:
     import torch  # noqa: PLC0415 - only to execute
 
-    from workloads.training.corpora import python_source  # noqa: PLC0415 - read in the worker
-    from workloads.training.gpt import train_model, validate  # noqa: PLC0415 - torch, only to execute
+    from workloads.training.gpt import (  # noqa: PLC0415 - torch, only to execute
+        python_source,
+        train_model,
+        validate,
+    )
     from workloads.training.probes import EXACT_PRODUCTS  # noqa: PLC0415 - torch, only to execute
 
     torch.set_num_threads(1)
@@ -504,7 +507,7 @@ def _gathered(
 
 
 def _key(job: _Job, cache: TrainingCache) -> str:
-    from workloads.training.corpora import python_source  # noqa: PLC0415 - reads files
+    from workloads.training.gpt import python_source  # noqa: PLC0415 - torch, only to execute
 
     model, training = _setup(job)
     numerics = {"trained": job.arithmetic.identity} | initial_weights(job.model)

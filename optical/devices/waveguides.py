@@ -73,19 +73,6 @@ class Waveguide(Named):
         """Loss of a transition; 0 where there is none."""
         return self.transition_loss_db or 0.0
 
-    def absorption_per_m(self, power_w: float, lines: int = 1) -> float:
-        """Return the nonlinear absorption of all lines together.
-
-        Parameters
-        ----------
-        power_w : float
-            Power of all lines.
-        lines : int
-            Lines that share it.
-        """
-        pairs, carriers = self._coefficients(lines)
-        return pairs * power_w + carriers * power_w**2
-
     def _coefficients(self, lines: int) -> tuple[float, float]:
         """Return the absorption by pairs of photons per watt, and by carriers per watt squared."""
         if not (self.mode_area_m2 and self.two_photon):

@@ -11,7 +11,6 @@ Any other matrix takes two meshes around a row of attenuators, by singular value
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 
@@ -50,7 +49,7 @@ def self_configure(design: Mesh, known: MeshErrors) -> Mesh:
     (2021) 1247 (arXiv:2103.04993).
     """
     blocks = mzi_matrix(design.theta_rad, design.phi_rad)
-    left, settings = absorb(design.layout, blocks, np.ones(design.layout.modes, dtype=complex), errors=known)
+    left, settings = absorb(design.layout, blocks, known)
     return Mesh(
         layout=design.layout,
         theta_rad=wrapped(settings[:, 0] - known.theta_rad),
@@ -322,11 +321,6 @@ class ProgrammedWeight:
         right = self.columns.matrix(columns_errors, loss_db=loss_db)
         rank = len(self.attenuation)
         return np.asarray((left[:, :rank] * self.attenuation) @ right[:rank])
-
-    def self_configured(self, rows_known: MeshErrors, columns_known: MeshErrors) -> ProgrammedWeight:
-        """Return the settings that make up for what is known of the errors of the two meshes."""
-        rows, columns = self_configure(self.rows, rows_known), self_configure(self.columns, columns_known)
-        return dataclasses.replace(self, rows=rows, columns=columns)
 
     def matrix(self) -> Complex:
         """Return the weight that comes out on perfect optics, shape (rows, columns)."""

@@ -17,7 +17,7 @@ With perfect couplers (a = b = 0) this is
     T(theta, phi) = i e^{i theta/2} [[e^{i phi} sin(theta/2),  cos(theta/2)],
                                      [e^{i phi} cos(theta/2), -sin(theta/2)]]:
 
-theta = 0 crosses, theta = pi passes straight. Other conventions stand in `optical.transfer.mesh`.
+theta = 0 crosses, theta = pi passes straight.
 """
 
 from __future__ import annotations
@@ -278,21 +278,6 @@ def mzi_matrix(
         for j, entry_ij in enumerate(row):
             matrix[..., i, j] = entry_ij
     return matrix
-
-
-def bar_power_range(first_rad: ArrayLike, second_rad: ArrayLike) -> tuple[Real, Real]:
-    """Return the least and the greatest share of power that can pass straight, each 0 to 1.
-
-    Notes
-    -----
-    sin^2(a + b) and cos^2(a - b); outside of them no phase helps.
-
-    References
-    ----------
-    S. Bandyopadhyay, R. Hamerly, D. Englund, Optica 8 (2021) 1247 (arXiv:2103.04993), the range of theta.
-    """
-    first, second = np.asarray(first_rad, dtype=float), np.asarray(second_rad, dtype=float)
-    return np.sin(first + second) ** 2, np.cos(first - second) ** 2
 
 
 def settle(target: Complex, first_rad: ArrayLike = 0.0, second_rad: ArrayLike = 0.0) -> tuple[Complex, Real]:

@@ -99,20 +99,6 @@ def scattering_matrix(
     return matrix
 
 
-def transfer_of_scattering(scattering: Mapping[tuple[str, str], Complex]) -> Complex:
-    """Return the transfer matrix from in0, in1, ... to out0, out1, ..., shape (..., outputs, inputs)."""
-    ports = ports_of(scattering)
-    entries = sorted((port for port in ports if port.startswith("in")), key=lambda port: int(port[2:]))
-    exits = sorted((port for port in ports if port.startswith("out")), key=lambda port: int(port[3:]))
-    full = scattering_matrix(scattering, (*entries, *exits))
-    return full[..., len(entries) :, : len(entries)]
-
-
-def largest_gain(matrix: Complex) -> float:
-    """Return the greatest field gain of any input, the largest singular value; at most 1 if passive."""
-    return float(np.linalg.norm(matrix, ord=2, axis=(-2, -1)).max())
-
-
 MICROMETRE_M = to_si("wavelength_m", 1.0, "um")
 _MODE = silicon_strip()
 _REFERENCE_UM = _MODE.wavelength_m / MICROMETRE_M

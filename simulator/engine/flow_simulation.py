@@ -1,8 +1,8 @@
 """Flow-level simulation: max-min fair rates on shared links, followed from one event to the next.
 
-Events are starts, ends and changes of capacity; those that coincide are one. After an event only those rates
-are found anew that it can have moved: of flows joined to it by shared links, and of these the ones at least
-as fast as the slowest flow that left.
+Events are starts and ends; those that coincide are one. After an event only those rates are found anew that
+it can have moved: of flows joined to it by shared links, and of these the ones at least as fast as the
+slowest flow that left.
 
 Flows that are alike are one class, by the coarsest equitable partition of flows and links: flows of one class
 cross as many links of every class, and links of one class are crossed by as many flows of every class.
@@ -30,7 +30,7 @@ import numpy as np
 import scipy
 
 from simulator.engine.network import fill
-from simulator.errors import ParameterError, RouteError, WorkloadError
+from simulator.errors import RouteError, WorkloadError
 from simulator.interfaces import LinkGraph
 from simulator.keys import GOLDEN_GAMMA, finalised
 
@@ -78,7 +78,7 @@ def partition(
     flow_keys : tuple of numpy.ndarray
         What tells flows apart from the start (bytes, start, latency), shape [F] each.
     link_keys : tuple of numpy.ndarray
-        What tells links apart (capacity, failures), shape [L] each.
+        What tells links apart (capacity), shape [L] each.
     after : numpy.ndarray, optional
         Rows (first, second, kind) of flows, shape [E, 3].
 
@@ -213,10 +213,6 @@ def components(routes: np.ndarray, links: int) -> np.ndarray:
 
 Watch = Callable[[float, np.ndarray], None]
 """Takes a moment and the rate of each flow from then on, shape [F]."""
-Reroute = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""Asked for the routes, shape [n, H] padded with -1, of some flows (numbers, shape [n]) when a link of theirs
-has lost all its capacity; its second argument is the capacity of every link now, shape [L]. A row of -1
-alone says that there is no path: that flow waits."""
 
 
 def _no_edges() -> np.ndarray:
@@ -274,28 +270,6 @@ class FlowSet:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CapacityChange:
-    """Links that get another capacity: a failure (0), a repair, a degraded rate.
-
-    A failed port is its link, a failed switch or node the links that touch it.
-    """
-
-    time_s: float
-    """When."""
-    links: np.ndarray
-    """Which, shape [n]."""
-    capacity_bytes_per_s: float
-    """What each of them carries from then on."""
-
-    def __post_init__(self) -> None:
-        for name in ("time_s", "capacity_bytes_per_s"):
-            value = getattr(self, name)
-            if not np.isfinite(value) or value < 0.0:
-                msg = f"CapacityChange: {name} must be finite and at least 0; got {value}"
-                raise ParameterError(msg)
-
-
-@dataclass(frozen=True, kw_only=True)
 class FlowTimes:
     """Starts and ends of flows."""
 
@@ -320,15 +294,12 @@ _TOGETHER = 1e-12
 """Relative distance of times within which events are one; dimensionless."""
 _SLOWER = 1e-9
 """Relative margin below which a rate is certainly under another; dimensionless."""
-_WAITING, _RUNNING, _STALLED, _DONE = range(4)
 
 
 def simulate(
     flows: FlowSet,
     graph: LinkGraph,
     *,
-    changes: tuple[CapacityChange, ...] = (),
-    reroute: Reroute | None = None,
     incremental: bool = True,
     watch: Watch | None = None,
 ) -> FlowTimes:
@@ -340,11 +311,6 @@ def simulate(
         The flows.
     graph : LinkGraph
         The links.
-    changes : tuple of CapacityChange
-        Failures and repairs, in any order.
-    reroute : callable, optional
-        Finds other routes for flows one of whose links is dead; without it, or where it finds none, they wait
-        for a repair.
     incremental : bool
         Whether only rates that can have changed are found anew. It changes no number beyond rounding, only
         the speed.
@@ -354,7 +320,7 @@ def simulate(
     Raises
     ------
     RouteError
-        If a route names a link that does not exist, or flows wait for a link that is never repaired.
+        If a route names a link that does not exist, or one without capacity that has bytes to carry.
     WorkloadError
         If flows wait for each other.
 
@@ -364,111 +330,90 @@ def simulate(
     after it has left. Removing a flow of rate r changes no rate below r: the links that fill up at lower
     levels are not on its route. Adding one changes no rate below the least equal share of its links.
     """
-    simulation = _Simulation(flows, graph, changes, reroute, incremental=incremental)
-    return simulation.run(watch)
+    _check_links(flows, graph)
+    return _Simulation(flows, graph, incremental=incremental).run(watch)
+
+
+def _check_links(flows: FlowSet, graph: LinkGraph) -> None:
+    routes, capacity = flows.routes, graph.capacity_bytes_per_s
+    if routes.size and (routes.max() >= capacity.size or routes.min() < -1):
+        msg = f"a route names link {routes.max()}; there are links 0 to {capacity.size - 1}"
+        raise RouteError(msg)
+    dead = np.isin(routes, np.flatnonzero(capacity <= 0.0)) & (flows.size_bytes > 0.0)[:, None]
+    if dead.any():
+        flow, hop = (int(found[0]) for found in dead.nonzero())
+        msg = f"flow {flow} crosses link {routes[flow, hop]}, which has no capacity; give it another route"
+        raise RouteError(msg)
+
+
+def _carried(flows: FlowSet, graph: LinkGraph) -> np.ndarray:
+    """Return the bytes that each link has carried once all flows have arrived, shape [L]."""
+    crossed = flows.routes >= 0
+    load = np.broadcast_to(flows.size_bytes[:, None], crossed.shape)
+    load = load if flows.usage is None else flows.usage * load
+    return np.bincount(flows.routes[crossed], load[crossed], graph.capacity_bytes_per_s.size)
 
 
 class _Simulation:
     """State of flows between two events; one instance runs once."""
 
-    def __init__(
-        self,
-        flows: FlowSet,
-        graph: LinkGraph,
-        changes: tuple[CapacityChange, ...],
-        reroute: Reroute | None,
-        *,
-        incremental: bool,
-    ) -> None:
-        links = graph.capacity_bytes_per_s.size
-        for routes in (flows.routes, *(change.links[None, :] for change in changes)):
-            if routes.size and (routes.max() >= links or routes.min() < -1):
-                msg = f"a route or a change names link {routes.max()}; there are links 0 to {links - 1}"
-                raise RouteError(msg)
-        if reroute is not None and flows.usage is not None:
-            msg = "flows that stand for orbits (usage) have no single path to reroute; give them one by one"
-            raise RouteError(msg)
-        self._given, self._graph, self._reroute, self._incremental = flows, graph, reroute, incremental
-        self._changes = sorted(changes, key=lambda change: change.time_s)
-        self._link_capacity = graph.capacity_bytes_per_s.astype(float).copy()
-        count = flows.size_bytes.size
-        self._all_routes = flows.routes.astype(np.int64)
-        self._flow = {
-            "left": flows.size_bytes.astype(float).copy(),
-            "ready": np.zeros(count) if flows.start_s is None else flows.start_s.astype(float).copy(),
-            "began": np.full(count, np.inf),
-            "finish": np.full(count, np.inf),
-            "status": np.full(count, _WAITING),
-        }
-        self._order = flows.order
-        self._link_bytes = np.zeros(links)
-        self._now_s, self._next_change, self._events = 0.0, 0, 0
-        self._merge()
-        self._first_classes = self._kinds.member.size
+    def __init__(self, flows: FlowSet, graph: LinkGraph, *, incremental: bool) -> None:
+        self._given, self._graph, self._incremental = flows, graph, incremental
+        routes = flows.routes.astype(np.int64)
+        crossed = routes >= 0
+        size = flows.size_bytes.astype(float)
+        ready = np.zeros(size.size) if flows.start_s is None else flows.start_s.astype(float)
+        latency = np.where(crossed, graph.latency_s[np.where(crossed, routes, 0)], 0.0).sum(axis=1)
+        capacity = graph.capacity_bytes_per_s.astype(float)
+        self._kinds: FlowClasses = merge(
+            routes, flows.usage, (size, ready, latency), (capacity,), flows.order
+        )
+        member = self._kinds.member
+        self._left, self._ready, self._latency = size[member], ready[member], latency[member]
+        self._began, self._finish = np.full(member.size, np.inf), np.full(member.size, np.inf)
+        self._rate, self._end = np.zeros(member.size), np.full(member.size, np.inf)
+        self._alive = np.empty(0, dtype=np.int64)
+        self._capacity = capacity[self._kinds.link]
+        self._plain = bool((self._kinds.load == 1.0).all())
+        self._now_s, self._events = 0.0, 0
+        self._order_classes()
+        self._split_components()
 
     def run(self, watch: Watch | None = None) -> FlowTimes:
         """Return the times of all flows."""
+        flow_class = self._kinds.flow_class
         with np.errstate(divide="ignore", invalid="ignore"):
             while self._step():
                 if watch is not None:
                     rates = np.zeros(self._rate.size)
                     rates[self._alive] = self._rate[self._alive]
-                    watch(self._now_s, rates[self._kinds.flow_class])
-        self._expand()
-        self._check_done()
+                    watch(self._now_s, rates[flow_class])
+        began = self._began[flow_class]
+        waiting = np.flatnonzero(began == np.inf)
+        if waiting.size:
+            msg = f"{waiting.size} flows wait for each other (first: flow {waiting[0]}); undo the cycle"
+            raise WorkloadError(msg)
         return FlowTimes(
-            start_s=self._flow["began"],
-            finish_s=self._flow["finish"],
-            link_bytes=self._link_bytes,
+            start_s=began,
+            finish_s=self._finish[flow_class],
+            link_bytes=_carried(self._given, self._graph),
             events=self._events,
-            classes=self._first_classes,
+            classes=self._rate.size,
         )
-
-    def _merge(self) -> None:
-        """Build classes of flows from what is true of each flow now."""
-        flow, routes = self._flow, self._all_routes
-        crossed = routes >= 0
-        latency = np.where(crossed, self._graph.latency_s[np.where(crossed, routes, 0)], 0.0).sum(axis=1)
-        later = np.zeros(self._link_capacity.size)
-        for index, change in enumerate(self._changes[self._next_change :]):
-            later[change.links] += np.sqrt(index + 2.0)  # sums of distinct roots tell sets apart
-        self._kinds: FlowClasses = merge(
-            routes,
-            self._given.usage,
-            (*flow.values(), latency),
-            (self._link_capacity, later),
-            self._order,
-        )
-        member = self._kinds.member
-        self._left, self._ready, self._began, self._finish = (
-            flow[name][member].copy() for name in ("left", "ready", "began", "finish")
-        )
-        self._status = flow["status"][member].copy()
-        self._at_merge = self._left.copy()
-        self._latency = latency[member]
-        self._capacity = self._link_capacity[self._kinds.link]
-        self._plain = bool((self._kinds.load == 1.0).all())
-        self._rate = np.zeros(member.size)
-        self._end = np.full(member.size, np.inf)
-        self._alive = np.flatnonzero(self._status == _RUNNING)
-        self._rate[self._alive] = np.inf
-        self._order_classes()
-        self._split_components()
 
     def _order_classes(self) -> None:
         """Note which classes wait for which."""
         edges = self._kinds.before
-        edges = edges[self._status[edges[:, 0]] != _DONE] if edges.size else edges
         self._pending = np.bincount(edges[:, 1], minlength=self._left.size)
         edges = edges[np.argsort(edges[:, 0], kind="stable")]
         self._followers, self._arrives = edges[:, 1], edges[:, 2] * 1.0
         self._first = np.searchsorted(edges[:, 0], np.arange(self._left.size + 1))
-        self._queue = np.flatnonzero((self._status == _WAITING) & (self._pending == 0))
+        self._queue = np.flatnonzero(self._pending == 0)
 
     def _split_components(self) -> None:
         """Find out which unfinished classes share links."""
         self._component = np.zeros(self._left.size, dtype=np.int64)
-        open_now = np.flatnonzero((self._status != _DONE) & self._kinds.linked)
+        open_now = np.flatnonzero((self._finish == np.inf) & self._kinds.linked)
         self._open_at_split = open_now.size
         self._components = 1
         if open_now.size:
@@ -478,11 +423,10 @@ class _Simulation:
 
     def _step(self) -> bool:
         """Go to the next event and through it; return whether there was one."""
-        times = [
+        times = (
             self._end.take(self._alive).min(initial=np.inf),
             self._ready.take(self._queue).min(initial=np.inf),
-            self._changes[self._next_change].time_s if self._next_change < len(self._changes) else np.inf,
-        ]
+        )
         now = min(times)
         if now == np.inf:
             return False
@@ -490,13 +434,7 @@ class _Simulation:
         limit = now * (1.0 + _TOGETHER)
         ended = self._finished(limit) if times[0] <= limit else np.empty(0, dtype=np.int64)
         started = self._started(limit)
-        changed = times[2] <= limit
-        if changed:
-            self._change(limit)
-        elif started.size and not self._capacity.take(self._kinds.routes[:, started]).all():
-            self._find_ways(started)
-            changed = True
-        if self._incremental and not changed:
+        if self._incremental:
             self._share(ended, started)
         else:
             self._set_rates(self._alive, 0.0)
@@ -512,7 +450,6 @@ class _Simulation:
         return ended
 
     def _arrive(self, ended: np.ndarray) -> None:
-        self._status[ended] = _DONE
         self._finish[ended] = self._now_s + self._latency[ended]
         if not self._followers.size:
             return
@@ -541,7 +478,6 @@ class _Simulation:
             self._arrive(now[instant])
             started.append(now[~instant])
         found = np.concatenate(started)
-        self._status[found] = _RUNNING
         self._rate[found] = np.inf
         self._alive = np.append(self._alive, found) if found.size else self._alive
         return found
@@ -592,84 +528,3 @@ class _Simulation:
         self._left[moved] = left
         self._end[moved] = self._now_s + left / new
         self._rate[moved] = new
-
-    def _change(self, limit: float) -> None:
-        """Change capacities, and find ways for the flows that lose theirs or wait for one."""
-        while self._next_change < len(self._changes) and self._changes[self._next_change].time_s <= limit:
-            change = self._changes[self._next_change]
-            self._link_capacity[change.links] = change.capacity_bytes_per_s
-            self._next_change += 1
-        self._capacity = self._link_capacity[self._kinds.link]
-        waiting = np.flatnonzero(self._status == _STALLED)
-        self._status[waiting] = _RUNNING
-        self._rate[waiting] = np.inf
-        self._alive = np.append(self._alive, waiting)
-        self._find_ways(self._alive)
-
-    def _find_ways(self, classes: np.ndarray) -> None:
-        """Reroute or hold back those of some running classes that cross a dead link."""
-        dead = classes[~self._capacity.take(self._kinds.routes[:, classes]).all(axis=0)]
-        if not dead.size:
-            return
-        if self._reroute is not None:
-            flows = np.flatnonzero(np.isin(self._kinds.flow_class, dead))
-            self._expand()
-            self._take_routes(flows, self._reroute(flows, self._link_capacity.copy()))
-            self._merge()
-            dead = self._alive[~self._capacity.take(self._kinds.routes[:, self._alive]).all(axis=0)]
-        running = self._rate[dead] < np.inf
-        some = dead[running]
-        self._left[some] = (self._end[some] - self._now_s) * self._rate[some]
-        self._status[dead], self._rate[dead], self._end[dead] = _STALLED, 0.0, np.inf
-        self._alive = self._alive[self._status[self._alive] == _RUNNING]
-
-    def _take_routes(self, flows: np.ndarray, routes: np.ndarray) -> None:
-        """Put flows on other routes, where there are any."""
-        found = np.asarray(routes, dtype=np.int64)
-        if (
-            found.ndim != 2
-            or found.shape[0] != flows.size
-            or found.max(initial=-1) >= self._link_capacity.size
-        ):
-            msg = f"reroute must return known links, shape ({flows.size}, hops); got {found.shape}"
-            raise RouteError(msg)
-        hops = max(found.shape[1], self._all_routes.shape[1])
-        wider = np.full((self._all_routes.shape[0], hops), -1, dtype=np.int64)
-        wider[:, : self._all_routes.shape[1]] = self._all_routes
-        way = (found >= 0).any(axis=1)
-        wider[flows[way]] = -1
-        wider[flows[way], : found.shape[1]] = found[way]
-        self._all_routes = wider
-
-    def _expand(self) -> None:
-        """Carry what is true of classes over to their flows, and count the bytes that links carried."""
-        running = self._alive[self._rate[self._alive] < np.inf]
-        self._left[running] = (self._end[running] - self._now_s) * self._rate[running]
-        label = self._kinds.flow_class
-        carried = (self._at_merge - self._left)[label]
-        crossed = self._all_routes >= 0
-        if self._given.usage is not None:
-            weight = self._given.usage * carried[:, None]
-        else:
-            weight = np.broadcast_to(carried[:, None], crossed.shape)
-        self._link_bytes += np.bincount(self._all_routes[crossed], weight[crossed], self._link_capacity.size)
-        values = (self._left, self._ready, self._began, self._finish, self._status)
-        for name, value in zip(self._flow, values, strict=True):
-            self._flow[name] = value[label]
-
-    def _check_done(self) -> None:
-        status = self._flow["status"]
-        stalled = np.flatnonzero(status == _STALLED)
-        if stalled.size:
-            one = int(stalled[0])
-            route = self._all_routes[one]
-            link = int(route[(route >= 0) & (self._link_capacity[route] <= 0.0)][0])
-            msg = (
-                f"{stalled.size} flows wait for ever (first: flow {one}, for link {link}, which has no "
-                "capacity and is not repaired); schedule a repair or give a reroute that has another path"
-            )
-            raise RouteError(msg)
-        waiting = np.flatnonzero(status == _WAITING)
-        if waiting.size:
-            msg = f"{waiting.size} flows wait for each other (first: flow {waiting[0]}); undo the cycle"
-            raise WorkloadError(msg)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from simulator.errors import ParameterError
-from simulator.parameter_tree import find_place, numbers_named, numeric_leaves, places, put_part
+from simulator.parameter_tree import find_place, numeric_leaves, places, put_part
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +73,6 @@ def test_what_does_not_fit_is_refused(path, part):
 
 
 def test_numbers_of_a_name_are_those_of_all_with_that_name():
-    found = numbers_named(HOUSE, "power_w", "height_m")
+    found = numeric_leaves(HOUSE, "power_w", "height_m")
     assert found == {"hall.light.power_w": 1.0, "attic.light.height_m": 0.1}
     assert found.items() < numeric_leaves(HOUSE).items()

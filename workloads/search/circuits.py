@@ -6,22 +6,51 @@ What that comes to for arrays of plans is told in turns of a block (`BlockTurns`
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from simulator.collectives.flow_groups import FlowGroup, PricedCollective
 from simulator.collectives.traffic import Traffic
 from simulator.engine.lookahead import short_s
-from simulator.estimate.lines import PIPELINE, inner_class
-from simulator.fabric import Fabric
+from simulator.estimate.lines import PIPELINE, LinePrices, inner_class
+from simulator.fabric import CircuitPolicy, Fabric
 from simulator.interfaces import Circuits, Flows
-from simulator.layout import Axis, RankLayout
-from simulator.operators import Collective, Phase
+from simulator.layout import Axis, RankLayout, placed
+from simulator.operators import Collective, CollectiveKind, Phase
+from workloads.models.architecture import TransformerConfig
+from workloads.pipeline.schedule import Pass
+from workloads.search.contention import AXES, BOTH, SUM
+from workloads.search.plans import (
+    PLACEMENTS,
+    PlanArrays,
+    ShapeWork,
+    chunks_of,
+    distinct,
+    endpoints_of,
+    strides,
+    two_copies,
+)
 
 LEVEL = 2.0
 """Octaves within which collectives of one kind go the way that the first of them goes; a choice."""
+NODES_KEPT, GROUPS_KEPT, STAGES_KEPT = 4, 3, 4
+"""Nodes along data-parallel ranks, groups of experts and stages of a layout on which circuits are played; a
+choice: rings and exchanges have the same neighbours with more."""
+SEND = Collective(
+    name="activations",
+    phase=Phase.FORWARD,
+    kind=CollectiveKind.SEND,
+    axis="pp",
+    size=2,
+    payload_bytes=1.0,
+    shift=1,
+)
+"""A send from a stage to the next."""
+RETURN = replace(SEND, shift=-1)
+"""A send from a stage to the one before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -587,4 +616,254 @@ class Peers:
                     times.setdefault(axis, []).append(slower)
         return BlockWalk(
             turns=turns, standing=standing, slower={axis: float(np.mean(one)) for axis, one in times.items()}
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PlanCircuits:
+    """Circuits under P plans of one model on one fabric that turns them to the axis which asks."""
+
+    config: TransformerConfig
+    """The model."""
+    plans: PlanArrays
+    """The plans."""
+    held: tuple[np.ndarray, np.ndarray]
+    """Parameters of the three stages, those of experts apart, shape [P, 3] each."""
+    pieces: np.ndarray
+    """Pieces in which a chunk's gradients and parameters travel, shape [P]."""
+    shapes: Sequence[ShapeWork]
+    """The work of each shape."""
+    shape_of: np.ndarray
+    """Number of each plan's shape, shape [P]."""
+    layouts: Sequence[RankLayout]
+    """Where ranks stand."""
+    layout_of: np.ndarray
+    """Number of each plan's layout, shape [P]."""
+    prices: LinePrices
+    """Collectives on the fabric."""
+    inside: Mapping[tuple[int, str], Collective]
+    """A collective inside passes by number of its layout and axis."""
+    local: Callable[[str, int], int]
+    """How many of an axis' group share a node, on a layout of that number."""
+    walks: dict[tuple[object, ...], CircuitWalk | None]
+    """Circuits that were played before, by layout."""
+    _summed: dict[int, tuple[Collective, ...]] = field(default_factory=dict, init=False)
+
+    def turns(self, moved: Mapping[str, np.ndarray]) -> BlockTurns:
+        """Return what circuits do that turn to the axis which asks.
+
+        Parameters
+        ----------
+        moved : mapping
+            Times of gathers and sums on three stages (``gather_s``, ``sum_s``), shape [P, 3] each, and what
+            those of experts take of them (``experts_share``), shape [P].
+        """
+        first, place = distinct((self.shape_of, self.layout_of))
+        if self.prices.fabric.traits.policy in {None, CircuitPolicy.STATIC}:
+            first, place = first[:0], place[:0]
+        block = np.zeros(len(first))
+        slower = {axis: np.ones((len(first), len(BOTH))) for axis in AXES}
+        clashes = {axis: np.zeros(len(first), dtype=bool) for axis in ("dpcp", PIPELINE)}
+        peers = [Peers(layout, self.prices.fabric) for layout in self.layouts]
+        for number, row in enumerate(first):
+            met, shape = peers[self.layout_of[row]], self.shapes[self.shape_of[row]]
+            standing = ""
+            for way, direction in enumerate(BOTH):
+                walk = met.walk(shape.block[direction].axes)
+                standing = walk.standing or standing
+                block[number] += walk.turns
+                for axis, times in walk.slower.items():
+                    slower[axis][number, way] = times
+            outside = {"dpcp": str(self.plans.whole.axes.gradient_axis[row]), PIPELINE: PIPELINE}
+            for name, axis in outside.items() if standing else ():
+                clashes[name][number] = math.isinf(met.slower(axis, standing))
+        found = {axis: one[place] for axis, one in slower.items()}
+        stages, over = self._played(moved)
+        known = stages.known[:, None]
+        if known.any():
+            found = {axis: np.where(known, over[axis], one) for axis, one in found.items()}
+        return BlockTurns(
+            stages=stages,
+            block=block[place],
+            slower=found,
+            clashes={axis: one[place] for axis, one in clashes.items()},
+        )
+
+    def _played(self, moved: Mapping[str, np.ndarray]) -> tuple[StagesPlayed, dict[str, np.ndarray]]:
+        """Return stages played collective by collective, and how slow axes are over what stands."""
+        several = self.plans.microbatches > 1
+        every = chunks_of(self.plans)
+        copies = np.where(two_copies(self.plans), 2, 1)
+        pieces, chunks = self.pieces * every // copies, every // copies
+        columns = [
+            self.shape_of,
+            self.layout_of,
+            pieces,
+            chunks,
+            several,
+            self.plans["zero"],
+            self.plans["vpp"],
+        ]
+        _, first, place = np.unique(np.column_stack(columns), axis=0, return_index=True, return_inverse=True)
+        place = place.ravel()
+        traits = self.prices.fabric.traits
+        if traits.policy in {None, CircuitPolicy.STATIC} or traits.endpoint_lanes is None:
+            first, place = first[:1], np.zeros_like(place)
+            walks: list[CircuitWalk | None] = [None]
+        else:
+            walks = [self._walk(row) for row in first.tolist()]
+        many = len(first)
+        slower = {axis: np.ones((many, len(BOTH))) for axis in AXES}
+        block, ports = np.zeros((many, len(BOTH))), np.ones(many)
+        plays: list[StepPlay | None] = []
+        for number, (row, walk) in enumerate(zip(first.tolist(), walks, strict=True)):
+            if walk is None:
+                plays.append(None)
+                continue
+            stage, passes = self._stage_of(row, walk, pieces=int(pieces[row]), chunks=int(chunks[row]))
+            block[number] = stage.steady
+            for axis, times in slower.items():
+                times[number] = [one.slower(axis) for one in passes]
+            play = StepPlay(
+                walk,
+                stage,
+                zero=int(self.plans["zero"][row]),
+                reshard=self.plans.base.sharding.reshard,
+                several=bool(several[row]),
+            )
+            play.turns(Waits())  # after which the ports of its turns are known
+            plays.append(play)
+            ports[number] = walk.mean_ports * self.layouts[self.layout_of[row]].ranks_per_class / walk.ranks
+        share = moved["experts_share"]
+        shares = np.stack([share, 1.0 - share], axis=1) / (self.pieces * every)[:, None]
+        gather_s, sum_s = (
+            (moved[name].max(axis=1)[:, None] * shares)[first] for name in ("gather_s", "sum_s")
+        )
+        found = StagesPlayed(
+            place=place, plays=tuple(plays), block=block, ports=ports, gather_s=gather_s, sum_s=sum_s
+        )
+        return found, {axis: one[place] for axis, one in slower.items()}
+
+    def _stage_of(
+        self, row: int, walk: CircuitWalk, *, pieces: int, chunks: int
+    ) -> tuple[Stage, list[Passed]]:
+        """Return what asks for circuits on the inner stage of a row, and what its blocks meet."""
+        shape, alone = self.shapes[self.shape_of[row]], self.plans["pp"][row] == 1
+        number = int(self.layout_of[row])
+
+        def leaving(run: tuple[Collective, ...]) -> tuple[Collective, ...]:
+            return tuple(one for one in run if self.local(one.axis, number) < one.size)
+
+        ends = [
+            [leaving(one) for one in shape.ends[way][:: 1 if way is Pass.FORWARD else -1]]
+            if alone
+            else [(), ()]
+            for way in BOTH
+        ]
+        blocks = [leaving(shape.single[way]) for way in BOTH]
+        passes = [settled(walk, one) for one in blocks]
+        config = self.config
+        share = 1.0 - config.dense_layers / config.layers
+        forward, backward = (one.turns * share for one in passes)
+        stage = Stage(
+            blocks=(blocks[0], blocks[1]),
+            ends=((ends[0][0], ends[0][1]), (ends[1][0], ends[1][1])),
+            steady=(forward, backward),
+            sums=self._sums_of(row),
+            sends=self._sends_of(row),
+            pieces=pieces,
+            chunks=chunks,
+        )
+        return stage, passes
+
+    def _walk(self, row: int) -> CircuitWalk | None:
+        """Return the circuits of a row's inner stage; None if no exchange of experts leaves its nodes."""
+        number = int(self.layout_of[row])
+        exchange = self.inside.get((number, "ep"))
+        if exchange is None or self.local("ep", number) == exchange.size:
+            return None
+        layout, key = self._smaller(row)
+        key = (*key, bool(self.plans["zero"][row] > 0))
+        if key not in self.walks:
+            self.walks[key] = self._walked(row, layout)
+        return self.walks[key]
+
+    def _walked(self, row: int, layout: RankLayout) -> CircuitWalk | None:
+        number = int(self.layout_of[row])
+        inside = [self.inside[number, axis] for axis in ("cp", "tp", "ep") if (number, axis) in self.inside]
+        inside = [one for one in inside if self.local(one.axis, number) < one.size]
+        sums = self._sums_of(row)
+        axes = [*sums, *inside] if self.plans["zero"][row] > 0 else [*inside, *sums]
+        traffic = self._smaller_prices(layout).together([*axes, *([SEND] if layout.pp > 1 else [])], layout)
+        return None if traffic is None else CircuitWalk(traffic, inner_class(layout), layout.ranks_per_class)
+
+    def _smaller_prices(self, layout: RankLayout) -> LinePrices:
+        """Return the prices on as much of the fabric as a layout takes."""
+        fabric: Any = self.prices.fabric
+        return LinePrices(replace(fabric, endpoints=-(-layout.ranks // fabric.node_size) * fabric.node_size))
+
+    def _smaller(self, row: int) -> tuple[RankLayout, tuple[object, ...]]:
+        """Return a layout of fewer replicas and stages with the turns of a row's, and its key.
+
+        Of data-parallel ranks as many are kept as span four nodes, and whole groups of experts three times;
+        of stages that stand farthest from each other four.
+        """
+        plan, order, size = self.plans.plan(row), self.plans.placement(row), self.prices.fabric.node_size
+        axes, layout = plan.axes, plan.layout
+        near = strides(order, axes.tp, axes.cp, axes.dp, axes.pp)["dp"]
+        least = max(NODES_KEPT, NODES_KEPT * size // near)
+        replicas = int(axes.expert_replicas)
+
+        def enough(dp: int) -> bool:
+            left = replicas * dp // axes.dp
+            whole = replicas * dp % axes.dp == 0 and (dp * near) % size == (axes.dp * near) % size
+            return axes.dp % dp == 0 and dp >= least and whole and left >= min(replicas, GROUPS_KEPT)
+
+        dp = next((one for one in range(1, axes.dp) if enough(one)), axes.dp)
+        pp = min(axes.pp, STAGES_KEPT) if order.split()[-1] == PIPELINE else axes.pp
+        layout = replace(layout, dp=dp, pp=pp)
+        key = (axes.tp, axes.cp, dp, pp, axes.ep, order)
+        if order != PLACEMENTS[0]:
+            layout = placed(layout, endpoints_of(replace(axes, dp=dp, pp=pp), order))
+        return layout, key
+
+    def _sums_of(self, row: int) -> tuple[Collective, ...]:
+        """Return the sums of gradients of a row's inner stage, those of experts apart."""
+        key = int(self.layout_of[row])
+        found = self._summed.get(key)
+        if found is None:
+            axes: Any = self.plans.whole.axes
+            dense, expert = (float(held[row, 1]) for held in self.held)
+            apart = self.plans["ep"][row] > 1
+            every = dense if apart else dense + expert
+            kinds = (
+                (str(axes.gradient_axis[row]), int(axes.gradient_ranks[row]), every),
+                (Axis.REPLICAS, int(axes.expert_replicas[row]), expert if apart else 0.0),
+            )
+            width = self.plans.base.precision.grad_bytes
+            found = self._summed[key] = tuple(
+                replace(SUM, axis=axis, size=size, payload_bytes=count * width)
+                for axis, size, count in kinds
+                if count > 0.0 and self.local(axis, key) < size
+            )
+        return found
+
+    def _sends_of(self, row: int) -> tuple[tuple[tuple[Collective, int], ...], ...]:
+        """Return the sends of a row's inner stage and of the neighbours that send to it, each way.
+
+        Of two stages with several chunks, each sends to the other both ways.
+        """
+        layout, _ = self._smaller(row)
+        here = inner_class(layout)
+        pairs = ((SEND, 0), (SEND, 1)), ((RETURN, 0), (RETURN, -1))
+        if layout.pp == 2 and self.plans["vpp"][row] > 1:
+            pairs = ((SEND, 0), (RETURN, -1)), ((SEND, 0), (RETURN, -1))
+        stages = range(layout.pp)
+        return tuple(
+            tuple(
+                (send, behind)
+                for send, behind in way
+                if here - behind in stages and here - behind + send.shift in stages
+            )
+            for way in pairs
         )

@@ -24,27 +24,21 @@ from simulator.estimate.lines import (
     CollectiveLines,
     LinePrices,
     StandingLines,
-    inner_class,
 )
 from simulator.estimate.step_arrays import SPLIT, StepArrays
-from simulator.fabric import CircuitPolicy, Fabric
+from simulator.fabric import Fabric
 from simulator.layout import Axis, RankLayout, neighbours, placed
 from simulator.node import Node
-from simulator.operators import Collective, CollectiveKind, Phase, Skew
+from simulator.operators import Collective, CollectiveKind, Skew
 from simulator.results import outside_bytes
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import Chain, Pass
 from workloads.plan.plan import Plan
 from workloads.search.circuits import (
+    SEND,
     BlockTurns,
     CircuitWalk,
-    Passed,
-    Peers,
-    Stage,
-    StagesPlayed,
-    StepPlay,
-    Waits,
-    settled,
+    PlanCircuits,
 )
 from workloads.search.contention import (
     AXES,
@@ -66,13 +60,13 @@ from workloads.search.plans import (
     ShapeWork,
     Work,
     chunks_of,
+    distinct,
     end_parameters,
     endpoints_of,
     ends_of,
     parameters,
     priced,
     stage_blocks,
-    strides,
     two_copies,
 )
 from workloads.step.sharding import (
@@ -179,9 +173,6 @@ def _period(forward_s: np.ndarray, backward_s: np.ndarray, send_s: np.ndarray, m
 
 LAYOUT = ("tp", "cp", "dp", "pp", "ep", "placement")
 """Columns that say where ranks stand."""
-NODES_KEPT, GROUPS_KEPT, STAGES_KEPT = 4, 3, 4
-"""Nodes along data-parallel ranks, groups of experts and stages of a layout on which circuits are played; a
-choice: rings and exchanges have the same neighbours with more."""
 
 
 class Part(StrEnum):
@@ -342,20 +333,6 @@ class _Timed:
         )
 
 
-_SEND = Collective(
-    name="activations",
-    phase=Phase.FORWARD,
-    kind=CollectiveKind.SEND,
-    axis="pp",
-    size=2,
-    payload_bytes=1.0,
-    shift=1,
-)
-"""A send from a stage to the next."""
-_RETURN = replace(_SEND, shift=-1)
-"""A send from a stage to the one before."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Column:
     """Traffic of P plans along one axis."""
@@ -403,8 +380,6 @@ class _Pricing:
         self._known: dict[tuple[object, ...], CollectiveLines] = {}
         self._paid: dict[tuple[object, ...], tuple[float, float]] = {}
         self._near: dict[tuple[str, int], int] = {}
-        self.walks = pricer.walks(prices)
-        self._outside_ops: dict[tuple[int, str], tuple[Collective, ...]] = {}
 
     def costs(self) -> PlanCosts:
         """Return the pieces of all rows' steps."""
@@ -431,7 +406,7 @@ class _Pricing:
             ),
             waited_s=of_mixtures("waited_s"),
             experts_s=of_mixtures("experts_s"),
-            turns=self._turns(moved),
+            turns=self._circuits().turns(moved),
         )
 
     def _met(self, experts_share: np.ndarray) -> Slowdowns:
@@ -450,214 +425,21 @@ class _Pricing:
         )
         return mixed(dense, experts, experts_share)
 
-    def _turns(self, moved: Mapping[str, np.ndarray]) -> BlockTurns:
-        """Return what circuits do that turn to the axis which asks, with what `_gradients` gives."""
-        first, place = self._shares()
-        if self.prices.fabric.traits.policy in {None, CircuitPolicy.STATIC}:
-            first, place = first[:0], place[:0]
-        block = np.zeros(len(first))
-        slower = {axis: np.ones((len(first), len(BOTH))) for axis in AXES}
-        clashes = {axis: np.zeros(len(first), dtype=bool) for axis in ("dpcp", PIPELINE)}
-        peers = [Peers(layout, self.prices.fabric) for layout in self.layouts]
-        for number, row in enumerate(first):
-            met, shape = peers[self.layout_of[row]], self.shapes[self.shape_of[row]]
-            standing = ""
-            for way, direction in enumerate(BOTH):
-                walk = met.walk(shape.block[direction].axes)
-                standing = walk.standing or standing
-                block[number] += walk.turns
-                for axis, times in walk.slower.items():
-                    slower[axis][number, way] = times
-            outside = {"dpcp": str(self.plans.whole.axes.gradient_axis[row]), PIPELINE: PIPELINE}
-            for name, axis in outside.items() if standing else ():
-                clashes[name][number] = math.isinf(met.slower(axis, standing))
-        found = {axis: one[place] for axis, one in slower.items()}
-        stages, over = self._stages_played(moved)
-        known = stages.known[:, None]
-        if known.any():
-            found = {axis: np.where(known, over[axis], one) for axis, one in found.items()}
-        return BlockTurns(
-            stages=stages,
-            block=block[place],
-            slower=found,
-            clashes={axis: one[place] for axis, one in clashes.items()},
-        )
-
-    def _stages_played(self, moved: Mapping[str, np.ndarray]) -> tuple[StagesPlayed, dict[str, np.ndarray]]:
-        """Return stages played collective by collective, and how slow axes are over what stands."""
-        several = self.plans.microbatches > 1
-        pieces, chunks = self._pieces() * self.chunks // self.copies, self.chunks // self.copies
-        columns = [
-            self.shape_of,
-            self.layout_of,
-            pieces,
-            chunks,
-            several,
-            self.plans["zero"],
-            self.plans["vpp"],
-        ]
-        _, first, place = np.unique(np.column_stack(columns), axis=0, return_index=True, return_inverse=True)
-        place = place.ravel()
-        traits = self.prices.fabric.traits
-        if traits.policy in {None, CircuitPolicy.STATIC} or traits.endpoint_lanes is None:
-            first, place = first[:1], np.zeros_like(place)
-            walks: list[CircuitWalk | None] = [None]
-        else:
-            walks = [self._walk(row) for row in first.tolist()]
-        many = len(first)
-        slower = {axis: np.ones((many, len(BOTH))) for axis in AXES}
-        block, ports = np.zeros((many, len(BOTH))), np.ones(many)
-        plays: list[StepPlay | None] = []
-        for number, (row, walk) in enumerate(zip(first.tolist(), walks, strict=True)):
-            if walk is None:
-                plays.append(None)
-                continue
-            stage, passes = self._stage_of(row, walk, pieces=int(pieces[row]), chunks=int(chunks[row]))
-            block[number] = stage.steady
-            for axis, times in slower.items():
-                times[number] = [one.slower(axis) for one in passes]
-            play = StepPlay(
-                walk,
-                stage,
-                zero=int(self.plans["zero"][row]),
-                reshard=self.plans.base.sharding.reshard,
-                several=bool(several[row]),
-            )
-            play.turns(Waits())  # after which the ports of its turns are known
-            plays.append(play)
-            ports[number] = walk.mean_ports * self.layouts[self.layout_of[row]].ranks_per_class / walk.ranks
-        share = moved["experts_share"]
-        shares = np.stack([share, 1.0 - share], axis=1) / (self._pieces() * self.chunks)[:, None]
-        gather_s, sum_s = (
-            (moved[name].max(axis=1)[:, None] * shares)[first] for name in ("gather_s", "sum_s")
-        )
-        found = StagesPlayed(
-            place=place, plays=tuple(plays), block=block, ports=ports, gather_s=gather_s, sum_s=sum_s
-        )
-        return found, {axis: one[place] for axis, one in slower.items()}
-
-    def _stage_of(
-        self, row: int, walk: CircuitWalk, *, pieces: int, chunks: int
-    ) -> tuple[Stage, list[Passed]]:
-        """Return what asks for circuits on the inner stage of a row, and what its blocks meet."""
-        shape, alone = self.shapes[self.shape_of[row]], self.plans["pp"][row] == 1
-        number = int(self.layout_of[row])
-
-        def leaving(run: tuple[Collective, ...]) -> tuple[Collective, ...]:
-            return tuple(one for one in run if self._local(one.axis, number) < one.size)
-
-        ends = [
-            [leaving(one) for one in shape.ends[way][:: 1 if way is Pass.FORWARD else -1]]
-            if alone
-            else [(), ()]
-            for way in BOTH
-        ]
-        blocks = [leaving(shape.single[way]) for way in BOTH]
-        passes = [settled(walk, one) for one in blocks]
-        config = self.pricer.config
-        share = 1.0 - config.dense_layers / config.layers
-        forward, backward = (one.turns * share for one in passes)
-        stage = Stage(
-            blocks=(blocks[0], blocks[1]),
-            ends=((ends[0][0], ends[0][1]), (ends[1][0], ends[1][1])),
-            steady=(forward, backward),
-            sums=self._sums_of(row),
-            sends=self._sends_of(row),
-            pieces=pieces,
-            chunks=chunks,
-        )
-        return stage, passes
-
-    def _walk(self, row: int) -> CircuitWalk | None:
-        """Return the circuits of a row's inner stage; None if no exchange of experts leaves its nodes."""
-        number = int(self.layout_of[row])
-        exchange = self.inside.get((number, "ep"))
-        if exchange is None or self._local("ep", number) == exchange.size:
-            return None
-        layout, key = self._smaller(row)
-        key = (*key, bool(self.plans["zero"][row] > 0))
-        if key not in self.walks:
-            self.walks[key] = self._walked(row, layout)
-        return self.walks[key]
-
-    def _walked(self, row: int, layout: RankLayout) -> CircuitWalk | None:
-        number = int(self.layout_of[row])
-        inside = [self.inside[number, axis] for axis in ("cp", "tp", "ep") if (number, axis) in self.inside]
-        inside = [one for one in inside if self._local(one.axis, number) < one.size]
-        sums = self._sums_of(row)
-        axes = [*sums, *inside] if self.plans["zero"][row] > 0 else [*inside, *sums]
-        traffic = self._smaller_prices(layout).together([*axes, *([_SEND] if layout.pp > 1 else [])], layout)
-        return None if traffic is None else CircuitWalk(traffic, inner_class(layout), layout.ranks_per_class)
-
-    def _smaller_prices(self, layout: RankLayout) -> LinePrices:
-        """Return the prices on as much of the fabric as a layout takes."""
-        fabric: Any = self.prices.fabric
-        return LinePrices(replace(fabric, endpoints=-(-layout.ranks // fabric.node_size) * fabric.node_size))
-
-    def _smaller(self, row: int) -> tuple[RankLayout, tuple[object, ...]]:
-        """Return a layout of fewer replicas and stages with the turns of a row's, and its key.
-
-        Of data-parallel ranks as many are kept as span four nodes, and whole groups of experts three times;
-        of stages that stand farthest from each other four.
-        """
-        plan, order, size = self.plans.plan(row), self.plans.placement(row), self.prices.fabric.node_size
-        axes, layout = plan.axes, plan.layout
-        near = strides(order, axes.tp, axes.cp, axes.dp, axes.pp)["dp"]
-        least = max(NODES_KEPT, NODES_KEPT * size // near)
-        replicas = int(axes.expert_replicas)
-
-        def enough(dp: int) -> bool:
-            left = replicas * dp // axes.dp
-            whole = replicas * dp % axes.dp == 0 and (dp * near) % size == (axes.dp * near) % size
-            return axes.dp % dp == 0 and dp >= least and whole and left >= min(replicas, GROUPS_KEPT)
-
-        dp = next((one for one in range(1, axes.dp) if enough(one)), axes.dp)
-        pp = min(axes.pp, STAGES_KEPT) if order.split()[-1] == PIPELINE else axes.pp
-        layout = replace(layout, dp=dp, pp=pp)
-        key = (axes.tp, axes.cp, dp, pp, axes.ep, order)
-        if order != PLACEMENTS[0]:
-            layout = placed(layout, endpoints_of(replace(axes, dp=dp, pp=pp), order))
-        return layout, key
-
-    def _sums_of(self, row: int) -> tuple[Collective, ...]:
-        """Return the sums of gradients of a row's inner stage, those of experts apart."""
-        key = (int(self.layout_of[row]), "sums")
-        found = self._outside_ops.get(key)
-        if found is None:
-            axes: Any = self.plans.whole.axes
-            dense, expert = (float(held[row, 1]) for held in self.held)
-            apart = self.plans["ep"][row] > 1
-            every = dense if apart else dense + expert
-            kinds = (
-                (str(axes.gradient_axis[row]), int(axes.gradient_ranks[row]), every),
-                (Axis.REPLICAS, int(axes.expert_replicas[row]), expert if apart else 0.0),
-            )
-            width = self.plans.base.precision.grad_bytes
-            found = self._outside_ops[key] = tuple(
-                replace(SUM, axis=axis, size=size, payload_bytes=count * width)
-                for axis, size, count in kinds
-                if count > 0.0 and self._local(axis, int(self.layout_of[row])) < size
-            )
-        return found
-
-    def _sends_of(self, row: int) -> tuple[tuple[tuple[Collective, int], ...], ...]:
-        """Return the sends of a row's inner stage and of the neighbours that send to it, each way.
-
-        Of two stages with several chunks, each sends to the other both ways.
-        """
-        layout, _ = self._smaller(row)
-        here = inner_class(layout)
-        pairs = ((_SEND, 0), (_SEND, 1)), ((_RETURN, 0), (_RETURN, -1))
-        if layout.pp == 2 and self.plans["vpp"][row] > 1:
-            pairs = ((_SEND, 0), (_RETURN, -1)), ((_SEND, 0), (_RETURN, -1))
-        stages = range(layout.pp)
-        return tuple(
-            tuple(
-                (send, behind)
-                for send, behind in way
-                if here - behind in stages and here - behind + send.shift in stages
-            )
-            for way in pairs
+    def _circuits(self) -> PlanCircuits:
+        """Return the circuits of all rows, for collectives that `_passes` has met."""
+        return PlanCircuits(
+            config=self.pricer.config,
+            plans=self.plans,
+            held=self.held,
+            pieces=self._pieces(),
+            shapes=self.shapes,
+            shape_of=self.shape_of,
+            layouts=self.layouts,
+            layout_of=self.layout_of,
+            prices=self.prices,
+            inside=self.inside,
+            local=self._local,
+            walks=self.pricer.walks(self.prices),
         )
 
     def _arrays(
@@ -864,12 +646,6 @@ class _Pricing:
             found.append(_Column(axis=axis, kind=kind, size_bytes=size_bytes, skew=skew))
         return found
 
-    def _shares(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the first row of each shape on each layout, and which of them each row has."""
-        key = self.shape_of * len(self.layouts) + self.layout_of
-        _, first, place = np.unique(key, return_index=True, return_inverse=True)
-        return first, place.ravel()
-
     def _layout(self, row: int) -> RankLayout:
         plan = self.plans.plan(row)
         order = self.plans.placement(row)
@@ -894,7 +670,7 @@ class _Pricing:
 
     def _passes(self, direction: Pass) -> dict[str, np.ndarray]:
         """Return the columns of a direction's costs, each of shape [P]."""
-        first, place = self._shares()
+        first, place = distinct((self.shape_of, self.layout_of))
         names = [item.name for item in fields(Priced)]
         found = np.zeros((len(first), len(Part), len(names)))
         sent = {axis: np.zeros(len(first)) for axis in AXES}
@@ -1034,7 +810,7 @@ class _Pricing:
             stages = int(plans["pp"][row])  # twins stand half the pipeline apart on average
             # Where circuits stay, those in its middle stand for all: each has one to its own.
             apart = 1 if isinstance(self.prices, StandingLines) else stages // 2
-            far = replace(_SEND, shift=-apart) if stages > 2 else _SEND
+            far = replace(SEND, shift=-apart) if stages > 2 else SEND
             lines = self._lines(far, number)
             share = self._twin_share(mine)
             for each in (formats.grad_bytes, formats.element_bytes):
@@ -1062,7 +838,7 @@ class _Pricing:
             if plans["pp"][row] == 1:
                 continue
             mine = np.flatnonzero(self.layout_of == number)
-            lines = self._lines(_SEND, number)
+            lines = self._lines(SEND, number)
             time_s[mine] = lines.time_s(payload[mine])
             energy_j[mine] = lines.energy_j(payload[mine]) * ways[mine]
         return time_s, energy_j, payload * np.minimum(2, plans["pp"] - 1) * ways
@@ -1121,9 +897,6 @@ class _Bare(_Pricing):
 
     def _sites(self) -> tuple[np.ndarray, np.ndarray]:
         return np.zeros(1, dtype=int), np.zeros(len(self.plans), dtype=int)
-
-    def _shares(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.plans.distinct(WORK)
 
     def _price(self, operator: Collective, number: int) -> tuple[float, float]:
         return 0.0, 0.0

@@ -7,7 +7,7 @@ of `workloads.step.memory`, stage by representative stage.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
@@ -360,12 +360,16 @@ class PlanArrays:
 
     def distinct(self, names: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
         """Return the first row of each distinct set of values, and which set each row has, shape [P]."""
-        key = np.zeros(len(self), dtype=np.int64)
-        for name in names:
-            column = self[name].astype(np.int64)
-            key = key * (int(column.max(initial=0)) + 1) + column
-        _, first, place = np.unique(key, return_index=True, return_inverse=True)
-        return first, place.ravel()
+        return distinct([self[name] for name in names])
+
+
+def distinct(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first row of each distinct set of whole numbers, and which set each row has, shape [P]."""
+    key = np.zeros(columns[0].shape, dtype=np.int64)
+    for column in columns:
+        key = key * (int(column.max(initial=0)) + 1) + column.astype(np.int64)
+    _, first, place = np.unique(key, return_index=True, return_inverse=True)
+    return first, place.ravel()
 
 
 def grid(

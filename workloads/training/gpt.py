@@ -1,4 +1,6 @@
-"""A small byte-level GPT, every matrix product of which goes through a `Numerics`, and its training.
+"""A small byte-level GPT, every matrix product of which goes through a `Numerics`, its text and its training.
+
+The text is one that every machine has: the source of Python's own standard library, as bytes.
 
 Shape suffixes: B windows of a batch, T positions, C width, H heads, D width of a head, F width of the MLP, V
 vocabulary, G = B H; products are M, K, N as in `simulator.interfaces`.
@@ -6,11 +8,15 @@ vocabulary, G = B H; products are M, K, N as in `simulator.interfaces`.
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
+import sysconfig
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -22,7 +28,6 @@ from torch.nn import functional
 from simulator.errors import WorkloadError, check_positive, check_range, nearest
 from simulator.interfaces import Numerics
 from simulator.keys import mix_key
-from workloads.training.corpora import Corpus
 
 MLP_EXPANSION = 4
 """Width of the MLP in units of the model's width."""
@@ -33,6 +38,25 @@ _WEIGHT_DECAY = 0.1
 GRADIENT_NORM = 1.0
 """Largest norm of the whole gradient; beyond it the gradient is scaled down."""
 TRAINING_STREAM, _VALIDATION_STREAM = 0, 1
+_MOST_BYTES = 8 * 2**20
+"""Size of the text unless another is asked."""
+_LEFT_OUT = frozenset(
+    {
+        "__pycache__",
+        "dist-packages",
+        "encodings",
+        "ensurepip",
+        "idlelib",
+        "lib2to3",
+        "pydoc_data",
+        "site-packages",
+        "test",
+        "tests",
+        "turtledemo",
+    }
+)
+"""Folders whose files are absent on some installations, or are tables rather than text."""
+_LEAST_FILES = 2
 
 
 class ProductName(IntEnum):
@@ -297,6 +321,93 @@ def _weight(shape: tuple[int, int], deviation: float, generator: torch.Generator
     return nn.Parameter(weight)
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Corpus:
+    """Bytes to train on and bytes to judge by, of different files."""
+
+    name: str
+    """What it is."""
+    train: np.ndarray
+    """Bytes to train on, uint8, shape [N]."""
+    validation: np.ndarray
+    """Bytes to validate on, uint8, shape [V]."""
+    sha256: str
+    """Hash of the training bytes followed by the validation bytes; it changes with the version of Python."""
+
+
+def python_source(
+    root: Path | None = None, *, most_bytes: int = _MOST_BYTES, validation_every: int = 10
+) -> Corpus:
+    """Return the Python source below a folder.
+
+    Parameters
+    ----------
+    root : Path, optional
+        The folder; by default the standard library of the running Python.
+    most_bytes : int
+        Size not to exceed. Files are taken whole, in the order of the hash of their relative path, so that
+        a smaller corpus is a fair sample of the larger.
+    validation_every : int
+        One file in so many is for validation, at least 2.
+
+    Raises
+    ------
+    WorkloadError
+        If there are too few files for the two parts.
+    """
+    root = Path(sysconfig.get_path("stdlib")) if root is None else root
+    if validation_every < _LEAST_FILES:
+        msg = f"validation_every must be at least {_LEAST_FILES}; got {validation_every}"
+        raise WorkloadError(msg)
+    parts: tuple[list[bytes], list[bytes]] = ([], [])
+    size = 0
+    for index, path in enumerate(_source_files(root)):
+        text = path.read_bytes()
+        if size + len(text) > most_bytes:
+            break
+        parts[index % validation_every == validation_every - 1].append(text)
+        size += len(text)
+    train, validation = b"".join(parts[0]), b"".join(parts[1])
+    if not train or not validation:
+        msg = f"'{root}' holds {size} bytes of Python source, too little to split; name a folder with more"
+        raise WorkloadError(msg)
+    return Corpus(
+        name=f"Python source below '{root.name}'",
+        train=np.frombuffer(train, dtype=np.uint8),
+        validation=np.frombuffer(validation, dtype=np.uint8),
+        sha256=hashlib.sha256(train + validation).hexdigest(),
+    )
+
+
+def _source_files(root: Path) -> Iterator[Path]:
+    """Return the source files in an order that depends on their relative paths alone."""
+    names = []
+    for folder, subfolders, files in os.walk(root):
+        subfolders[:] = [name for name in subfolders if name not in _LEFT_OUT]
+        here = Path(folder).relative_to(root)
+        names += [(here / name).as_posix() for name in files if name.endswith(".py")]
+    names.sort(key=lambda name: hashlib.sha256(name.encode()).digest())
+    return (root / name for name in names)
+
+
+def check_corpus(corpus: Corpus, gpt_config: GptConfig) -> None:
+    """Refuse a corpus that the model cannot read."""
+    for name, text in (("training", corpus.train), ("validation", corpus.validation)):
+        if text.size <= gpt_config.context + 1:
+            msg = f"the {name} text has {text.size} bytes; a window needs more than {gpt_config.context + 1}"
+            raise WorkloadError(msg)
+        if int(text.max()) >= gpt_config.vocabulary:
+            rule = f"the vocabulary ({gpt_config.vocabulary}) must exceed it"
+            msg = f"the {name} text holds byte {text.max()}; {rule}"
+            raise WorkloadError(msg)
+
+
+def text_windows(text: np.ndarray, starts: np.ndarray, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the tokens of windows and the tokens that follow each, shape [B, T]."""
+    tokens = torch.from_numpy(text[starts[:, None] + np.arange(length + 1)].astype(np.int64))
+    return tokens[:, :-1], tokens[:, 1:]
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
     """Settings of a training run. Runs that differ only in their numerics share initial weights and batches.
@@ -480,12 +591,6 @@ def validation_batches(
         yield text_windows(corpus.validation, some, length)
 
 
-def text_windows(text: np.ndarray, starts: np.ndarray, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the tokens of windows and the tokens that follow each, shape [B, T]."""
-    tokens = torch.from_numpy(text[starts[:, None] + np.arange(length + 1)].astype(np.int64))
-    return tokens[:, :-1], tokens[:, 1:]
-
-
 def adamw(model: Gpt, learning_rate: float) -> torch.optim.AdamW:
     """Return AdamW, which decays matrices but not the gains and offsets of norms."""
     parameters = list(model.parameters())
@@ -494,15 +599,3 @@ def adamw(model: Gpt, learning_rate: float) -> torch.optim.AdamW:
         {"params": [weight for weight in parameters if weight.dim() == 1], "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(groups, lr=learning_rate, betas=_BETAS, fused=True)
-
-
-def check_corpus(corpus: Corpus, gpt_config: GptConfig) -> None:
-    """Refuse a corpus that the model cannot read."""
-    for name, text in (("training", corpus.train), ("validation", corpus.validation)):
-        if text.size <= gpt_config.context + 1:
-            msg = f"the {name} text has {text.size} bytes; a window needs more than {gpt_config.context + 1}"
-            raise WorkloadError(msg)
-        if int(text.max()) >= gpt_config.vocabulary:
-            rule = f"the vocabulary ({gpt_config.vocabulary}) must exceed it"
-            msg = f"the {name} text holds byte {text.max()}; {rule}"
-            raise WorkloadError(msg)

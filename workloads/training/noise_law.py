@@ -15,10 +15,10 @@ import torch
 from simulator.errors import check_positive, check_range
 from simulator.interfaces import Numerics
 from simulator.keys import mix_key
-from workloads.training.corpora import Corpus
 from workloads.training.gpt import (
     GRADIENT_NORM,
     TRAINING_STREAM,
+    Corpus,
     Gpt,
     GptConfig,
     Products,

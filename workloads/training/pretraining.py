@@ -19,8 +19,7 @@ import torch
 
 from simulator.errors import WorkloadError, check_positive, check_range
 from simulator.keys import mix_key
-from workloads.training.corpora import Corpus
-from workloads.training.gpt import Gpt, GptConfig, Products, check_corpus, text_windows
+from workloads.training.gpt import Corpus, Gpt, GptConfig, Products, check_corpus, text_windows
 
 WEIGHTS = Path(__file__).parent / "learnt_gpt.npz"
 """Weights that ship, with their record."""

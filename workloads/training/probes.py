@@ -17,8 +17,15 @@ import torch
 from simulator.errors import ParameterError, WorkloadError, check_range
 from simulator.interfaces import Numerics
 from simulator.keys import mix_key
-from workloads.training.corpora import Corpus
-from workloads.training.gpt import Gpt, GptConfig, ProductName, Products, TrainingConfig, validation_batches
+from workloads.training.gpt import (
+    Corpus,
+    Gpt,
+    GptConfig,
+    ProductName,
+    Products,
+    TrainingConfig,
+    validation_batches,
+)
 
 
 class ErrorClass(StrEnum):

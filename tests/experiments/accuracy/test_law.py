@@ -25,8 +25,7 @@ from heliograph.accuracy.law import Form, Kind, Passes, Schedule, Where, read_ru
 from simulator.errors import ParameterError
 from simulator.operands.statistics import OperandKind, average, operands_of
 from simulator.operators import Phase
-from workloads.training.corpora import python_source
-from workloads.training.gpt import Products, text_windows
+from workloads.training.gpt import Products, python_source, text_windows
 from workloads.training.noise_law import EXACT, PooledNoise
 from workloads.training.pretraining import load_weights
 from workloads.training.probes import ErrorClass, MeasuredProducts

@@ -22,8 +22,7 @@ from optical.noise.chip import CommonEncoding
 from simulator.errors import ParameterError
 from simulator.operators import Phase
 from workloads.training import pretraining
-from workloads.training.corpora import Corpus
-from workloads.training.gpt import Gpt, GptConfig, Products, TrainingConfig, train_model
+from workloads.training.gpt import Corpus, Gpt, GptConfig, Products, TrainingConfig, train_model
 from workloads.training.probes import EXACT_PRODUCTS, sites
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -105,7 +104,7 @@ def test_further_training_begins_at_the_weights_that_ship_and_wins_back_loss(tmp
     learnt = train_model(
         TrainingConfig(steps=60, learning_rate=3e-3, eval_every=60), shape, EXACT_PRODUCTS, text
     ).model
-    monkeypatch.setattr("workloads.training.corpora.python_source", lambda: text)
+    monkeypatch.setattr("workloads.training.gpt.python_source", lambda: text)
     pretraining.save_weights(tmp_path / "weights.npz", learnt, {})
     monkeypatch.setattr(pretraining, "WEIGHTS", tmp_path / "weights.npz")
     monkeypatch.setattr(pretraining, "LEARNT", shape)

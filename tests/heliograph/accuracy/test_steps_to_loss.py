@@ -12,8 +12,7 @@ from optical.cores import load_core
 from optical.execution import AnalogSpec
 from optical.execution.numerics import AnalogNumerics
 from simulator.operators import Phase
-from workloads.training.corpora import python_source
-from workloads.training.gpt import GptConfig, Products, TrainingConfig, train
+from workloads.training.gpt import GptConfig, Products, TrainingConfig, python_source, train
 
 STEPS = (15, 30, 45, 60, 75, 90)
 EXACT = (5.0, 4.0, 3.5, 3.2, 3.0, 2.9)

@@ -12,7 +12,7 @@ from heliograph.systems import build_system
 from workloads.models.config import load_model
 from workloads.pipeline.schedule import SCHEDULES as KNOWN
 from workloads.plan.plan import Plan
-from workloads.search import costs
+from workloads.search import circuits
 from workloads.search.costs import PlanPricer
 from workloads.search.plans import SCHEDULES, grid
 
@@ -204,7 +204,7 @@ def test_circuits_turn_on_fewer_replicas_and_stages_as_on_all(monkeypatch):
     plans, _ = feasible(config, plans, system.node().memory.capacity_bytes)
     few = estimates(system, PlanPricer(config, system.node()), plans).mode_time_s
     for kept in ("NODES_KEPT", "GROUPS_KEPT", "STAGES_KEPT"):
-        monkeypatch.setattr(costs, kept, 512)
+        monkeypatch.setattr(circuits, kept, 512)
     every = estimates(system, PlanPricer(config, system.node()), plans).mode_time_s
     assert len(plans) > 8
     assert few == pytest.approx(every, rel=0.01)

@@ -11,6 +11,7 @@ from optical.transfer.decomposition import program_weight
 from optical.transfer.mesh import draw_errors
 from simulator.operators import Phase
 from simulator.parameter_tree import replace_at
+from tests.builders import self_configured
 
 CORE = default_mesh()
 
@@ -27,7 +28,7 @@ def chip(programmed, generator, *, splitter_rad=0.0, phase_rad=0.0):
 def realised(weight, errors, *, corrected=False):
     """What a receiver in phase with the light sees of a weight on a chip."""
     programmed = program_weight(weight)
-    settings = programmed.self_configured(*errors) if corrected else programmed
+    settings = self_configured(programmed, *errors) if corrected else programmed
     return programmed.scale * settings.transfer(*errors).real
 
 

@@ -11,20 +11,9 @@ from hypothesis import strategies as st
 
 from optical.transfer.decomposition import decompose, program_weight
 from optical.transfer.elements import mzi_matrix, settle, wrapped
-from optical.transfer.mesh import (
-    Mesh,
-    MeshLayout,
-    MeshShape,
-    MziConvention,
-    clements_matrix,
-    from_convention,
-    reck_matrix,
-    symmetric_matrix,
-    to_convention,
-)
-from optical.transfer.models import largest_gain
+from optical.transfer.mesh import Mesh, MeshLayout, MeshShape
 from simulator.errors import ParameterError
-from tests.builders import haar
+from tests.builders import haar, largest_gain
 
 SHAPES = list(MeshShape)
 TURN = 2.0 * math.pi
@@ -132,60 +121,6 @@ def test_a_mesh_off_its_wavelength_is_unitary_and_wrong():
     assert np.abs(found[0] - haar(8)).max() > 0.01
     plain = mesh.matrix(wavelength_ratio=ratios)
     assert np.abs(plain[0] - found[0]).max() > 1e-3
-
-
-@pytest.mark.parametrize("convention", list(MziConvention))
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("n", [1, 2, 5, 8])
-def test_each_convention_makes_the_same_matrix_and_converts_back(n, shape, convention):
-    unitary = haar(n, seed=2)
-    mesh = decompose(unitary, shape)
-    other = to_convention(mesh, convention)
-    assert np.abs(other.matrix() - unitary).max() < 1e-13
-    back = from_convention(other)
-    assert np.abs(back.matrix() - unitary).max() < 1e-13
-    assert back.theta_rad == pytest.approx(mesh.theta_rad, abs=1e-9)
-    assert np.exp(1j * back.phi_rad) == pytest.approx(np.exp(1j * mesh.phi_rad), abs=1e-9)
-    widest = math.pi if convention is MziConvention.SYMMETRIC else math.pi / 2.0
-    assert np.all((other.angle_rad >= 0.0) & (other.angle_rad <= widest))
-    for phases in (other.phase_rad, other.screen_rad):
-        assert np.all((phases >= 0.0) & (phases < TURN))
-
-
-@given(st.floats(0.0, TURN), st.floats(0.0, TURN))
-@settings(max_examples=30, deadline=None)
-def test_formulas_of_the_conventions_relate_as_written(theta, phi):
-    ours = mzi_matrix(theta, phi)
-    clements = -1j * np.exp(0.5j * theta) * clements_matrix(math.pi / 2.0 - theta / 2.0, phi + math.pi)
-    symmetric = np.exp(0.5j * (theta + phi)) * symmetric_matrix(theta, phi)
-    reck = 1j * np.exp(0.5j * theta) * reck_matrix(theta / 2.0, 0.0) @ np.diag([np.exp(1j * phi), 1.0])
-    for other in (clements, symmetric, reck):
-        assert np.abs(other - ours).max() < 1e-13
-    assert np.linalg.det(symmetric_matrix(theta, phi)) == pytest.approx(1.0, abs=1e-13)
-
-
-def test_formulas_of_the_conventions_are_the_papers():
-    # Clements 2016, eq. 1, and Reck 1994, eq. 1, written out at one point
-    w, p = 0.4, 1.9
-    turn = np.exp(1j * p)
-    assert clements_matrix(w, p) == pytest.approx(
-        np.array([[turn * math.cos(w), -math.sin(w)], [turn * math.sin(w), math.cos(w)]])
-    )
-    assert reck_matrix(w, p) == pytest.approx(
-        np.array([[turn * math.sin(w), turn * math.cos(w)], [math.cos(w), -math.sin(w)]])
-    )
-
-
-def test_phases_that_are_set_beyond_a_turn_convert_as_well():
-    layout, generator = MeshLayout(modes=6), np.random.default_rng(1)
-    mesh = Mesh(
-        layout=layout,
-        theta_rad=generator.uniform(-9.0, 9.0, layout.count),
-        phi_rad=generator.uniform(-9.0, 9.0, layout.count),
-        output_rad=generator.uniform(-9.0, 9.0, 6),
-    )
-    for convention in MziConvention:
-        assert np.abs(to_convention(mesh, convention).matrix() - mesh.matrix()).max() < 1e-13
 
 
 @given(

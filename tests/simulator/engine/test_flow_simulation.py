@@ -1,6 +1,5 @@
 """The flow simulator against a linear programme, itself without shortcuts, and hand counts."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,49 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from simulator.engine.flow_simulation import CapacityChange, FlowSet, simulate
-from simulator.errors import ParameterError, RouteError, WorkloadError
+from simulator.engine.flow_simulation import FlowSet, simulate
+from simulator.errors import RouteError, WorkloadError
 from simulator.interfaces import LinkGraph
 from tests.bounds import cut_bound_s
 
 EXACT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-
-
-def outage(
-    links: Sequence[int] | np.ndarray, graph: LinkGraph, *, start_s: float, repair_s: float | None = None
-) -> tuple[CapacityChange, ...]:
-    """Return the changes of links that fail and, if they are repaired, come back as they were.
-
-    Parameters
-    ----------
-    links : sequence of int
-        What fails.
-    graph : LinkGraph
-        The links as they are otherwise.
-    start_s : float
-        When they fail.
-    repair_s : float, optional
-        When they work again; never by default.
-
-    Raises
-    ------
-    ParameterError
-        If the repair is not after the failure, or a link does not exist.
-    """
-    failed = np.unique(np.asarray(links, dtype=np.int64))
-    count = graph.capacity_bytes_per_s.size
-    if failed.size and (failed[0] < 0 or failed[-1] >= count):
-        msg = f"links {failed[0]} to {failed[-1]} cannot fail: there are links 0 to {count - 1}"
-        raise ParameterError(msg)
-    changes = [CapacityChange(time_s=start_s, links=failed, capacity_bytes_per_s=0.0)]
-    if repair_s is not None:
-        if repair_s <= start_s:
-            msg = f"a repair must come after the failure ({start_s:g} s); got {repair_s:g} s"
-            raise ParameterError(msg)
-        for value in np.unique(graph.capacity_bytes_per_s[failed]):
-            same = failed[graph.capacity_bytes_per_s[failed] == value]
-            changes.append(CapacityChange(time_s=repair_s, links=same, capacity_bytes_per_s=float(value)))
-    return tuple(changes)
 
 
 def links(capacity, latency=0.0):
@@ -155,32 +117,17 @@ def test_bytes_are_kept_and_no_bound_is_broken(seed):
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6))
-def test_shortcuts_change_no_time_under_failures_and_order(seed):
+def test_shortcuts_change_no_time_under_order(seed):
     flows, graph = random_case(seed, most_links=8, most_flows=25)
     rng = np.random.default_rng(seed)
     count = flows.size_bytes.size
     pairs = np.argwhere(np.triu(rng.random((count, count)) < 0.05, 1))
-    order = {"after": pairs[::2], "behind": pairs[1::2]}
+    flows = replace(flows, after=pairs[::2], behind=pairs[1::2])
     graph = links(graph.capacity_bytes_per_s, 0.1)
-    changes = ()
-    for _ in range(int(rng.integers(0, 4))):
-        at, link = float(rng.uniform(0.0, 3.0)), int(rng.integers(graph.capacity_bytes_per_s.size))
-        changes += outage([link], graph, start_s=at, repair_s=at + float(rng.uniform(0.1, 2.0)))
-    quick = simulate(replace(flows, **order), graph, changes=changes)
-    apart = replace(flows, **order, usage=np.ones(flows.routes.shape))
-    plain = simulate(apart, graph, changes=changes, incremental=False)
+    quick = simulate(flows, graph)
+    plain = simulate(replace(flows, usage=np.ones(flows.routes.shape)), graph, incremental=False)
     assert quick.finish_s == pytest.approx(plain.finish_s, rel=1e-9)
     assert quick.link_bytes == pytest.approx(plain.link_bytes, rel=1e-9)
-
-    def any_link(names, capacity):
-        open_links = np.flatnonzero(capacity)
-        return (
-            open_links[names % open_links.size][:, None] if open_links.size else np.full((names.size, 1), -1)
-        )
-
-    around = simulate(replace(flows, **order), graph, changes=changes, reroute=any_link)
-    again = simulate(replace(flows, **order), graph, changes=changes, reroute=any_link, incremental=False)
-    assert around.finish_s == pytest.approx(again.finish_s, rel=1e-9)
 
 
 def test_a_permutation_takes_the_time_of_one_flow():
@@ -212,58 +159,22 @@ def test_flows_without_links_or_bytes_take_no_transfer_time():
     assert simulate(flows, links([1.0], 0.5)).finish_s == pytest.approx([0.0, 0.5, 2.0])
 
 
-def test_a_failed_link_stops_its_flows_until_the_repair():
-    flows = flow_set([[0], [1], [0, 1]], [4.0, 4.0, 2.0])
-    whole = simulate(flows, links([2.0, 2.0]))
-    assert whole.finish_s == pytest.approx([3.0, 3.0, 2.0])
-    changes = outage([0], links([2.0, 2.0]), start_s=1.0, repair_s=6.0)
-    hurt = simulate(flows, links([2.0, 2.0]), changes=changes)
-    assert hurt.finish_s == pytest.approx([8.0, 2.5, 7.0])
-    assert hurt.link_bytes == pytest.approx([6.0, 6.0])
-
-
-def test_flows_go_round_a_failed_link_and_keep_what_they_carried():
-    graph = links([2.0, 1.0, 1.0])
-
-    def other_way(flows, capacity):
-        assert capacity[0] == 0.0
-        return np.tile([1, 2], (flows.size, 1))
-
-    flows = flow_set([[0], [0], [1]], [2.0, 2.0, 1.0])
-    times = simulate(flows, graph, changes=outage([0], graph, start_s=1.0), reroute=other_way)
-    assert times.finish_s == pytest.approx([3.0, 3.0, 1.0])
-    assert times.link_bytes == pytest.approx([2.0, 3.0, 2.0])
-
-
-def test_a_degraded_link_slows_its_flows():
-    change = CapacityChange(time_s=1.0, links=np.array([0]), capacity_bytes_per_s=0.5)
-    assert simulate(flow_set([[0]], [2.0]), links([1.0]), changes=(change,)).finish_s == pytest.approx([3.0])
-
-
-def test_failures_tell_symmetric_links_apart():
-    """Two flows alike in all but that the second's link will fail."""
-    graph = links([1.0, 1.0])
-    changes = outage([1], graph, start_s=1.0, repair_s=2.0)
-    times = simulate(flow_set([[0], [1]], [2.0, 2.0]), graph, changes=changes)
-    assert times.finish_s == pytest.approx([2.0, 3.0])
-
-
 @pytest.mark.parametrize(
-    ("flows", "more", "error", "said"),
+    ("flows", "capacity", "error", "said"),
     [
-        (flow_set([[3]], [1.0]), {}, RouteError, "link 3; there are links 0 to 0"),
-        (flow_set([[0]], [1.0]), {"changes": outage([0], links([1.0]), start_s=0.5)}, RouteError, "link 0"),
+        (flow_set([[3]], [1.0]), 1.0, RouteError, "link 3; there are links 0 to 0"),
+        (flow_set([[], [0]], [1.0, 1.0]), 0.0, RouteError, "flow 1 crosses link 0, which has no capacity"),
         (
             flow_set([[0], [0]], [1.0, 1.0], after=np.array([[0, 1], [1, 0]])),
-            {},
+            1.0,
             WorkloadError,
             "wait for each other",
         ),
     ],
 )
-def test_what_cannot_end_is_an_error(flows, more, error, said):
+def test_what_cannot_end_is_an_error(flows, capacity, error, said):
     with pytest.raises(error, match=said):
-        simulate(flows, links([1.0]), **more)
+        simulate(flows, links([capacity]))
 
 
 def test_descriptions_are_checked():
@@ -271,5 +182,3 @@ def test_descriptions_are_checked():
         flow_set([[0], [0]], [1.0, -1.0])
     with pytest.raises(WorkloadError, match="after must name flows"):
         flow_set([[0]], [1.0], after=np.array([[0, 1]]))
-    with pytest.raises(ParameterError, match="repair must come after"):
-        outage([0], links([1.0]), start_s=2.0, repair_s=1.0)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from simulator.errors import WorkloadError
-from workloads.training.corpora import python_source
+from workloads.training.gpt import python_source
 
 
 def write_files(root, count=30, size=100):

@@ -6,8 +6,7 @@ import torch
 
 from electronic.numerics import BfloatNumerics, ExactNumerics
 from simulator.errors import ParameterError, WorkloadError
-from workloads.training.corpora import Corpus, python_source
-from workloads.training.gpt import Gpt, GptConfig, Products
+from workloads.training.gpt import Corpus, Gpt, GptConfig, Products, python_source
 from workloads.training.pretraining import (
     CORPUS_BYTES,
     LEARNT,

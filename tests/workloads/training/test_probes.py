@@ -11,8 +11,7 @@ from optical.execution import AnalogSpec, Scale
 from optical.execution.numerics import AnalogNumerics
 from optical.execution.spec import OperandTransforms, Residues, misread_shifts
 from simulator.errors import ParameterError, WorkloadError
-from workloads.training.corpora import Corpus
-from workloads.training.gpt import Gpt, GptConfig, ProductName, Products, TrainingConfig, validate
+from workloads.training.gpt import Corpus, Gpt, GptConfig, ProductName, Products, TrainingConfig, validate
 from workloads.training.probes import (
     EXACT_PRODUCTS,
     ErrorClass,

@@ -8,8 +8,15 @@ from electronic.numerics import BfloatNumerics, ExactNumerics
 from optical.execution import AnalogSpec, Rounding
 from optical.execution.numerics import AnalogNumerics
 from simulator.errors import ParameterError, WorkloadError
-from workloads.training.corpora import Corpus, python_source
-from workloads.training.gpt import GptConfig, Products, TrainingConfig, TrainingCurve, train
+from workloads.training.gpt import (
+    Corpus,
+    GptConfig,
+    Products,
+    TrainingConfig,
+    TrainingCurve,
+    python_source,
+    train,
+)
 
 SMALL = GptConfig(layers=1, width=32, heads=2, context=16)
 SHORT = TrainingConfig(
