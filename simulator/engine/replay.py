@@ -312,7 +312,7 @@ def collective_of(task: RankTask, operation: Together | Message, groups: NamedGr
 
     Notes
     -----
-    A message is what a broadcast from the first of two by a tree is: all bytes in one round.
+    A message is what a broadcast from the first of two along a chain is: all bytes in one round.
     """
     if isinstance(operation, Message):
         return Collective(
@@ -322,7 +322,7 @@ def collective_of(task: RankTask, operation: Together | Message, groups: NamedGr
             axis=groups.place(operation)[0],
             size=2,
             payload_bytes=operation.size_bytes,
-            algorithm=Algorithm.TREE,
+            algorithm=Algorithm.RING,
         )
     return Collective(
         name=task.name,
