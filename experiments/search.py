@@ -244,6 +244,7 @@ class PlanSearch(Study):
             choices=asked.choices,
             savings=SAVINGS if self.operators else (NO_SAVING,),
             top=self.top,
+            pieces_free="grad_buckets" not in self.workload.plan,
             progress=say,
         )
         progress.keep(findings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -207,6 +208,29 @@ def rescheduled(
         except HeliographError:
             continue
         ran.append(dataclasses.replace(one, plan=plan, result=result))
+    return min(ran, key=lambda each: each.value(objective))
+
+
+BUCKETS = (1, 2, 4, 8, 16, 32)
+"""Pieces of a stage's gradients that are tried for the best plan; a choice."""
+
+
+def bucketed(one: Candidate, config: TransformerConfig, objective: Objective, say: Say) -> Candidate:
+    """Return a candidate with its gradients summed in as many pieces as is best.
+
+    More pieces hide more of the sums beside the backward pass, and each starts the library once more.
+    Sharded parameters are gathered and summed block by block in any case.
+    """
+    if one.result is None or one.plan.axes.dp * one.plan.axes.cp == 1 or one.plan.sharding.zero == 3:
+        return one
+    ran = [one]
+    for pieces in BUCKETS:
+        if pieces != one.plan.traffic.grad_buckets:
+            say(f"the best one with grad_buckets={pieces}")
+            plan = one.plan.with_(grad_buckets=pieces)
+            with contextlib.suppress(HeliographError):
+                result = as_it_is(one.system, config, plan, one.placement)
+                ran.append(dataclasses.replace(one, plan=plan, result=result))
     return min(ran, key=lambda each: each.value(objective))
 
 

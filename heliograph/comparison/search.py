@@ -14,6 +14,7 @@ from heliograph.comparison.plan_search import (
     NO_SAVING,
     SAVINGS,
     Candidate,
+    bucketed,
     no_plan,
     ranked,
     rescheduled,
@@ -268,6 +269,7 @@ def search(
         choices=pinned(text, base),
         savings=SAVINGS if operators else (NO_SAVING,),
         top=top,
+        pieces_free="grad_buckets" not in plan,
         progress=progress,
     )
     _ = found.winner  # an error where no plan runs
@@ -283,6 +285,7 @@ def rank_and_run(
     choices: Mapping[str, tuple[int, ...]] | None = None,
     savings: Sequence[Mapping[str, bool]] = (NO_SAVING,),
     top: int = 3,
+    pieces_free: bool = False,
     progress: OnProgress = unheard,
 ) -> None:
     """Rank all plans on all topologies, and run the best of each with the engine.
@@ -301,6 +304,8 @@ def rank_and_run(
         Operators that are computed again alone, each tried (`heliograph.comparison.plan_search.SAVINGS`).
     top : int
         Plans of each topology that the engine runs, and the best one with stages if none of them has any.
+    pieces_free : bool
+        Whether the best of all is also run with other numbers of pieces of gradients (`grad_buckets`).
     progress : callable
         Told a label, how much is done, and how much there is.
     """
@@ -337,8 +342,12 @@ def rank_and_run(
         found.waiting.pop(0)
     ran = [one for one in found.found if one.result is not None]
     if ran:
+        best = min(ran, key=lambda one: one.value(found.objective))
+        if pieces_free:
+            better = bucketed(best, config, found.objective, lambda doing: progress(doing, many, many))
+            found.found = [better if one is best else one for one in found.found]
         progress("the best one again, on the reference engine", many, many)
-        found.checked = checked(min(ran, key=lambda one: one.value(found.objective)))
+        found.checked = checked(found.winner)
     if many:
         progress("plans run", many, many)
 

@@ -19,7 +19,7 @@ from experiments.search import Findings, topology_text
 from experiments.validation.rows import read_records
 from experiments.validation.training import NEEDS, run_of
 from heliograph.comparison.plan_estimates import Objective, estimates, feasible
-from heliograph.comparison.plan_search import rescheduled
+from heliograph.comparison.plan_search import BUCKETS, rescheduled
 from heliograph.comparison.search import Search, rank_and_run, topologies
 from heliograph.report import report_text
 from heliograph.simulation import run_step
@@ -456,3 +456,20 @@ def test_all_forward_first_may_be_quicker_on_one_stage():
 def test_what_no_estimate_knows_is_refused_in_a_sentence(capsys, model, plan, what):
     assert main(["search", "--model", model, "--accelerators", "4", "--plan", plan]) == 2
     assert f"a search does not estimate {what}; name a plan instead" in capsys.readouterr().err
+
+
+def test_gradients_of_the_best_plan_are_summed_in_the_best_number_of_pieces_unless_the_plan_says_it():
+    plan = "global_batch=16,sequence_length=1024,tp=1,cp=1,micro_batch=1"
+    free, named = (
+        hg.search("gpu_packet", "llama-3-8b", plan + more, accelerators=16, top=1)
+        for more in ("", ",grad_buckets=4")
+    )
+    assert {one.plan.traffic.grad_buckets for one in named.found} == {4}
+    assert free.winner.value(free.objective) <= named.winner.value(named.objective)
+    with_pieces = {
+        pieces: hg.simulate(
+            "gpu_packet", "llama-3-8b", free.winner.plan.with_(grad_buckets=pieces)
+        ).step_time_s
+        for pieces in BUCKETS
+    }
+    assert free.winner.result.step_time_s == pytest.approx(min(with_pieces.values()))
