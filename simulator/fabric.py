@@ -114,9 +114,6 @@ class Traits:
     """Reconfiguration time, in which circuits that move carry nothing."""
     routes_by_size: bool = False
     """Whether small transfers go other ways than large ones."""
-    symmetric: bool = True
-    """Whether groups that stand alike on nodes and leaves cost the same; not where flows pick one of several
-    paths by their numbers."""
     ports: Ports | None = None
     """Ports that fail one by one; None where only the ends of links have names (`Fabric.wired`)."""
     splicing: Splicing = Splicing.HOST

@@ -133,7 +133,6 @@ class PacketFabric(NodeFabric, GraphFabric):
             scale_up=self.scale_up,
             network_adder=self.network_adder,
             card_bytes_per_s=self.nic.bandwidth_bytes_per_s,
-            symmetric=not self.spread.apart,
             idle_numbers=MappingProxyType(self.idle_numbers),
         )
 

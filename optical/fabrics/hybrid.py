@@ -120,7 +120,6 @@ class HybridFabric(BesidePackets, NodeCircuits, CircuitsBeside):
             prefetches=self.turning is PortTiming.PREFETCHED,
             reconfiguration_s=self.cards_turn_s(self.joined * self.degree),
             ports=self.card_ports,
-            symmetric=self.packets.traits.symmetric,
             idle_numbers={**self.packets.traits.idle_numbers, **self.optics.idle_numbers},
         )
 

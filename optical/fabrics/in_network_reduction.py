@@ -311,7 +311,6 @@ class OpticalReduction(BesidePackets, GraphFabric):
             scale_up=self.scale_up,
             network_adder=self.network_adder,
             reduction_bits=bits,
-            symmetric=self.packets.traits.symmetric,
             idle_numbers=self.packets.traits.idle_numbers,
         )
 

@@ -208,7 +208,6 @@ class WaferFabric(BesidePackets, CircuitsBeside):
             prefetches=self.turning is PortTiming.PREFETCHED,
             reconfiguration_s=self.wafer.reconfiguration_s,
             ports=Ports(owner=PortOwner.ENDPOINT, owners=self.endpoints, lanes=self.wafer.lanes),
-            symmetric=self.packets.traits.symmetric,
             idle_numbers={
                 **self.packets.traits.idle_numbers,
                 **dict.fromkeys(("queue_pairs", "shipped_queue_pairs"), one_path),

@@ -113,15 +113,6 @@ def test_a_torus_refuses_what_only_packet_switches_do(spreading):
         TorusFabric(endpoints=64, x=4, y=4, spreading=spreading)
 
 
-def test_groups_that_stand_alike_cost_alike_only_where_no_hash_decides():
-    assert [replace(TREES[0], spreading=how).traits.symmetric for how in Spreading] == [
-        True,
-        True,
-        False,
-        False,
-    ]
-
-
 @every_tree
 @pytest.mark.parametrize(
     ("switch", "spread", "pairs"),
