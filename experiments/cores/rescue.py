@@ -131,7 +131,18 @@ class PartRanking(Result):
             best = self.best(place)
             blocks.append(f"Choice: {'none' if best is None else best.part}.")
             blocks += [f"{one.part}: {one.why_not}" for one in here if one.why_not]
+        if taken := " ".join(f"--set {text}" for text in self.chosen_settings):
+            blocks.append(f"\nTo take every choice: {taken}")
         return blocks
+
+    @property
+    def chosen_settings(self) -> tuple[str, ...]:
+        """Changes of a system that put every choice in its place, each ranked beside the parts of today."""
+        found = []
+        for place in dict.fromkeys(one.place for one in self.parts):
+            if (best := self.best(place)) is not None:
+                found += _settings_of(place, best.part)
+        return tuple(found)
 
     def record(self) -> dict[str, Any]:
         """Return everything as plain data, SI throughout."""
@@ -164,6 +175,14 @@ class PartRanking(Result):
         )
         axes.set_xlabel(f"energy at {self.target_db:.1f} dB, pJ/MAC (black: not eligible)")
         return figure
+
+
+def _settings_of(place: str, part: str) -> tuple[str, ...]:
+    """Return the changes of a system that put a part, or a size, in its place."""
+    if place == SIZE:
+        rows, _, columns = part.partition(" x ")
+        return f"core.rows={rows}", f"core.columns={columns}"
+    return (f"core.{place}={part}",)
 
 
 _COLUMNS: dict[str, Callable[[PartRow], str]] = {
@@ -258,12 +277,9 @@ class RankParts(Study):
 
     def _row(self, place: str, name: str, products: Sequence[Product], wanted_db: float) -> PartRow:
         """Return what one part needs at the target."""
-        if place == SIZE:
-            row = PartRow(place=place, part=f"{name} x {name}", eligible=True)
-            chosen: tuple[str, ...] = (f"core.rows={name}", f"core.columns={name}")
-        else:
-            row = PartRow(place=place, part=name, eligible=is_eligible(name))
-            chosen = (f"core.{place}={name}",)
+        part = f"{name} x {name}" if place == SIZE else name
+        row = PartRow(place=place, part=part, eligible=place == SIZE or is_eligible(name))
+        chosen = _settings_of(place, part)
         try:
             core = with_laser_for(self._unit(chosen).core, wanted_db, products)
             laser_w = float(get_at(core, "laser_power_w"))

@@ -6,11 +6,13 @@ import pytest
 
 from experiments.cores.rescue import PartRanking, PartRow, RankParts, is_eligible
 from experiments.study import Progress
+from heliograph.systems import build_system
 from optical.cores.analog import DEFAULT_CROSSING, DEFAULT_FEED, DEFAULT_MODULATOR, DRIVER
 from optical.cores.homodyne import default_homodyne
 from optical.devices.named_parts import named_parts
 from simulator.errors import ParameterError
 from simulator.operands.statistics import OperandKind
+from simulator.parameter_tree import get_at
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -80,3 +82,14 @@ def test_operands_other_than_captured_have_sums_of_one_length():
 def test_a_place_that_a_core_has_not_is_told():
     with pytest.raises(ParameterError, match="has no place 'comb' for named parts"):
         RankParts(core="homodyne", places=("comb",)).run(Progress())
+
+
+def test_what_is_chosen_is_told_as_settings_of_a_system():
+    found = RankParts(places=("feed", "size"), target="20").run(Progress())
+    size = found.best("size").part.partition(" x ")[0]
+    wanted = (f"core.feed={found.best('feed').part}", f"core.rows={size}", f"core.columns={size}")
+    assert found.chosen_settings == wanted
+    assert found.report()[-1] == "\nTo take every choice: " + " ".join(f"--set {one}" for one in wanted)
+    assert get_at(build_system("photonic_packet", accelerators=8, assignments=wanted), "core.rows") == int(
+        size
+    )
