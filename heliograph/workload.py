@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from heliograph.plugins import from_outside, is_reference
 from heliograph.systems.system import System
-from simulator.errors import ParameterError, WorkloadError, plain_number, told
+from simulator.errors import ParameterError, SuspectWarning, WorkloadError, plain_number, told
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import from_hugging_face, known_models, load_model, register_model
 from workloads.pipeline.schedule import SCHEDULES, register_schedule
 from workloads.plan.plan import Plan, default_sequence_length, parse_plan
-from workloads.plan.rules import check
+from workloads.plan.rules import check, idle
 from workloads.step.memory import check_fits, default_plan
 
 TOKENS_PER_ACCELERATOR = 4096
@@ -151,7 +152,10 @@ def plan(
 def _read(source: PlanLike, config: TransformerConfig) -> Plan:
     if isinstance(source, Plan):
         return source
-    return _parsed(source, Plan.of(sequence_length=default_sequence_length(config)))
+    found = _parsed(source, Plan.of(sequence_length=default_sequence_length(config)))
+    for sentence in idle(config, found, _named(source)):
+        warnings.warn(sentence, SuspectWarning, stacklevel=4)
+    return found
 
 
 def _parsed(source: str | Mapping[str, Any], base: Plan | None = None) -> Plan:

@@ -138,7 +138,7 @@ class PartRanking(Result):
     @property
     def chosen_settings(self) -> tuple[str, ...]:
         """Changes of a system that put every choice in its place, each ranked beside the parts of today."""
-        found = []
+        found: list[str] = []
         for place in dict.fromkeys(one.place for one in self.parts):
             if (best := self.best(place)) is not None:
                 found += _settings_of(place, best.part)

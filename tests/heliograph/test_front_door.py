@@ -2,6 +2,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+import warnings
 from fractions import Fraction
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from torch import nn
 import heliograph as hg
 from experiments.__main__ import main
 from heliograph.comparison.comparison import Request, build_systems
-from simulator.errors import HeliographError, ParameterError, RangeWarning
+from simulator.errors import HeliographError, ParameterError, RangeWarning, SuspectWarning
 from workloads.plan.plan import plan_text
 
 ROOT = Path(__file__).parents[2]
@@ -422,3 +423,44 @@ def test_the_unsized_way_is_no_part_of_the_front_door(light):
     assert not [name for name in hg.__all__ if "replace" in name]
     with pytest.raises(ParameterError, match="photonic cores need"):
         hg.system("photonic_packet:crossbar", accelerators=N).with_(laser_power_w="100 W")
+
+
+IDLE = (
+    "reshard=false",
+    "prefetch=false",
+    "context_exchange=all_to_all",
+    "graphs=router",
+    "overlap_sends=false",
+)
+
+
+@pytest.mark.parametrize(
+    ("plan", "key"),
+    [
+        *(("tp=2,dp=4,zero=1", key) for key in (*IDLE, "recompute=selective")),
+        ("tp=2,dp=4,zero=3", "grad_buckets=8"),
+        ("tp=8,dp=1,zero=0", "grad_buckets=8"),
+    ],
+)
+def test_a_key_of_a_plan_that_changes_nothing_is_told(plan, key):
+    plan = f"{plan},global_batch=8,sequence_length=1024"
+    with pytest.warns(SuspectWarning, match=f"plan: {key.partition('=')[0]}=.* changes nothing: "):
+        named = hg.simulate("gpu_packet", "llama-3-8b", f"{plan},{key}")
+    plain = hg.simulate("gpu_packet", "llama-3-8b", plan)
+    assert (named.step_time_s, named.energy_j) == (plain.step_time_s, plain.energy_j)
+
+
+MEANT = ("zero=3,reshard=false,prefetch=false", "grad_buckets=8", "recompute=selective,attention=full")
+
+
+def test_a_key_that_changes_something_is_not():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SuspectWarning)
+        for more in (
+            "zero=3,reshard=false,prefetch=false",
+            "grad_buckets=8",
+            "recompute=selective,attention=full",
+        ):
+            hg.plan(
+                f"tp=2,dp=4,global_batch=8,sequence_length=1024,{more}", model="llama-3-8b", accelerators=8
+            )

@@ -9,7 +9,7 @@ both, c is the model and p the plan.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,9 @@ from workloads.plan.parts import (
     ContextExchange,
     ExpertExchange,
     GradientSum,
+    Graphs,
     Kept,
+    Recompute,
     Rule,
     TensorGrid,
     trait,
@@ -756,3 +758,31 @@ RULES = (
     *SPARSITY_RULES,
 )
 """All of them, in the order in which they are checked."""
+
+_IDLE: tuple[tuple[str, Callable[[TransformerConfig, Plan], bool], str], ...] = (
+    ("context_exchange", lambda _, p: p.axes.cp == 1, "cp=1 exchanges no keys"),
+    ("reshard", lambda _, p: not p.sharding.shards_parameters, "zero=3 alone shards parameters"),
+    ("prefetch", lambda _, p: not p.sharding.shards_parameters, "zero=3 alone gathers parameters"),
+    ("grad_buckets", lambda _, p: p.sharding.shards_parameters, "zero=3 sums gradients block by block"),
+    ("grad_buckets", lambda _, p: p.axes.dp * p.axes.cp == 1, "dp=1 sums no gradients"),
+    ("overlap_sends", lambda _, p: p.axes.pp == 1, "pp=1 sends nothing"),
+    (
+        "graphs",
+        lambda c, p: p.recompute.graphs is Graphs.ROUTER and c.experts == 1,
+        "the model has no router",
+    ),
+    (
+        "recompute",
+        lambda _, p: p.recompute.kind is Recompute.SELECTIVE and p.recompute.attention.on_chip,
+        "scores stay on chip and are computed again in any case",
+    ),
+)
+"""Keys that mean nothing beside others, each with the reason."""
+
+
+def idle(config: TransformerConfig, plan: Plan, keys: Collection[str]) -> Iterator[str]:
+    """Yield a sentence on each of the named keys that changes nothing of a plan; none on default values."""
+    usual = Plan()
+    for key, broken, why in _IDLE:
+        if key in keys and plan.value(key) != usual.value(key) and broken(config, plan):
+            yield f"plan: {key}={plan.value(key)} changes nothing: {why}"
