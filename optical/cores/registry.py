@@ -170,7 +170,10 @@ def load_core(name: str) -> Core:
     if rescues:
         return rescued(load_core(within), rescues)
     if not isinstance(name, str) or name not in CORES:
-        msg = f"no core '{name}'; {nearest(str(name), CORES, noun='core')}"
+        hint = nearest(str(name), CORES, noun="core")
+        if ".py:" in str(name):
+            hint = "a file's class is registered first: heliograph.register_core(NAME, CLASS)"
+        msg = f"no core '{name}'; {hint}"
         raise ParameterError(msg)
     return CORES[name].build() if name in _SHIPPED else _from_outside(name)
 
