@@ -220,7 +220,7 @@ class StepResult(Tabular):
             products_of(self.graph),
             self.system.operands,
             stored=FORMATS[str(self.plan.precision.kind)],
-            kept=partial(reads_one_byte, self.plan),
+            kept=partial(reads_one_byte, self.config, self.plan),
         )
 
     @cached_property
@@ -397,10 +397,15 @@ def simulate(
     return run_at_target(hardware, config, spread, placement=placement)
 
 
-def system_of(system: System | str, plan: PlanLike | None, accelerators: int | None = None) -> System:
-    """Return a system, or the one of a name with so many accelerators, or as many as a plan takes."""
+def system_of(
+    system: System | str, plan: PlanLike | None, accelerators: int | None = None, *, beside: int | None = None
+) -> System:
+    """Return a system, or the one of a name with so many accelerators, or as many as a plan takes.
+
+    A name that stands beside systems of a number has that many where neither plan nor file says otherwise.
+    """
     if isinstance(system, str):
-        usual = ranks_of(plan) or DEFAULT_ACCELERATORS
+        usual = ranks_of(plan) or beside or DEFAULT_ACCELERATORS
         return build_system(system, accelerators=accelerators, usual_accelerators=usual)
     if not isinstance(system, System):
         msg = f"a system is a name or what heliograph.system returns; got {told(system)}"

@@ -401,9 +401,8 @@ def compare(
         msg = f'systems must be a list, such as ["gpu_packet", "photonic_packet"]; got {systems!r}'
         raise ParameterError(msg)
     config = model_of(model)
-    if accelerators is None and ranks_of(plan) is None:
-        accelerators = _own_accelerators(systems)
-    built = [system_of(one, plan, accelerators) for one in systems]
+    beside = _own_accelerators(systems)
+    built = [system_of(one, plan, accelerators, beside=beside) for one in systems]
     _check_names(built)
     if ranks_of(plan) is None:
         _check_numbers(built)

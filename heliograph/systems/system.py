@@ -387,11 +387,10 @@ class System(Summary):
         """Return the system with another core in all its photonic units, and as many of them as then fit."""
         if self.photonic is None:
             return self
-        unit = dataclasses.replace(self.photonic, core=core)
+        cores = self.photonic.cores if self._cores_are_set else core.cluster
+        unit = dataclasses.replace(self.photonic, core=core, cores=cores)
         if not self._buffer_is_set:
             unit = unit.with_its_buffer()
-        if not self._cores_are_set:
-            unit = self._with_cores(unit, core.cluster)
         sized = dataclasses.replace(self, photonic=unit).sized()
         _warn_of_chip(sized)
         return sized

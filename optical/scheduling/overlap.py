@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -127,8 +127,9 @@ class _Problem:
     def holders(self) -> np.ndarray:
         """Plane that carries each whole step if planes move as rarely as can be, shape [S].
 
-        Planes are a cache of permutations; replacing what is wanted last misses least (Belady 1966). As many
-        as there are planes stand before the first step.
+        Planes are a cache of permutations; replacing what is wanted last misses least (Belady 1966), and of
+        what is wanted no more that which was used longest ago, so that its plane has moved when it is needed.
+        As many as there are planes stand before the first step.
         """
         held: list[int] = []
         found, kinds = [], self.kinds.tolist()
@@ -136,9 +137,9 @@ class _Problem:
             if kind not in held and len(held) < self.planes:
                 held.append(kind)
             elif kind not in held:
-                rest = kinds[place:]
-                last = max(held, key=lambda one: rest.index(one) if one in rest else len(rest))
-                held[held.index(last)] = kind
+                rest, used = kinds[place:], dict(zip(kinds[:place], range(place), strict=True))
+                wanted = {one: rest.index(one) if one in rest else len(rest) for one in held}
+                held[held.index(max(held, key=lambda one: (wanted[one], -used[one])))] = kind
             found.append(held.index(kind))
         return np.array(found)
 
@@ -197,13 +198,10 @@ def overlap(steps: Sequence[CollectiveStep], bank: OcsBank, *, nodes: int = NODE
         planes=bank.switches,
         reconfiguration_s=bank.reconfiguration_s,
     )
-    if problem.drowns:
-        plan = _as_ready(problem, _standing(problem))
-        return replace(plan, bound_s=min(problem.bound_s, plan.makespan_s))
     tried = [_improved(problem, serves) for serves in (_in_turns(problem), _standing(problem))]
     best = min(tried, key=lambda one: one.makespan_s)
     bound_s, proven = problem.bound_s, False
-    if nodes > 0 and bank.switches > 1 and len(steps) * bank.switches <= MOST_BINARIES:
+    if nodes > 0 and not problem.drowns and bank.switches > 1 and len(steps) * bank.switches <= MOST_BINARIES:
         found = _solved(problem, None, nodes)
         if found is not None:
             bound_s = max(bound_s, found.bound_s)
@@ -417,7 +415,7 @@ def _in_turns(problem: _Problem) -> np.ndarray:
     tried = []
     for groups in range(1, min(planes, int(changes[-1]) + 1) + 1):
         serves = (changes[:, None] - np.arange(planes)[None, :]) % groups == 0
-        plan = _solved(problem, serves, 0)
+        plan = _timed(problem, serves)
         if plan is not None:
             tried.append((plan.makespan_s, groups, serves))
     if not tried:
@@ -441,6 +439,11 @@ def _standing(problem: _Problem) -> np.ndarray:
     return serves
 
 
+def _timed(problem: _Problem, serves: np.ndarray) -> OverlapPlan | None:
+    """Return the best plan for given services; where work drowns, each step ends as early as it can."""
+    return _as_ready(problem, serves) if problem.drowns else _solved(problem, serves, 0)
+
+
 def _as_ready(problem: _Problem, serves: np.ndarray) -> OverlapPlan:
     """Return the plan in which each step ends as early as those that serve it can make it."""
     steps, planes = serves.shape
@@ -459,7 +462,7 @@ def _as_ready(problem: _Problem, serves: np.ndarray) -> OverlapPlan:
 
 def _improved(problem: _Problem, serves: np.ndarray) -> OverlapPlan:
     """Return the plan after changing single choices while that helps."""
-    best = _solved(problem, serves, 0)
+    best = _timed(problem, serves)
     if best is None:
         msg = "no plan serves these steps"
         raise ParameterError(msg)
@@ -470,7 +473,7 @@ def _improved(problem: _Problem, serves: np.ndarray) -> OverlapPlan:
         left -= 1
         other = serves.copy()
         other[place] = not other[place]
-        plan = _solved(problem, other, 0) if other[place[0]].any() else None
+        plan = _timed(problem, other) if other[place[0]].any() else None
         if plan is not None and plan.makespan_s < best.makespan_s * (1.0 - 1e-9):
             best, serves = plan, other
     return best

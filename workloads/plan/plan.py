@@ -325,6 +325,8 @@ def plan_words(plan: Plan) -> str:
     again += [name for name in ("activation", "norms") if plan.value(f"recompute_{name}")]
     words += [f"recompute {'+'.join(again)}"] if again else []
     words += ["overlap_tensor"] if plan.traffic.overlap_tensor else []
+    buckets = plan.traffic.grad_buckets
+    words += [f"buckets{buckets}"] if buckets != Plan().traffic.grad_buckets else []
     return " ".join([degrees, *words] if degrees else words)
 
 

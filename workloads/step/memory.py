@@ -44,18 +44,12 @@ LOGIT_BYTES = 4
 GIBIBYTE = 2**30
 HEADS = frozenset({Role.HEAD_JOIN, Role.HEAD_LOGITS})
 """Products of the head, whose inputs are kept as they are stored."""
-BEHIND_NORMS = frozenset(
-    {
-        Role.ATTENTION_QKV,
-        Role.ATTENTION_LATENTS,
-        Role.ATTENTION_QUERIES,
-        Role.ATTENTION_KEYS_VALUES,
-        Role.MLP_ROUTER,
-        Role.MLP_GATE_UP,
-        Role.MLP_UP,
-    }
-)
+FROM_LATENTS = frozenset({Role.ATTENTION_QUERIES, Role.ATTENTION_KEYS_VALUES})
+"""Products whose input is a latent."""
+BEHIND_NORMS = frozenset({Role.ATTENTION_QKV, Role.ATTENTION_LATENTS, Role.MLP_ROUTER})
 """Products whose input a norm hands on."""
+BRANCHES = frozenset({Role.MLP_GATE_UP, Role.MLP_UP})
+"""First products of a feed-forward part, which read that too where it has no routed experts."""
 
 _WAYS_OUT = {
     "weights": "a larger tp or pp, or zero=3 with a larger dp",
@@ -104,21 +98,23 @@ def operand_bytes(share: Share) -> float:
     return FP8_BYTES if share.precision.kept_activations is Kept.FP8 else share.precision.linear_bytes
 
 
-def reads_one_byte(plan: Plan, role: Role, phase: Phase) -> bool:
+def reads_one_byte(config: TransformerConfig, plan: Plan, role: Role, phase: Phase) -> bool:
     """Return whether a product reads an operand that was kept in one byte since the forward pass.
 
     Notes
     -----
-    The gradient of a weight reads the product's input, unless a norm computes it again; both gradients of
-    core attention read queries, keys or values, unless they are projected again.
+    The gradient of a weight reads the product's input, unless a norm computes it again, or it is a latent,
+    which is kept as products store it; routed experts read copies of what the norm hands on. Both gradients
+    of core attention read queries, keys or values, unless they are projected again.
     """
     kept, recompute = plan.precision.kept_activations, plan.recompute
     if kept is not Kept.FP8 or recompute.kind is Recompute.FULL or phase is Phase.FORWARD:
         return False
     if role in SCORES | VALUES:
         return not recompute.recompute_projections
-    again = recompute.recompute_norms and role in BEHIND_NORMS
-    return phase is Phase.GRAD_WEIGHT and role not in HEADS and not again
+    behind = BEHIND_NORMS if config.experts > 1 else BEHIND_NORMS | BRANCHES
+    again = recompute.recompute_norms and role in behind
+    return phase is Phase.GRAD_WEIGHT and role not in HEADS | FROM_LATENTS and not again
 
 
 def _stream_bytes(config: TransformerConfig, share: Share) -> float:

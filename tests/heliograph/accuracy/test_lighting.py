@@ -189,3 +189,25 @@ def test_light_reads_operands_as_the_plan_stores_them():
         narrow = of_format(FORMATS["fp8"], [product], operands).total.noise["rounding of operands"]
         assert one.total == pytest.approx(core.total + (narrow if product.element_bytes < 2 else 0.0))
     assert alone.snr_db - 4.0 < stored.snr_db < alone.snr_db - 2.0
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "rounded", "exact"),
+    [
+        ("llama-3-8b", "", {"attention.qkv", "mlp.gate_up", "mlp.down"}, set()),
+        ("llama-3-8b", ",recompute_norms=true", {"mlp.down"}, {"attention.qkv", "mlp.gate_up"}),
+        ("mixtral-8x7b", ",recompute_norms=true", {"mlp.gate_up", "mlp.down"}, {"attention.qkv"}),
+        ("deepseek-v2-lite", "", {"attention.latents"}, {"attention.keys_values"}),
+    ],
+)
+def test_operands_are_rounded_where_memory_counts_one_byte(model, more, rounded, exact):
+    """Routed experts keep copies of their own, and latents stay in two bytes (`workloads.step.memory`)."""
+    plan = f"tp=8,dp=2,ep=1,zero=1,global_batch=16,sequence_length=1024,kept_activations=fp8{more}"
+    found = hg.simulate(build_system("gpu_packet", accelerators=N), model, plan)
+    told = {
+        product.name: "rounding of kept operands" in one.noise
+        for product, one in found.precision.parts
+        if product.phase is Phase.GRAD_WEIGHT
+    }
+    assert all(told[name] for name in rounded)
+    assert not any(told[name] for name in exact)

@@ -9,6 +9,7 @@ import pytest
 import heliograph as hg
 from experiments.compare import Compare, Compared
 from experiments.search import Findings
+from heliograph.comparison.comparison import Request, build_systems
 from heliograph.comparison.plan_estimates import (
     Objective,
     Prices,
@@ -394,3 +395,20 @@ def test_sequences_longer_than_an_accelerators_tokens_are_shared_evenly(accelera
     config = dataclasses.replace(CONFIG, max_sequence=sequence)
     plan = shared_plan(config, accelerators, f"sequence_length={sequence}")
     assert plan.batch.global_batch == sequences
+
+
+def test_what_is_compared_has_one_number_of_accelerators(tmp_path):
+    small, large = tmp_path / "small.toml", tmp_path / "large.toml"
+    small.write_text('base = "gpu_packet"\naccelerators = 8\n')
+    large.write_text('base = "gpu_ocs"\naccelerators = 16\n')
+    one, other = (build_system(name, accelerators=n) for name, n in (("gpu_packet", 8), ("gpu_ocs", 16)))
+    for systems in ((str(small), "gpu_ocs"), ("gpu_ocs", str(small))):
+        built = build_systems(Request(systems=systems)).systems
+        assert [each.accelerators for each in built] == [8, 8]
+    found = hg.compare([one, "gpu_ocs"], "gpt2")
+    assert [result.system.accelerators for result in found.results] == [8, 8]
+    for systems in ([str(small), str(large)], [one, other], [one, str(large)]):
+        with pytest.raises(ParameterError, match="only systems of one number of accelerators"):
+            hg.compare(systems, "gpt2")
+    with pytest.raises(ParameterError, match="only systems of one number"):
+        build_systems(Request(systems=(str(small), str(large))))

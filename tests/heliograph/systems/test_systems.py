@@ -6,6 +6,8 @@ import pytest
 from heliograph.simulation import run_step, step_graph
 from heliograph.systems import SYSTEMS, Basis, System, build_system
 from heliograph.workload import plan_for
+from optical.accelerator import proportionate_buffer_bytes
+from optical.cores import load_core
 from simulator.engine.compiled.step import StepRuns
 from simulator.errors import BudgetError, HeliographError, ParameterError, WorkloadError
 from simulator.fabric import CircuitPolicy
@@ -338,6 +340,18 @@ def test_no_parameter_of_a_system_is_a_dead_knob(name):
         if not moved:
             dead.append(path)
     assert not dead, "\n".join(dead)
+
+
+def test_another_core_gets_its_clusters_and_its_buffer():
+    """Wider arrays have a buffer in proportion to their rate, and cores in clusters fill the budget."""
+    system = build_system("photonic_packet", accelerators=8)
+    wide = system.with_(rows=64, columns=64)
+    for one in (wide, system.with_(symbol_rate_hz="5 GHz"), system.with_core(load_core("crossbar"))):
+        unit = one.photonic
+        assert unit.cores % unit.core.cluster == 0
+        assert unit.sram_bytes == pytest.approx(proportionate_buffer_bytes(unit.core, unit.cores))
+    assert wide.with_(sram_bytes="3 MB").photonic.sram_bytes == 3e6
+    assert system.with_(sram_bytes="3 MB").with_(rows=64).photonic.sram_bytes == 3e6
 
 
 def test_two_systems_have_every_parameter():

@@ -221,6 +221,8 @@ def test_work_far_below_the_delays_does_not_drown(algorithm, delay):
     assert (moves == 0) == (kinds <= 2)
     assert moves * delay <= plan.makespan_s <= moves * delay + work_s
     assert plan.bound_s <= plan.makespan_s
+    near = overlap(steps, plant(2, 1e3))
+    assert moves == round(near.makespan_s / 1e3), "as many in a row as where nothing drowns"
     free = staged(steps, plant(2, delay))
     assert free.bound_s <= free.makespan_s * (1 + 1e-9)
     assert free.makespan_s >= work_s / 2
