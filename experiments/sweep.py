@@ -107,18 +107,20 @@ class Swept(Result):
         for name in (self.x, self.y):
             if name not in (*shown, *axes) and name in rows[0]:
                 shown[name] = name
+        names = tuple(axes)
         if not any(name in shown for name in SHOWN):
-            shown = {name: name for name in _numbers(rows) if name not in axes}
+            shown = {name: name for name in (*_numbers(rows), *shown) if name not in axes}
+            names += self.grid.own_names
         lines = [
             ReportRow(
-                ", ".join(_told(name, row[name]) for name in axes),
+                ", ".join(_told(name, row[name]) for name in names if row.get(name) not in ("", None)),
                 tuple("" if row.get("error") else _told(name, row.get(name)) for name in shown),
                 row.get("error") or self._searched_plan(row),
             )
             for row in rows[:MOST_LINES]
         ]
         about = " on ".join(str(rows[0][name]) for name in ("model", "system") if rows[0].get(name))
-        title = f"{about or self.grid.study}: {', '.join(axes)}"
+        title = f"{about or self.grid.study}: {', '.join(names)}"
         more = [f"{len(rows) - MOST_LINES:,} more rows: --export FILE.csv"] if len(rows) > MOST_LINES else []
         note = "plan" if self.searched else "why"
         return [
@@ -632,7 +634,7 @@ def page(found: Swept | States) -> Page:
     rows, axes = found.rows(), found.grid.axes
     done = [row for row in rows if not row.get("error")]
     first = done[0] if done else rows[0]
-    system = str(first.get("system") or "")
+    system = str(first.get("system") or found.grid.study)
     parameters = description(system) if is_system(system) else []
     shown = _columns(rows, axes)
     about = " on ".join(str(first[one]) for one in ("model", "system") if first.get(one))
@@ -837,6 +839,8 @@ def _other(column: str, owner: str, given: tuple[str, ...]) -> Formula:
 
 
 def _fixed(system: str, parameters: Sequence[Parameter]) -> str | Sheet:
+    if not parameters and " " in system:
+        return f"heliograph {system} --help lists what else a point may set."
     if not parameters:
         return f"'{system}' is described by a file; heliograph show lists every number of it."
     return sheet_of(

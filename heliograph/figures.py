@@ -210,6 +210,24 @@ def plain_ticks(axis: Axis, text: Callable[[float], str] = "{:g}".format, *, min
         axis.set_minor_formatter(Sparse())
 
 
+def dense_ticks(axis: Axis) -> None:
+    """Give a logarithmic axis that spans little even ticks, and one of few powers ticks at 1, 2 and 5."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter  # noqa: PLC0415 - takes its time
+
+    low, high = sorted(axis.get_view_interval())
+    if high < EVEN * low:
+        axis.set_major_locator(MaxNLocator(MOST_TICKS, steps=(1, 2, 5, 10)))
+    elif high < FEW_POWERS * low:
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_minor_formatter(NullFormatter())
+
+
+EVEN, FEW_POWERS = 6.0, 1e3
+"""Spans of a logarithmic axis below which its ticks are even, or not at powers alone; choices."""
+MOST_TICKS = 7
+"""Even ticks of such an axis; a choice."""
+
+
 def name_rows(axes: Axes, names: Sequence[str]) -> None:
     """Name the rows of bars at 0, 1 and so on, the first at the top, without tick marks."""
     axes.set_yticks(range(len(names)), names)
@@ -439,8 +457,8 @@ def range_bars(
             axes.set_xscale("log")
             axes.axvline(1.0, color=REFERENCE, linewidth=0.8)
             axes.axvline(present, color=REFERENCE, linewidth=0.8, linestyle=":")
-        plain_ticks(drawn[-1].xaxis)
-        drawn[-1].xaxis.set_minor_formatter(drawn[-1].xaxis.get_major_formatter())
+        dense_ticks(drawn[-1].xaxis)
+        plain_ticks(drawn[-1].xaxis, minor=False)
         drawn[-1].set_xlabel("Ratio with one number at an end of its range (below 1 the first is better)")
         marks = [
             *(Patch(color=one) for one in ENDS),
@@ -509,7 +527,8 @@ def lines_figure(
     Parameters
     ----------
     lines : mapping of str to sequence of (float, float)
-        Points of each line by its name, in the order in which they are joined.
+        Points of each line by its name, in the order in which they are joined; not where two are above each
+        other.
     x, y : str
         What the numbers are; the ending tells the SI unit.
     beside : mapping of str to sequence of (float, float)
@@ -537,7 +556,7 @@ def lines_figure(
             axes.plot(
                 np.array(across) / factors[x],
                 np.array(up) / factors[y],
-                marker="o",
+                "o-" if len(set(across)) == len(across) else "o",
                 markersize=4.0,
                 color=PALETTE[index % len(PALETTE)],
                 label=name,

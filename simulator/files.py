@@ -40,7 +40,7 @@ _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 def beside(path: Path, text: str) -> str:
     """Return a file that another names, from the working directory, or else beside the one that names it."""
     own = path.parent / text
-    return str(own) if is_present(own) and not is_present(Path(text)) else text
+    return str(own) if not is_present(Path(text)) and is_present(own) and own.is_file() else text
 
 
 def is_present(path: Path) -> bool:

@@ -338,11 +338,14 @@ def cubed_share(units: int, needed: int, cube: int, availability: float) -> floa
     -----
     The rule of `cubes`. Boxes have fixed places; a cube is up while all its units are.
     """
+    whole, built = -(-needed // cube), units // cube
+    if needed > cube and whole > built:
+        msg = f"a job of {needed} units takes {whole} whole cubes of {cube}, and there are {built}"
+        raise ParameterError(msg)
     _check_share(units, needed, availability)
     if needed <= cube:
         places = units // cube * (cube // needed) + units % cube // needed
         return places * needed / units * availability**needed
-    whole, built = -(-needed // cube), units // cube
     return spliced_share(built, whole, availability**cube) * built / whole * needed / units
 
 

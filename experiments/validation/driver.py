@@ -36,7 +36,7 @@ from experiments.validation.rows import (
     read_records,
     statistics,
 )
-from heliograph.figures import PALETTE, new_figure, plain_ticks
+from heliograph.figures import PALETTE, dense_ticks, new_figure, plain_ticks
 from heliograph.processes import OnProgress
 from heliograph.report import ReportRow, plain_text, prefix_of, table_text
 from simulator.errors import ParameterError, SuspectWarning, nearest
@@ -50,8 +50,6 @@ MOST_COLOURS = 9
 """Sources with a colour of their own, the largest ones; the others share the last colour."""
 _MARKERS = "osD^vP"
 _LONGEST_NAME = 56
-_DECADE, _MOST_TICKS = 10.0, 8
-"""Range of ratios below which ticks are even, and how many at most."""
 
 
 NEAR = 0.8
@@ -75,8 +73,6 @@ def scatter(validation: Validation) -> Figure:
     validation : Validation
         The rows, of which at least one is predicted.
     """
-    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - takes its time
-
     rows = validation.predicted
     unit = max((one.unit for one in rows), key=[one.unit for one in rows].count)
     rows = tuple(one for one in rows if one.unit == unit and one.measured and one.predicted)
@@ -100,10 +96,8 @@ def scatter(validation: Validation) -> Figure:
             label=f"{_legend_name(name)} ({len(group)})",
         )
     axes.set(xscale="log", yscale="log")
-    for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
-        if high < _DECADE * low:
-            axis.set_major_locator(MaxNLocator(_MOST_TICKS, steps=(1, 2, 5, 10)))
     for axis in (axes.xaxis, axes.yaxis):
+        dense_ticks(axis)
         plain_ticks(axis, "{:,g}".format, minor=False)
     axes.set_xlabel(f"measured ({prefix}{unit})" if unit != "1" else "measured")
     axes.set_ylabel("predicted over measured")

@@ -34,6 +34,10 @@ from simulator.units import plain_name
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+MOST_NAMES = 3
+"""Columns of a study's own by which its rows are named; a choice."""
+MOST_LINES = 12
+"""Lines of a picture beyond which those columns are left out, from the last; a choice."""
 NOT_RUN = "not run yet"
 """Error of a point that nothing became of so far."""
 CSV, PARQUET = ".csv", ".parquet"
@@ -160,6 +164,19 @@ class Grid(Tabular):
         return path
 
     @property
+    def own_names(self) -> tuple[str, ...]:
+        """Columns that tell the rows of a study's point apart, words and counts, at most `MOST_NAMES`."""
+        rows = self.rows()
+        if len(rows) == len(self.points):
+            return ()
+        told = {
+            name: {row.get(name) for row in rows}
+            for name, value in rows[0].items()
+            if name not in self.axes and isinstance(value, str | int) and not isinstance(value, bool)
+        }
+        return tuple(name for name, values in told.items() if len(values) > 1)[:MOST_NAMES]
+
+    @property
     def failures(self) -> list[dict[str, Any]]:
         """Rows of the points that could not be built or run."""
         return [row for row in self.rows() if row["error"]]
@@ -201,6 +218,9 @@ class Grid(Tabular):
 
         along = list(self.axes)[-1] if x not in self.axes else x
         others = [name for name, values in self.axes.items() if name != along and len(values) > 1]
+        others += [name for name in self.own_names if name not in (x, y)]
+        while len(others) > 1 and len({tuple(row[one] for one in others) for row in drawn}) > MOST_LINES:
+            others.pop()
         lines: dict[str, list[tuple[float, float]]] = {}
         for row in drawn:
             name = ", ".join(f"{plain_name(one)} {_shown(one, row[one])}" for one in others)

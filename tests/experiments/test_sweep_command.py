@@ -107,6 +107,12 @@ def test_any_study_is_swept_by_its_options(capsys, tmp_path):
     assert {row["machine"] for row in points} == {1024, 4096}
     asked = json.loads(call(capsys, "cost", "goodput", "--fabric", "rails", "--machine", 1024, "--json")[1])
     assert asked["options"]["machine"] == 1024
+    code, out, error = call(capsys, "sweep", path, "--y", "goodput", "--report", tmp_path / "page.html")
+    assert code == 0, error
+    assert "cost goodput: machine, accelerators, spares" in out
+    assert "1024, 8, 0 " in out
+    assert "goodput" in out.splitlines()[2].split()
+    assert "heliograph cost goodput --help" in (tmp_path / "page.html").read_text()
     path.write_text('study = "cost godput"\n[sweep]\nmachine = [1]\n')
     code, _, error = call(capsys, "sweep", path)
     assert code == BAD_INPUT
