@@ -172,6 +172,16 @@ class Hardware:
         )
 
 
+def check_as_many(one: System, other: System) -> None:
+    """Refuse systems of different numbers of accelerators, which are not the same accelerators."""
+    if one.accelerators != other.accelerators:
+        msg = (
+            f"'{one.name}' has {one.accelerators:,} accelerators and '{other.name}' {other.accelerators:,}; "
+            "give both files one number, or --accelerators"
+        )
+        raise ParameterError(msg)
+
+
 def _aimed(target: str | None) -> tuple[str, ...]:
     """Return the change that a target of precision is: of its decibels if it is a number."""
     if target is None:

@@ -447,8 +447,14 @@ def _longest(texts: Iterable[str]) -> int:
     return max((len(line) for text in texts for line in text.split("\n")), default=0)
 
 
+_QUANTITY = re.compile(r"-?[\d.,]+ \S+")
+"""A number with its unit."""
+
+
 def _lines(text: str, width: int) -> str:
-    """Return text in lines of so many letters, broken at spaces and after commas; words stay whole."""
+    """Return text in lines of so many letters, broken at spaces and after commas; no word, no quantity is."""
+    if _QUANTITY.fullmatch(text):
+        return text
     indent = text[: len(text) - len(text.lstrip())]
     lines, line = [], indent
     for word in re.split(r"(?<=,)(?=[^\s\d])|(?<=\S)(?=\s)|(?<=\s)(?=\S)", text.strip()):

@@ -283,7 +283,7 @@ class RankParts(Study):
         try:
             core = with_laser_for(self._unit(chosen).core, wanted_db, products)
             laser_w = float(get_at(core, "laser_power_w"))
-            unit = self._unit((*chosen, f"laser_power_w={laser_w!r}"))
+            unit = self._unit((*chosen, f"laser_power_w={laser_w:.17e}"))
         except HeliographError as error:
             return dataclasses.replace(row, why_not=str(error))
         if place == SIZE:

@@ -460,7 +460,7 @@ def _cells(span: Span, unit: str) -> tuple[str, str]:
     """Return a value and its range; large sums of money in thousands or millions."""
     prefix, factor = prefix_of(span.high) if span.high >= THOUSANDS else ("", 1.0)
     ends = [format_si(one / factor).rstrip() for one in (span.value, span.low, span.high)]
-    return f"{ends[0]} {prefix}{unit}", f"{ends[1]} to {ends[2]}"
+    return f"{ends[0]} {prefix}{unit}", f"{ends[1]} to {ends[2]} {prefix}{unit}"
 
 
 BASE = "gpu_packet"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from electronic.fabrics.torus import TorusFabric
-from experiments.hardware import Hardware
+from experiments.hardware import Hardware, check_as_many
 from experiments.network.links import sampled_run
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.comparison.comparison import shared_plan
@@ -519,7 +519,7 @@ class Breakeven(Study):
         metavar="PLAN",
     )
     accelerators: int | None = option(
-        None, f"how many; default the first plan's, else {ACCELERATORS}", metavar="N"
+        None, f"how many; default the system file's, the first plan's, else {ACCELERATORS}", metavar="N"
     )
     points: int = option(POINTS, "times from 1 ns to 100 ms", metavar="P")
     hardware: Hardware = field(default_factory=Hardware)
@@ -534,7 +534,10 @@ class Breakeven(Study):
             msg = f"--system {self.system} is a file; name the same accelerators on packets with --packets"
             raise ParameterError(msg)
         beside = self.packets or self.system.replace("ocs", "packet")
-        packet = packets.system(beside, accelerators=optical.accelerators)
+        packet = packets.system(
+            beside, accelerators=self.accelerators, usual_accelerators=optical.accelerators
+        )
+        check_as_many(optical, packet)
         if isinstance(packet.fabric, TorusFabric):
             msg = f"'{beside}' stands on a torus, which has no packet switches; try --fabric rails"
             raise ParameterError(msg)

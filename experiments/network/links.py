@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from electronic.fabrics.packets import MultipathFabric
-from experiments.hardware import SYSTEM, Hardware, Workload, one_step
+from experiments.hardware import SYSTEM, Hardware, Workload, check_as_many, one_step
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.figures import PALETTE, REFERENCE, label, name_rows, new_figure
 from heliograph.report import format_si, table_of, value_table
@@ -556,7 +556,9 @@ class BySpreading(Study):
     )
     model: str = option("llama-3.1-405b", "model by name, or a config.json")
     plan: str = option("", "tp=8,pp=16,dp=8,micro_batch=1,global_batch=512,...")
-    accelerators: int | None = option(None, f"how many; default the plan's, else {ACCELERATORS}", metavar="N")
+    accelerators: int | None = option(
+        None, f"how many; default the system file's, the plan's, else {ACCELERATORS}", metavar="N"
+    )
     queue_pairs: tuple[int, ...] = option(QUEUE_PAIRS, "queue pairs of a hashed flow", commas=True)
     seeds: int = option(SEEDS, "hashes that are drawn for each", metavar="N")
     hardware: Hardware = field(default_factory=Hardware)
@@ -586,7 +588,10 @@ class BySpreading(Study):
         others = tuple(one for one in self.hardware.settings if not one.startswith("fabric."))
         beside = dataclasses.replace(self.hardware, settings=others, fabric=None)
         circuits = self.circuits or self.system.partition("@")[0].replace("packet", "ocs")
-        optical = beside.system(circuits, accelerators=packets.accelerators)
+        optical = beside.system(
+            circuits, accelerators=self.accelerators, usual_accelerators=packets.accelerators
+        )
+        check_as_many(packets, optical)
         plan = plan_on(packets, config, self.plan)
         kinds = [(Spreading.SPRAYED, 0), (Spreading.ADAPTIVE, 0)]
         kinds += [(Spreading.HASHED, pairs) for pairs in sorted(set(self.queue_pairs))]

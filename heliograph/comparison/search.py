@@ -342,8 +342,8 @@ def rank_and_run(
         found.waiting.pop(0)
     ran = [one for one in found.found if one.result is not None]
     if ran:
-        best = min(ran, key=lambda one: one.value(found.objective))
-        if pieces_free:
+        # The next one too, for it is told why it is worse.
+        for best in found.ordered[:2] if pieces_free else ():
             better = bucketed(best, config, found.objective, lambda doing: progress(doing, many, many))
             found.found = [better if one is best else one for one in found.found]
         progress("the best one again, on the reference engine", many, many)

@@ -198,8 +198,9 @@ def overlap(steps: Sequence[CollectiveStep], bank: OcsBank, *, nodes: int = NODE
         planes=bank.switches,
         reconfiguration_s=bank.reconfiguration_s,
     )
-    tried = [_improved(problem, serves) for serves in (_in_turns(problem), _standing(problem))]
-    best = min(tried, key=lambda one: one.makespan_s)
+    best = _improved(problem, _in_turns(problem))
+    if best.makespan_s > problem.bound_s * (1.0 + 1e-9):
+        best = min(best, _improved(problem, _standing(problem)), key=lambda one: one.makespan_s)
     bound_s, proven = problem.bound_s, False
     if nodes > 0 and not problem.drowns and bank.switches > 1 and len(steps) * bank.switches <= MOST_BINARIES:
         found = _solved(problem, None, nodes)

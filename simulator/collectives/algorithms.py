@@ -336,19 +336,22 @@ def chain_rounds(
     -----
     Chunks follow each other closely, so that every link of the chain passes the vector once, all at the same
     time, and the last member waits for n - 1 hops besides. What it costs that chunks are not arbitrarily
-    short is in the time of a hop that a library's protocol has.
+    short is in the time of a hop that a library's protocol has. Both go the way of the ring, for which a
+    fabric has circuits: a broadcast 0, 1, ..., n - 1 and a reduction 1, ..., n - 1, 0.
     """
     hops = groups.shape[1] - 1
     if not hops:
         return ()
+    nexts = np.roll(groups, -1, axis=1)
+    passing = slice(1, None) if kind is CollectiveKind.REDUCE else slice(None, -1)
     flows = Flows(
-        sources=groups[:, :-1].ravel(),
-        destinations=groups[:, 1:].ravel(),
+        sources=groups[:, passing].ravel(),
+        destinations=nexts[:, passing].ravel(),
         size_bytes=payload_bytes / hops,
         axis=axis,
         kind=kind,
     )
-    return (Round(flows=flows.reversed() if kind is CollectiveKind.REDUCE else flows, count=hops),)
+    return (Round(flows=flows, count=hops),)
 
 
 def hierarchical_rounds(

@@ -134,8 +134,6 @@ def chains(operator: Collective, groups: np.ndarray, local: int) -> Levels:
         groups.reshape(-1, local), size_bytes=1.0 / local / nodes, axis=operator.axis, kind=operator.kind
     )
     between = chain_rounds(operator.kind, same_places(groups, local), 1.0 / local, operator.axis)
-    if operator.kind is CollectiveKind.REDUCE:
-        inside = inside.reversed()
     return Levels(
         inside=Round(flows=inside, count=nodes * (local - 1)),
         between=between[0],
