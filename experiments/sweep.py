@@ -83,6 +83,10 @@ USUAL_SYSTEM, USUAL_MODEL = "photonic_packet", "llama-3-8b"
 """System and model of a sweep where nobody names them."""
 
 
+USUAL_Y = "energy_per_token_j"
+"""Column of a step's picture upward where nobody names one."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Swept(Result):
     """Results at all points of a grid."""
@@ -221,6 +225,11 @@ def _numbers(rows: Sequence[Row]) -> list[str]:
     return [name for name, value in rows[0].items() if isinstance(value, float)][:MOST_NUMBERS]
 
 
+def _first_number(grid: Grid, x: str) -> str:
+    """Return the first column that holds numbers, of a study whose columns are not those of a step."""
+    return next((name for name in _numbers(grid.rows()) if name not in (*grid.axes, x)), USUAL_Y)
+
+
 MOST_NUMBERS = 4
 """Columns that the terminal shows of a study that has not those of a step; a choice."""
 
@@ -329,7 +338,9 @@ class Sweep(Study):
     x: str | None = option(
         None, "column of the picture to the right; default: the first --set with several values"
     )
-    y: str = option("energy_per_token_j", "column of the picture upward (docs/records.md has all)")
+    y: str = option(
+        USUAL_Y, "column of the picture upward (docs/records.md has all); of another study its first number"
+    )
     running: Running = field(default_factory=Running)
     status: bool = option(False, "tell how far the sweeps of the store are, and run nothing")
     export: Path | None = option(
@@ -370,7 +381,7 @@ class Sweep(Study):
         return Swept(
             grid=grid,
             x=self.x or several[0],
-            y=self.y,
+            y=self.y if asked.work.study == STEP or self.y != USUAL_Y else _first_number(grid, several[0]),
             notes=tuple(notes),
             searched=asks_for_best(work),
             work=work if isinstance(work, StepWork) else None,

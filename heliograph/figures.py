@@ -319,10 +319,11 @@ def new_figure(height_in: float) -> Figure:
 
 
 def label(name: str) -> str:
-    """Return a name as a figure shows it: printable, not too long, never hidden by a leading ``_``."""
+    """Return a name as a figure shows it: printable, its middle left out if it is long, no leading ``_``."""
     shown = "".join(letter if letter.isprintable() else " " for letter in name).strip() or "(no name)"
     shown = shown.lstrip("_").strip() or shown.replace("_", " ").strip() or "(no name)"
-    return shown if len(shown) <= _MAX_LABEL else shown[: _MAX_LABEL - 1] + "\u2026"
+    half = _MAX_LABEL // 2
+    return shown if len(shown) <= _MAX_LABEL else shown[: half - 1] + "\u2026" + shown[-half:]
 
 
 def save(figure: Figure, path: Path) -> tuple[Path, Path]:

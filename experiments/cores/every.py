@@ -884,6 +884,8 @@ def _tell_blank(axes: Axes, found: CoresResult, won: Winners) -> None:
     if not blank or blank[-1] - blank[0] < _LEAST_BLANK:
         return
     text = f"no core reaches this:\n{most:.1f} dB are the most ({label(name)}: {cause})"
+    if blank[0] < most:  # light reaches it
+        text = f"no core of one {found.gpu}'s {found.basis} reaches this:\n{label(name)} does with more"
     top = (float(np.sqrt(found.reuse[0] * found.reuse[-1])), blank[-1])
     axes.annotate(text, top, (0, -4), textcoords="offset points", ha="center", va="top", fontsize=7.5)
 

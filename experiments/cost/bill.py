@@ -14,7 +14,7 @@ import numpy as np
 
 from experiments.hardware import DEFAULT_ACCELERATORS, Replaced, changes
 from experiments.study import Block, Progress, Result, Row, Study, option
-from heliograph.figures import PALETTE, label, legend_below_or_above, new_figure
+from heliograph.figures import PALETTE, REFERENCE, label, legend_below_or_above, new_figure
 from heliograph.parameters import CHOICE, SET, Parameter, parameters_of
 from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
 from heliograph.systems import System, build_system
@@ -313,6 +313,8 @@ _FAMILIES = {
     "patch panel place": "fibres, panels",
 }
 """Families of lines of a bill, so that a colour is one thing in the bars of all fabrics."""
+COLOURS = dict(zip((*dict.fromkeys(_FAMILIES.values()), "accelerator", "server"), PALETTE, strict=True))
+"""Colour of each family and of what is no fabric's, the same in every picture."""
 COLUMNS = ("count", "each", "all", "range", "share", "per accelerator")
 """Heads of one bill, of power or of prices."""
 COMPARED = ("W", "W range", "$", "$ range")
@@ -413,9 +415,9 @@ def draw_bills(bills: Sequence[Bill]) -> Figure:
 def _stack(axes: Any, bills: Sequence[Bill], items: Sequence[str], what: str) -> None:  # noqa: ANN401 - Axes
     places = np.arange(len(bills))
     start = np.zeros(len(bills))
-    for index, item in enumerate(items):
+    for item in items:
         values = np.array([_value(bill, item, what) for bill in bills])
-        colour = PALETTE[index % len(PALETTE)]
+        colour = COLOURS.get(item, REFERENCE)
         axes.barh(
             places, values, 0.62, left=start, color=colour, edgecolor="white", linewidth=0.4, label=item
         )
