@@ -1,4 +1,4 @@
-"""Driver of ``heliograph validate``: from a table to outcomes, report, records and scatter plot."""
+"""Driver of ``heliograph validate``: from a table to outcomes, report, records and picture."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from experiments.validation.rows import (
     read_records,
     statistics,
 )
-from heliograph.figures import PALETTE, dense_ticks, new_figure, plain_ticks
+from heliograph.figures import PALETTE, dense_ticks, name_rows, new_figure, plain_ticks
 from heliograph.processes import OnProgress
 from heliograph.report import ReportRow, plain_text, prefix_of, table_text
 from simulator.errors import ParameterError, SuspectWarning, nearest
@@ -49,6 +49,9 @@ BANDS = ((0.10, "--"), (0.20, ":"))
 MOST_COLOURS = 9
 """Sources with a colour of their own, the largest ones; the others share the last colour."""
 _MARKERS = "osD^vP"
+_MARK: Mapping[str, Any] = MappingProxyType(
+    {"linestyle": "none", "markersize": 3.6, "markeredgewidth": 0.3, "markeredgecolor": "white"}
+)
 _LONGEST_NAME = 56
 
 
@@ -63,52 +66,96 @@ _LONGEST_SOURCE = 48
 _LONGEST_ROW = 120
 
 
-def scatter(validation: Validation) -> Figure:
-    """Return predicted over measured against measured, coloured by source, with lines at 10 and 20 %.
+def picture(validation: Validation) -> Figure:
+    """Return predicted over measured of all rows, with lines at 10 and 20 %.
 
-    Where rows have several units, those of the most frequent one are drawn, and the title says so.
+    Over the measured value, coloured by source; where rows have several units, a line of points a source.
 
     Parameters
     ----------
     validation : Validation
-        The rows, of which at least one is predicted.
+        The rows, of which at least one is predicted and measured.
     """
-    rows = validation.predicted
-    unit = max((one.unit for one in rows), key=[one.unit for one in rows].count)
-    rows = tuple(one for one in rows if one.unit == unit and one.measured and one.predicted)
+    rows = tuple(one for one in validation.predicted if one.measured and one.predicted)
+    figure = _strips(rows) if len({one.unit for one in rows}) > 1 else _scatter(rows)
+    found = statistics(rows)
+    figure.suptitle(
+        f"{validation.kind}: {found.n} rows, mean error {found.mean_abs_error or 0.0:.1%}, median "
+        f"{found.median or 0.0:.1%}; dashed 10 %, dotted 20 %",
+        fontsize=9.0,
+    )
+    return figure
+
+
+def _scatter(rows: Sequence[Outcome]) -> Figure:
+    """Return rows of one unit over what was measured."""
+    unit = rows[0].unit
     values = sorted(one.measured or 0.0 for one in rows)
     prefix, factor = prefix_of(values[len(values) // 2]) if unit != "1" else ("", 1.0)
     figure = new_figure(4.6)
     axes = figure.add_subplot()
-    axes.axhline(1.0, color="black", linewidth=0.8)
-    for band, style in BANDS:
-        for ratio in (1.0 + band, 1.0 - band):
-            axes.axhline(ratio, linestyle=style, color="grey", linewidth=0.7)
+    _bands(axes.axhline)
     for index, (name, group) in enumerate(_groups(rows)):
         axes.plot(
             [(one.measured or 0.0) / factor for one in group],
-            [(one.predicted or 0.0) / (one.measured or 1.0) for one in group],
-            _MARKERS[index % len(_MARKERS)],
+            _ratios(group),
+            marker=_MARKERS[index % len(_MARKERS)],
             color=PALETTE[index % len(PALETTE)],
-            markersize=3.6,
-            markeredgewidth=0.3,
-            markeredgecolor="white",
             label=f"{_legend_name(name)} ({len(group)})",
+            **_MARK,
         )
     axes.set(xscale="log", yscale="log")
     for axis in (axes.xaxis, axes.yaxis):
         dense_ticks(axis)
-        plain_ticks(axis, "{:,g}".format, minor=False)
+        plain_ticks(axis, "{:,.12g}".format, minor=False)
     axes.set_xlabel(f"measured ({prefix}{unit})" if unit != "1" else "measured")
     axes.set_ylabel("predicted over measured")
-    found = statistics(rows)
-    kept = "" if found.n == len(validation.predicted) else f" in {unit} of {len(validation.predicted)}"
-    axes.set_title(
-        f"{validation.kind}: {found.n} rows{kept}, mean error {found.mean_abs_error or 0.0:.1%}; "
-        "dashed 10 %, dotted 20 %"
-    )
     figure.legend(loc="outside lower center", ncols=2, fontsize=6.5)
     return figure
+
+
+def _strips(rows: Sequence[Outcome]) -> Figure:
+    """Return rows of several units, those of a source beside each other."""
+    groups: dict[str, list[Outcome]] = {}
+    for one in rows:
+        groups.setdefault(family(one.source), []).append(one)
+    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    figure = new_figure(1.4 + 0.24 * len(ordered))
+    axes = figure.add_subplot()
+    _bands(axes.axvline)
+    units = dict.fromkeys(one.unit for one in rows)
+    for index, unit in enumerate(units):
+        mine = [
+            (place, [one for one in group if one.unit == unit]) for place, (_, group) in enumerate(ordered)
+        ]
+        axes.plot(
+            [ratio for _, group in mine for ratio in _ratios(group)],
+            [place for place, group in mine for _ in group],
+            marker=_MARKERS[index % len(_MARKERS)],
+            color=PALETTE[index % len(PALETTE)],
+            label="ratio" if unit == "1" else unit,
+            **_MARK,
+        )
+    axes.set_xscale("log")
+    dense_ticks(axes.xaxis)
+    plain_ticks(axes.xaxis, minor=False)
+    axes.set_xlabel("predicted over measured")
+    name_rows(axes, [f"{_legend_name(name)} ({len(group)})" for name, group in ordered])
+    axes.tick_params(axis="y", labelsize=6.5)
+    figure.legend(loc="outside lower center", ncols=min(len(units), 8), fontsize=6.5)
+    return figure
+
+
+def _ratios(rows: Iterable[Outcome]) -> list[float]:
+    return [(one.predicted or 0.0) / (one.measured or 1.0) for one in rows]
+
+
+def _bands(line: Callable[..., object]) -> None:
+    """Draw where predictions are right, and where they are 10 and 20 % off."""
+    line(1.0, color="black", linewidth=0.8)
+    for band, style in BANDS:
+        for ratio in (1.0 + band, 1.0 - band):
+            line(ratio, linestyle=style, color="grey", linewidth=0.7)
 
 
 def family(source: str) -> str:
@@ -123,7 +170,7 @@ def _legend_name(name: str) -> str:
     return _shortened(plain_text(name).strip(" _") or "no source", _LONGEST_NAME)
 
 
-def _groups(rows: tuple[Outcome, ...]) -> list[tuple[str, list[Outcome]]]:
+def _groups(rows: Sequence[Outcome]) -> list[tuple[str, list[Outcome]]]:
     """Return the rows by family of source, the largest first; what exceeds the colours goes together."""
     crowded = len({one.source for one in rows}) > MOST_COLOURS + 1
     groups: dict[str, list[Outcome]] = {}
@@ -350,7 +397,8 @@ class Validated(Result):
 
     def figure(self) -> Figure | None:
         """Return predicted over measured, if anything was predicted."""
-        return scatter(self.validation) if self.validation.predicted else None
+        drawn = any(one.measured and one.predicted for one in self.validation.predicted)
+        return picture(self.validation) if drawn else None
 
 
 @dataclass(frozen=True, kw_only=True)
