@@ -643,13 +643,15 @@ class CoreResult(Result):
 
     def tables(self) -> dict[str, list[Row]]:
         """Return energy by stage, signal over noise by power and by operands, and each number's swing."""
-        precision = _precision_table(self.table)
-        return {
+        bench = self.bench
+        about: Row = {"core": bench.name, "gpu": bench.gpu.name, "tokens": bench.tokens}
+        found = {
             "energy": self.rows(),
             "snr": _snr_table(self.curve),
-            "precision": precision,
+            "precision": _precision_table(self.table),
             "tornado": _tornado_table(self),
         }
+        return {name: [about | row for row in rows] for name, rows in found.items()}
 
     def figures(self) -> dict[str, Figure]:
         """Return pictures of the same three."""
