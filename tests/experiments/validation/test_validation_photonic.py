@@ -4,7 +4,7 @@ from collections import Counter
 import pytest
 
 from experiments.__main__ import main
-from experiments.validation.driver import Validated, validate
+from experiments.validation.driver import Validated, family, validate
 
 HEADER = "system,metric,value,unit,config,source,provenance,where\n"
 
@@ -111,8 +111,18 @@ def test_the_table_that_ships_is_read_and_what_is_put_right_stands_below(capsys,
 
 
 @pytest.mark.slow
-def test_the_picture_says_which_rows_it_leaves_out():
+def test_the_picture_has_every_row_at_its_source_and_unit():
     found = validate("photonic")
-    (unit, drawn), *_ = Counter(one.unit for one in found.predicted).most_common()
-    (axes,) = Validated(validation=found).figure().axes
-    assert f"{drawn} rows in {unit} of {len(found.predicted)}" in axes.get_title()
+    figure = Validated(validation=found).figure()
+    (axes,) = figure.axes
+    drawn = [
+        line for line in axes.lines if len(line.get_xdata()) and line.get_marker() not in ("None", None, "")
+    ]
+    units = {
+        "1" if line.get_label() == "ratio" else line.get_label(): len(line.get_xdata()) for line in drawn
+    }
+    assert units == dict(Counter(one.unit for one in found.predicted))
+    sources = Counter(family(one.source) for one in found.predicted)
+    assert len(axes.get_yticks()) == len(sources)
+    assert f"({max(sources.values())})" in axes.get_yticklabels()[0].get_text()
+    assert f"{len(found.predicted)} rows" in figure.get_suptitle()
