@@ -159,6 +159,44 @@ class Hardware:
             raise ParameterError(msg)
         return [dataclasses.replace(one, lighting=None) for one in systems]
 
+    def counterpart(
+        self, of: System, name: str, asked: str | None, *, on: str, accelerators: int | None
+    ) -> System:
+        """Return the accelerators of a system on circuits or on packets, without what is set of its network.
+
+        Parameters
+        ----------
+        of, name : System, str
+            The system, and its name.
+        asked : str, optional
+            Name of the other; by default that of the system with ocs in place of packet, or the reverse.
+        on : str
+            ``circuits`` or ``packets``, which is also the option that names the other.
+        accelerators : int, optional
+            As somebody asked for; by default those of the system.
+
+        Raises
+        ------
+        ParameterError
+            If the system is a file and nobody named the other, or it has another number of accelerators.
+        """
+        if asked is None and name.endswith(".toml"):
+            msg = f"--system {name} is a file; name the same accelerators on {on} with --{on}"
+            raise ParameterError(msg)
+        others = tuple(one for one in self.settings if not one.startswith("fabric."))
+        found = dataclasses.replace(self, settings=others).system(
+            asked or name.partition("@")[0].replace(*_NETWORKS[on]),
+            accelerators=accelerators,
+            usual_accelerators=of.accelerators,
+        )
+        if found.accelerators != of.accelerators:
+            told = (
+                f"'{of.name}' has {of.accelerators:,} accelerators and '{found.name}' {found.accelerators:,}"
+            )
+            msg = f"{told}; give both files one number, or --accelerators"
+            raise ParameterError(msg)
+        return found
+
     def system(
         self, name: str, *, accelerators: int | None = None, usual_accelerators: int = DEFAULT_ACCELERATORS
     ) -> System:
@@ -172,14 +210,8 @@ class Hardware:
         )
 
 
-def check_as_many(one: System, other: System) -> None:
-    """Refuse systems of different numbers of accelerators, which are not the same accelerators."""
-    if one.accelerators != other.accelerators:
-        msg = (
-            f"'{one.name}' has {one.accelerators:,} accelerators and '{other.name}' {other.accelerators:,}; "
-            "give both files one number, or --accelerators"
-        )
-        raise ParameterError(msg)
+_NETWORKS = {"circuits": ("packet", "ocs"), "packets": ("ocs", "packet")}
+"""Word of a system's name that each replaces, and its own."""
 
 
 def _aimed(target: str | None) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from electronic.fabrics.torus import TorusFabric
-from experiments.hardware import Hardware, check_as_many
+from experiments.hardware import Hardware
 from experiments.network.links import sampled_run
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.comparison.comparison import shared_plan
@@ -526,20 +526,13 @@ class Breakeven(Study):
 
     def systems(self) -> tuple[System, System]:
         """Return the system with circuits, and the same accelerators on packet switches."""
-        on_packets = [one for one in self.hardware.settings if not one.startswith("fabric.")]
-        packets = dataclasses.replace(self.hardware, settings=tuple(on_packets))
         usual = (ranks_of(self.plan[0]) if self.plan else None) or ACCELERATORS
         optical = self.hardware.system(self.system, accelerators=self.accelerators, usual_accelerators=usual)
-        if self.packets is None and self.system.endswith(".toml"):
-            msg = f"--system {self.system} is a file; name the same accelerators on packets with --packets"
-            raise ParameterError(msg)
-        beside = self.packets or self.system.replace("ocs", "packet")
-        packet = packets.system(
-            beside, accelerators=self.accelerators, usual_accelerators=optical.accelerators
+        packet = self.hardware.counterpart(
+            optical, self.system, self.packets, on="packets", accelerators=self.accelerators
         )
-        check_as_many(optical, packet)
         if isinstance(packet.fabric, TorusFabric):
-            msg = f"'{beside}' stands on a torus, which has no packet switches; try --fabric rails"
+            msg = f"'{packet.name}' stands on a torus, which has no packet switches; try --fabric rails"
             raise ParameterError(msg)
         return optical, packet
 

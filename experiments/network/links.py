@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from electronic.fabrics.packets import MultipathFabric
-from experiments.hardware import SYSTEM, Hardware, Workload, check_as_many, one_step
+from experiments.hardware import SYSTEM, Hardware, Workload, one_step
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.figures import PALETTE, REFERENCE, label, name_rows, new_figure
 from heliograph.report import format_si, table_of, value_table
@@ -582,16 +582,10 @@ class BySpreading(Study):
                 "switches: --fabric rails, fat_tree or rail_only"
             )
             raise ParameterError(msg)
-        if self.circuits is None and self.system.endswith(".toml"):
-            msg = f"--system {self.system} is a file; name the same accelerators on circuits with --circuits"
-            raise ParameterError(msg)
-        others = tuple(one for one in self.hardware.settings if not one.startswith("fabric."))
-        beside = dataclasses.replace(self.hardware, settings=others, fabric=None)
-        circuits = self.circuits or self.system.partition("@")[0].replace("packet", "ocs")
-        optical = beside.system(
-            circuits, accelerators=self.accelerators, usual_accelerators=packets.accelerators
+        beside = dataclasses.replace(self.hardware, fabric=None)
+        optical = beside.counterpart(
+            packets, self.system, self.circuits, on="circuits", accelerators=self.accelerators
         )
-        check_as_many(packets, optical)
         plan = plan_on(packets, config, self.plan)
         kinds = [(Spreading.SPRAYED, 0), (Spreading.ADAPTIVE, 0)]
         kinds += [(Spreading.HASHED, pairs) for pairs in sorted(set(self.queue_pairs))]

@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from experiments.hardware import Hardware, Workload
 from experiments.network.links import BySpreading, Links
 from experiments.study import Progress
+from heliograph.systems import build_system
 from simulator.errors import ParameterError
 from simulator.topology.clos import Spreading
 
@@ -80,3 +81,21 @@ def test_a_fabric_without_parallel_links_is_refused():
 def test_numbers_below_one_are_refused(wrong):
     with pytest.raises(ParameterError, match="1"):
         dataclasses.replace(ASKED, **wrong)
+
+
+def test_circuits_beside_packets_are_of_the_same_accelerators(tmp_path):
+    hardware, packets = Hardware(), build_system("gpu_packet:b200:fp8", accelerators=64)
+    found = hardware.counterpart(packets, "gpu_packet:b200:fp8", None, on="circuits", accelerators=None)
+    assert (found.name, found.accelerators, found.gpu) == ("gpu_ocs:b200:fp8", 64, packets.gpu)
+    back = hardware.counterpart(found, "gpu_ocs:b200:fp8", None, on="packets", accelerators=None)
+    assert back.name == "gpu_packet:b200:fp8"
+    path = tmp_path / "mine.toml"
+    path.write_text('base = "gpu_ocs"\naccelerators = 32\n')
+    with pytest.raises(
+        ParameterError, match="is a file; name the same accelerators on packets with --packets"
+    ):
+        hardware.counterpart(found, str(path), None, on="packets", accelerators=None)
+    with pytest.raises(ParameterError, match="'mine' 32; give both files one number, or --accelerators"):
+        hardware.counterpart(packets, "gpu_packet", str(path), on="circuits", accelerators=None)
+    asked = hardware.counterpart(packets, "gpu_packet", str(path), on="circuits", accelerators=64)
+    assert asked.accelerators == 64
