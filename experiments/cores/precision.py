@@ -10,16 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from electronic.formats import FORMATS, NumberFormat
+from electronic.formats import FORMATS
 from experiments.cores.one import length_text, photonic_unit
 from experiments.study import Block, Progress, Result, Row, Study, option
-from heliograph.accuracy.precision import LENGTHS, ROWS, captured_products, phase_of, told_kinds
+from heliograph.accuracy.precision import (
+    LENGTHS,
+    ROWS,
+    captured_products,
+    format_precision,
+    phase_of,
+    told_kinds,
+)
 from heliograph.report import table_of
 from heliograph.systems import build_system
 from heliograph.systems.names import DEFAULT_CORE
 from optical.cores import CORES, load_core
 from optical.cores.core import Core
-from optical.cores.sizing import Product, with_laser_for
+from optical.cores.sizing import with_laser_for
 from optical.execution import AnalogSpec
 from optical.execution.precision import predicted
 from simulator.amounts import Reals
@@ -29,7 +36,6 @@ from simulator.operands.statistics import (
     OperandKind,
     Operands,
     Precision,
-    average,
     operands_of,
     signal_to_noise_db,
 )
@@ -78,19 +84,14 @@ class Held:
         return self.predicted_db - self.executed_db
 
 
-def _of_format(form: NumberFormat, one: Product) -> Precision:
-    """Return what a number format delivers to one product."""
-    return form.predicted(one.operands, one.length, phase=one.phase, rows=one.rows, columns=one.columns)
-
-
 @functools.cache
 def core_of(machine: str) -> Core:
     """Return a core by name; the default core with its parts, its laser sized for `SIZED_FOR`."""
     if machine != DEFAULT_CORE:
         return load_core(machine)
     system = build_system("photonic_packet", core=DEFAULT_CORE, accelerators=1)
-    products, form = captured_products(), FORMATS[SIZED_FOR]
-    told = average((one.weight, _of_format(form, one)) for one in products)
+    products = captured_products()
+    told = format_precision(FORMATS[SIZED_FOR], products)
     return with_laser_for(photonic_unit(system).core, told.snr_db, products)
 
 

@@ -26,7 +26,7 @@ from electronic.formats import format_named
 from experiments.cores.one import MILLIWATT, PICOJOULE, bench, photonic_unit
 from experiments.hardware import Replaced, changes, decibels_in
 from experiments.study import Block, Progress, Result, Row, Study, option
-from heliograph.accuracy.precision import ModelProduct, captured_products, products_of
+from heliograph.accuracy.precision import ModelProduct, captured_products, format_precision, products_of
 from heliograph.figures import PALETTE, REFERENCE, new_figure
 from heliograph.report import or_dash, table_of
 from heliograph.simulation import step_graph
@@ -44,7 +44,7 @@ from optical.devices.named_parts import named_parts
 from optical.execution.precision import predicted
 from simulator.errors import HeliographError, ParameterError
 from simulator.operands.captured import CapturedProduct, captured
-from simulator.operands.statistics import OperandKind, Precision, average, operands_of, signal_to_noise_db
+from simulator.operands.statistics import OperandKind, Precision, operands_of, signal_to_noise_db
 from simulator.operators import VALUES, Phase, Role
 from simulator.parameter_tree import get_at
 from simulator.tables import Status
@@ -57,7 +57,7 @@ PART_LENGTH, PART_ROWS = 4096, 128
 """Length of the sums that lasers are sized for, and rows and columns of their product; choices."""
 SIZE = "size"
 """Place that is no part: rows and columns of a core that has as many of both."""
-PLACES = f"modulator,feed,crossing,{SIZE}"
+PLACES = ("modulator", "feed", "crossing", SIZE)
 """Places that are ranked where nobody names others."""
 SIDES = ("16", "24", "32", "40", "48", "64", "96")
 """Rows and columns that are tried; a choice."""
@@ -203,7 +203,8 @@ class RankParts(Study):
     core: str = option(DEFAULT_CORE, "core by name (heliograph list cores)", positional=True)
     places: tuple[str, ...] = option(
         (),
-        f"places, separated by commas; size is that of the array; default: of {PLACES} those of the core",
+        "places, separated by commas; size is that of the array; default those of the core of "
+        f"{','.join(PLACES)}",
         metavar="NAMES",
         commas=True,
     )
@@ -240,19 +241,12 @@ class RankParts(Study):
         asked_db = decibels_in(self.target)
         if asked_db is not None:
             return asked_db
-        form = format_named(self.target)
-        return average(
-            (
-                one.weight,
-                form.predicted(one.operands, one.length, rows=one.rows, columns=one.columns, phase=one.phase),
-            )
-            for one in products
-        ).snr_db
+        return format_precision(format_named(self.target), products).snr_db
 
     def _usual_places(self, unit: PhotonicUnit) -> tuple[str, ...]:
         """Return those of `PLACES` that the core has."""
         found = []
-        for place in PLACES.split(","):
+        for place in PLACES:
             with contextlib.suppress(ParameterError):
                 found += [place] if self._names(unit, place) else []
         return tuple(found)

@@ -243,18 +243,7 @@ def precision_table(core: Core, lengths: Sequence[int] = LENGTHS) -> tuple[Preci
 def _captured_row(core: Core) -> PrecisionRow:
     """Return the precision on all captured products together, multiply-accumulates as weights."""
     products = captured_products()
-    formats = {
-        name: average(
-            (
-                one.weight,
-                FORMATS[name].predicted(
-                    one.operands, one.length, rows=one.rows, columns=one.columns, phase=one.phase
-                ),
-            )
-            for one in products
-        ).snr_db
-        for name in SHOWN_FORMATS
-    }
+    formats = {name: format_precision(FORMATS[name], products).snr_db for name in SHOWN_FORMATS}
     found = core_precision(core, products).snr_db
     return PrecisionRow(operands=OperandKind.CAPTURED, length=None, core_db=found, formats_db=formats)
 
@@ -362,13 +351,7 @@ def _from_stored(
     part: tuple[ModelProduct, Precision], kind: OperandKind, stored: NumberFormat
 ) -> tuple[ModelProduct, Precision]:
     """Return a product in light, with the rounding of operands that are stored in one byte."""
-    product, found = part
-    if not _in_format(stored, product):
-        return part
-    noise = [
-        product_rounding(*_operand_rounding(one, stored)) / one.operands.coherence for one in product.on(kind)
-    ]
-    return product, Precision(noise={**found.noise, STORED: math.fsum(noise) / len(noise)})
+    return _rounded(part, kind, stored, STORED, product_rounding) if _in_format(stored, part[0]) else part
 
 
 def _from_kept(
@@ -378,20 +361,33 @@ def _from_kept(
     kept: Callable[[Role, Phase], bool],
 ) -> tuple[ModelProduct, Precision]:
     """Return a product with the rounding of the operand, no gradient, that was kept in one byte."""
-    product, found = part
+    product, _ = part
     if _in_format(form, product) or not kept(product.role, product.phase):
         return part
-    which = 1 if product.phase is Phase.GRAD_INPUT else 0
-    noise = [
-        _operand_rounding(one, FORMATS["fp8"])[which] / one.operands.coherence for one in product.on(kind)
-    ]
-    return product, Precision(noise={**found.noise, KEPT: math.fsum(noise) / len(noise)})
+    second = product.phase is Phase.GRAD_INPUT
+    return _rounded(part, kind, FORMATS["fp8"], KEPT, lambda a, b: b if second else a)
 
 
-def _operand_rounding(one: Product, form: NumberFormat) -> tuple[float, float]:
-    return form.operand_rounding(
-        one.operands, one.length, rows=one.rows, columns=one.columns, phase=one.phase
+def _rounded(
+    part: tuple[ModelProduct, Precision],
+    kind: OperandKind,
+    form: NumberFormat,
+    cause: str,
+    taken: Callable[[float, float], float],
+) -> tuple[ModelProduct, Precision]:
+    """Return a product with one more cause of noise: what is taken of the rounding of A and B to a format."""
+    product, found = part
+    alike = product.on(kind)
+    noise = math.fsum(
+        taken(
+            *form.operand_rounding(
+                one.operands, one.length, rows=one.rows, columns=one.columns, phase=one.phase
+            )
+        )
+        / one.operands.coherence
+        for one in alike
     )
+    return product, Precision(noise={**found.noise, cause: noise / len(alike)})
 
 
 def _in_format(form: NumberFormat, product: ModelProduct) -> bool:
@@ -428,6 +424,17 @@ def of_core(core: Core, products: Sequence[ModelProduct], kind: OperandKind = DE
     return Delivered(operands=kind, parts=parts)
 
 
+def format_precision(form: NumberFormat, products: Iterable[Product]) -> Precision:
+    """Return the precision that a number format delivers to products together, by their weights."""
+    return average(
+        (
+            one.weight,
+            form.predicted(one.operands, one.length, rows=one.rows, columns=one.columns, phase=one.phase),
+        )
+        for one in products
+    )
+
+
 def of_format(
     number_format: NumberFormat,
     products: Sequence[ModelProduct],
@@ -452,14 +459,7 @@ def of_format(
     for product in products:
         kept = number_format.narrow and product.element_bytes >= 2 and not everywhere
         form = FORMATS["bf16"] if kept else number_format
-        found = average(
-            (
-                one.weight,
-                form.predicted(one.operands, one.length, rows=one.rows, columns=one.columns, phase=one.phase),
-            )
-            for one in product.on(kind)
-        )
-        parts.append((product, found))
+        parts.append((product, format_precision(form, product.on(kind))))
     return Delivered(operands=kind, parts=tuple(parts))
 
 
