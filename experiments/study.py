@@ -193,8 +193,8 @@ def _reader_of(kind: Any, name: str) -> Callable[[str], Any]:  # noqa: ANN401 - 
         return lambda text: _member(kind, text)
     if kind is int:
         return _whole_number
-    if kind is float and dimension_of(name) is not None:
-        return lambda text: _with_unit(name, text)
+    if kind is float and (dimension := dimension_of(name)) is not None:
+        return lambda text: _with_unit(name, text, dimension[1])
     if kind is float:
         return lambda text: _finite(text, text)
     return typing.cast("Callable[[str], Any]", kind)
@@ -204,12 +204,12 @@ _SLOW = types.MappingProxyType({"s": (1.0, math.inf, "25us"), "B/s": (0.0, 1e6, 
 """Times and rates of networks that nobody means: from, to, and an example of how they are written."""
 
 
-def _with_unit(name: str, text: str) -> float:
+def _with_unit(name: str, text: str, unit: str) -> float:
     """Return a quantity in SI; a time or rate typed without a unit that is far from any network's is told."""
-    number, dimension = _finite(quantity(name, text), text), dimension_of(name)
-    low, high, example = _SLOW.get(dimension[1] if dimension else "", (math.inf, math.inf, ""))
+    number = _finite(quantity(name, text), text)
+    low, high, example = _SLOW.get(unit, (math.inf, math.inf, ""))
     if TYPED.fullmatch(text) and low <= number < high and number > 0.0:
-        meant = format_quantity(number, dimension[1] if dimension else "")
+        meant = format_quantity(number, unit)
         msg = f"{name}={text} is {meant}; if that is not meant, write the unit, e.g. {example}"
         warnings.warn(msg, SuspectWarning, stacklevel=2)
     return number

@@ -35,7 +35,7 @@ from workloads.pipeline.schedule import SCHEDULES
 from workloads.pipeline.schedules import GPIPE
 from workloads.plan.parts import Recompute
 from workloads.plan.plan import Plan, plan_text
-from workloads.plan.rules import check
+from workloads.plan.rules import check, idle
 from workloads.search.costs import PlanPricer
 from workloads.search.plans import CHOSEN, COLUMNS, PLACEMENTS, RECOMPUTES, PlanArrays, grid
 from workloads.step.memory import check_fits
@@ -219,9 +219,9 @@ def bucketed(one: Candidate, config: TransformerConfig, objective: Objective, sa
     """Return a candidate with its gradients summed in as many pieces as is best.
 
     More pieces hide more of the sums beside the backward pass, and each starts the library once more.
-    Sharded parameters are gathered and summed block by block in any case.
+    A plan of which their number changes nothing stays as it is (`workloads.plan.rules.idle`).
     """
-    if one.result is None or one.plan.axes.dp * one.plan.axes.cp == 1 or one.plan.sharding.zero == 3:
+    if one.result is None or any(idle(config, one.plan.with_(grad_buckets=1), ("grad_buckets",))):
         return one
     ran = [one]
     for pieces in BUCKETS:

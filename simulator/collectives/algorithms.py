@@ -232,11 +232,15 @@ def algorithms(kind: CollectiveKind, n: int) -> tuple[Algorithm, ...]:
 
     Hierarchical and in-network ones are apart, for they need nodes and switches that add.
     """
+    return ((Algorithm.RING,) if kind in ROOTED else ()) + _with_steps(kind, n)
+
+
+def _with_steps(kind: CollectiveKind, n: int) -> tuple[Algorithm, ...]:
+    """Return those that have a schedule of steps: all but chains (`chain_rounds`)."""
     return tuple(
         algorithm
         for algorithm, (_, kinds) in _BUILDERS.items()
-        if (kind in kinds and (algorithm is not Algorithm.HALVING_DOUBLING or n & (n - 1) == 0))
-        or (kind in ROOTED and algorithm is Algorithm.RING)
+        if kind in kinds and (algorithm is not Algorithm.HALVING_DOUBLING or n & (n - 1) == 0)
     )
 
 
@@ -269,8 +273,8 @@ def _steps(kind: CollectiveKind, algorithm: Algorithm, n: int) -> tuple[Step, ..
         return ()
     if algorithm == Algorithm.IN_NETWORK and kind in SUMS:
         return tuple(_direct(kind, n))
-    if algorithm not in algorithms(kind, n) or kind not in _BUILDERS[algorithm][1]:
-        names = ", ".join(algorithms(kind, n))
+    if algorithm not in _with_steps(kind, n):
+        names = ", ".join(_with_steps(kind, n))
         msg = f"{algorithm} cannot do {kind} on {n} ranks; known: {names}"
         raise WorkloadError(msg)
     return tuple(_BUILDERS[algorithm][0](kind, n))
