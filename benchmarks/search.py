@@ -20,7 +20,7 @@ from heliograph.report import ReportRow, ReportTable, print_report
 from heliograph.simulation import run_step
 from heliograph.systems import build_system
 from simulator.errors import HeliographError
-from simulator.estimate.step import estimate
+from simulator.step_estimate import estimate
 from workloads.models.config import load_model
 from workloads.plan.plan import Plan
 from workloads.search.costs import PlanPricer

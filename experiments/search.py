@@ -378,7 +378,7 @@ def _formulas(found: Search) -> dict[str, Formula]:
             label="best plan",
             text="step of the simulated plan, its closed form, and the times below which no such step can be",
             status=SIMULATED,
-            source="simulator/engine; simulator/estimate; plan_estimates.py: bound_of",
+            source="simulator/engine; simulator/step_estimate.py; plan_estimates.py: bound_of",
             follows=(f"plan 0/{found.objective}", f"plan 0/estimate {found.objective}", "plan 0/bound"),
         )
     }
@@ -388,7 +388,7 @@ def _formulas(found: Search) -> dict[str, Formula]:
                 label=f"estimated {SHOWN[objective][0]}",
                 text="closed form of the step: passes, bubble, exposed communication and changes of circuits",
                 status=DERIVED,
-                source="simulator/estimate; workloads/search/costs.py",
+                source="simulator/step_estimate.py; workloads/search/costs.py",
                 value=_value(one.estimate[objective], objective),
             )
             if one.result is not None:

@@ -11,15 +11,14 @@ import numpy as np
 
 from heliograph.simulation import CircuitMode, modes
 from heliograph.systems.system import System
+from simulator.collectives.lines import FreeLines, LinePrices, StandingLines
 from simulator.engine.lookahead import short_s
 from simulator.errors import ParameterError, WorkloadError, nearest
-from simulator.estimate.lines import FreeLines, LinePrices, StandingLines
-from simulator.estimate.step import estimate
-from simulator.estimate.step_arrays import Order, StepArrays
 from simulator.fabric import CircuitPolicy, Fabric, PortTiming
 from simulator.interfaces import Flows
 from simulator.node import Node
 from simulator.results import StepBound
+from simulator.step_estimate import Order, StepArrays, estimate
 from workloads.layers.transformer import model_flops
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.parts import Kept, TensorGrid

@@ -24,8 +24,8 @@ from heliograph.comparison.search import Search, rank_and_run, topologies
 from heliograph.report import report_text
 from heliograph.simulation import run_step
 from heliograph.systems import build_system
+from simulator.collectives.lines import LinePrices
 from simulator.errors import HeliographError
-from simulator.estimate.lines import LinePrices
 from workloads.models.config import load_model
 from workloads.pipeline.schedule import SCHEDULES
 from workloads.pipeline.schedules import DUALPIPE, ZB_V

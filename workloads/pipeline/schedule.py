@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from simulator.amounts import Amount
 from simulator.errors import WorkloadError, check_choices, check_member, in_one_sentence, nearest
-from simulator.estimate.step_arrays import Order as ClosedForm
+from simulator.step_estimate import Order as ClosedForm
 
 
 class Pass(StrEnum):
@@ -131,7 +131,7 @@ class Schedule:
     """Neighbouring passes of a stage that overlapped expert exchanges weave into one; None if it has no two
     side by side without waiting."""
     closed_form: ClosedForm | None = None
-    """Form of its step time in `simulator.estimate`; without one, a search only runs it."""
+    """Form of its step time in `simulator.step_estimate`; without one, a search only runs it."""
     saves_memory: bool = False
     """Whether it gives up time for memory: a search runs it only where the one before it could not be."""
     name: str = field(default="", kw_only=True)

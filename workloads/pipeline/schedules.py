@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from simulator.amounts import smaller
 from simulator.errors import WorkloadError
-from simulator.estimate.step_arrays import Order as ClosedForm
+from simulator.step_estimate import Order as ClosedForm
 from workloads.pipeline.schedule import (
     Chain,
     InFlight,

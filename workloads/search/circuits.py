@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from simulator.collectives.flow_groups import FlowGroup, PricedCollective
+from simulator.collectives.lines import PIPELINE, LinePrices, inner_class
 from simulator.collectives.traffic import Traffic
 from simulator.engine.lookahead import short_s
-from simulator.estimate.lines import PIPELINE, LinePrices, inner_class
 from simulator.fabric import CircuitPolicy, Fabric
 from simulator.interfaces import Circuits, Flows
 from simulator.layout import Axis, RankLayout, placed

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simulator.estimate.lines import (
+from simulator.collectives.lines import (
     LinePrices,
     inner_class,
 )
-from simulator.estimate.step_arrays import StepArrays
 from simulator.layout import Axis, RankLayout
 from simulator.operators import Collective, CollectiveKind, Phase
+from simulator.step_estimate import StepArrays
 from workloads.pipeline.schedule import Pass
 
 AXES = ("tp", "cp", "ep")

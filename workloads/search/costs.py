@@ -1,4 +1,4 @@
-"""From arrays of plans to the pieces of their steps on one fabric, for `simulator.estimate`.
+"""From arrays of plans to the pieces of their steps on one fabric, for `simulator.step_estimate`.
 
 They include the time lost where gathers and sums share links with the traffic inside passes
 (`workloads.search.contention`) and where circuits turn (`workloads.search.circuits`).
@@ -18,19 +18,19 @@ import numpy as np
 
 from simulator.collectives.algorithms import vector_bytes
 from simulator.collectives.flow_groups import main_kind
-from simulator.estimate.lines import (
+from simulator.collectives.lines import (
     PIPELINE,
     AxisTraffic,
     CollectiveLines,
     LinePrices,
     StandingLines,
 )
-from simulator.estimate.step_arrays import SPLIT, StepArrays
 from simulator.fabric import Fabric
 from simulator.layout import Axis, RankLayout, neighbours, placed
 from simulator.node import Node
 from simulator.operators import Collective, CollectiveKind, Skew
 from simulator.results import outside_bytes
+from simulator.step_estimate import SPLIT, StepArrays
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import Chain, Pass
 from workloads.plan.plan import Plan

@@ -11,13 +11,13 @@ from electronic.fabrics.packets import RailFabric
 from electronic.gpu import load_gpu
 from optical.fabrics.rails import OcsRails
 from simulator.collectives.flow_groups import ring_flows, step_demand
+from simulator.collectives.lines import LinePrices, collective_lines
 from simulator.collectives.traffic import Traffic
 from simulator.engine.network import Network
 from simulator.engine.rank_graph import RankGraph, RankTask, Together
 from simulator.engine.replay import Replay, as_recorded
 from simulator.engine.simulation import Simulation
 from simulator.errors import WorkloadError
-from simulator.estimate.lines import LinePrices, collective_lines
 from simulator.fabric import CircuitPolicy
 from simulator.layout import RankLayout
 from simulator.node import Node

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from simulator.errors import WorkloadError
-from simulator.estimate.step import estimate
-from simulator.estimate.step_arrays import StepArrays
+from simulator.step_estimate import StepArrays, estimate
 from workloads.models.config import load_model
 from workloads.pipeline.schedule import Chain, PassTimes, Pipeline, Schedule, play
 from workloads.pipeline.schedules import DUALPIPE, ZB_H2, ZB_V, ZERO_BUBBLE

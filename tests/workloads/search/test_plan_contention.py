@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from simulator.estimate.step_arrays import Order, StepArrays
+from simulator.step_estimate import Order, StepArrays
 from workloads.search.contention import AXES, PassTraffic, beside_sums
 
 WORK_S, WAITED_S = 3.0, 1.0

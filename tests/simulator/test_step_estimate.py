@@ -7,12 +7,11 @@ import pytest
 
 from electronic.devices import load_scale_up
 from electronic.fabrics.packets import RailFabric
-from simulator.estimate.lines import collective_lines, traffic_alone
-from simulator.estimate.step import estimate, exposed_s
-from simulator.estimate.step_arrays import Order, StepArrays
+from simulator.collectives.lines import collective_lines, traffic_alone
 from simulator.layout import RankLayout
 from simulator.operators import CollectiveKind, Phase
 from simulator.results import outside_bytes
+from simulator.step_estimate import Order, StepArrays, estimate, exposed_s
 from tests.builders import collective
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from electronic.fabrics.packets import RailFabric, Spreading
 from heliograph.systems import build_system
-from simulator.estimate.lines import LinePrices
+from simulator.collectives.lines import LinePrices
 from simulator.layout import RankLayout, placed
 from simulator.operators import CollectiveKind
 from tests import builders
