@@ -20,8 +20,7 @@ from heliograph.report import format_si, value_table
 from heliograph.systems import System
 from simulator.collectives.msccl import ChunkFlows, read_algorithm
 from simulator.engine.flow_simulation import FlowSet, FlowTimes, simulate
-from simulator.engine.rank_graph import RankGraph, Together
-from simulator.engine.replay import Replay, as_recorded
+from simulator.engine.replay import RankGraph, Replay, Together, as_recorded
 from simulator.errors import ParameterError, check_positive, check_range, check_whole
 from simulator.fabric import Fabric, Loads, route_loads
 from simulator.files import read_text

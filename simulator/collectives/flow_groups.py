@@ -189,10 +189,56 @@ class PricedCollective:
         return self.alone_s - self.dark_s
 
 
-def step_demand(graph: StepGraph, node_size: int = 1) -> dict[tuple[str, int, int], Flows]:
-    """Return the traffic of the whole step by (axis, class, direction): rings, servers or sends.
+@dataclass(kw_only=True)
+class AxisDemand:
+    """Collectives of a class along one axis, one way, summed up over a step."""
 
-    Uneven all-to-alls are flows from pair to pair; what comes back is counted on its way out.
+    size_bytes: float = 0.0
+    """Bytes that a rank puts in."""
+    vectors_bytes: defaultdict[CollectiveKind, float] = field(default_factory=lambda: defaultdict(float))
+    """Bytes of whole vectors by kind."""
+    uneven_bytes: defaultdict[Skew, float] = field(default_factory=lambda: defaultdict(float))
+    """Bytes that a rank puts in, of uneven exchanges by shape; what comes back counts on its way out."""
+    servers: int | None = None
+    """Ranks of a group that serve pushes and pulls; None without any."""
+
+    def add(self, one: Collective, times: int = 1) -> None:
+        """Add a collective that runs so many times."""
+        self.size_bytes += one.payload_bytes * times
+        self.vectors_bytes[one.kind] += vector_bytes(one.kind, one.payload_bytes, one.size) * times
+        if one.kind in SERVED:
+            self.servers = one.servers
+        if one.skew is not None:
+            out = one.skew.turned() if one.skew.returns else one.skew
+            self.uneven_bytes[out] += one.payload_bytes * times
+
+    @property
+    def kind(self) -> CollectiveKind:
+        """Kind that moves most of its bytes."""
+        return main_kind(self.vectors_bytes)
+
+    def sends(self, axis: str, sources: np.ndarray, destinations: np.ndarray) -> Flows:
+        """Return its traffic from ranks to other ranks, shape [F] each."""
+        return Flows(
+            sources=sources, destinations=destinations, size_bytes=self.size_bytes, axis=axis, kind=self.kind
+        )
+
+    def flows(self, axis: str, groups: np.ndarray, node_size: int) -> Flows:
+        """Return its traffic within groups, shape [groups, n]: rings, servers, or from pair to pair."""
+        if self.servers is not None:
+            (both,) = server_rounds(CollectiveKind.PULL, groups, self.size_bytes, axis, servers=self.servers)
+            return replace(both.flows, size_bytes=self.size_bytes, kind=self.kind)
+        if not self.uneven_bytes:
+            return ring_flows(groups, self.size_bytes, axis, self.kind, node_size)
+        every, rest = dict(self.uneven_bytes), self.size_bytes - sum(self.uneven_bytes.values())
+        if rest > 0.0:
+            even = Skew(loads=(1.0,) * groups.shape[1])
+            every[even] = every.get(even, 0.0) + rest
+        return skewed_flows(groups, axis, every)
+
+
+def step_demand(graph: StepGraph, node_size: int = 1) -> dict[tuple[str, int, int], Flows]:
+    """Return the traffic of the whole step by (axis, class, direction).
 
     Parameters
     ----------
@@ -201,14 +247,6 @@ def step_demand(graph: StepGraph, node_size: int = 1) -> dict[tuple[str, int, in
     node_size : int
         As in `ring_flows`.
     """
-    totals: defaultdict[tuple[str, int, int], float] = defaultdict(float)
-    by_kind: defaultdict[tuple[str, int, int], defaultdict[CollectiveKind, float]] = defaultdict(
-        lambda: defaultdict(float)
-    )
-    served: dict[tuple[str, int, int], Collective] = {}
-    skewed: defaultdict[tuple[str, int, int], defaultdict[Skew, float]] = defaultdict(
-        lambda: defaultdict(float)
-    )
     times: defaultdict[tuple[int, int], int] = defaultdict(int)  # runs of many microbatches share their items
     operators: dict[tuple[int, int], Operator] = {}
     for task in graph.tasks:
@@ -216,40 +254,20 @@ def step_demand(graph: StepGraph, node_size: int = 1) -> dict[tuple[str, int, in
         run = id(operator.items if isinstance(operator, Sequence) else operator), task.rank_class
         times[run] += task.multiplicity
         operators[run] = operator
+    demand: defaultdict[tuple[str, int, int], AxisDemand] = defaultdict(AxisDemand)
     for run, operator in operators.items():
         for one, repeat in communications(operator):
             if one.size > 1:
-                key, runs = (one.axis, run[1], one.shift), repeat * times[run]
-                totals[key] += one.payload_bytes * runs
-                by_kind[key][one.kind] += vector_bytes(one.kind, one.payload_bytes, one.size) * runs
-                if one.kind in SERVED:
-                    served[key] = one
-                if one.skew is not None:
-                    out = one.skew.turned() if one.skew.returns else one.skew
-                    skewed[key][out] += one.payload_bytes * runs
-    found: dict[tuple[str, int, int], Flows] = {}
-    for (axis, rank_class, shift), total in totals.items():
-        key, kind = (axis, rank_class, shift), main_kind(by_kind[axis, rank_class, shift])
-        if shift:
-            sends = graph.layout.members(rank_class), graph.layout.members(rank_class + shift)
-            found[key] = Flows(
-                sources=sends[0], destinations=sends[1], size_bytes=total, axis=axis, kind=kind
-            )
-            continue
-        groups = graph.layout.groups(axis, rank_class)
-        if key in served:
-            servers = served[key].servers
-            (both,) = server_rounds(CollectiveKind.PULL, groups, total, axis, servers=servers)
-            found[key] = replace(both.flows, size_bytes=total, kind=kind)
-        elif skewed[key]:
-            uneven = skewed[key]
-            rest = total - sum(uneven.values())
-            if rest > 0.0:
-                uneven[Skew(loads=(1.0,) * groups.shape[1])] += rest
-            found[key] = skewed_flows(groups, axis, uneven)
-        else:
-            found[key] = ring_flows(groups, total, axis, kind, node_size)
-    return found
+                demand[one.axis, run[1], one.shift].add(one, repeat * times[run])
+    layout = graph.layout
+    return {
+        (axis, rank_class, shift): found.sends(
+            axis, layout.members(rank_class), layout.members(rank_class + shift)
+        )
+        if shift
+        else found.flows(axis, layout.groups(axis, rank_class), node_size)
+        for (axis, rank_class, shift), found in demand.items()
+    }
 
 
 def main_kind(vectors_bytes: Mapping[CollectiveKind, float]) -> CollectiveKind:

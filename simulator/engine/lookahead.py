@@ -1,7 +1,6 @@
 """Lookahead of ports: traffic that they should wait for, and traffic whose circuits they may prefetch.
 
-It is found from the order of a step's tasks and from where runs of operators are cut, or from a recorded
-graph of ranks.
+It is found from the order of tasks and, in a step, from where runs of operators are cut.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from typing import Generic, TypeVar
 from simulator.collectives.flow_groups import FlowGroup
 from simulator.collectives.traffic import Traffic
 from simulator.engine.network import Network
-from simulator.engine.rank_graph import Message, RankGraph, RankTask, Together, Work
 from simulator.operators import (
     BESIDE,
     Collective,
@@ -219,10 +217,10 @@ def step_turns(graph: StepGraph) -> Turns:
         for task in graph.tasks
         if isinstance(task.operator, Collective) and not task.operator.shift
     )
-    return turns(graph.tasks, at_once.__contains__, _queued(channels))
+    return turns(graph.tasks, at_once.__contains__, queued_before(channels))
 
 
-def _queued(channels: Iterable[tuple[int, Hashable]]) -> dict[int, int]:
+def queued_before(channels: Iterable[tuple[int, Hashable]]) -> dict[int, int]:
     """Return the task that stands before each on its channel, by number, from tasks with their channels."""
     found: dict[int, int] = {}
     last: dict[Hashable, int] = {}
@@ -430,72 +428,3 @@ def step_lookahead(
         is_done=lambda task: is_done(task.id),
         order=step_turns(graph),
     )
-
-
-def rank_lookahead(
-    graph: RankGraph,
-    plan_of: Callable[[int], tuple[FlowGroup, ...]],
-    network: Network,
-    node_size: int,
-    is_done: Callable[[int], bool],
-) -> Lookahead[RankTask]:
-    """Return what every rank of a recorded graph still has to communicate outside its node.
-
-    Parameters
-    ----------
-    graph : RankGraph
-        The graph.
-    plan_of : callable
-        What a task moves, by its number.
-    network : Network
-        The fabric.
-    node_size : int
-        Consecutive endpoints that no circuit joins, for they share a node.
-    is_done : callable
-        Whether the task of a number has ended.
-    """
-    together = {task.id for task in graph.tasks if isinstance(task.operation, Together)}
-    channels = [
-        (task.id, (task.channel, task.operation.groups))
-        for task in graph.tasks
-        if isinstance(task.operation, Together) and task.channel
-    ]
-    tasks_of: defaultdict[int, list[RankTask]] = defaultdict(list)
-    sent_to: defaultdict[int, list[RankTask]] = defaultdict(list)
-    for task in graph.tasks:
-        if isinstance(task.operation, Work) or not _leaves(task.operation, node_size):
-            continue
-        for rank in begun_by(task):
-            tasks_of[rank].append(task)
-        if isinstance(task.operation, Message):
-            for rank in task.operation.destinations:
-                sent_to[rank].append(task)
-    return Lookahead(
-        network=network,
-        beside=tasks_of,
-        passes={},
-        arriving=sent_to,
-        flow_groups=lambda task: (plan_of(task.id),),
-        is_short=lambda _: False,
-        is_done=lambda task: is_done(task.id),
-        order=turns(graph.tasks, lambda one: one not in together, _queued(channels)),
-    )
-
-
-def _leaves(operation: Together | Message, node_size: int) -> bool:
-    """Return whether ranks of several nodes meet."""
-    groups: Iterable[tuple[int, ...]]
-    if isinstance(operation, Message):
-        groups = zip(operation.sources, operation.destinations, strict=True)
-    else:
-        groups = operation.groups
-    return any(len({rank // node_size for rank in group}) > 1 for group in groups)
-
-
-def begun_by(task: RankTask) -> Iterator[int]:
-    """Go through the ranks whose ports a task turns: all of a collective, the senders of a message."""
-    if isinstance(task.operation, Message):
-        yield from task.operation.sources
-    elif not isinstance(task.operation, Work):
-        for group in task.operation.groups:
-            yield from group

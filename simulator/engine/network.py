@@ -28,12 +28,10 @@ import numpy as np
 import simpy
 
 from simulator.collectives.flow_groups import FlowGroup, LinkClasses, PricedCollective, Transfer, Waiting
-from simulator.engine.rank_graph import RankGraph
 from simulator.errors import RouteError
 from simulator.fabric import Fabric, Loads
 from simulator.failures import Failure, Outages
 from simulator.interfaces import Circuits, Cost, Flows, LinkGraph, Reconfiguration
-from simulator.layout import RankLayout
 from simulator.results import Span, Stream, Trace
 
 _TOLERANCE = 1e-12
@@ -167,8 +165,16 @@ class Change:
     """Energy of moving."""
 
 
-def circuit_spans(changes: list[Change], classes: RankLayout | RankGraph) -> list[Span]:
-    """Return the time that ports moved, for each class whose traffic asked for it."""
+def circuit_spans(changes: Iterable[Change], classes_at: Callable[[np.ndarray], Iterable[int]]) -> list[Span]:
+    """Return the time that ports moved, for each class whose traffic asked for it.
+
+    Parameters
+    ----------
+    changes : iterable of Change
+        What happened.
+    classes_at : callable
+        Gives the classes of ranks at some endpoints, each once.
+    """
     return [
         Span(
             rank_class=int(rank_class),
@@ -178,7 +184,7 @@ def circuit_spans(changes: list[Change], classes: RankLayout | RankGraph) -> lis
             end_s=change.end_s,
         )
         for change in changes
-        for rank_class in classes.classes_at(change.sources)
+        for rank_class in classes_at(change.sources)
     ]
 
 

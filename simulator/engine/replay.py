@@ -1,34 +1,182 @@
-"""A recorded graph of ranks on the engine's clock: the same network, circuits and collectives, any groups.
+"""Recorded work of single ranks, and its replay on the engine's clock: any groups, any pairs, any fabric.
 
-A task starts when all it waits for is done and its channel is free. Collectives and messages are carried by
-`simulator.engine.network` as those of a training step are; compute takes as long as was recorded, or as long
-as the units of a node need.
+A `simulator.operators.StepGraph` is made of classes of identical ranks on a grid of axes. What other tools
+record is made of ranks: this one computes for so long, those five sum a vector, that one sends to this one
+(`RankGraph`). A task starts when all it waits for is done and its channel is free. Collectives and messages
+are carried by `simulator.engine.network` as those of a training step are; compute takes as long as was
+recorded, or as long as the units of a node need.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections import defaultdict
-from collections.abc import Callable, Generator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 import simpy
 
-from simulator.collectives.algorithms import Algorithm, vector_bytes
-from simulator.collectives.flow_groups import FlowGroup, PricedCollective, main_kind, ring_flows
+from simulator.collectives.algorithms import Algorithm
+from simulator.collectives.flow_groups import AxisDemand, FlowGroup
 from simulator.collectives.traffic import Traffic, carry_collective, play
-from simulator.engine.lookahead import begun_by, rank_lookahead
+from simulator.engine.lookahead import Lookahead, queued_before, turns
 from simulator.engine.network import Network, Tally, circuit_spans
-from simulator.engine.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Work
-from simulator.errors import RouteError
+from simulator.errors import RouteError, WorkloadError
 from simulator.fabric import Fabric, lone_cards
 from simulator.interfaces import Bound, Cost, Flows
 from simulator.node import Node
-from simulator.operators import Collective, CollectiveKind, Elementwise, MatMul, Phase
+from simulator.operators import Collective, CollectiveKind, Elementwise, MatMul, Phase, topological_order
 from simulator.results import Span, Stream, Trace, category
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recorded(Elementwise):
+    """Work whose duration was recorded; its operations and bytes say what another unit would have to do."""
+
+    duration_s: float
+    """How long it took where it was recorded."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Work:
+    """Work of every rank of a class for itself."""
+
+    operator: MatMul | Elementwise
+    """What is run on the accelerator's units."""
+    host: bool = False
+    """Whether the host does it, beside the accelerator."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Together:
+    """A collective of explicit groups of ranks, all of one size, at the same time."""
+
+    kind: CollectiveKind
+    """What is done; not a send, push or pull."""
+    groups: tuple[tuple[int, ...], ...]
+    """Ranks of each group, in their order on a ring; the first is the root of a broadcast or reduction."""
+    payload_bytes: float
+    """Bytes per rank before it, as `simulator.operators.Collective.payload_bytes`."""
+    algorithm: str = ""
+    """A value of `simulator.collectives.algorithms.Algorithm`; empty for the fastest."""
+    two_level: bool = False
+    """For an all-to-all over several nodes: whether it goes within nodes and between them in turn."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Message:
+    """Bytes from each of some ranks to one other rank each, at the same time."""
+
+    sources: tuple[int, ...]
+    """Sending ranks."""
+    destinations: tuple[int, ...]
+    """Receiving rank of each."""
+    size_bytes: float
+    """Bytes of each."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankTask:
+    """One thing that ranks do, alone or together, once other tasks are done."""
+
+    id: int
+    """Unique within the graph; of tasks that are ready at the same time the lower goes first."""
+    name: str
+    """What it is."""
+    classes: tuple[int, ...]
+    """Classes of ranks that take part; of a message first those that send."""
+    operation: Work | Together | Message
+    """What is done."""
+    after: tuple[int, ...] = ()
+    """Ids of the tasks that must have finished."""
+    channel: str = ""
+    """Tasks on the same channel run one at a time, in the order in which they become ready; empty: all."""
+    continues: bool = False
+    """Whether it goes on where a task that it waits for ended, ahead of what waits for their channel."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankGraph:
+    """Recorded tasks on classes of ranks that behave alike, often of one rank each.
+
+    Raises
+    ------
+    WorkloadError
+        If ids repeat, a dependency, class or rank is missing, groups are uneven, or there is a cycle.
+    """
+
+    name: str
+    """What was recorded."""
+    tasks: tuple[RankTask, ...]
+    """All tasks."""
+    classes: tuple[tuple[int, ...], ...]
+    """Ranks of each class; every rank from 0 stands in one of them."""
+
+    def __post_init__(self) -> None:
+        every = sorted(rank for ranks in self.classes for rank in ranks)
+        if not every or every != list(range(len(every))):
+            msg = f"{self.name}: classes must hold every rank from 0 once; got {every[:8]}"
+            raise WorkloadError(msg)
+        if not self.tasks:
+            msg = f"{self.name}: holds no task; is it the right file?"
+            raise WorkloadError(msg)
+        known = Counter(task.id for task in self.tasks)
+        if len(known) != len(self.tasks):
+            msg = f"{self.name}: id {known.most_common(1)[0][0]} stands for two tasks; give each its own"
+            raise WorkloadError(msg)
+        for task in self.tasks:
+            self._check(task, known)
+        topological_order(self.tasks, self.name)
+
+    def _check(self, task: RankTask, known: Counter[int]) -> None:
+        what = f"{self.name}: task {task.id} '{task.name}'"
+        lost = next((other for other in task.after if other not in known), None)
+        if lost is not None:
+            msg = f"{what} waits for task {lost}, which does not exist"
+            raise WorkloadError(msg)
+        ranks: tuple[int, ...] = ()
+        if isinstance(task.operation, Together):
+            sizes = {len(group) for group in task.operation.groups}
+            if len(sizes) != 1 or 0 in sizes:
+                msg = f"{what} needs groups of one size; got sizes {sorted(sizes)}"
+                raise WorkloadError(msg)
+            ranks = tuple(rank for group in task.operation.groups for rank in group)
+        elif isinstance(task.operation, Message):
+            ranks = (*task.operation.sources, *task.operation.destinations)
+            if len(task.operation.sources) != len(task.operation.destinations):
+                msg = f"{what} has {len(task.operation.sources)} senders and other many receivers"
+                raise WorkloadError(msg)
+        outside = next((rank for rank in ranks if not 0 <= rank < self.ranks), None)
+        if outside is not None or not all(0 <= one < len(self.classes) for one in task.classes):
+            msg = f"{what} names rank {outside}; the graph has ranks 0 to {self.ranks - 1}"
+            raise WorkloadError(msg)
+
+    @cached_property
+    def ranks(self) -> int:
+        """Ranks that take part."""
+        return sum(len(ranks) for ranks in self.classes)
+
+    @cached_property
+    def class_of(self) -> dict[int, int]:
+        """Class of each rank."""
+        return {rank: index for index, ranks in enumerate(self.classes) for rank in ranks}
+
+    def classes_at(self, ranks: Iterable[int]) -> list[int]:
+        """Return the classes of some ranks, each once and in order."""
+        return sorted({self.class_of[int(rank)] for rank in ranks})
+
+    @cached_property
+    def followers(self) -> dict[int, list[int]]:
+        """Tasks that wait for each task, once for each time they name it."""
+        found: dict[int, list[int]] = {task.id: [] for task in self.tasks}
+        for task in self.tasks:
+            for other in task.after:
+                found[other].append(task.id)
+        return found
 
 
 class Costs(Protocol):
@@ -150,16 +298,13 @@ class Replay:
         self.fabric = fabric
         self.env = simpy.Environment()
         self._groups = NamedGroups(graph)
-        self._collectives = {
-            task.id: collective_of(task, task.operation, self._groups)
+        self.carried = {
+            task.id: (collective_of(task, task.operation, axis), number)
             for task in graph.tasks
             if not isinstance(task.operation, Work)
+            for axis, number in (self._groups.place(task.operation),)
         }
-        self._numbers = {
-            task.id: self._groups.place(task.operation)[1]
-            for task in graph.tasks
-            if not isinstance(task.operation, Work)
-        }
+        """Collective, and number of its groups, of each task that communicates."""
         self._ended: set[int] = set()
         demand = self._demand()
         self.network = Network(self.env, fabric, tuple(demand.values()), weigh=weigh)
@@ -176,34 +321,22 @@ class Replay:
 
     def _demand(self) -> dict[tuple[str, int, int], Flows]:
         """Return the whole traffic by (axis, number of the groups, 0), which decides the circuits."""
-        totals: defaultdict[tuple[str, int, int], float] = defaultdict(float)
-        by_kind: defaultdict[tuple[str, int, int], defaultdict[CollectiveKind, float]] = defaultdict(
-            lambda: defaultdict(float)
-        )
+        totals: defaultdict[tuple[str, int, int], AxisDemand] = defaultdict(AxisDemand)
         pairs: set[tuple[str, int, int]] = set()
         for task in self.graph.tasks:
-            one = self._collectives.get(task.id)
-            if not isinstance(task.operation, Work) and one is not None and one.size > 1:
-                key = (*self._groups.place(task.operation), 0)
-                totals[key] += one.payload_bytes
-                by_kind[key][one.kind] += vector_bytes(one.kind, one.payload_bytes, one.size)
+            one, number = self.carried.get(task.id, (None, 0))
+            if one is not None and one.size > 1:
+                key = (one.axis, number, 0)
+                totals[key].add(one)
                 if isinstance(task.operation, Message):
                     pairs.add(key)
         found = {}
         for key, total in totals.items():
-            groups = self._groups.groups(key[0], key[1])
+            axis, groups = key[0], self._groups.groups(*key[:2])
             if key in pairs:
-                sources, destinations = groups.T
-                found[key] = Flows(
-                    sources=sources,
-                    destinations=destinations,
-                    size_bytes=total,
-                    axis=key[0],
-                    kind=CollectiveKind.SEND,
-                )
+                found[key] = replace(total.sends(axis, *groups.T), kind=CollectiveKind.SEND)
             else:
-                kind = main_kind(by_kind[key])
-                found[key] = ring_flows(groups, total, key[0], kind, lone_cards(self.fabric))
+                found[key] = total.flows(axis, groups, lone_cards(self.fabric))
         return found
 
     def run(self) -> Trace:
@@ -215,7 +348,7 @@ class Replay:
         if len(self._ended) < len(self._tasks):
             msg = f"{self.graph.name} stops with {len(self._tasks) - len(self._ended)} tasks undone"
             raise RuntimeError(msg)
-        self._spans += circuit_spans(self.network.changes, self.graph)
+        self._spans += circuit_spans(self.network.changes, self.graph.classes_at)
         return self._tally.trace(self._spans, self.network.changes)
 
     def _offer(self, task: RankTask) -> None:
@@ -225,37 +358,32 @@ class Replay:
             return
         if task.channel:
             self._busy.add(task.channel)
-        start_s = self.env.now
         if isinstance(task.operation, Work):
-            self._work(task, task.operation, start_s)
+            self._work(task, task.operation)
             return
-        moved = self.env.process(self._carry(task))
-        moved.callbacks.append(self._ending(task, start_s))
+        self.env.process(self._carry(task)).callbacks.append(self._ending(task, {}))
 
-    def _ending(self, task: RankTask, start_s: float) -> Callable[[simpy.Event], None]:
+    def _ending(self, task: RankTask, parts_s: dict[str, float]) -> Callable[[simpy.Event], None]:
+        """Return what notes the end of a task that begins now, of so many seconds by category."""
+        start_s = self.env.now
+
         def end(event: simpy.Event) -> None:
-            if not event.ok:  # the engine's own run raises it
-                return
-            self._span(task, start_s, {})
-            self._finish(task)
+            if event.ok:  # else the engine's own run raises it
+                self._span(task, start_s, parts_s)
+                self._finish(task)
 
         return end
 
-    def _work(self, task: RankTask, work: Work, start_s: float) -> None:
+    def _work(self, task: RankTask, work: Work) -> None:
         cost = self.node.cost(work.operator)
-        parts = {category(work.operator, cost): cost.time_s}
         (one,) = task.classes
         self._tally.charge(cost, len(self.graph.classes[one]))
-
-        def end(_: simpy.Event) -> None:
-            self._span(task, start_s, parts)
-            self._finish(task)
-
-        self.env.timeout(cost.time_s).callbacks.append(end)
+        ending = self._ending(task, {category(work.operator, cost): cost.time_s})
+        self.env.timeout(cost.time_s).callbacks.append(ending)
 
     def _carry(self, task: RankTask) -> Generator[simpy.Event, Any, None]:
-        operator = self._collectives[task.id]
-        plan: PricedCollective = self.traffic.plan(operator, self._numbers[task.id])
+        operator, number = self.carried[task.id]
+        plan = self.traffic.plan(operator, number)
         sends = isinstance(task.operation, Message)
         kind = CollectiveKind.SEND if sends else operator.kind
         self._tally.carry(plan, str(kind), "" if sends else f"{kind} of {operator.size}")
@@ -265,13 +393,13 @@ class Replay:
 
     def _flow_groups(self, task_id: int) -> tuple[FlowGroup, ...]:
         """Return what a collective or a message moves."""
-        plan = self.traffic.plan(self._collectives[task_id], self._numbers[task_id])
+        plan = self.traffic.plan(*self.carried[task_id])
         return tuple(flow_group for flow_group, _, _ in plan.parts)
 
-    def _span(self, task: RankTask, start_s: float, parts: dict[str, float]) -> None:
-        work = isinstance(task.operation, Work)
-        host = isinstance(task.operation, Work) and task.operation.host
-        stream = Stream.HOST if host else Stream.COMPUTE if work else Stream.NETWORK
+    def _span(self, task: RankTask, start_s: float, parts_s: dict[str, float]) -> None:
+        work = task.operation if isinstance(task.operation, Work) else None
+        host = work is not None and work.host
+        stream = Stream.NETWORK if work is None else Stream.HOST if host else Stream.COMPUTE
         for one in dict.fromkeys(task.classes):
             span = Span(
                 rank_class=one,
@@ -279,7 +407,7 @@ class Replay:
                 name=task.name,
                 start_s=start_s,
                 end_s=self.env.now,
-                parts_s={} if host else parts,
+                parts_s={} if host else parts_s,
                 task=task.id,
             )
             self._spans.append(span)
@@ -307,7 +435,7 @@ class Replay:
                 self._lookahead.prefetch(rank, task.id)
 
 
-def collective_of(task: RankTask, operation: Together | Message, groups: NamedGroups) -> Collective:
+def collective_of(task: RankTask, operation: Together | Message, axis: str) -> Collective:
     """Return the operator by which traffic carries a collective or a message.
 
     Notes
@@ -319,7 +447,7 @@ def collective_of(task: RankTask, operation: Together | Message, groups: NamedGr
             name=task.name,
             phase=Phase.FORWARD,
             kind=CollectiveKind.BROADCAST,
-            axis=groups.place(operation)[0],
+            axis=axis,
             size=2,
             payload_bytes=operation.size_bytes,
             algorithm=Algorithm.RING,
@@ -328,9 +456,78 @@ def collective_of(task: RankTask, operation: Together | Message, groups: NamedGr
         name=task.name,
         phase=Phase.FORWARD,
         kind=operation.kind,
-        axis=groups.place(operation)[0],
+        axis=axis,
         size=len(operation.groups[0]),
         payload_bytes=operation.payload_bytes,
         two_level=operation.two_level,
         algorithm=operation.algorithm,
     )
+
+
+def rank_lookahead(
+    graph: RankGraph,
+    plan_of: Callable[[int], tuple[FlowGroup, ...]],
+    network: Network,
+    node_size: int,
+    is_done: Callable[[int], bool],
+) -> Lookahead[RankTask]:
+    """Return what every rank of a recorded graph still has to communicate outside its node.
+
+    Parameters
+    ----------
+    graph : RankGraph
+        The graph.
+    plan_of : callable
+        What a task moves, by its number.
+    network : Network
+        The fabric.
+    node_size : int
+        Consecutive endpoints that no circuit joins, for they share a node.
+    is_done : callable
+        Whether the task of a number has ended.
+    """
+    together = {task.id for task in graph.tasks if isinstance(task.operation, Together)}
+    channels = [
+        (task.id, (task.channel, task.operation.groups))
+        for task in graph.tasks
+        if isinstance(task.operation, Together) and task.channel
+    ]
+    tasks_of: defaultdict[int, list[RankTask]] = defaultdict(list)
+    sent_to: defaultdict[int, list[RankTask]] = defaultdict(list)
+    for task in graph.tasks:
+        if isinstance(task.operation, Work) or not _leaves(task.operation, node_size):
+            continue
+        for rank in begun_by(task):
+            tasks_of[rank].append(task)
+        if isinstance(task.operation, Message):
+            for rank in task.operation.destinations:
+                sent_to[rank].append(task)
+    return Lookahead(
+        network=network,
+        beside=tasks_of,
+        passes={},
+        arriving=sent_to,
+        flow_groups=lambda task: (plan_of(task.id),),
+        is_short=lambda _: False,
+        is_done=lambda task: is_done(task.id),
+        order=turns(graph.tasks, lambda one: one not in together, queued_before(channels)),
+    )
+
+
+def _leaves(operation: Together | Message, node_size: int) -> bool:
+    """Return whether ranks of several nodes meet."""
+    groups: Iterable[tuple[int, ...]]
+    if isinstance(operation, Message):
+        groups = zip(operation.sources, operation.destinations, strict=True)
+    else:
+        groups = operation.groups
+    return any(len({rank // node_size for rank in group}) > 1 for group in groups)
+
+
+def begun_by(task: RankTask) -> Iterator[int]:
+    """Go through the ranks whose ports a task turns: all of a collective, the senders of a message."""
+    if isinstance(task.operation, Message):
+        yield from task.operation.sources
+    elif not isinstance(task.operation, Work):
+        for group in task.operation.groups:
+            yield from group

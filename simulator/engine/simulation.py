@@ -181,7 +181,7 @@ class Simulation:
         self._check_finished()
         layout = self.graph.layout
         changes = [one for one in self.network.changes if layout.classes_at(one.sources).size]
-        self._spans += circuit_spans(changes, layout)
+        self._spans += circuit_spans(changes, layout.classes_at)
         return self._tally.trace(self._spans, changes)
 
     def alone_s(self, task: Task) -> float:

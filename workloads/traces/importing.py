@@ -18,7 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from simulator.engine.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Work
+from simulator.engine.replay import Message, RankGraph, RankTask, Recorded, Together, Work
 from simulator.errors import IncompleteWarning, ParameterError, WorkloadError
 from simulator.files import read_json
 from simulator.operators import CollectiveKind, Elementwise, MatMul, Phase

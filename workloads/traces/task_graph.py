@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from simulator.collectives.algorithms import Algorithm
-from simulator.engine.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Work
+from simulator.engine.replay import Message, RankGraph, RankTask, Recorded, Together, Work
 from simulator.errors import HeliographError, WorkloadError
 from simulator.files import read_bytes
 from simulator.operators import CollectiveKind, Phase

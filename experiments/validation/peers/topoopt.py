@@ -27,8 +27,7 @@ from electronic.fabrics.packets import Wires
 from experiments.validation.network_failures import SUFFIX, trace_record
 from experiments.validation.peers.astra_sim_traces import COLUMN as TRACE
 from experiments.validation.rows import Outcome, Record, SkipError, check_provenance, judged, read_records
-from simulator.engine.rank_graph import RankGraph
-from simulator.engine.replay import Clockwork, Replay
+from simulator.engine.replay import Clockwork, RankGraph, Replay
 from simulator.errors import check_positive, check_range
 from simulator.fabric import Fabric
 from simulator.results import Stream, Trace

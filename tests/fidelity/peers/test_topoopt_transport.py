@@ -8,8 +8,7 @@ import pytest
 
 from electronic.fabrics.packets import Wires
 from experiments.validation.peers.topoopt import Connections, load_transport, share
-from simulator.engine.rank_graph import Message, RankGraph, RankTask
-from simulator.engine.replay import Clockwork, Replay
+from simulator.engine.replay import Clockwork, Message, RankGraph, RankTask, Replay
 from simulator.errors import ParameterError
 
 TRANSPORT = load_transport("dctcp-flexnet")

@@ -14,8 +14,7 @@ from simulator.collectives.flow_groups import ring_flows, step_demand
 from simulator.collectives.lines import LinePrices, collective_lines
 from simulator.collectives.traffic import Traffic
 from simulator.engine.network import Network
-from simulator.engine.rank_graph import RankGraph, RankTask, Together
-from simulator.engine.replay import Replay, as_recorded
+from simulator.engine.replay import RankGraph, RankTask, Replay, Together, as_recorded
 from simulator.engine.simulation import Simulation
 from simulator.errors import WorkloadError
 from simulator.fabric import CircuitPolicy

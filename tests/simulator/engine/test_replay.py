@@ -5,8 +5,7 @@ import dataclasses
 import pytest
 
 from electronic.fabrics.packets import Wires
-from simulator.engine.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Work
-from simulator.engine.replay import Clockwork, Replay
+from simulator.engine.replay import Clockwork, Message, RankGraph, RankTask, Recorded, Replay, Together, Work
 from simulator.errors import RouteError, WorkloadError
 from simulator.operators import CollectiveKind, Phase
 from simulator.results import BUBBLE, EXPOSED, time_of_class_s

@@ -10,8 +10,7 @@ from electronic.fabrics.packets import Wires
 from experiments.validation.peers.astra_sim import Dimension, Method, Run, Shape
 from experiments.validation.peers.astra_sim import Wires as SimulatedWires
 from heliograph.systems import build_system
-from simulator.engine.rank_graph import Together
-from simulator.engine.replay import Clockwork, Replay, as_recorded
+from simulator.engine.replay import Clockwork, Replay, Together, as_recorded
 from simulator.engine.simulation import Simulation
 from simulator.errors import IncompleteWarning, ParameterError, WorkloadError
 from simulator.operators import Elementwise, MatMul

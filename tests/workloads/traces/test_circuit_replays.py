@@ -12,8 +12,17 @@ from optical.fabrics.rails import OcsRails
 from simulator.collectives.flow_groups import FlowGroup
 from simulator.collectives.traffic import play
 from simulator.engine.network import Network
-from simulator.engine.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Work
-from simulator.engine.replay import Clockwork, Replay, as_recorded
+from simulator.engine.replay import (
+    Clockwork,
+    Message,
+    RankGraph,
+    RankTask,
+    Recorded,
+    Replay,
+    Together,
+    Work,
+    as_recorded,
+)
 from simulator.engine.simulation import Simulation
 from simulator.fabric import PortTiming
 from simulator.interfaces import Flows
@@ -126,7 +135,7 @@ def test_any_graph_ends_within_a_turn_for_each_round(seed, turning):
     graph = random_graph(np.random.default_rng(seed), ranks=6, count=60)
     fabric = OcsRails(endpoints=6, scale_up=NODES, lanes=2, turning=turning)
     replay = Replay(graph, Clockwork(), fabric)
-    plans = [replay.traffic.plan(one, replay._numbers[name]) for name, one in replay._collectives.items()]
+    plans = [replay.traffic.plan(*one) for one in replay.carried.values()]
     rounds = sum(len(plan.parts) for plan in plans)
     ahead = len(plans) * 3 if turning is PortTiming.PREFETCHED else 0
     replay.network.changes = Few(rounds + ahead)
