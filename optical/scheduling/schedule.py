@@ -364,7 +364,7 @@ def plan_phases(phases: Sequence[TrafficPhase], lanes: Lanes, *, repeats: bool =
     (Bellman 1957), once for each state at the start.
 
     With g lanes for p > g peers an exchange takes ceil(p / g) turns, as
-    `simulator.collectives.all_to_all.in_turns` deals them, and each of them moves circuits (Birkhoff-von
+    `simulator.collectives.algorithms.in_turns` deals them, and each of them moves circuits (Birkhoff-von
     Neumann: an even exchange is p permutations, of which g stand at once). Only the first of a phase's moves
     has idle time to hide in; what accelerators compute between two exchanges of a phase hides nothing here,
     so that those times are upper bounds.

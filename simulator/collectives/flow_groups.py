@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import simpy
 
-from simulator.collectives.algorithms import SERVED, all_pairs, server_rounds, vector_bytes
+from simulator.collectives.algorithms import SERVED, pair_flows, server_rounds, vector_bytes
 from simulator.interfaces import MIXED, Flows
 from simulator.layout import neighbours
 from simulator.operators import (
@@ -333,19 +333,3 @@ def skewed_flows(groups: np.ndarray, axis: str, payloads: Mapping[Skew, float]) 
     patterns = {skew.pattern for skew in payloads}
     pattern = patterns.pop() if len(patterns) == 1 else MIXED
     return pair_flows(groups, total / n, axis, np.asarray(matrix), pattern)
-
-
-def pair_flows(
-    groups: np.ndarray, size_bytes: float, axis: str, matrix: np.ndarray, pattern: int = 0
-) -> Flows:
-    """Return flows from every member to every other, of so many bytes times an entry of a matrix, [n, n]."""
-    sources, destinations = all_pairs(groups.shape[1])
-    return Flows(
-        sources=groups[:, sources].ravel(),
-        destinations=groups[:, destinations].ravel(),
-        size_bytes=size_bytes,
-        axis=axis,
-        kind=CollectiveKind.ALL_TO_ALL,
-        weights=np.tile(matrix[sources, destinations], len(groups)),
-        pattern=pattern,
-    )

@@ -5,6 +5,7 @@ Lines of many layouts on one fabric are found together, each geometry of groups 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,13 +14,13 @@ from hashlib import blake2b
 import numpy as np
 import simpy
 
-from simulator.collectives.flow_groups import ring_flows, skewed_flows
-from simulator.collectives.traffic import APART, TAKING_TURNS, Slowdown, Traffic, collective_slowdown, crowded
+from simulator.collectives.flow_groups import FlowGroup, PricedCollective, ring_flows, skewed_flows
+from simulator.collectives.traffic import APART, Slowdown, Traffic, least_rate, pair_slowdown
 from simulator.engine.network import Network
 from simulator.errors import RouteError
 from simulator.fabric import Fabric, lone_cards
 from simulator.interfaces import Flows
-from simulator.layout import Groups, RankLayout
+from simulator.layout import Axis, Groups, RankLayout
 from simulator.operators import Collective, CollectiveKind, Phase, Skew
 
 PROBE_BYTES = 2.0**30
@@ -106,10 +107,106 @@ def collective_lines(operator: Collective, traffic: Traffic, rank_class: int) ->
     )
 
 
+TAKING_TURNS = Slowdown(one=2.0, other=2.0)
+"""Of collectives that need the same ports turned to different peers: each has them half of the time."""
+
+
+def collective_slowdown(
+    one: PricedCollective, other: PricedCollective, capacity_bytes_per_s: np.ndarray
+) -> Slowdown:
+    """Return the slowdown of two collectives, the mean over their rounds, each met for its own time.
+
+    Parameters
+    ----------
+    one, other : PricedCollective
+        Collectives on one network, all of whose flows have links.
+    capacity_bytes_per_s : numpy.ndarray
+        Capacity of every link, shape [L].
+    """
+    mine, theirs = (_shares(priced, capacity_bytes_per_s) for priced in (one, other))
+    if not mine or not theirs:
+        return APART
+    met = [[pair_slowdown(a, b, capacity_bytes_per_s) for b, _ in theirs] for a, _ in mine]
+    return Slowdown(
+        one=_slowed(mine, theirs, [[pair.one for pair in row] for row in met], at_once=one.at_once),
+        other=_slowed(
+            theirs, mine, [[row[k].other for row in met] for k in range(len(theirs))], at_once=other.at_once
+        ),
+    )
+
+
+def _slowed(
+    mine: Sequence[tuple[FlowGroup, float]],
+    theirs: Sequence[tuple[FlowGroup, float]],
+    slower: Sequence[Sequence[float]],
+    *,
+    at_once: bool,
+) -> float:
+    """Return how many times as long a collective takes, round by round beside each of another's.
+
+    Parameters
+    ----------
+    mine, theirs : sequence of (Flow group, float)
+        Rounds, each with its share of the collective's time.
+    slower : sequence
+        How many times as long each of mine takes beside each of theirs.
+    at_once : bool
+        Whether mine are levels that work at the same time, so that the last to end counts.
+    """
+    lasting = [
+        share * (1.0 + math.fsum(met * (times - 1.0) for (_, met), times in zip(theirs, row, strict=True)))
+        for (_, share), row in zip(mine, slower, strict=True)
+    ]
+    return max(1.0, max(lasting) if at_once else math.fsum(lasting))
+
+
+def crowded(
+    priced: PricedCollective, others: Sequence[PricedCollective], capacity_bytes_per_s: np.ndarray
+) -> float:
+    """Return how many times as long a collective takes while others go through the same rounds.
+
+    Parameters
+    ----------
+    priced : PricedCollective
+        The collective.
+    others : sequence of PricedCollective
+        The same of other ranks, on the same network; each keeps step with the first.
+    capacity_bytes_per_s : numpy.ndarray
+        Capacity of every link, shape [L].
+    """
+    lasting = []
+    shares = dict(_shares(priced, capacity_bytes_per_s))
+    for index, (flow_group, _, _) in enumerate(priced.parts):
+        if flow_group not in shares:
+            continue
+        usage = np.zeros_like(capacity_bytes_per_s)
+        for one in (priced, *others):
+            if index < len(one.parts):
+                beside = one.parts[index][0]
+                usage[beside.links] += beside.usage
+        alone = least_rate(capacity_bytes_per_s[flow_group.links], flow_group.usage)
+        together = least_rate(capacity_bytes_per_s[flow_group.links], usage[flow_group.links])
+        lasting.append(shares[flow_group] * alone / together)
+    return max(1.0, max(lasting, default=1.0) if priced.at_once else math.fsum(lasting))
+
+
+def _shares(priced: PricedCollective, capacity_bytes_per_s: np.ndarray) -> list[tuple[FlowGroup, float]]:
+    """Return the rounds of a collective that load links, each with its share of its time."""
+    rounds = [
+        (
+            flow_group,
+            size_bytes * count / least_rate(capacity_bytes_per_s[flow_group.links], flow_group.usage),
+        )
+        for flow_group, size_bytes, count in priced.parts
+        if flow_group.links.size and size_bytes > 0.0
+    ]
+    times_s = [time_s for _, time_s in rounds]
+    whole_s = max(times_s, default=0.0) if priced.at_once else math.fsum(times_s)
+    return [(flow_group, time_s / whole_s) for flow_group, time_s in rounds] if whole_s > 0.0 else []
+
+
 STEP_BYTES = 2.0**50
 """Traffic of an axis in a step for which circuits are priced: they turn to it if they ever do."""
-PIPELINE = "pp"
-"""Axis of the sends between stages."""
 
 
 class LinePrices:
@@ -547,7 +644,7 @@ class _Site:
         """Return keys of the first group along an axis, of where it sends, and of all ranks of the class."""
         found = self._known.get((axis, shift))
         if found is None:
-            inside = axis != PIPELINE
+            inside = axis != Axis.PIPELINE
             near = self._key_of(self._layout.groups(axis, self._class)[0]) if inside else self._whole
             far = self._key_of(self._layout.members(self._class + shift)) if shift else b""
             found = self._known[axis, shift] = (near, far, self._whole)
@@ -569,7 +666,7 @@ class _Site:
 
     def _groups(self, axis: str, shift: int) -> np.ndarray:
         """Return groups along an axis, or pairs that send, shape [groups, n]."""
-        if axis != PIPELINE:
+        if axis != Axis.PIPELINE:
             return self._layout.groups(axis, self._class)
         return np.stack([self._members, self._layout.members(self._class + shift)], axis=1)
 

@@ -15,273 +15,33 @@ import math
 from collections import abc, defaultdict
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 import simpy
 
-from simulator.collectives.algorithms import (
-    BUCKET,
-    ROOTED,
-    SEGMENTS,
-    SERVED,
-    SUMS,
-    Algorithm,
-    Round,
-    algorithms,
-    bucket_rounds,
-    hierarchical_rounds,
-    in_network_rounds,
-    rounds,
-    server_rounds,
-    strided_rounds,
-    vector_bytes,
-)
-from simulator.collectives.all_to_all import (
-    FORWARDED,
-    IN_TURNS,
-    forwarded_rounds,
-    in_turns,
-    two_level_rounds,
-)
-from simulator.collectives.flow_groups import FlowGroup, PricedCollective, skewed_flows
-from simulator.collectives.library import (
+from simulator.collectives.algorithms import FORWARDED, Algorithm, Round, vector_bytes
+from simulator.collectives.flow_groups import FlowGroup, PricedCollective
+from simulator.collectives.ways import (
     ADDING,
     PIPELINED,
     PLAIN,
     TWO_LEVELS,
     Levels,
-    as_library,
-    chains,
+    Ways,
+    candidates,
     copied_bytes,
+    library_levels,
     protocols,
-    two_levels,
-    with_adding_nodes,
+    served,
 )
 from simulator.engine.network import Network
-from simulator.errors import RouteError, WorkloadError, nearest
+from simulator.errors import RouteError
 from simulator.fabric import Fabric, Loads
 from simulator.interfaces import Circuits, Flows
-from simulator.layout import Groups, neighbours
-from simulator.operators import Collective, CollectiveKind, Operator, Sequence, communications
-from simulator.topology.scale_up import Protocol, ScaleUp
-
-LIBRARY = (Algorithm.RING, Algorithm.TREE)
-"""What GPU communication libraries run on switches that do not add (NCCL); two levels of it are rails."""
-
-
-Ways = dict[str, tuple[Round, ...]]
-"""Rounds by the name of the algorithm."""
-
-
-def candidates(
-    operator: Collective,
-    layout: Groups,
-    rank_class: int,
-    node_size: int,
-    scale_up: ScaleUp | None = None,
-    *,
-    grid_of: Callable[[np.ndarray], tuple[int, ...] | None] = lambda _: None,
-    switches_add: bool = False,
-    strides_of: Callable[[np.ndarray], tuple[int, ...]] = lambda _: (),
-) -> Ways:
-    """Return the ways to carry out a collective of a class: algorithm -> rounds; ring first.
-
-    Parameters
-    ----------
-    operator : Collective
-        The collective.
-    layout : Groups
-        Where the ranks stand.
-    rank_class : int
-        Class that takes part (the sender of a send).
-    node_size : int
-        Endpoints that share a scale-up domain; groups with several members in one go in two levels too.
-    scale_up : ScaleUp, optional
-        That domain: its library knows rings and trees only, and sums in switches if they add.
-    grid_of : callable, optional
-        Gives the shape of the box of a torus that a group fills, or None; rings then go along all its axes.
-    switches_add : bool
-        Whether the switches between nodes add.
-    strides_of : callable, optional
-        Gives the strides along which all of a group have circuits; a vector is then spread over their rings.
-    """
-    if operator.kind is CollectiveKind.SEND:
-        flows = Flows(
-            sources=layout.members(rank_class),
-            destinations=layout.members(rank_class + operator.shift),
-            size_bytes=operator.payload_bytes,
-            axis=operator.axis,
-            kind=CollectiveKind.SEND,
-        )
-        return {"send": (Round(flows=flows, count=1),)}
-    groups = layout.groups(operator.axis, rank_class)
-    only = _only_way(operator, groups, node_size)
-    if only is not None:
-        return only
-    options = _everywhere(operator, groups, node_size, scale_up)
-    grid = grid_of(groups[0]) if operator.kind in SUMS and groups.shape[1] > 1 else None
-    if grid is not None:
-        options |= _along(operator, groups, grid)
-    local = neighbours(groups[0], node_size)
-    if operator.kind in SUMS and groups.shape[1] > 1 and groups.shape[1] % local == 0:
-        options |= _strided(operator, groups, local, strides_of)
-    options |= _adding(operator, groups, local, scale_up, switches_add=switches_add)
-    return _asked(operator, options, groups.shape[1])
-
-
-def _only_way(operator: Collective, groups: np.ndarray, node_size: int) -> Ways | None:
-    """Return the one way of what leaves no choice: servers, two levels that are asked for, uneven traffic."""
-    n, payload = groups.shape[1], operator.payload_bytes
-    if operator.kind in SERVED:
-        return {
-            "servers": server_rounds(operator.kind, groups, payload, operator.axis, servers=operator.servers)
-        }
-    local = neighbours(groups[0], node_size)
-    if operator.two_level and operator.kind is CollectiveKind.ALL_TO_ALL and 1 < local < n and n % local == 0:
-        two = two_level_rounds(groups, payload, operator.axis, local, operator.spread, skew=operator.skew)
-        return {str(Algorithm.HIERARCHICAL): two}
-    if operator.skew is not None and n > 1:
-        flows = skewed_flows(groups, operator.axis, {operator.skew: payload})
-        return {str(Algorithm.DIRECT): (Round(flows=flows, count=1),)}
-    return None
-
-
-def _everywhere(operator: Collective, groups: np.ndarray, node_size: int, scale_up: ScaleUp | None) -> Ways:
-    """Return the ways that need nothing of a fabric, on one level and on two."""
-    n, local = groups.shape[1], neighbours(groups[0], node_size)
-    options = {
-        str(algorithm): rounds(operator.kind, algorithm, groups, operator.payload_bytes, operator.axis)
-        for algorithm in _known(operator, n, scale_up, inside=local == n)
-        if algorithm is not Algorithm.DIRECT or n <= node_size or len(algorithms(operator.kind, n)) == 1
-    }
-    if operator.kind in SUMS and 1 < local < n and n % local == 0:
-        options[str(Algorithm.HIERARCHICAL)] = hierarchical_rounds(
-            operator.kind, groups, operator.payload_bytes, operator.axis, local
-        )
-    return options
-
-
-def _along(operator: Collective, groups: np.ndarray, grid: tuple[int, ...]) -> Ways:
-    """Return rings along all axes of a box of a torus, whole and in segments."""
-    several = len({size for size in grid if size > 1}) > 1
-    return {
-        BUCKET if segments == 1 else f"{BUCKET}_{segments}": bucket_rounds(
-            operator.kind, groups, operator.payload_bytes, operator.axis, grid, segments=segments
-        )
-        for segments in (1, *(SEGMENTS if several else ()))
-    }
-
-
-def _adding(
-    operator: Collective, groups: np.ndarray, local: int, scale_up: ScaleUp | None, *, switches_add: bool
-) -> Ways:
-    """Return the ways that sum in switches: between nodes, between and within them, within one."""
-    kind, payload, axis, n = operator.kind, operator.payload_bytes, operator.axis, groups.shape[1]
-    if kind not in SUMS:
-        return {}
-    options: Ways = {}
-    if switches_add and local == 1 < n:
-        options[str(Algorithm.IN_SWITCHES)] = in_network_rounds(kind, groups, payload, axis)
-    if switches_add and 1 < local < n and n % local == 0:
-        options[str(Algorithm.HIERARCHICAL_IN_SWITCHES)] = hierarchical_rounds(
-            kind, groups, payload, axis, local, switches_add=True
-        )
-    if scale_up is not None and scale_up.adders and local == n > 1:
-        options[str(Algorithm.IN_NETWORK)] = in_network_rounds(kind, groups, payload, axis)
-    return options
-
-
-def _asked(operator: Collective, options: Ways, members: int) -> Ways:
-    """Return the way that an operator asks for, or all."""
-    if not operator.algorithm:
-        return options
-    if operator.algorithm not in options:
-        hint = nearest(operator.algorithm, options, noun="algorithm")
-        msg = (
-            f"collective '{operator.name}' asks for algorithm '{operator.algorithm}'; by that nobody does "
-            f"{operator.kind} on {members} ranks of axis '{operator.axis}' here: {hint}"
-        )
-        raise WorkloadError(msg)
-    return {operator.algorithm: options[operator.algorithm]}
-
-
-def served(
-    options: Ways,
-    operator: Collective,
-    layout: Groups,
-    rank_class: int,
-    *,
-    node_size: int,
-    peers: int | None,
-) -> Ways:
-    """Return the ways of `candidates` where circuits are few: all-to-alls with more nodes go in turns.
-
-    Parameters
-    ----------
-    options, operator, layout, rank_class
-        What `candidates` found, and for what.
-    node_size : int
-        Endpoints of a node, which need no circuits among themselves.
-    peers : int or None
-        Other nodes that an endpoint has circuits to at once; None if circuits do not turn.
-    """
-    if peers is None or operator.kind is not CollectiveKind.ALL_TO_ALL:
-        return options
-    groups = layout.groups(operator.axis, rank_class)
-    found = {}
-    for name, parts in options.items():
-        turns = in_turns(parts, groups, node_size, peers)
-        found[name if len(turns) == len(parts) else f"{name}{IN_TURNS}"] = turns
-    local = neighbours(groups[0], node_size)
-    whole = np.ptp(groups.reshape(-1, local) // node_size, axis=1) if groups.shape[1] % local == 0 else None
-    if operator.skew is None and not options.keys() & found.keys() and whole is not None and not whole.any():
-        spread = operator.spread if operator.two_level else None
-        hops = forwarded_rounds(
-            groups, operator.payload_bytes, operator.axis, local, peers=peers, spread=spread
-        )
-        found |= {FORWARDED: hops} if hops else {}
-    return found
-
-
-def _strided(
-    operator: Collective,
-    groups: np.ndarray,
-    local: int,
-    strides_of: Callable[[np.ndarray], tuple[int, ...]],
-) -> Ways:
-    """Return the ways over several rings that all groups of a class have circuits for."""
-    whole = local in {1, groups.shape[1]}
-    across = groups if whole else groups[:, ::local]
-    common = set(strides_of(across[0]))
-    for group in across[1:]:
-        if len(common) < 2:
-            return {}
-        common &= set(strides_of(group))
-    strides = tuple(sorted(common))
-    if len(strides) < 2:
-        return {}
-    kind, payload, axis = operator.kind, operator.payload_bytes, operator.axis
-    if whole:
-        return {str(Algorithm.STRIDED): strided_rounds(kind, groups, payload, axis, strides)}
-    across_by = partial(strided_rounds, strides=strides)
-    both = hierarchical_rounds(kind, groups, payload, axis, local, across_by=across_by)
-    return {str(Algorithm.HIERARCHICAL_STRIDED): both}
-
-
-def _known(operator: Collective, n: int, scale_up: ScaleUp | None, *, inside: bool) -> tuple[Algorithm, ...]:
-    """Return the algorithms that a group's library knows on switches that do not add.
-
-    NCCL's trees join nodes and are chains inside one, 2(n - 1) hops as the ring takes (src/graph/tuning.cc,
-    latency of the tree algorithm), so that inside a node rings are all it has to sum with.
-    """
-    every = algorithms(operator.kind, n)
-    if scale_up is None or not scale_up.protocols:
-        return every
-    chain = inside and operator.kind is CollectiveKind.ALL_REDUCE and operator.algorithm != Algorithm.TREE
-    library = (Algorithm.RING,) if chain else LIBRARY
-    return tuple(one for one in every if one in library) or every
+from simulator.layout import Groups
+from simulator.operators import Collective, Operator, Sequence, communications
+from simulator.topology.scale_up import Protocol
 
 
 def carry_collective(
@@ -335,8 +95,6 @@ _TOLERANCE = 1e-12
 """Relative slack within which two shares are the same number, dimensionless."""
 APART = Slowdown()
 """Of collectives without a common link."""
-TAKING_TURNS = Slowdown(one=2.0, other=2.0)
-"""Of collectives that need the same ports turned to different peers: each has them half of the time."""
 
 
 def pair_slowdown(
@@ -366,9 +124,11 @@ def pair_slowdown(
     full = np.divide(room, both, out=np.full(room.size, np.inf), where=both > 0.0)
     level = float(full.min())
     tight = full <= level * (1.0 + _TOLERANCE)
-    mine = level if first[tight].any() else _least(room - second * level, first)
-    theirs = level if second[tight].any() else _least(room - first * level, second)
-    return Slowdown(one=max(1.0, _least(room, first) / mine), other=max(1.0, _least(room, second) / theirs))
+    mine = level if first[tight].any() else least_rate(room - second * level, first)
+    theirs = level if second[tight].any() else least_rate(room - first * level, second)
+    return Slowdown(
+        one=max(1.0, least_rate(room, first) / mine), other=max(1.0, least_rate(room, second) / theirs)
+    )
 
 
 def together_s(
@@ -395,104 +155,10 @@ def together_s(
     return first_s + (1.0 - first_s / last_s) * alone_s if last_s > 0.0 else 0.0
 
 
-def _least(room: np.ndarray, usage: np.ndarray) -> float:
+def least_rate(room: np.ndarray, usage: np.ndarray) -> float:
     """Return the rate at which the first of the links that are used is full."""
     used = usage > 0.0
     return float((room[used] / usage[used]).min())
-
-
-def collective_slowdown(
-    one: PricedCollective, other: PricedCollective, capacity_bytes_per_s: np.ndarray
-) -> Slowdown:
-    """Return the slowdown of two collectives, the mean over their rounds, each met for its own time.
-
-    Parameters
-    ----------
-    one, other : PricedCollective
-        Collectives on one network, all of whose flows have links.
-    capacity_bytes_per_s : numpy.ndarray
-        Capacity of every link, shape [L].
-    """
-    mine, theirs = (_shares(priced, capacity_bytes_per_s) for priced in (one, other))
-    if not mine or not theirs:
-        return APART
-    met = [[pair_slowdown(a, b, capacity_bytes_per_s) for b, _ in theirs] for a, _ in mine]
-    return Slowdown(
-        one=_slowed(mine, theirs, [[pair.one for pair in row] for row in met], at_once=one.at_once),
-        other=_slowed(
-            theirs, mine, [[row[k].other for row in met] for k in range(len(theirs))], at_once=other.at_once
-        ),
-    )
-
-
-def _slowed(
-    mine: abc.Sequence[tuple[FlowGroup, float]],
-    theirs: abc.Sequence[tuple[FlowGroup, float]],
-    slower: abc.Sequence[abc.Sequence[float]],
-    *,
-    at_once: bool,
-) -> float:
-    """Return how many times as long a collective takes, round by round beside each of another's.
-
-    Parameters
-    ----------
-    mine, theirs : sequence of (Flow group, float)
-        Rounds, each with its share of the collective's time.
-    slower : sequence
-        How many times as long each of mine takes beside each of theirs.
-    at_once : bool
-        Whether mine are levels that work at the same time, so that the last to end counts.
-    """
-    lasting = [
-        share * (1.0 + math.fsum(met * (times - 1.0) for (_, met), times in zip(theirs, row, strict=True)))
-        for (_, share), row in zip(mine, slower, strict=True)
-    ]
-    return max(1.0, max(lasting) if at_once else math.fsum(lasting))
-
-
-def crowded(
-    priced: PricedCollective, others: abc.Sequence[PricedCollective], capacity_bytes_per_s: np.ndarray
-) -> float:
-    """Return how many times as long a collective takes while others go through the same rounds.
-
-    Parameters
-    ----------
-    priced : PricedCollective
-        The collective.
-    others : sequence of PricedCollective
-        The same of other ranks, on the same network; each keeps step with the first.
-    capacity_bytes_per_s : numpy.ndarray
-        Capacity of every link, shape [L].
-    """
-    lasting = []
-    shares = dict(_shares(priced, capacity_bytes_per_s))
-    for index, (flow_group, _, _) in enumerate(priced.parts):
-        if flow_group not in shares:
-            continue
-        usage = np.zeros_like(capacity_bytes_per_s)
-        for one in (priced, *others):
-            if index < len(one.parts):
-                beside = one.parts[index][0]
-                usage[beside.links] += beside.usage
-        alone = _least(capacity_bytes_per_s[flow_group.links], flow_group.usage)
-        together = _least(capacity_bytes_per_s[flow_group.links], usage[flow_group.links])
-        lasting.append(shares[flow_group] * alone / together)
-    return max(1.0, max(lasting, default=1.0) if priced.at_once else math.fsum(lasting))
-
-
-def _shares(priced: PricedCollective, capacity_bytes_per_s: np.ndarray) -> list[tuple[FlowGroup, float]]:
-    """Return the rounds of a collective that load links, each with its share of its time."""
-    rounds = [
-        (
-            flow_group,
-            size_bytes * count / float((capacity_bytes_per_s[flow_group.links] / flow_group.usage).min()),
-        )
-        for flow_group, size_bytes, count in priced.parts
-        if flow_group.links.size and size_bytes > 0.0
-    ]
-    times_s = [time_s for _, time_s in rounds]
-    whole_s = max(times_s, default=0.0) if priced.at_once else math.fsum(times_s)
-    return [(flow_group, time_s / whole_s) for flow_group, time_s in rounds] if whole_s > 0.0 else []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -724,7 +390,15 @@ class Traffic:
     ) -> tuple[PricedCollective, ...]:
         """Return the ways of two levels that work at once, over circuits as `_connected` has them."""
         plans = []
-        for name, levels in self._levels(operator, rank_class).items():
+        found = library_levels(
+            operator,
+            self._layout,
+            rank_class,
+            self._fabric.node_size,
+            self._scale_up,
+            options=lambda one: self._candidates(one, rank_class),
+        )
+        for name, levels in found.items():
             sized = levels.of_payload(operator.payload_bytes).both
             parts = self._parts(operator, rank_class, name + PIPELINED, sized)
             if not self._connected(parts, later):
@@ -735,32 +409,6 @@ class Traffic:
                 if math.isfinite(protocol.chunk_bytes)
             ]
         return tuple(plans)
-
-    def _levels(self, operator: Collective, rank_class: int) -> dict[str, Levels]:
-        """Return the ways of a collective in two levels at once with one byte of payload."""
-        if self._scale_up is None or not self._scale_up.protocols:
-            return {}
-        node_size = self._fabric.node_size
-        if operator.kind in ROOTED:
-            groups = self._layout.groups(operator.axis, rank_class)
-            local = neighbours(groups[0], node_size)
-            whole = 1 < local < operator.size and operator.size % local == 0
-            chained = whole and operator.algorithm in {"", Algorithm.RING}
-            return {str(Algorithm.RING): chains(operator, groups, local)} if chained else {}
-        found = two_levels(operator, node_size, lambda one: self._candidates(one, rank_class))
-        if not found:
-            return {}
-        groups = self._layout.groups(operator.axis, rank_class)
-        nodes = np.unique(groups[0] // node_size).size
-        adding = {}
-        if self._scale_up.adders and operator.kind is CollectiveKind.ALL_REDUCE:
-            near = groups.reshape(-1, operator.size // nodes)
-            adding = {
-                ADDING[name]: with_adding_nodes(found[name], operator, near)
-                for name in ADDING
-                if name in found
-            }
-        return as_library(found | adding, operator, nodes)
 
     def _overlapped(
         self,

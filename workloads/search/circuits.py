@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from simulator.collectives.flow_groups import FlowGroup, PricedCollective
-from simulator.collectives.lines import PIPELINE, LinePrices, inner_class
+from simulator.collectives.lines import LinePrices, inner_class
 from simulator.collectives.traffic import Traffic
 from simulator.engine.lookahead import short_s
 from simulator.fabric import CircuitPolicy, Fabric
@@ -575,7 +575,7 @@ class Peers:
             layout, size = self._layout, self._fabric.node_size
             stage = inner_class(layout)
             sources, others = layout.members(stage), [np.empty(0, dtype=int)]
-            if axis == PIPELINE:
+            if axis == Axis.PIPELINE:
                 others += [layout.members(one) for one in (stage - 1, stage + 1) if 0 <= one < layout.pp]
             else:
                 groups = layout.groups(axis, stage)
@@ -663,7 +663,7 @@ class PlanCircuits:
             first, place = first[:0], place[:0]
         block = np.zeros(len(first))
         slower = {axis: np.ones((len(first), len(BOTH))) for axis in AXES}
-        clashes = {axis: np.zeros(len(first), dtype=bool) for axis in ("dpcp", PIPELINE)}
+        clashes = {axis: np.zeros(len(first), dtype=bool) for axis in ("dpcp", Axis.PIPELINE)}
         peers = [Peers(layout, self.prices.fabric) for layout in self.layouts]
         for number, row in enumerate(first):
             met, shape = peers[self.layout_of[row]], self.shapes[self.shape_of[row]]
@@ -674,7 +674,7 @@ class PlanCircuits:
                 block[number] += walk.turns
                 for axis, times in walk.slower.items():
                     slower[axis][number, way] = times
-            outside = {"dpcp": str(self.plans.whole.axes.gradient_axis[row]), PIPELINE: PIPELINE}
+            outside = {"dpcp": str(self.plans.whole.axes.gradient_axis[row]), Axis.PIPELINE: Axis.PIPELINE}
             for name, axis in outside.items() if standing else ():
                 clashes[name][number] = math.isinf(met.slower(axis, standing))
         found = {axis: one[place] for axis, one in slower.items()}
@@ -820,7 +820,7 @@ class PlanCircuits:
             return axes.dp % dp == 0 and dp >= least and whole and left >= min(replicas, GROUPS_KEPT)
 
         dp = next((one for one in range(1, axes.dp) if enough(one)), axes.dp)
-        pp = min(axes.pp, STAGES_KEPT) if order.split()[-1] == PIPELINE else axes.pp
+        pp = min(axes.pp, STAGES_KEPT) if order.split()[-1] == Axis.PIPELINE else axes.pp
         layout = replace(layout, dp=dp, pp=pp)
         key = (axes.tp, axes.cp, dp, pp, axes.ep, order)
         if order != PLACEMENTS[0]:

@@ -19,7 +19,6 @@ import numpy as np
 from simulator.collectives.algorithms import vector_bytes
 from simulator.collectives.flow_groups import main_kind
 from simulator.collectives.lines import (
-    PIPELINE,
     AxisTraffic,
     CollectiveLines,
     LinePrices,
@@ -578,9 +577,10 @@ class _Pricing:
         layout, size = self._layout(row), self.prices.fabric.node_size
         axes = [one.of(row).axis for one in self._traffic]
         leaves = {
-            axis: bool(np.ptp(layout.groups(axis, 0) // size, axis=1).any()) for axis in {*axes} - {PIPELINE}
+            axis: bool(np.ptp(layout.groups(axis, 0) // size, axis=1).any())
+            for axis in {*axes} - {Axis.PIPELINE}
         }
-        leaves[PIPELINE] = self._crossing(layout) > 0.0
+        leaves[Axis.PIPELINE] = self._crossing(layout) > 0.0
         return [leaves[axis] for axis in axes]
 
     def _lay_circuits(self) -> None:
@@ -621,7 +621,7 @@ class _Pricing:
             (np.zeros(len(plans)), twins),
         ):
             sent = np.where(plans["pp"] > 1, size_bytes, 0.0)
-            found.append(_Column(axis=PIPELINE, kind=CollectiveKind.SEND, size_bytes=sent, shift=shift))
+            found.append(_Column(axis=Axis.PIPELINE, kind=CollectiveKind.SEND, size_bytes=sent, shift=shift))
         return found
 
     def _inner_traffic(self) -> list[_Column]:

@@ -15,8 +15,8 @@ from electronic.fabrics.packets import RailFabric, Reduction
 from electronic.gpu import load_gpu
 from optical.fabrics.node_circuits import DirectConnect
 from simulator.collectives.flow_groups import PricedCollective
-from simulator.collectives.lines import collective_lines
-from simulator.collectives.traffic import Traffic, collective_slowdown
+from simulator.collectives.lines import collective_lines, collective_slowdown
+from simulator.collectives.traffic import Traffic
 from simulator.engine.network import Network
 from simulator.engine.simulation import Simulation
 from simulator.fabric import Fabric

@@ -5,8 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from simulator.collectives.algorithms import Algorithm, Round, rounds
-from simulator.collectives.all_to_all import in_turns, two_level_rounds
+from simulator.collectives.algorithms import Algorithm, Round, in_turns, rounds, two_level_rounds
 from simulator.collectives.flow_groups import skewed_flows
 from simulator.errors import WorkloadError
 from simulator.operators import CollectiveKind, Skew, Spread

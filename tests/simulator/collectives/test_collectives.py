@@ -13,7 +13,7 @@ from simulator.collectives.algorithms import (
     schedule,
     vector_bytes,
 )
-from simulator.collectives.library import chains
+from simulator.collectives.ways import chains
 from simulator.errors import WorkloadError
 from simulator.operators import Collective, CollectiveKind, Phase
 from tests.bounds import collective_bound_s, in_network_bound_s

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simulator.collectives.all_to_all import forwarded_rounds, hop_loads, standing_distances
+from simulator.collectives.algorithms import forwarded_rounds, hop_loads, standing_distances
 
 CASES = [(8, 4), (8, 2), (9, 4), (16, 4), (16, 5), (12, 8), (32, 4), (64, 4), (100, 6)]
 every_case = pytest.mark.parametrize(("nodes", "peers"), CASES)

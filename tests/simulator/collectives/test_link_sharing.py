@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from simulator.collectives.flow_groups import FlowGroup, PricedCollective
-from simulator.collectives.traffic import APART, collective_slowdown, crowded, pair_slowdown
+from simulator.collectives.lines import collective_slowdown, crowded
+from simulator.collectives.traffic import APART, pair_slowdown
 from simulator.engine.network import max_min_rates
 from simulator.interfaces import Flows
 

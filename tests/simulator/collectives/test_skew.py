@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulator.collectives.all_to_all import two_level_rounds
+from simulator.collectives.algorithms import two_level_rounds
 from simulator.collectives.flow_groups import skewed_flows
 from simulator.errors import WorkloadError
 from simulator.fabric import route_loads

@@ -1,4 +1,4 @@
-"""Protocols, hops and copies that a communication library adds to the flows of a collective.
+"""Ways to carry out a collective: algorithms that a fabric allows, and what a library makes of them.
 
 A collective of two levels, inside nodes and between them, cuts its vector into chunks. While one chunk is
 between nodes, the next is inside: it takes as long as its slowest level does for the whole vector, and one
@@ -12,26 +12,261 @@ Sanders, Speck and Traeff, Parallel Computing 35 (2009) 581: two trees that use 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
 
 from simulator.collectives.algorithms import (
+    BUCKET,
+    FORWARDED,
     HALVES,
+    IN_TURNS,
     ROOTED,
+    SEGMENTS,
+    SERVED,
     SUMS,
     Algorithm,
     Round,
+    algorithms,
+    bucket_rounds,
     chain_rounds,
+    forwarded_rounds,
+    hierarchical_rounds,
     in_network_rounds,
+    in_turns,
+    rounds,
     same_places,
+    server_rounds,
+    strided_rounds,
+    two_level_rounds,
     vector_bytes,
 )
+from simulator.collectives.flow_groups import skewed_flows
+from simulator.errors import WorkloadError, nearest
 from simulator.interfaces import Flows
+from simulator.layout import Groups, neighbours
 from simulator.operators import Collective, CollectiveKind
 from simulator.topology.scale_up import Adder, Protocol, ScaleUp
+
+LIBRARY = (Algorithm.RING, Algorithm.TREE)
+"""What GPU communication libraries run on switches that do not add (NCCL); two levels of it are rails."""
+
+
+Ways = dict[str, tuple[Round, ...]]
+"""Rounds by the name of the algorithm."""
+
+
+def candidates(
+    operator: Collective,
+    layout: Groups,
+    rank_class: int,
+    node_size: int,
+    scale_up: ScaleUp | None = None,
+    *,
+    grid_of: Callable[[np.ndarray], tuple[int, ...] | None] = lambda _: None,
+    switches_add: bool = False,
+    strides_of: Callable[[np.ndarray], tuple[int, ...]] = lambda _: (),
+) -> Ways:
+    """Return the ways to carry out a collective of a class: algorithm -> rounds; ring first.
+
+    Parameters
+    ----------
+    operator : Collective
+        The collective.
+    layout : Groups
+        Where the ranks stand.
+    rank_class : int
+        Class that takes part (the sender of a send).
+    node_size : int
+        Endpoints that share a scale-up domain; groups with several members in one go in two levels too.
+    scale_up : ScaleUp, optional
+        That domain: its library knows rings and trees only, and sums in switches if they add.
+    grid_of : callable, optional
+        Gives the shape of the box of a torus that a group fills, or None; rings then go along all its axes.
+    switches_add : bool
+        Whether the switches between nodes add.
+    strides_of : callable, optional
+        Gives the strides along which all of a group have circuits; a vector is then spread over their rings.
+    """
+    if operator.kind is CollectiveKind.SEND:
+        flows = Flows(
+            sources=layout.members(rank_class),
+            destinations=layout.members(rank_class + operator.shift),
+            size_bytes=operator.payload_bytes,
+            axis=operator.axis,
+            kind=CollectiveKind.SEND,
+        )
+        return {"send": (Round(flows=flows, count=1),)}
+    groups = layout.groups(operator.axis, rank_class)
+    only = _only_way(operator, groups, node_size)
+    if only is not None:
+        return only
+    options = _everywhere(operator, groups, node_size, scale_up)
+    grid = grid_of(groups[0]) if operator.kind in SUMS and groups.shape[1] > 1 else None
+    if grid is not None:
+        options |= _along(operator, groups, grid)
+    local = neighbours(groups[0], node_size)
+    if operator.kind in SUMS and groups.shape[1] > 1 and groups.shape[1] % local == 0:
+        options |= _strided(operator, groups, local, strides_of)
+    options |= _adding(operator, groups, local, scale_up, switches_add=switches_add)
+    return _asked(operator, options, groups.shape[1])
+
+
+def _only_way(operator: Collective, groups: np.ndarray, node_size: int) -> Ways | None:
+    """Return the one way of what leaves no choice: servers, two levels that are asked for, uneven traffic."""
+    n, payload = groups.shape[1], operator.payload_bytes
+    if operator.kind in SERVED:
+        return {
+            "servers": server_rounds(operator.kind, groups, payload, operator.axis, servers=operator.servers)
+        }
+    local = neighbours(groups[0], node_size)
+    if operator.two_level and operator.kind is CollectiveKind.ALL_TO_ALL and 1 < local < n and n % local == 0:
+        two = two_level_rounds(groups, payload, operator.axis, local, operator.spread, skew=operator.skew)
+        return {str(Algorithm.HIERARCHICAL): two}
+    if operator.skew is not None and n > 1:
+        flows = skewed_flows(groups, operator.axis, {operator.skew: payload})
+        return {str(Algorithm.DIRECT): (Round(flows=flows, count=1),)}
+    return None
+
+
+def _everywhere(operator: Collective, groups: np.ndarray, node_size: int, scale_up: ScaleUp | None) -> Ways:
+    """Return the ways that need nothing of a fabric, on one level and on two."""
+    n, local = groups.shape[1], neighbours(groups[0], node_size)
+    options = {
+        str(algorithm): rounds(operator.kind, algorithm, groups, operator.payload_bytes, operator.axis)
+        for algorithm in _known(operator, n, scale_up, inside=local == n)
+        if algorithm is not Algorithm.DIRECT or n <= node_size or len(algorithms(operator.kind, n)) == 1
+    }
+    if operator.kind in SUMS and 1 < local < n and n % local == 0:
+        options[str(Algorithm.HIERARCHICAL)] = hierarchical_rounds(
+            operator.kind, groups, operator.payload_bytes, operator.axis, local
+        )
+    return options
+
+
+def _along(operator: Collective, groups: np.ndarray, grid: tuple[int, ...]) -> Ways:
+    """Return rings along all axes of a box of a torus, whole and in segments."""
+    several = len({size for size in grid if size > 1}) > 1
+    return {
+        BUCKET if segments == 1 else f"{BUCKET}_{segments}": bucket_rounds(
+            operator.kind, groups, operator.payload_bytes, operator.axis, grid, segments=segments
+        )
+        for segments in (1, *(SEGMENTS if several else ()))
+    }
+
+
+def _adding(
+    operator: Collective, groups: np.ndarray, local: int, scale_up: ScaleUp | None, *, switches_add: bool
+) -> Ways:
+    """Return the ways that sum in switches: between nodes, between and within them, within one."""
+    kind, payload, axis, n = operator.kind, operator.payload_bytes, operator.axis, groups.shape[1]
+    if kind not in SUMS:
+        return {}
+    options: Ways = {}
+    if switches_add and local == 1 < n:
+        options[str(Algorithm.IN_SWITCHES)] = in_network_rounds(kind, groups, payload, axis)
+    if switches_add and 1 < local < n and n % local == 0:
+        options[str(Algorithm.HIERARCHICAL_IN_SWITCHES)] = hierarchical_rounds(
+            kind, groups, payload, axis, local, switches_add=True
+        )
+    if scale_up is not None and scale_up.adders and local == n > 1:
+        options[str(Algorithm.IN_NETWORK)] = in_network_rounds(kind, groups, payload, axis)
+    return options
+
+
+def _asked(operator: Collective, options: Ways, members: int) -> Ways:
+    """Return the way that an operator asks for, or all."""
+    if not operator.algorithm:
+        return options
+    if operator.algorithm not in options:
+        hint = nearest(operator.algorithm, options, noun="algorithm")
+        msg = (
+            f"collective '{operator.name}' asks for algorithm '{operator.algorithm}'; by that nobody does "
+            f"{operator.kind} on {members} ranks of axis '{operator.axis}' here: {hint}"
+        )
+        raise WorkloadError(msg)
+    return {operator.algorithm: options[operator.algorithm]}
+
+
+def served(
+    options: Ways,
+    operator: Collective,
+    layout: Groups,
+    rank_class: int,
+    *,
+    node_size: int,
+    peers: int | None,
+) -> Ways:
+    """Return the ways of `candidates` where circuits are few: all-to-alls with more nodes go in turns.
+
+    Parameters
+    ----------
+    options, operator, layout, rank_class
+        What `candidates` found, and for what.
+    node_size : int
+        Endpoints of a node, which need no circuits among themselves.
+    peers : int or None
+        Other nodes that an endpoint has circuits to at once; None if circuits do not turn.
+    """
+    if peers is None or operator.kind is not CollectiveKind.ALL_TO_ALL:
+        return options
+    groups = layout.groups(operator.axis, rank_class)
+    found = {}
+    for name, parts in options.items():
+        turns = in_turns(parts, groups, node_size, peers)
+        found[name if len(turns) == len(parts) else f"{name}{IN_TURNS}"] = turns
+    local = neighbours(groups[0], node_size)
+    whole = np.ptp(groups.reshape(-1, local) // node_size, axis=1) if groups.shape[1] % local == 0 else None
+    if operator.skew is None and not options.keys() & found.keys() and whole is not None and not whole.any():
+        spread = operator.spread if operator.two_level else None
+        hops = forwarded_rounds(
+            groups, operator.payload_bytes, operator.axis, local, peers=peers, spread=spread
+        )
+        found |= {FORWARDED: hops} if hops else {}
+    return found
+
+
+def _strided(
+    operator: Collective,
+    groups: np.ndarray,
+    local: int,
+    strides_of: Callable[[np.ndarray], tuple[int, ...]],
+) -> Ways:
+    """Return the ways over several rings that all groups of a class have circuits for."""
+    whole = local in {1, groups.shape[1]}
+    across = groups if whole else groups[:, ::local]
+    common = set(strides_of(across[0]))
+    for group in across[1:]:
+        if len(common) < 2:
+            return {}
+        common &= set(strides_of(group))
+    strides = tuple(sorted(common))
+    if len(strides) < 2:
+        return {}
+    kind, payload, axis = operator.kind, operator.payload_bytes, operator.axis
+    if whole:
+        return {str(Algorithm.STRIDED): strided_rounds(kind, groups, payload, axis, strides)}
+    across_by = partial(strided_rounds, strides=strides)
+    both = hierarchical_rounds(kind, groups, payload, axis, local, across_by=across_by)
+    return {str(Algorithm.HIERARCHICAL_STRIDED): both}
+
+
+def _known(operator: Collective, n: int, scale_up: ScaleUp | None, *, inside: bool) -> tuple[Algorithm, ...]:
+    """Return the algorithms that a group's library knows on switches that do not add.
+
+    NCCL's trees join nodes and are chains inside one, 2(n - 1) hops as the ring takes (src/graph/tuning.cc,
+    latency of the tree algorithm), so that inside a node rings are all it has to sum with.
+    """
+    every = algorithms(operator.kind, n)
+    if scale_up is None or not scale_up.protocols:
+        return every
+    chain = inside and operator.kind is CollectiveKind.ALL_REDUCE and operator.algorithm != Algorithm.TREE
+    library = (Algorithm.RING,) if chain else LIBRARY
+    return tuple(one for one in every if one in library) or every
+
 
 TWO_LEVELS = (
     Algorithm.HIERARCHICAL,
@@ -79,15 +314,55 @@ class Levels:
         return replace(self, inside=inside, between=between)
 
 
-def two_levels(
-    operator: Collective, node_size: int, options: Callable[[Collective], Mapping[str, Sequence[Round]]]
+def library_levels(
+    operator: Collective,
+    layout: Groups,
+    rank_class: int,
+    node_size: int,
+    scale_up: ScaleUp | None,
+    *,
+    options: Callable[[Collective], Ways],
 ) -> dict[str, Levels]:
-    """Return the levels of every way of a sum, a scatter or a gather that has two; none of other collectives.
+    """Return the ways of a collective whose two levels work at once, as a library lays them; by algorithm.
+
+    Parameters
+    ----------
+    operator, layout, rank_class, node_size, scale_up
+        As in `candidates`.
+    options : callable
+        Gives the ways to carry out a collective whose levels take turns: algorithm -> rounds.
+    """
+    if scale_up is None or not scale_up.protocols or operator.kind not in ROOTED | SUMS:
+        return {}
+    groups = layout.groups(operator.axis, rank_class)
+    if operator.kind in ROOTED:
+        local = neighbours(groups[0], node_size)
+        whole = 1 < local < operator.size and operator.size % local == 0
+        chained = whole and operator.algorithm in {"", Algorithm.RING}
+        return {str(Algorithm.RING): chains(operator, groups, local)} if chained else {}
+    found = two_levels(operator, node_size, options)
+    if not found:
+        return {}
+    nodes = np.unique(groups[0] // node_size).size
+    if scale_up.adders and operator.kind is CollectiveKind.ALL_REDUCE:
+        near = groups.reshape(-1, operator.size // nodes)
+        found |= {
+            adding: with_adding_nodes(found[name], operator, near)
+            for name, adding in ADDING.items()
+            if name in found
+        }
+    return as_library(found, operator, nodes)
+
+
+def two_levels(
+    operator: Collective, node_size: int, options: Callable[[Collective], Ways]
+) -> dict[str, Levels]:
+    """Return the levels of every way of a sum, a scatter or a gather that has two.
 
     Parameters
     ----------
     operator : Collective
-        The collective.
+        The collective, one of `SUMS`.
     node_size : int
         Endpoints of a node.
     options : callable
@@ -101,8 +376,6 @@ def two_levels(
     370 here, 285 with one level after the other), against one call of 2 GiB on 256 H100 (issue 1218: 200
     GB/s, 277 here).
     """
-    if operator.kind not in SUMS:
-        return {}
     found = {}
     ways = options(replace(operator, payload_bytes=1.0))
     for name in TWO_LEVELS:
