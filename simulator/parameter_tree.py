@@ -23,7 +23,7 @@ from functools import cache, cached_property
 from typing import Any, TypeVar
 
 from simulator.errors import MOST_SHOWN, ParameterError, annotations_of, nearest
-from simulator.units import dimension_of, to_si
+from simulator.units import QUANTITY, dimension_of, to_si
 
 TreeT = TypeVar("TreeT")
 
@@ -31,11 +31,6 @@ MOST_WHOLE = 2**53
 """Largest count of anything: beyond, a float does not hold every whole number."""
 NAMED_IN_FULL = "host."
 """Beginning of paths whose ending means another part's number where both have that name: a server's."""
-
-_QUANTITY = re.compile(
-    r"\s*(?P<number>[+-]?(?:inf(?:inity)?\b|nan\b|(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:e[+-]?\d+)?))\s*(?P<unit>.*?)\s*",
-    re.IGNORECASE | re.ASCII,
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -341,7 +336,7 @@ def quantity(name: str, text: str, *, path: str = "") -> float:
     ParameterError
         If it is no number, or the unit does not fit the name.
     """
-    match = _QUANTITY.fullmatch(text)
+    match = QUANTITY.fullmatch(text)
     if match is None:
         msg = f"{path or name} must be a number, with or without a unit; got '{text}'"
         raise ParameterError(msg)

@@ -30,6 +30,11 @@ _PREFIXES |= {"T": 1e12, "P": 1e15}
 
 TYPED = re.compile(r"\s*\d+(\.\d*)?\s*")
 """A number as one writes it who thinks of another unit: 5, 12.5."""
+QUANTITY = re.compile(
+    r"\s*(?P<number>[+-]?(?:inf(?:inity)?\b|nan\b|(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:e[+-]?\d+)?))\s*(?P<unit>.*?)\s*",
+    re.IGNORECASE | re.ASCII,
+)
+"""A number with or without a unit: 25 us, 50 GB/s, 2e9."""
 SUFFIXES: dict[str, tuple[str, str]] = {
     "_j_per_bit_m": ("energy per bit and length", "J/bit/m"),
     "_db_per_m": ("loss per length", "dB/m"),

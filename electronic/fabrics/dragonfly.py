@@ -14,7 +14,7 @@ from simulator.errors import ParameterError, check_range
 from simulator.fabric import Loads, route_loads
 from simulator.interfaces import Flows, Wiring
 from simulator.topology.clos import GlobalLinks
-from simulator.topology.graphs import NO_LINK, bundle, joined, stacked
+from simulator.topology.graphs import NO_LINK, both_ways, bundle, joined, stacked
 
 
 class Routing(StrEnum):
@@ -281,8 +281,7 @@ class DragonflyPlus(AddingFabric):
         rate, latency_s = self.trunk_bytes_per_s, self.trunk_latency_s
         return joined(
             [
-                bundle(low, high, rate_bytes_per_s=rate, latency_s=latency_s),
-                bundle(high, low, rate_bytes_per_s=rate, latency_s=latency_s),
+                both_ways(low, high, rate_bytes_per_s=rate, latency_s=latency_s),
                 bundle(first_spine + begin, first_spine + end, rate_bytes_per_s=rate, latency_s=latency_s),
             ]
         )

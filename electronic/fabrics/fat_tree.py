@@ -14,7 +14,7 @@ from simulator.errors import ParameterError, check_range
 from simulator.fabric import NodeFabric, Traits
 from simulator.interfaces import Flows, Wiring
 from simulator.topology.clos import Clos
-from simulator.topology.graphs import NO_LINK, GraphFabric, bundle, joined, packed
+from simulator.topology.graphs import NO_LINK, GraphFabric, both_ways, joined, packed
 from simulator.topology.scale_up import BillItem, ScaleUp
 
 
@@ -242,8 +242,7 @@ class SwitchedDomain(NodeFabric, GraphFabric):
         rate, half_s = self.scale_up.capacity_bytes_per_s, self.scale_up.latency_s / 2
         return joined(
             [
-                bundle(every, switches, rate_bytes_per_s=rate, latency_s=half_s),
-                bundle(switches, every, rate_bytes_per_s=rate, latency_s=half_s),
+                both_ways(every, switches, rate_bytes_per_s=rate, latency_s=half_s),
                 self.clos.wiring(first_vertex=self.endpoints, rate_bytes_per_s=rate, latency_s=half_s),
             ]
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
@@ -26,8 +26,9 @@ from electronic.devices import (
 from simulator.errors import ParameterError, check_choices, check_positive, check_range, check_whole
 from simulator.fabric import Fabric, NodeFabric, Traits
 from simulator.interfaces import Flows, LinkGraph, Wiring
-from simulator.topology.clos import Spreading, hashed, queue_pair_views
-from simulator.topology.graphs import NO_LINK, GraphFabric, bundle, joined, node_links, packed
+from simulator.keys import mix_key
+from simulator.topology.clos import Spreading, hashed
+from simulator.topology.graphs import NO_LINK, GraphFabric, both_ways, bundle, joined, node_links, packed
 from simulator.topology.scale_up import (
     Adder,
     BillItem,
@@ -253,8 +254,11 @@ class MultipathFabric(PacketFabric):
 
     @cached_property
     def views(self) -> tuple[Self, ...]:
-        """The fabric as each queue pair of a flow sees it."""
-        return queue_pair_views(self)
+        """The fabric as each queue pair of a flow sees it: the same links, and a hash of its own."""
+        if self.spread is not Spreading.HASHED or self.flow_queue_pairs == 1:
+            return (self,)
+        seeds = (mix_key(self.hash_seed, pair) for pair in range(self.flow_queue_pairs))
+        return tuple(replace(self, queue_pairs=1, hash_seed=seed) for seed in seeds)
 
     @property
     def idle_numbers(self) -> dict[str, str]:
@@ -411,12 +415,7 @@ class RailFabric(MultipathFabric):
         share = self.spread_efficiency / (self.oversubscription * self.pools)
         pool = self.port_bytes_per_s * share * np.repeat(np.bincount(self.edges), pools)
         climb_s = above * (self.switch.latency_s + self.transceiver.link_latency_s)
-        return joined(
-            [
-                bundle(leaves, spines, rate_bytes_per_s=pool, latency_s=climb_s),
-                bundle(spines, leaves, rate_bytes_per_s=pool, latency_s=climb_s),
-            ]
-        )
+        return both_ways(leaves, spines, rate_bytes_per_s=pool, latency_s=climb_s)
 
     def trunk_paths(self, sources: np.ndarray, destinations: np.ndarray) -> list[np.ndarray]:
         """Return the links to a spine and from it."""

@@ -7,11 +7,10 @@ share, and direct links from every group of switches to every other.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from simulator.errors import ParameterError, check_choices, check_positive, chec
 from simulator.interfaces import Wiring
 from simulator.keys import mix_key, mix_keys
 from simulator.tables import Shelf
-from simulator.topology.graphs import NO_LINK, bundle, joined
+from simulator.topology.graphs import NO_LINK, both_ways, joined
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,38 +162,6 @@ def hashed(seed: int, sources: np.ndarray, destinations: np.ndarray) -> np.ndarr
     return (mixed >> np.uint64(2)).astype(np.int64)
 
 
-class Multipath(Protocol):
-    """A fabric whose flows may be hashed over equally short paths: a frozen dataclass with these fields."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    @property
-    def spread(self) -> Spreading:
-        """Spreading of flows over equally short paths."""
-        ...
-
-    @property
-    def flow_queue_pairs(self) -> int:
-        """Queue pairs of a flow."""
-        ...
-
-    @property
-    def hash_seed(self) -> int:
-        """Key of the hash."""
-        ...
-
-
-MultipathT = TypeVar("MultipathT", bound=Multipath)
-
-
-def queue_pair_views(fabric: MultipathT) -> tuple[MultipathT, ...]:
-    """Return a fabric as each queue pair of a flow sees it: the same links, and a hash of its own."""
-    if fabric.spread is not Spreading.HASHED or fabric.flow_queue_pairs == 1:
-        return (fabric,)
-    seeds = (mix_key(fabric.hash_seed, pair) for pair in range(fabric.flow_queue_pairs))
-    return tuple(replace(fabric, queue_pairs=1, hash_seed=seed) for seed in seeds)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Clos:
     """Leaves, spines and cores over a number of ports, and the links between them.
@@ -334,14 +301,22 @@ class Clos:
         leaves = np.repeat(np.arange(self.leaves), lanes)
         spines = self.leaves + leaves // self.leaves_per_pod * lanes + np.tile(np.arange(lanes), self.leaves)
         rate = rate_bytes_per_s * (self.up / lanes if lanes else 0.0)
-        parts = [_both_ways(leaves + first_vertex, spines + first_vertex, rate, latency_s)]
+        parts = [
+            both_ways(
+                leaves + first_vertex, spines + first_vertex, rate_bytes_per_s=rate, latency_s=latency_s
+            )
+        ]
         if self.spine_up:
             pods, slots = np.divmod(np.arange(self.pods * core_lanes), core_lanes)
             below = self.leaves + pods * lanes + slots * lanes // core_lanes
             above = self.leaves + self.pods * lanes + slots
             rate = rate_bytes_per_s * self.up * self.spine_up / core_lanes
             rises_s = latency_s * (self.levels - 2)
-            parts.append(_both_ways(below + first_vertex, above + first_vertex, rate, rises_s))
+            parts.append(
+                both_ways(
+                    below + first_vertex, above + first_vertex, rate_bytes_per_s=rate, latency_s=rises_s
+                )
+            )
         return joined(parts)
 
     def paths(self, sources: np.ndarray, destinations: np.ndarray) -> list[np.ndarray]:
@@ -388,8 +363,3 @@ class Clos:
 def _below(radix: int, oversubscription: float) -> int:
     """Return how many of a switch's ports point down."""
     return max(1, min(radix - 1, int(radix * oversubscription / (1.0 + oversubscription))))
-
-
-def _both_ways(low: np.ndarray, high: np.ndarray, rate_bytes_per_s: float, latency_s: float) -> Wiring:
-    up = bundle(low, high, rate_bytes_per_s=rate_bytes_per_s, latency_s=latency_s)
-    return joined([up, bundle(high, low, rate_bytes_per_s=rate_bytes_per_s, latency_s=latency_s)])

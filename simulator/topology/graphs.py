@@ -21,12 +21,12 @@ from xml.etree.ElementTree import ParseError
 import numpy as np
 import scipy
 
-from simulator.errors import ParameterError, RouteError, nearest
+from simulator.errors import ParameterError, RouteError, is_number, nearest
 from simulator.fabric import Fabric, Loads, route_loads
 from simulator.files import read_json, read_text
 from simulator.interfaces import Flows, LinkGraph, Wiring
 from simulator.topology.scale_up import BillItem, ScaleUp
-from simulator.units import BITS_PER_BYTE, to_si
+from simulator.units import BITS_PER_BYTE, QUANTITY, to_si
 
 NO_LINK = -1
 """Padding of short routes."""
@@ -64,6 +64,18 @@ def joined(parts: Sequence[Wiring]) -> Wiring:
     )
 
 
+def both_ways(
+    low: np.ndarray, high: np.ndarray, *, rate_bytes_per_s: float | np.ndarray, latency_s: float
+) -> Wiring:
+    """Return links as `bundle` does, first those up, then as many back."""
+    return joined(
+        [
+            bundle(tails, heads, rate_bytes_per_s=rate_bytes_per_s, latency_s=latency_s)
+            for tails, heads in ((low, high), (high, low))
+        ]
+    )
+
+
 def node_links(scale_up: ScaleUp, endpoints: int, first: int) -> Wiring:
     """Return links from each endpoint to its node's switch [E], and from there back [E].
 
@@ -77,10 +89,12 @@ def node_links(scale_up: ScaleUp, endpoints: int, first: int) -> Wiring:
         Vertex of the first node's switch.
     """
     every = np.arange(endpoints)
-    switches = first + scale_up.node_of(every)
-    rate, half_s = scale_up.capacity_bytes_per_s, scale_up.latency_s / 2
-    up = bundle(every, switches, rate_bytes_per_s=rate, latency_s=half_s)
-    return joined([up, bundle(switches, every, rate_bytes_per_s=rate, latency_s=half_s)])
+    return both_ways(
+        every,
+        first + scale_up.node_of(every),
+        rate_bytes_per_s=scale_up.capacity_bytes_per_s,
+        latency_s=scale_up.latency_s / 2,
+    )
 
 
 def packed(columns: Sequence[np.ndarray]) -> np.ndarray:
@@ -297,9 +311,6 @@ def port_links(wiring: Wiring, endpoint: int, lane: int) -> np.ndarray:
     return np.unique(np.concatenate([[out], back[place : place + 1]]))
 
 
-__all__ = ["NO_LINK", "GraphFabric", "bundle", "joined", "packed"]
-
-
 def shared_loads(ways: list[np.ndarray], latency_s: np.ndarray, flows: Flows) -> Loads:
     """Return the loads of flows of which each of several routes [F, H] carries an equal share."""
     if len(ways) == 1:
@@ -365,7 +376,6 @@ class GraphFabric(Fabric, Protocol):
         return self.wiring
 
 
-_QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")
 _RESERVED = ("directed", "multigraph", "graph", "nodes", "links", "edges")
 
 
@@ -443,16 +453,14 @@ class Drawing:
             If it is no number that is at least 0, or its unit does not fit.
         """
         value = attributes.get(key, default)
-        found = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
-        if isinstance(value, bool) or not (isinstance(value, int | float) or found):
+        found = QUANTITY.fullmatch(value) if isinstance(value, str) else None
+        if not (is_number(value) or found):
             msg = f"{where}: '{key}' must be a number, or text with a unit such as '50 GB/s'; got {value!r}"
             raise ParameterError(msg)
         try:
-            number = (
-                to_si(key, float(found[1]), found[2])
-                if found and found[2]
-                else float(found[1] if found else value)  # type: ignore[arg-type]
-            )
+            number = float(found["number"] if found else value)  # type: ignore[arg-type]
+            if found and found["unit"]:
+                number = to_si(key, number, found["unit"])
         except ParameterError as error:
             msg = f"{where}: '{key}': {error}"
             raise ParameterError(msg) from error

@@ -18,6 +18,7 @@ import numpy as np
 
 from simulator.errors import ParameterError, check_range
 from simulator.fabric import Loads
+from simulator.goodput import fixed_share, spliced_share
 from simulator.interfaces import Flows, LinkGraph
 from simulator.topology.graphs import NO_LINK
 
@@ -117,21 +118,8 @@ class CubeMachine:
             raise ParameterError(msg)
         return found
 
-    def static_goodput(self, slice_cubes: int, host_availability: float) -> float:
-        """Return the same without circuits: slices are fixed, and one works when all of its hosts are up.
-
-        Raises
-        ------
-        ParameterError
-            If the availability is no share, or a slice does not fit.
-        """
-        self._check_slice(slice_cubes, host_availability)
-        hosts = slice_cubes * (self.nodes_per_cube // self.nodes_per_host)
-        slices = self.cubes // slice_cubes
-        return slices * slice_cubes / self.cubes * host_availability**hosts
-
     def goodput(self, slice_cubes: int, host_availability: float) -> float:
-        """Return the share of the machine that works in slices, if any healthy cubes can make one.
+        """Return the share of the machine that works in slices of so many cubes, any of which circuits join.
 
         Parameters
         ----------
@@ -144,34 +132,15 @@ class CubeMachine:
         ------
         ParameterError
             If the availability is no share, or a slice does not fit.
-
-        Notes
-        -----
-        E[k floor(H / k)] / cubes with H healthy cubes, which are independent and thus binomial.
-
-        References
-        ----------
-        Jouppi et al., "TPU v4", arXiv:2304.01433.
         """
-        self._check_slice(slice_cubes, host_availability)
-        up = host_availability ** (self.nodes_per_cube // self.nodes_per_host)
-        working = (
-            slice_cubes
-            * (healthy // slice_cubes)
-            * math.comb(self.cubes, healthy)
-            * up**healthy
-            * (1.0 - up) ** (self.cubes - healthy)
-            for healthy in range(slice_cubes, self.cubes + 1)
-        )
-        return math.fsum(working) / self.cubes
+        return spliced_share(self.cubes, slice_cubes, self._cube_availability(host_availability))
 
-    def _check_slice(self, slice_cubes: int, host_availability: float) -> None:
-        if not 0.0 <= host_availability <= 1.0:
-            msg = f"host availability must be from 0 to 1; got {host_availability}"
-            raise ParameterError(msg)
-        if not 1 <= slice_cubes <= self.cubes:
-            msg = f"a slice of {slice_cubes} cubes does not fit; take 1 to {self.cubes}"
-            raise ParameterError(msg)
+    def static_goodput(self, slice_cubes: int, host_availability: float) -> float:
+        """Return the same without circuits: slices are fixed, and one works when all of its cubes are up."""
+        return fixed_share(self.cubes, slice_cubes, self._cube_availability(host_availability))
+
+    def _cube_availability(self, host_availability: float) -> float:
+        return float(host_availability ** (self.nodes_per_cube // self.nodes_per_host))
 
 
 TPU_V4 = CubeMachine()
