@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -106,33 +107,69 @@ ADDERS = MappingProxyType(
     }
 )
 """Sums in the switches, from the third NVSwitch on (Hopper)."""
-SCALE_UP = MappingProxyType(
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceSystem:
+    """Surroundings in which an accelerator is sold: nodes, server, cards, and the torus of some."""
+
+    scale_up: str
+    """Switched domain inside a node; for accelerators on a torus a switched stand-in."""
+    host: str
+    """Server of its vendor's reference system, or one of that class and time."""
+    slow_cards: bool = False
+    """Whether nodes are joined by cards of 200 Gb/s or less; by later ones of 400 else."""
+    torus_link: str = ""
+    """Links of accelerators that stand on a torus and have no nodes; empty for all others."""
+    flat_torus: bool = False
+    """Whether that torus has two axes (Google Cloud TPU documentation: four links a chip)."""
+    whole_bytes: bool = False
+    """Whether its units for 8 bits multiply whole numbers only (documentation that quotes int8 rates)."""
+
+
+def _tpu(
+    link: str, *, slow_cards: bool = True, flat_torus: bool = False, whole_bytes: bool = True
+) -> ReferenceSystem:
+    return ReferenceSystem(
+        scale_up="nvlink4",
+        host="tpu-v4-host",
+        slow_cards=slow_cards,
+        torus_link=link,
+        flat_torus=flat_torus,
+        whole_bytes=whole_bytes,
+    )
+
+
+REFERENCE_SYSTEMS: Mapping[str, ReferenceSystem] = MappingProxyType(
     {
-        **dict.fromkeys(("a100", "a100-40gb"), "nvlink3"),
-        "a100-pcie": "pcie4",
-        **dict.fromkeys(("h100", "h200", "h20"), "nvlink4"),
-        "h800": "nvlink4-h800",
-        **dict.fromkeys(("b200", "b300"), "nvlink5"),
-        **dict.fromkeys(("gb200", "gb300"), "nvlink5-72"),
-        "v100": "nvlink2",
-        "a800": "nvlink4-h800",
-        **dict.fromkeys(("l40s", "rtx-4090"), "pcie4"),
-        **dict.fromkeys(("mi300x", "mi325x", "mi210"), "xgmi3"),
-        "mi355x": "xgmi4",
-        **{"gaudi2": "roce-gaudi2", "gaudi3": "roce-gaudi3"},
-        **{"trainium1": "neuronlink2", "trainium2": "neuronlink3"},
-        **dict.fromkeys(("tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-v7"), "nvlink4"),
+        "v100": ReferenceSystem(scale_up="nvlink2", host="dgx-2", slow_cards=True),
+        **dict.fromkeys(
+            ("a100", "a100-40gb"), ReferenceSystem(scale_up="nvlink3", host="dgx-a100", slow_cards=True)
+        ),
+        **dict.fromkeys(
+            ("a100-pcie", "rtx-4090"), ReferenceSystem(scale_up="pcie4", host="dgx-a100", slow_cards=True)
+        ),
+        "l40s": ReferenceSystem(scale_up="pcie4", host="dgx-a100"),
+        "a800": ReferenceSystem(scale_up="nvlink4-h800", host="dgx-a100", slow_cards=True),
+        **dict.fromkeys(("h100", "h200", "h20"), ReferenceSystem(scale_up="nvlink4", host="dgx-h100")),
+        "h800": ReferenceSystem(scale_up="nvlink4-h800", host="dgx-h100"),
+        **dict.fromkeys(("b200", "b300"), ReferenceSystem(scale_up="nvlink5", host="dgx-b200")),
+        **dict.fromkeys(("gb200", "gb300"), ReferenceSystem(scale_up="nvlink5-72", host="grace-gb200")),
+        "mi210": ReferenceSystem(scale_up="xgmi3", host="dgx-a100", slow_cards=True),
+        **dict.fromkeys(("mi300x", "mi325x"), ReferenceSystem(scale_up="xgmi3", host="dgx-h100")),
+        "mi355x": ReferenceSystem(scale_up="xgmi4", host="dgx-b200"),
+        "gaudi2": ReferenceSystem(scale_up="roce-gaudi2", host="dgx-a100", slow_cards=True),
+        "gaudi3": ReferenceSystem(scale_up="roce-gaudi3", host="dgx-h100"),
+        "trainium1": ReferenceSystem(scale_up="neuronlink2", host="dgx-2", slow_cards=True),
+        "trainium2": ReferenceSystem(scale_up="neuronlink3", host="dgx-2"),
+        "tpu-v4": _tpu("ici-v4"),
+        "tpu-v5e": _tpu("ici-v5e", flat_torus=True),
+        "tpu-v5p": _tpu("ici-v5p"),
+        "tpu-v6e": _tpu("ici-v6e", flat_torus=True),
+        "tpu-v7": _tpu("ici-v7", slow_cards=False, whole_bytes=False),
     }
 )
-"""Scale-up domain that comes with each accelerator (for TPUs a switched stand-in for their torus)."""
-TORUS_LINKS = MappingProxyType(
-    {"tpu-v4": "ici-v4", "tpu-v5e": "ici-v5e", "tpu-v5p": "ici-v5p", "tpu-v6e": "ici-v6e", "tpu-v7": "ici-v7"}
-)
-"""Links of accelerators that stand on a torus and have no nodes."""
-FLAT_TORI = frozenset({"tpu-v5e", "tpu-v6e"})
-"""Those of them whose torus has two axes (Google Cloud TPU documentation: four links a chip)."""
-WHOLE_BYTES = frozenset({"tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e"})
-"""Accelerators whose units for 8 bits multiply whole numbers only (their documentation quotes int8 rates)."""
+"""System of each accelerator of the table."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -435,7 +472,7 @@ def _protocol(name: str, domain: str) -> Protocol:
 
 def scale_up_name(gpu_name: str, accelerators: int = 0) -> str:
     """Return the switched domain that comes with a GPU; V100s without switches by how many take part."""
-    name = SCALE_UP[gpu_name]
+    name = REFERENCE_SYSTEMS[gpu_name].scale_up
     few = f"{name}-of-{accelerators}"
     return few if few in table("network").names else name
 
@@ -450,20 +487,6 @@ load_packet_switch = Shelf(PacketSwitch, PARAMETERS / "network.csv")
 
 load_transceiver = Shelf(Transceiver, PARAMETERS / "network.csv")
 """Pluggable modules, e.g. ``"dr4-400g"``."""
-
-
-HOSTS = MappingProxyType(
-    {
-        **dict.fromkeys(("v100", "trainium1", "trainium2"), "dgx-2"),
-        **dict.fromkeys(("a100", "a100-40gb", "a100-pcie", "a800", "mi210", "gaudi2"), "dgx-a100"),
-        **dict.fromkeys(("l40s", "rtx-4090"), "dgx-a100"),
-        **dict.fromkeys(("h100", "h200", "h800", "h20", "mi300x", "mi325x", "gaudi3"), "dgx-h100"),
-        **dict.fromkeys(("b200", "b300", "mi355x"), "dgx-b200"),
-        **dict.fromkeys(("gb200", "gb300"), "grace-gb200"),
-        **dict.fromkeys(("tpu-v4", "tpu-v5p", "tpu-v6e", "tpu-v7", "tpu-v5e"), "tpu-v4-host"),
-    }
-)
-"""Server of each accelerator: the one of its vendor's reference system, or one of that class and time."""
 
 
 @cache
@@ -488,11 +511,11 @@ def load_host(name: str) -> Host:
 
 def host_of(gpu_name: str, accelerators: int) -> Host:
     """Return the server of an accelerator, shared by as many of them as it holds or as there are."""
-    host = load_host(HOSTS[gpu_name])
+    host = load_host(REFERENCE_SYSTEMS[gpu_name].host)
     shared = min(host.processors.accelerators, accelerators)
     return replace(host, processors=replace(host.processors, accelerators=shared))
 
 
 def host_names() -> tuple[str, ...]:
     """Return the servers of the table that carry a GPU."""
-    return tuple(dict.fromkeys(HOSTS.values()))
+    return tuple(dict.fromkeys(one.host for one in REFERENCE_SYSTEMS.values()))

@@ -12,7 +12,14 @@ from types import MappingProxyType
 
 import simpy
 
-from electronic.devices import load_packet_switch, load_scale_up, load_transceiver, scale_up_name, table
+from electronic.devices import (
+    REFERENCE_SYSTEMS,
+    load_packet_switch,
+    load_scale_up,
+    load_transceiver,
+    scale_up_name,
+    table,
+)
 from electronic.fabrics.packets import RailFabric
 from electronic.gpu import gpu_of
 from simulator.collectives.algorithms import Algorithm
@@ -47,13 +54,6 @@ NETWORKS = MappingProxyType(
     }
 )
 """Card, switch and module of each, and how many GPUs share a card."""
-SLOWER = frozenset(
-    {
-        *("v100", "a100", "a100-40gb", "a100-pcie", "a800", "mi210", "gaudi2", "trainium1", "rtx-4090"),
-        *("tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e"),
-    }
-)
-"""Accelerators that came with 200 Gb/s or less; the later ones with 400."""
 
 
 @lru_cache(maxsize=4096)
@@ -151,7 +151,8 @@ def _traffic(
         scale_up = replace(scale_up, adders=())
     if n_gpus < scale_up.size:
         scale_up = replace(scale_up, size=n_gpus)
-    card, switch, module, sharers = NETWORKS[cards or (Cards.HDR if gpu_name in SLOWER else Cards.NDR)]
+    shipped = Cards.HDR if REFERENCE_SYSTEMS[gpu_name].slow_cards else Cards.NDR
+    card, switch, module, sharers = NETWORKS[cards or shipped]
     nic = load_nic(card)
     fabric = RailFabric(
         endpoints=n_gpus,

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from electronic.devices import SCALE_UP, load_scale_up
+from electronic.devices import REFERENCE_SYSTEMS, load_scale_up
 from electronic.fabrics.collectives import Caller, Cards, collective_plan, collective_plans, load_caller
 from experiments.validation.machines import accelerator_name
 from experiments.validation.rows import (
@@ -224,7 +224,8 @@ def outcome(record: Record) -> Outcome:
         alone_s = collective_plan(
             gpu_name, ranks, size_bytes, kind, algorithm=forced, cards=cards, simple_only=_simple_only(record)
         ).alone_s
-        scale_up = load_scale_up(SCALE_UP.get(gpu_name, "nvlink4"))
+        system = REFERENCE_SYSTEMS.get(gpu_name)
+        scale_up = load_scale_up(system.scale_up if system else "nvlink4")
         rate = scale_up.bandwidth_bytes_per_s * CONSTANT_SHARE
         row.constant = bus_bytes(kind, ranks, size_bytes) / rate
         row.beside = {

@@ -12,9 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from electronic.devices import (
-    FLAT_TORI,
-    SCALE_UP,
-    TORUS_LINKS,
+    REFERENCE_SYSTEMS,
     host_of,
     load_packet_switch,
     load_scale_up,
@@ -160,7 +158,7 @@ def system_of(record: Record) -> System:
     gpu = accelerator_of(record)
     ranks = record.needed("n_accelerators")
     host = host_of(gpu.name, ranks)
-    if gpu.name in TORUS_LINKS:
+    if REFERENCE_SYSTEMS[gpu.name].torus_link:
         fabric = torus_of(record, gpu.name, ranks)
         return System(name="published", gpu=gpu, fabric=fabric, economics=default_economics(), host=host)
     scale_up = _scale_up(record, gpu.name, ranks)
@@ -193,7 +191,7 @@ def torus_of(record: Record, name: str, ranks: int) -> TorusFabric:
     if said:
         sides = tuple(int(side) for side in said.groups("1"))
     else:
-        sides = (1, *even_sides(ranks)) if name in FLAT_TORI else cube_sides(ranks)
+        sides = (1, *even_sides(ranks)) if REFERENCE_SYSTEMS[name].flat_torus else cube_sides(ranks)
     shape = " x ".join(str(side) for side in sides if side > 1)
     if not said:
         record.assume(f"a torus of {shape}")
@@ -206,15 +204,12 @@ def torus_of(record: Record, name: str, ranks: int) -> TorusFabric:
     ):  # neighbours in number stand along the last side
         sides = (*sides[: sides.index(tp)], *sides[sides.index(tp) + 1 :], tp)
         record.assume(f"tensor-parallel ranks along a side of {tp}")
-    link = load_direct_link(TORUS_LINKS[name])
+    link = load_direct_link(REFERENCE_SYSTEMS[name].torus_link)
     return TorusFabric(endpoints=ranks, x=sides[0], y=sides[1], link=link)
 
 
 def _scale_up(record: Record, gpu_name: str, ranks: int) -> ScaleUp:
-    base = next((name for name in (gpu_name, gpu_name.split("-", maxsplit=1)[0]) if name in SCALE_UP), None)
-    if base is None:
-        record.assume("NVLink 4 inside a node")
-    domain = load_scale_up(SCALE_UP[base] if base else "nvlink4")
+    domain = load_scale_up(REFERENCE_SYSTEMS[gpu_name].scale_up)
     rate = record.number("intra_node_bw")
     if rate is None:
         record.assume(f"{domain.name} inside a node")

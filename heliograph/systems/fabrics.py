@@ -16,9 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from electronic.devices import (
-    FLAT_TORI,
-    SCALE_UP,
-    TORUS_LINKS,
+    REFERENCE_SYSTEMS,
     PacketSwitch,
     Transceiver,
     load_packet_switch,
@@ -349,10 +347,11 @@ def scale_up_of(gpu: str) -> ScaleUp:
     ParameterError
         If there is no such GPU, or none is known of it.
     """
-    if gpu not in SCALE_UP:
-        msg = f"no GPU '{gpu}' whose nodes a fabric could join; {nearest(gpu, SCALE_UP, noun='GPU')}"
+    if gpu not in REFERENCE_SYSTEMS:
+        hint = nearest(gpu, REFERENCE_SYSTEMS, noun="GPU")
+        msg = f"no GPU '{gpu}' whose nodes a fabric could join; {hint}"
         raise ParameterError(msg)
-    return load_scale_up(SCALE_UP[gpu])
+    return load_scale_up(REFERENCE_SYSTEMS[gpu].scale_up)
 
 
 def build_fabric(name: str, accelerators: int, gpu: str, node: int | None = None) -> Fabric:
@@ -389,25 +388,30 @@ def build_fabric(name: str, accelerators: int, gpu: str, node: int | None = None
 
 def default_fabric(gpu: str) -> str:
     """Return the fabric of packet systems where nobody names one: rails, or the torus of a TPU."""
-    return TORUS if gpu in TORUS_LINKS else RAILS
+    system = REFERENCE_SYSTEMS.get(gpu)
+    return TORUS if system and system.torus_link else RAILS
 
 
 def stand_in_warning(gpu: str, fabric: Fabric) -> str | None:
     """Return one sentence where switched nodes stand in for the torus that an accelerator stands on."""
-    if gpu not in TORUS_LINKS or isinstance(fabric, TorusFabric | CubeFabric | DrawnFabric):
+    system = REFERENCE_SYSTEMS.get(gpu)
+    if system is None or not system.torus_link:
+        return None
+    if isinstance(fabric, TorusFabric | CubeFabric | DrawnFabric):
         return None
     return (
         f"{gpu} stands on a torus of its own links, and '{fabric.name}' joins nodes of "
-        f"{SCALE_UP[gpu]} in their place; fabric {TORUS} or ocs_cubes has its links"
+        f"{system.scale_up} in their place; fabric {TORUS} or ocs_cubes has its links"
     )
 
 
 def _with_links_of(gpu: str, fabric: Fabric) -> Fabric:
     """Return a fabric; a torus has the links and axes of an accelerator that stands on one."""
-    if gpu not in TORUS_LINKS or not isinstance(fabric, TorusFabric | CubeFabric):
+    system = REFERENCE_SYSTEMS[gpu]
+    if not system.torus_link or not isinstance(fabric, TorusFabric | CubeFabric):
         return fabric
-    own = dataclasses.replace(fabric, link=load_direct_link(TORUS_LINKS[gpu]))
-    flat = gpu in FLAT_TORI and isinstance(own, TorusFabric)
+    own = dataclasses.replace(fabric, link=load_direct_link(system.torus_link))
+    flat = system.flat_torus and isinstance(own, TorusFabric)
     return dataclasses.replace(own, x=1) if flat else own
 
 

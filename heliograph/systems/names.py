@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from electronic.devices import WHOLE_BYTES
+from electronic.devices import REFERENCE_SYSTEMS
 from electronic.gpu import gpu_names, load_gpu
 from heliograph.plugins import from_outside
 from heliograph.systems.fabrics import CIRCUITS, check_fabric, default_fabric, fabric_in_file
@@ -435,7 +435,7 @@ def narrow_format(gpu: str) -> Precision | None:
     chip = load_gpu(gpu).chip
     if chip.byte_flops_per_cycle <= chip.flops_per_cycle:
         return None
-    return Precision.INT8 if gpu in WHOLE_BYTES else Precision.FP8
+    return Precision.INT8 if REFERENCE_SYSTEMS[gpu].whole_bytes else Precision.FP8
 
 
 def left(names: Iterable[str], without: Iterable[str]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from electronic.devices import SCALE_UP, load_scale_up, scale_up_name
+from electronic.devices import REFERENCE_SYSTEMS, load_scale_up, scale_up_name
 from electronic.fabrics.collectives import Cards, collective_plan, load_caller
 from electronic.fabrics.packets import RailFabric
 from electronic.gpu import gpu_names, load_gpu
@@ -139,7 +139,7 @@ def test_two_ranks_gain_nothing_from_adders():
     kind=st.sampled_from(REDUCING),
 )
 def test_nothing_is_faster_than_its_ports(gpu, n, nbytes, kind):
-    scale_up = load_scale_up(SCALE_UP[gpu])
+    scale_up = load_scale_up(REFERENCE_SYSTEMS[gpu].scale_up)
     payload = nbytes / n if kind is CollectiveKind.ALL_GATHER else nbytes
     bound = in_network_bound_s if scale_up.adders else collective_bound_s
     least_s = bound(kind, n, payload, scale_up.bandwidth_bytes_per_s)
@@ -205,7 +205,7 @@ def test_no_knob_of_the_library_is_dead(part, changes):
 
 
 def test_every_gpu_has_a_domain():
-    assert set(SCALE_UP) == set(gpu_names())
+    assert set(REFERENCE_SYSTEMS) == set(gpu_names())
     for name in gpu_names():
         assert load_scale_up(scale_up_name(name)).protocols
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from matplotlib.image import imread
 
-from electronic.devices import SCALE_UP, load_scale_up
+from electronic.devices import load_scale_up
 from experiments.cli import BAD_INPUT
 from experiments.network.breakeven import study_phases
 from experiments.network.circuits import bank_of, plan_collective
@@ -134,7 +134,7 @@ def test_the_bytes_of_the_phases_are_those_that_the_step_sends(tmp_path, capsys)
     """A stage of two sends 2 microbatches of 2048 x 4096 values of 2 bytes over 8 cards, on the wire."""
     record = json.loads(call(capsys, *STEP, "--out", tmp_path, "--json")[1])
     sent = sum(one["bytes_per_pair"] for one in record["phases"] if one["axis"] == "pp")
-    shares = [one.network_efficiency for one in load_scale_up(SCALE_UP["h100"]).protocols]
+    shares = [one.network_efficiency for one in load_scale_up("nvlink4").protocols]
     assert any(sent * share == pytest.approx(2 * 2048 * 4096 * 2 / 8, rel=1e-6) for share in shares)
 
 
@@ -159,7 +159,7 @@ def test_exchanges_in_turns_are_dark_as_long_as_on_the_engine(monkeypatch):
 
     The plan of phases knows turns alone, so that nodes pass nothing on here, and one time for all of them.
     """
-    monkeypatch.setattr("simulator.collectives.traffic.forwarded_rounds", lambda *_, **__: ())
+    monkeypatch.setattr("simulator.collectives.ways.forwarded_rounds", lambda *_, **__: ())
     system = build_system(
         "gpu_ocs",
         accelerators=32,

@@ -195,7 +195,7 @@ def test_every_exchange_of_experts_pays_for_its_own_turns(capsys, monkeypatch):
 
     Nodes that passed on would spare the turns, so that they must not here; and all ports turn alike.
     """
-    monkeypatch.setattr("simulator.collectives.traffic.forwarded_rounds", lambda *_, **__: ())
+    monkeypatch.setattr("simulator.collectives.ways.forwarded_rounds", lambda *_, **__: ())
     asked = ["step", "--system", "gpu_ocs", "--model", "mixtral-8x7b", "--json"]
     asked += ["--plan", "tp=8,ep=8,dp=8,global_batch=8,sequence_length=1024", "--set", "switch_tail=1"]
     asked += ["--set", "host_operator_s=0"]  # launches would fill a part of the dark

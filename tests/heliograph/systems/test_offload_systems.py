@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from electronic.devices import HOSTS, host_of, load_host
+from electronic.devices import REFERENCE_SYSTEMS, host_of, load_host
 from electronic.gpu import gpu_names
 from experiments.__main__ import main
 from heliograph.catalogue import description
@@ -72,9 +72,9 @@ def test_no_number_of_a_host_is_a_dead_knob():
 
 
 def test_every_accelerator_with_a_host_has_its_rows():
-    assert set(HOSTS) == set(gpu_names())
-    for gpu, name in HOSTS.items():
-        host = host_of(gpu, 4096)
+    assert set(REFERENCE_SYSTEMS) == set(gpu_names())
+    for gpu, system in REFERENCE_SYSTEMS.items():
+        name, host = system.host, host_of(gpu, 4096)
         assert host.name == name
         assert host.accelerators == load_host(name).accelerators
         shown = description(name)
