@@ -35,7 +35,7 @@ from simulator.collectives.ways import (
     protocols,
     served,
 )
-from simulator.engine.network import Network
+from simulator.engine.network import TOLERANCE, Network
 from simulator.errors import RouteError
 from simulator.fabric import Fabric, Loads
 from simulator.interfaces import Circuits, Flows
@@ -91,8 +91,6 @@ class Slowdown:
     """The second."""
 
 
-_TOLERANCE = 1e-12
-"""Relative slack within which two shares are the same number, dimensionless."""
 APART = Slowdown()
 """Of collectives without a common link."""
 
@@ -123,7 +121,7 @@ def pair_slowdown(
     both = first + second
     full = np.divide(room, both, out=np.full(room.size, np.inf), where=both > 0.0)
     level = float(full.min())
-    tight = full <= level * (1.0 + _TOLERANCE)
+    tight = full <= level * (1.0 + TOLERANCE)
     mine = level if first[tight].any() else least_rate(room - second * level, first)
     theirs = level if second[tight].any() else least_rate(room - first * level, second)
     return Slowdown(

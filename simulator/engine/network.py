@@ -34,7 +34,7 @@ from simulator.failures import Failure, Outages
 from simulator.interfaces import Circuits, Cost, Flows, LinkGraph, Reconfiguration
 from simulator.results import Span, Stream, Trace
 
-_TOLERANCE = 1e-12
+TOLERANCE = 1e-12
 """Relative slack within which two shares are the same number, dimensionless."""
 
 
@@ -81,7 +81,7 @@ def max_min_rates(
         # A link freezes when none of its flows is held back further elsewhere.
         slowest = np.full(capacity.size, np.inf)
         np.minimum.at(slowest, active_link, fair[active_flow])
-        frozen_link = (load > 0.0) & (share <= slowest * (1.0 + _TOLERANCE))
+        frozen_link = (load > 0.0) & (share <= slowest * (1.0 + TOLERANCE))
         stops = np.zeros(flows, dtype=bool)
         stops[active_flow[frozen_link[active_link]]] = True
         rates[stops] = fair[stops]
@@ -131,7 +131,7 @@ def fill(
         share = (left / load).take(routes)
         fair = np.minimum.reduce(share)
         tight.fill(True)
-        tight[routes[share > fair * (1.0 + _TOLERANCE)]] = False
+        tight[routes[share > fair * (1.0 + TOLERANCE)]] = False
         stops = np.logical_or.reduce(tight.take(routes))
         going = (~stops).nonzero()[0]
         if not going.size:
@@ -231,7 +231,7 @@ class Tally:
         )
 
 
-_DONE_SHARE = 1e-12
+DONE_SHARE = 1e-12
 """Share of a transfer that may be left over by rounding, dimensionless."""
 
 
@@ -483,7 +483,7 @@ class Network:
         ended = [
             transfer
             for transfer in self._active
-            if transfer.left_bytes <= transfer.size_bytes * _DONE_SHARE
+            if transfer.left_bytes <= transfer.size_bytes * DONE_SHARE
             or transfer.left_bytes / transfer.rate_bytes_per_s <= soonest
         ]
         self._active = [transfer for transfer in self._active if transfer not in ended]

@@ -32,7 +32,6 @@ from simulator.engine.compiled.memory import (
     BESIDE,
     CHARGE,
     DONE,
-    DONE_SHARE,
     END,
     ENDED,
     EVENTS,
@@ -79,6 +78,7 @@ from simulator.engine.compiled.turns import (
     stay,
     turn,
 )
+from simulator.engine.network import DONE_SHARE, TOLERANCE
 from simulator.engine.simulation import SETTLED
 from simulator.files import kept_on_disk
 
@@ -204,50 +204,50 @@ def fork(ints: Ints, at: At, actor: int, counter: int) -> int:
     return counter + 1 + many
 
 
-def begin_work(reals: Reals, at: At, one: int, work_s: float, busy_s: float) -> None:
+def begin_work(reals: Reals, at: At, rank_class: int, work_s: float, busy_s: float) -> None:
     """Note work of a class of so many seconds, in so many of which its units are busy; -1: of none."""
-    if one < 0:
+    if rank_class < 0:
         return
-    last_s = reals[at.work_end_s + one] - reals[at.work_begin_s + one]
-    reals[at.worked_s + one] += reals[at.busy_share + one] * last_s
-    reals[at.work_begin_s + one] = reals[at.now]
-    reals[at.work_end_s + one] = reals[at.now] + work_s
-    reals[at.busy_share + one] = busy_s / work_s if work_s > 0.0 else 0.0
+    last_s = reals[at.work_end_s + rank_class] - reals[at.work_begin_s + rank_class]
+    reals[at.worked_s + rank_class] += reals[at.busy_share + rank_class] * last_s
+    reals[at.work_begin_s + rank_class] = reals[at.now]
+    reals[at.work_end_s + rank_class] = reals[at.now] + work_s
+    reals[at.busy_share + rank_class] = busy_s / work_s if work_s > 0.0 else 0.0
 
 
-def settle(ints: Ints, reals: Reals, at: At, one: int) -> None:
+def settle(ints: Ints, reals: Reals, at: At, rank_class: int) -> None:
     """Count what collectives have taken of a class until now."""
-    until_s = min(reals[at.now], reals[at.work_end_s + one])
-    busy_s = reals[at.busy_share + one] * (until_s - reals[at.work_begin_s + one])
-    worked_s = reals[at.worked_s + one] + busy_s
-    if ints[at.collectives + one] > 0:
-        taken_s = worked_s - reals[at.settled_s + one]
-        reals[at.owed_s + one] += reals[at.collective_share] * taken_s
-    reals[at.settled_s + one] = worked_s
+    until_s = min(reals[at.now], reals[at.work_end_s + rank_class])
+    busy_s = reals[at.busy_share + rank_class] * (until_s - reals[at.work_begin_s + rank_class])
+    worked_s = reals[at.worked_s + rank_class] + busy_s
+    if ints[at.collectives + rank_class] > 0:
+        taken_s = worked_s - reals[at.settled_s + rank_class]
+        reals[at.owed_s + rank_class] += reals[at.collective_share] * taken_s
+    reals[at.settled_s + rank_class] = worked_s
 
 
 def is_worked(ints: Ints, reals: Reals, at: At, actor: int) -> bool:
     """Return whether the work of an actor's instruction is done; if not, let it go on."""
     counter = ints[at.counter + actor] - 1
-    one, work_s = ints[at.i + counter], reals[at.x + counter]
-    if not ints[at.working + one]:
-        ints[at.working + one] = 1
-        reals[at.slack_left_s + one] = reals[at.slack_s + counter]
-        begin_work(reals, at, one, work_s, reals[at.busy_s + counter])
+    rank_class, work_s = ints[at.i + counter], reals[at.x + counter]
+    if not ints[at.working + rank_class]:
+        ints[at.working + rank_class] = 1
+        reals[at.slack_left_s + rank_class] = reals[at.slack_s + counter]
+        begin_work(reals, at, rank_class, work_s, reals[at.busy_s + counter])
         push_later(ints, reals, at, work_s, RESUME + KINDS * actor)
         ints[at.counter + actor] = counter
         return False
-    settle(ints, reals, at, one)
-    caught_up_s = min(reals[at.owed_s + one], reals[at.slack_left_s + one])
-    reals[at.slack_left_s + one] -= caught_up_s
-    late_s = reals[at.owed_s + one] - caught_up_s
-    reals[at.owed_s + one] = late_s
+    settle(ints, reals, at, rank_class)
+    caught_up_s = min(reals[at.owed_s + rank_class], reals[at.slack_left_s + rank_class])
+    reals[at.slack_left_s + rank_class] -= caught_up_s
+    late_s = reals[at.owed_s + rank_class] - caught_up_s
+    reals[at.owed_s + rank_class] = late_s
     if late_s <= SETTLED * work_s:
-        ints[at.working + one] = 0
+        ints[at.working + rank_class] = 0
         return True
-    reals[at.owed_s + one] = 0.0
+    reals[at.owed_s + rank_class] = 0.0
     reals[at.waited_s + task_of(ints, at, actor)] += late_s
-    begin_work(reals, at, one, late_s, late_s)
+    begin_work(reals, at, rank_class, late_s, late_s)
     push_later(ints, reals, at, late_s, RESUME + KINDS * actor)
     ints[at.counter + actor] = counter
     return False
@@ -642,6 +642,7 @@ def _is_held(folder: str | None, name: str) -> bool:
 
 
 def _digest() -> str:
-    """Return a digest of the sources that are compiled together, of which numba looks at one."""
-    sources = (Path(one).read_bytes() for one in (__file__, memory.__file__, turns.__file__))
-    return hashlib.blake2b(b"".join(sources), digest_size=6).hexdigest()
+    """Return a digest of the sources and numbers that are compiled together; numba looks at one file."""
+    sources = [Path(one).read_bytes() for one in (__file__, memory.__file__, turns.__file__)]
+    numbers = repr((DONE_SHARE, TOLERANCE, SETTLED)).encode()
+    return hashlib.blake2b(b"".join((*sources, numbers)), digest_size=6).hexdigest()

@@ -1,4 +1,18 @@
-"""Memories of the event loop: where each table begins, instructions, events, queues and shares of links."""
+"""Memories of the event loop: where each table begins, instructions, events, queues and shares of links.
+
+``ints[at.busy + channel]`` is the entry of a channel in the table `busy` of the memory of whole numbers,
+``reals[at.rate + k]`` that of transfer k in the table `rate` of reals; ``ints[at.transfers]`` is a single
+number. Rows of unequal length stand one behind the other, the rows of ``x`` from ``first_x`` on. Numbered are
+
+- actors, which run tasks one after the other, and their children, parts of a task that go on beside it;
+- tasks by their place in the graph, works (what equal tasks have in common) and classes of identical ranks;
+- channels, for which tasks beside compute queue; instructions, of which a counter names one;
+- groups of flows, rows of links that they load, links (classes of alike ones; lanes, if any, come first);
+- transfers under way, by their present place in the order of their groups;
+- exchanges, collectives of a work that may share links;
+- where circuits turn: endpoints and their lanes, cells (circuits that turn together), entries (what is known
+  of a group as its cells are set), moves under way, and changes that have ended.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +23,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
+
+from simulator.engine.network import TOLERANCE
 
 Ints = MutableSequence[int]
 """Memory of whole numbers: a list, or an array where the loop is compiled."""
@@ -63,77 +79,94 @@ LEVELS = 2
 
 
 class At(NamedTuple):
-    """Places at which tables begin: first those of whole numbers, then those of reals."""
+    """Places at which tables begin, first those of whole numbers, then those of reals.
+
+    The end of each line is the table's shape, by what it has an entry for; without one it is a single number.
+    Fields that are no places but numbers themselves say so.
+    """
 
     actors: int
     """No place: the number of actors that have tasks; their children follow them."""
     first_child: int
-    """Of each actor: what travels beside its product, which its levels follow; -1 if it has none."""
+    """Child that travels beside a product, which its levels follow, or -1 without any; [actors]."""
     first_order: int
-    """Of each such actor: its first task in `order`, and one behind the last; [actors + 1]."""
+    """First place in `order`; [actors with tasks + 1]."""
     order: int
+    """Tasks of each actor, as it runs them."""
     place: int
-    """Of each actor: its place in `order`."""
+    """Present place in `order`; of a child the actor that it belongs to; [actors]."""
     phase: int
+    """`WAITING`, `TURN` or `RUNNING`; [actors]."""
     wait: int
-    """Of each actor: its place in `after`."""
+    """Place in `after` of the task that is waited for; [actors]."""
     counter: int
-    """Of each actor: its next instruction."""
+    """Next instruction; [actors]."""
     again: int
-    """Of each actor: how often its program still runs."""
+    """Runs of the program that are left; [actors]."""
     left: int
-    """Of each actor: how much it waits for at once."""
+    """Children and times that are waited for at once; [actors]."""
     next_waiter: int
-    """Of each actor: the next that waits for the same task, or -1."""
-    program: int
-    """Of each task: its first instruction."""
-    times: int
-    """Of each task: how often it runs."""
-    channel: int
-    """Of each task: the channel that it queues for, or -1."""
-    takes: int
-    """Of each task: class whose units it takes while it runs beside them, or -1."""
-    working: int
-    """Of each class: whether it is inside a work."""
-    collectives: int
-    """Of each class: collectives that take its units."""
-    done: int
-    first_waiter: int
-    last_waiter: int
+    """Next actor that waits for the same task, or -1; [actors with tasks]."""
     next_queued: int
-    """Of each task: the next actor in its channel's queue, or -1."""
+    """Next actor in the queue of the same channel, or -1; [actors with tasks]."""
+    program: int
+    """First instruction; [tasks]."""
+    times: int
+    """Runs of the program; [tasks]."""
+    channel: int
+    """Channel that it queues for, or -1; [tasks]."""
+    takes: int
+    """Class whose units it takes while it runs beside them, or -1; [tasks]."""
+    done: int
+    """Whether it has ended; [tasks]."""
+    first_waiter: int
+    """First actor that waits for it, or -1; [tasks]."""
+    last_waiter: int
+    """Last actor that waits for it; [tasks]."""
     first_after: int
-    """Of each task: its first place in `after`; [tasks + 1]."""
+    """First place in `after`; [tasks + 1]."""
     after: int
+    """Tasks that each task waits for."""
+    working: int
+    """Whether it is inside a work; [classes]."""
+    collectives: int
+    """Collectives that take its units; [classes]."""
     busy: int
-    """Of each channel, as are the next two."""
+    """Whether a task has it; [channels]."""
     first_queued: int
+    """First actor in its queue, or -1; [channels]."""
     last_queued: int
+    """Last actor in its queue; [channels]."""
     op: int
-    """Of each instruction, as are the next two."""
+    """Kind, of `Op`; [instructions]."""
     i: int
+    """First whole number; [instructions]."""
     j: int
+    """Second whole number; [instructions]."""
     number: int
-    """Of each group of flows, by which it stands in the order of transfers."""
+    """Number by which it stands in the order of transfers; [groups]."""
     row: int
-    """Of each group: the row of links that it loads as circuits stand."""
+    """Row of links that it loads as circuits stand; [groups]."""
     first_link: int
-    """Of each row: its first place in `link`; [rows + 1]."""
+    """First place in `link`; [rows + 1]."""
     link: int
-    """Classes of links that rows load."""
+    """Links that each row loads."""
     users: int
-    """Of each class of links: transfers that load it."""
+    """Transfers that load it; [links]."""
     moving: int
-    """Actor of each transfer under way, in order."""
+    """Actor that waits for it; [transfers]."""
     group: int
-    """Group of each, as is the next."""
+    """Its group; [transfers]."""
     frozen: int
+    """Whether its rate is found (0 no, 2 in this pass, 1 before); [transfers]. Also room for ended groups."""
     heap_order: int
+    """Number of each later event, by which those of one instant go; a heap."""
     heap_event: int
+    """The events themselves."""
     queue: int
-    """Events of the present instant, a ring."""
+    """Events of the present instant; a ring."""
     starts: int
-    """Starts of processes, a ring."""
+    """Starts of processes and of moves, which go first; a ring."""
     log: int
     """Charges in the order in which they fell due."""
     finished: int
@@ -143,236 +176,273 @@ class At(NamedTuple):
     lost: int
     """Whether an event found no room in a ring."""
     queue_head: int
+    """Events that were taken from `queue`."""
     queue_tail: int
+    """Events that were put there."""
     starts_head: int
+    """Events that were taken from `starts`."""
     starts_tail: int
+    """Events that were put there."""
     heap_size: int
+    """Events on the heap."""
     transfers: int
+    """Transfers under way."""
     logged: int
+    """Charges in `log`."""
     ended: int
+    """Tasks in `finished`."""
     sequence: int
+    """Events that were set for a later instant so far."""
     wake_order: int
+    """Number among them of the present wake-up."""
     token: int
+    """Number of the present wake-up; others are void."""
     over: int
     """Whether the last event has passed."""
     turns: int
-    """No place: whether circuits may turn; else only `changes` of what follows is there."""
+    """No place: whether circuits may turn; else only `changes` and `fault` of what follows matter."""
     prefetches: int
     """No place: whether idle ports turn to what comes next."""
     lanes: int
-    """No place: lanes of an endpoint."""
+    """No place: lanes of an endpoint; 0 where circuits turn part by part."""
     most_changes: int
     """No place: changes of circuits for which there is room."""
     first_need: int
-    """Of each group: its first place in `need` and `landing`; [groups + 1]. Their links come first."""
+    """First place in `need` and `landing`; [groups + 1]. Links of these lanes come first in its row."""
     need: int
-    """Endpoints whose lanes send."""
+    """Endpoints whose lanes each group needs."""
     landing: int
-    """Endpoints that they have to reach."""
+    """Endpoints that these lanes have to reach."""
     first_sender: int
-    """Of each group: its first place in `sender`; [groups + 1]."""
+    """First place in `sender`; [groups + 1]."""
     sender: int
-    """Endpoints that send, each once."""
+    """Endpoints that send for each group, each once."""
     target: int
-    """Of each of them: where its lanes turn to."""
+    """Endpoints to which their lanes turn, or -1; [senders, lanes]."""
     first_cell: int
-    """Of each group: its first place in `cell`; [groups + 1]."""
+    """First place in `cell`; [groups + 1]."""
     cell: int
-    """Cells, sets of endpoints that send for the same groups."""
+    """Cells of each group."""
     cell_of: int
-    """Of each endpoint: its cell."""
+    """Its cell; [endpoints]."""
     moved_last: int
-    """Of each cell: version of the circuits in which a lane of it last moved."""
+    """Version of the circuits in which a lane or a part of it last moved; [cells]."""
     checked: int
-    """Of each group: version for which it was looked up."""
+    """Version for which it was looked up; [groups]."""
     located: int
-    """Of each group: whether it had circuits then."""
+    """Whether it had circuits then; [groups]."""
     promised: int
-    """Of each group: whether ports stay until it has begun."""
+    """Whether ports stay until it has begun; [groups]."""
     kept: int
-    """Groups of which that is so."""
+    """Groups of which that is so, `keeping` of them."""
     lacking: int
-    """Of each endpoint: move for which it lacked a circuit."""
+    """Move for which it lacked a circuit; [endpoints]."""
     row_stamp: int
-    """Of each endpoint: move that last touched it."""
+    """Move that last touched its lanes; [endpoints]."""
     touched: int
-    """Endpoints that a move touches."""
+    """Endpoints that the present move touches, `touches` of them."""
     peer: int
-    """Of each lane: endpoint that it reaches, or -1, as are those up to `link_stamp`."""
+    """Endpoint that it reaches, or -1; [lanes of all endpoints]."""
     origin: int
-    """Endpoint whose light it receives, or -1."""
+    """Endpoint whose light it receives, or -1; [lanes of all endpoints]."""
     before: int
-    """Peer before a move."""
+    """Peer before the present move; [lanes of all endpoints]."""
     width: int
-    """Lanes that it stands for as a link."""
+    """Lanes that it stands for as a link; [lanes of all endpoints]."""
     width_then: int
-    """The same after a move."""
+    """The same after the present move; [lanes of all endpoints]."""
     dark: int
-    """Whether it moves."""
+    """Moves that have it now; [links]."""
     next_dark: int
-    """Next lane of the same move, or -1."""
+    """Next lane of the same move, or -1; [lanes of all endpoints]."""
     change_group: int
-    """Of the first lane of a move: the group that it is for."""
+    """Group that it is for; [moves under way, by their first lane or their slot]."""
     change_ports: int
-    """Of the same: ports that turn."""
+    """Ports that turn, or the entry that says how; [moves under way]."""
     link_stamp: int
-    """Move that last would have moved it."""
+    """Move that last would have moved it; [links]."""
     moving_links: int
-    """Lanes that a move moves."""
+    """Lanes that the present move moves, `moves` of them."""
     waiter: int
-    """Actors that wait for circuits, in order."""
+    """Actors that wait for circuits, in order, `waiting` of them."""
     changed_group: int
-    """Of each change of circuits: the group that it was for."""
+    """Group that it was for; [changes]."""
     changed_ports: int
+    """Ports that turned, or the entry that says how; [changes]."""
     task_class: int
-    """Of each task, as are the next six: its class of ranks."""
+    """Its class of ranks; [tasks]."""
     work: int
-    """Its work."""
+    """Its work; [tasks]."""
     here: int
-    """Order in which its class needs it."""
+    """Order in which its class needs it; [tasks]."""
     there: int
-    """Order in which the class that waits for it does."""
+    """Order in which the class needs it that waits for it; [tasks]."""
     chained: int
-    """Whether a collective follows it directly."""
+    """Whether a collective of its class follows it directly; [tasks]."""
     short: int
-    """Whether it is carried too soon for ports to leave a pass for it."""
+    """Whether it is carried too soon for ports to leave a pass for it; [tasks]."""
     still: int
-    """Whether it communicates and has not ended."""
+    """Whether it communicates and has not ended; [tasks]."""
     first_exchange: int
-    """Of each work: the number of its first collective; [works + 1]."""
+    """First of its exchanges; [works + 1]."""
     first_part: int
-    """Of each collective: its first place in `part`; [collectives + 1]."""
+    """First place in `part`; [exchanges + 1]."""
     part: int
-    """Groups with lanes that it moves, in order."""
+    """Groups over circuits that each exchange moves, in order."""
     first_begun: int
-    """Of each class: its first place in `begun`; [classes + 1]."""
+    """First place in `begun`; [classes + 1]."""
     begun: int
-    """Collectives of a class beside its compute."""
+    """Exchanges of each class beside its compute."""
     first_passes: int
-    """Of each class: its first place in `passes`; [classes + 1]."""
+    """First place in `passes`; [classes + 1]."""
     passes: int
-    """Collectives inside what it computes."""
+    """Exchanges inside what each class computes."""
     first_sent: int
-    """Of each class: its first place in `sent`; [classes + 1]."""
+    """First place in `sent`; [classes + 1]."""
     sent: int
-    """Collectives by which others send to it."""
+    """Exchanges by which others send to each class."""
     first_mine: int
-    """Of each collective: its first place in `mine`; [collectives + 1]."""
+    """First place in `mine`; [exchanges + 1]."""
     mine: int
-    """Tasks that carry it, as their class needs them."""
+    """Tasks that carry each exchange, as their class needs them."""
     next_mine: int
-    """Of each collective: place in `mine` before which all have ended."""
+    """Place in `mine` before which all have ended; [exchanges]."""
     first_theirs: int
-    """Of each collective: its first place in `theirs`; [collectives + 1]."""
+    """First place in `theirs`; [exchanges + 1]."""
     theirs: int
-    """The same tasks as the class needs them that they send to."""
+    """The same tasks, as the class needs them that they send to."""
     next_theirs: int
-    """Of each collective: place in `theirs` before which all have ended."""
+    """Place in `theirs` before which all have ended; [exchanges]."""
     first_asked: int
-    """Of each class: its first place in `asked`; [classes + 1]."""
+    """First place in `asked`; [classes + 1]."""
     asked: int
-    """Tasks by which a class communicates beside its compute, as they are needed."""
+    """Tasks by which each class communicates beside its compute, as they are needed."""
     next_asked: int
-    """Of each class: place in `asked` before which all have ended."""
+    """Place in `asked` before which all have ended; [classes]."""
     version: int
-    """How often circuits have changed."""
+    """Changes of circuits that have begun."""
     stamp: int
-    """How many moves were tried."""
+    """Moves that were tried."""
     setting: int
-    """Of each cell of parts: number of its setting, 0 as it is at first."""
+    """Number of its setting, 0 as it is at first; [cells of parts]."""
     first_entry: int
-    """Of each group: the entry that was learnt last, or -1."""
+    """Entry that was learnt last, or -1; [groups]."""
     next_entry: int
-    """Of each entry, as are the next two: the next of its group, or -1."""
+    """Next entry of the same group, or -1; [entries]."""
     entry_row: int
-    """Row of its group as cells are set so, or -1 if they have to turn."""
+    """Row that its group loads as cells are set so, or -1 if they have to turn; [entries]."""
     entry_moved: int
-    """Row of the links that they then move, or -1."""
+    """Row of the links that then move, or -1; [entries]."""
     first_met: int
-    """Of each entry: its first place in `met` and `then`; [entries + 1]."""
+    """First place in `met` and `then`; [entries + 1]."""
     met: int
-    """Settings of its group's cells."""
+    """Settings of its group's cells of which each entry tells."""
     then: int
-    """Settings that they have to turn to."""
+    """Settings that these cells have to turn to."""
     stalled_group: int
-    """Of each transfer whose circuits were turned away: its group."""
+    """Group of each transfer whose circuits were turned away, `stalled` of them."""
     stalled_actor: int
+    """Actor that waits for each of them."""
     stalled_then: int
-    """Groups that stall when circuits are served."""
+    """Groups that were stalled when circuits began to be served."""
     stalled: int
-    """How many there are."""
+    """Transfers whose circuits were turned away."""
     slot: int
-    """How many changes of parts have begun."""
+    """Moves of parts that have begun."""
     slots: int
-    """No place: for how many at once there is room."""
+    """No place: moves of parts for which there is room at once."""
     fault: int
     """Whether something was met that nobody has learnt; what follows is void."""
     touches: int
+    """Endpoints in `touched`."""
     moves: int
+    """Lanes in `moving_links`."""
     keeping: int
+    """Groups in `kept`."""
     waiting: int
+    """Actors in `waiter`."""
     changes: int
+    """Changes of circuits that ended and are still to be handed out."""
     x: int
-    """Real of each instruction; from here on places in the reals."""
+    """Its real; [instructions]. From here on places in the reals."""
     busy_s: int
-    """Of each instruction that is work: seconds of it in which units are busy."""
+    """Seconds of a work in which units are busy; [instructions]."""
     slack_s: int
-    """Of the same: seconds of it that wait for the host."""
+    """Seconds of a work that wait for the host; [instructions]."""
     collective_share: int
     """Share of its rate that compute loses while a collective takes units."""
     worked_s: int
-    """Of each class, as are those up to `slack_left_s`: how long its units worked before its last work."""
+    """Seconds that its units worked before its last work; [classes]."""
     work_begin_s: int
+    """Begin of its last work; [classes]."""
     work_end_s: int
+    """End of its last work; [classes]."""
     busy_share: int
-    """Share of its last work in which units are busy."""
+    """Share of its last work in which units are busy; [classes]."""
     settled_s: int
-    """How long they had worked when what it owes was last counted."""
+    """Seconds that they had worked when what it owes was last counted; [classes]."""
     owed_s: int
-    """What it owes for collectives that took units."""
+    """Seconds that it owes for collectives that took units; [classes]."""
     slack_left_s: int
-    """What its work waits for the host, in which it can catch up."""
+    """Seconds of its work that wait for the host, in which it can catch up; [classes]."""
     start_s: int
+    """Start; [tasks]."""
     end_s: int
+    """End; [tasks]."""
     waited_s: int
-    """Of each task: communication inside a run of operators that shares its links."""
+    """Communication inside a run of operators that shares its links; [tasks]."""
     issued_s: int
-    """Of each task: waiting for the host."""
+    """Wait for the host; [tasks]."""
     mark_s: int
+    """Instant of the last `Op.MARK`; [actors]."""
     begin_s: int
+    """Instant of the last `Op.BEGIN`; [actors]."""
     load: int
-    """Of each entry of `link`."""
+    """Load by one byte per second of every flow; as `link`."""
     alone: int
-    """Of each row: rate of a flow with all links to itself."""
+    """Rate of a flow with all links to itself; [rows]."""
     latency: int
-    """Of each row: its longest path's latency."""
+    """Latency of its longest path; [rows]."""
     capacity: int
-    """Of each class of links, as are the next four."""
+    """Capacity; [links], as are the next four."""
     remaining: int
+    """Capacity that frozen transfers leave."""
     demand: int
+    """Load of those that are not frozen."""
     slowest: int
+    """Least fair share of those that cross it."""
     used: int
+    """Capacity that those take that freeze in this pass."""
     bytes_left: int
-    """Of each transfer, as are the next three."""
+    """Bytes of each flow that are left; [transfers]."""
     size: int
+    """Bytes of each flow in all; [transfers]."""
     rate: int
+    """Present rate of each flow; [transfers]."""
     fair: int
+    """Fair share of each flow in this pass; [transfers]."""
     heap_s: int
+    """Instants of the events on the heap."""
     now: int
+    """Present instant."""
     clock: int
+    """Instant up to which transfers have moved."""
     wake_s: int
+    """Instant at which the first transfer ends."""
     lane_rate: int
     """Rate of one lane."""
     turn_s: int
-    """Of each number of ports from 0, or of each entry: time until the last of them is lit."""
+    """Time until the last port is lit; [numbers of ports from 0], or [entries]."""
     stalled_left: int
-    """Of each transfer whose circuits were turned away: bytes left."""
+    """Bytes that are left of each transfer whose circuits were turned away."""
     stalled_size: int
+    """Bytes of each of them in all."""
     change_s: int
-    """Of the first lane of a move: when it began."""
+    """Begin; [moves under way]."""
     turned_s: int
-    """Of each change of circuits: when it began, and, next, when light passed again."""
+    """Begin; [changes]."""
     lit_s: int
+    """Instant at which light passed again; [changes]."""
 
 
 class Memories:
@@ -422,12 +492,6 @@ class Memories:
         """Return both memories."""
         whole, real = (np.concatenate(tables) for tables in self._tables)
         return whole, real
-
-
-DONE_SHARE = 1e-12
-"""Share of a transfer that may be left over by rounding, as in `simulator.engine.network`; dimensionless."""
-TOLERANCE = 1e-12
-"""Relative slack within which two shares are equal, as in `simulator.engine.network`; dimensionless."""
 
 
 def push(ints: Ints, at: At, event: int) -> None:

@@ -100,37 +100,36 @@ class StepStructure:
         works: dict[tuple[object, ...], int] = {}
         channels: dict[tuple[int, str, int], int] = {}
         for task in tasks:
-            operator = task.operator
-            # What runs many times is one object mostly: hashing it each time takes longer than its events.
-            what = (id(operator.items), operator.name) if isinstance(operator, Sequence) else id(operator)
-            key = (what, task.rank_class, task.multiplicity, task.id in computed)
-            number = works.get(key)
-            if number is None:
-                same = (operator.items, operator.name) if isinstance(operator, Sequence) else operator
-                number = works[key] = works.setdefault((same, *key[1:]), len(self.works))
-                if number == len(self.works):
-                    self.works.append(
-                        Work(
-                            operator=operator,
-                            rank_class=task.rank_class,
-                            times=task.multiplicity,
-                            beside=task.id not in computed,
-                        )
-                    )
-            self.work_of.append(number)
-            if task.id in computed:
-                self.channel.append(-1)
-                continue
-            shift = operator.shift if isinstance(operator, Collective) else 0
-            self.channel.append(
-                channels.setdefault((task.rank_class, channel_of(operator), shift), len(channels))
-            )
+            beside = task.id not in computed
+            self.work_of.append(self._work(task, works, beside=beside))
+            key = (task.rank_class, channel_of(task.operator), _shift(task.operator)) if beside else None
+            self.channel.append(-1 if key is None else channels.setdefault(key, len(channels)))
         self.channels = len(channels)
         runs: dict[tuple[object, ...], int] = {}
         for work in self.works:
             if isinstance(work.operator, Sequence):
                 items = work.operator.items
                 self.same_run[id(items)] = runs.setdefault(items, id(items))
+
+    def _work(self, task: Task, known: dict[tuple[object, ...], int], *, beside: bool) -> int:
+        """Return the number of a task's work, which is added if no equal one is known."""
+        operator = task.operator
+        # What runs many times is one object mostly: hashing it each time takes longer than its events.
+        what = (id(operator.items), operator.name) if isinstance(operator, Sequence) else id(operator)
+        key = (what, task.rank_class, task.multiplicity, beside)
+        if key not in known:
+            same = (operator.items, operator.name) if isinstance(operator, Sequence) else operator
+            known[key] = known.setdefault((same, *key[1:]), len(self.works))
+            if known[key] == len(self.works):
+                self.works.append(
+                    Work(
+                        operator=operator,
+                        rank_class=task.rank_class,
+                        times=task.multiplicity,
+                        beside=beside,
+                    )
+                )
+        return known[key]
 
     def demand(self, node_size: int) -> dict[tuple[str, int, int], Flows]:
         """Return the traffic of the whole step; see `step_demand`."""
@@ -167,7 +166,7 @@ class StepStructure:
         ]
         names = tuple(sorted(set(called)))
         work_of = np.array(self.work_of, dtype=np.int64)
-        shifts = [work.operator.shift if isinstance(work.operator, Collective) else 0 for work in works]
+        shifts = [_shift(work.operator) for work in works]
         kinds = [STREAMS.index(stream_of(work.operator, beside=work.beside)) for work in works]
         rank_class = np.array([work.rank_class for work in works], dtype=np.int64)
         peers = [one + shift if shift else -1 for one, shift in zip(rank_class.tolist(), shifts, strict=True)]
@@ -186,6 +185,11 @@ class StepStructure:
             categories=(),
             parts_s=np.empty((len(tasks), 0)),
         )
+
+
+def _shift(operator: Operator) -> int:
+    """Return the stages by which an operator sends; 0 of what does not."""
+    return operator.shift if isinstance(operator, Collective) else 0
 
 
 def _microbatch(task: Task, work: Work) -> int:

@@ -1,10 +1,14 @@
 """Circuits that turn during a step: which groups of flows need them, who waits, which ports move.
 
-The rules are the reference's (`simulator.engine.network`, `simulator.engine.lookahead`). Endpoints may have
-lanes of their own: lane l of endpoint e is link ``e * lanes + l``; lanes to one peer act as the first of
-them, and a move is tried on the tables and taken back if a port that it needs is at work. Else circuits stand
-in cells, each in one of a few settings, and a table says what a group gets of each
-(`simulator.engine.compiled.settings`).
+The rules are the reference's, under the names that they have there: `locate`, `serve` and `move` are those of
+`simulator.engine.network.Network`, `promise` and `redeem` its promises, `relocate` finds links anew;
+`others_first` and `prefetch` are those of `simulator.engine.lookahead.Lookahead`, `turn_ahead` that of
+`simulator.engine.simulation.Simulation`. `turn` is where the loop enters.
+
+Endpoints may have lanes of their own: lane l of endpoint e is link ``e * lanes + l``; lanes to one peer act
+as the first of them, and a move is tried on the tables and taken back if a port that it needs is at work
+(`turn_free_lanes`). Else circuits stand in cells, each in one of a few settings, and a table says what a
+group gets of each (`turn_parts`, `simulator.engine.compiled.settings`).
 """
 
 from __future__ import annotations
@@ -540,11 +544,11 @@ def has_way(ints: Ints, at: At, group: int) -> bool:
     return entry >= 0 and ints[at.entry_row + entry] >= 0
 
 
-def turn_parts(ints: Ints, reals: Reals, at: At, group: int) -> bool:
-    """Start turning the cells that a group asks for, unless a port is at work, kept or moving."""
-    entry = find_entry(ints, at, group)
-    if entry < 0:
-        return False
+def are_parts_free(ints: Ints, at: At, group: int, entry: int) -> bool:
+    """Return whether cells may turn as an entry of a group says: nothing that they move or cut off is in use.
+
+    They are set so, unless not.
+    """
     row = ints[at.entry_moved + entry]
     ints[at.stamp] += 1
     for p in range(ints[at.first_link + row], ints[at.first_link + row + 1]):
@@ -561,9 +565,15 @@ def turn_parts(ints: Ints, reals: Reals, at: At, group: int) -> bool:
     for k in range(ints[at.keeping]):
         if ints[at.located + ints[at.kept + k]]:
             free = free and has_way(ints, at, ints[at.kept + k])
-    if not free:
-        if not ints[at.fault]:  # else what is met here is to be learnt
-            set_cells(ints, at, group, at.met, entry)
+    if not free and not ints[at.fault]:  # else what is met here is to be learnt
+        set_cells(ints, at, group, at.met, entry)
+    return free
+
+
+def turn_parts(ints: Ints, reals: Reals, at: At, group: int) -> bool:
+    """Start turning the cells that a group asks for, unless a port is at work, kept or moving."""
+    entry = find_entry(ints, at, group)
+    if entry < 0 or not are_parts_free(ints, at, group, entry):
         return False
     advance(ints, reals, at)
     ints[at.version] += 1
@@ -575,10 +585,8 @@ def turn_parts(ints: Ints, reals: Reals, at: At, group: int) -> bool:
     relocate(ints, reals, at)
     slot = ints[at.slot] % at.slots
     ints[at.slot] += 1
-    ints[at.change_group + slot] = group
     ints[at.change_ports + slot] = entry
-    reals[at.change_s + slot] = reals[at.now]
-    begin_move(ints, at, slot)
+    begin_move(ints, reals, at, slot, group)
     return True
 
 
@@ -599,33 +607,39 @@ def light_parts(ints: Ints, reals: Reals, at: At, entry: int) -> bool:
     return ints[at.first_link + row] < ints[at.first_link + row + 1]
 
 
-def begin_move(ints: Ints, at: At, head: int) -> None:
-    """Let ports begin to move before any other event of the present instant."""
+def begin_move(ints: Ints, reals: Reals, at: At, head: int, group: int) -> None:
+    """Let ports begin to move for a group before any other event of the present instant.
+
+    A move is known by its first lane, or by its slot.
+    """
+    ints[at.change_group + head] = group
+    reals[at.change_s + head] = reals[at.now]
     tail = ints[at.starts_tail]
     ints[at.starts + (tail & at.ring)] = MOVED + KINDS * head
     ints[at.starts_tail] = tail + 1
 
 
-def move(ints: Ints, reals: Reals, at: At, group: int) -> bool:
-    """Start moving the ports that a group lacks, unless one is at work, kept or moving; return whether."""
-    for k in range(ints[at.keeping]):
-        locate(ints, reals, at, ints[at.kept + k])  # while the tables are as they stand
-    if not at.lanes:
-        return turn_parts(ints, reals, at, group)
+def turn_free_lanes(ints: Ints, at: At, group: int) -> bool:
+    """Turn the lanes that a group lacks on the tables; return False if one is at work, kept or moving."""
     mark = ints[at.stamp] + 1
     lacks(ints, at, group, mark)
     if is_busy(ints, at, group, mark):
         ints[at.stamp] = mark
         return False
     turn_lanes(ints, at, group, mark)
-    if lacks(ints, at, group, mark):
+    if lacks(ints, at, group, mark):  # that took circuits of its other senders: all of them turn
         take_back(ints, at)
         for q in range(ints[at.first_sender + group], ints[at.first_sender + group + 1]):
             ints[at.lacking + ints[at.sender + q]] = mark
         turn_lanes(ints, at, group, mark)
-    if not find_moved(ints, at):
-        take_back(ints, at)
-        return False
+    if find_moved(ints, at):
+        return True
+    take_back(ints, at)
+    return False
+
+
+def move_lanes(ints: Ints, reals: Reals, at: At, group: int) -> None:
+    """Let the lanes that were turned on the tables go dark and begin to move."""
     advance(ints, reals, at)
     ints[at.version] += 1
     for k in range(ints[at.touches]):
@@ -644,11 +658,20 @@ def move(ints: Ints, reals: Reals, at: At, group: int) -> bool:
         following = link
         if ints[at.peer + link] != ints[at.before + link] and ints[at.peer + link] >= 0:
             ports += 1
-    ints[at.change_group + head] = group
-    ints[at.change_ports + head] = ports
-    reals[at.change_s + head] = reals[at.now]
     set_wake(ints, reals, at)
-    begin_move(ints, at, head)
+    ints[at.change_ports + head] = ports
+    begin_move(ints, reals, at, head, group)
+
+
+def move(ints: Ints, reals: Reals, at: At, group: int) -> bool:
+    """Start moving the ports that a group lacks, unless one is at work, kept or moving; return whether."""
+    for k in range(ints[at.keeping]):
+        locate(ints, reals, at, ints[at.kept + k])  # while the tables are as they stand
+    if not at.lanes:
+        return turn_parts(ints, reals, at, group)
+    if not turn_free_lanes(ints, at, group):
+        return False
+    move_lanes(ints, reals, at, group)
     return True
 
 
@@ -687,17 +710,17 @@ def is_before(ints: Ints, reals: Reals, at: At, exchange: int, turn: int) -> boo
 
 def others_first(ints: Ints, reals: Reals, at: At, task: int) -> bool:
     """Return whether traffic from or to a class is connected that it needs before a task."""
-    one, turn = ints[at.task_class + task], ints[at.here + task]
-    for p in range(ints[at.first_begun + one], ints[at.first_begun + one + 1]):
+    rank_class, turn = ints[at.task_class + task], ints[at.here + task]
+    for p in range(ints[at.first_begun + rank_class], ints[at.first_begun + rank_class + 1]):
         if is_before(ints, reals, at, ints[at.begun + p], turn):
             return True
-    for p in range(ints[at.first_sent + one], ints[at.first_sent + one + 1]):
+    for p in range(ints[at.first_sent + rank_class], ints[at.first_sent + rank_class + 1]):
         exchange = ints[at.sent + p]
         other = next_theirs(ints, at, exchange)
         if other >= 0 and ints[at.there + other] < turn and is_connected(ints, reals, at, exchange):
             return True
     if ints[at.short + task]:
-        for p in range(ints[at.first_passes + one], ints[at.first_passes + one + 1]):
+        for p in range(ints[at.first_passes + rank_class], ints[at.first_passes + rank_class + 1]):
             if is_before(ints, reals, at, ints[at.passes + p], turn):
                 return True
     return False
@@ -771,13 +794,13 @@ def light_up(ints: Ints, reals: Reals, at: At, head: int) -> None:
     ints[at.changes] = place + 1
 
 
-def prefetch(ints: Ints, reals: Reals, at: At, one: int) -> None:
+def prefetch(ints: Ints, reals: Reals, at: At, rank_class: int) -> None:
     """Turn a class's idle ports to the traffic that comes next (Opus, arXiv:2507.08119)."""
-    for place in range(ints[at.next_asked + one], ints[at.first_asked + one + 1]):
+    for place in range(ints[at.next_asked + rank_class], ints[at.first_asked + rank_class + 1]):
         task = ints[at.asked + place]
         if not ints[at.still + task]:
-            if place == ints[at.next_asked + one]:
-                ints[at.next_asked + one] = place + 1
+            if place == ints[at.next_asked + rank_class]:
+                ints[at.next_asked + rank_class] = place + 1
             continue
         work = ints[at.work + task]
         first = ints[at.first_part + ints[at.first_exchange + work]]
@@ -785,16 +808,16 @@ def prefetch(ints: Ints, reals: Reals, at: At, one: int) -> None:
         for p in range(first, last):
             group = ints[at.part + p]
             if not locate(ints, reals, at, group):
-                if not others_first(ints, reals, at, task) and not receives(ints, reals, at, one):
+                if not others_first(ints, reals, at, task) and not receives(ints, reals, at, rank_class):
                     move(ints, reals, at, group)
                 return
         if last > first:
             return
 
 
-def receives(ints: Ints, reals: Reals, at: At, one: int) -> bool:
+def receives(ints: Ints, reals: Reals, at: At, rank_class: int) -> bool:
     """Return whether other classes still send to a class over present circuits."""
-    for p in range(ints[at.first_sent + one], ints[at.first_sent + one + 1]):
+    for p in range(ints[at.first_sent + rank_class], ints[at.first_sent + rank_class + 1]):
         exchange = ints[at.sent + p]
         if next_theirs(ints, at, exchange) >= 0 and is_connected(ints, reals, at, exchange):
             return True
@@ -829,28 +852,28 @@ Turn = Callable[[Ints, Reals, At, int, int], int]
 """What turns circuits: `turn`, or `stay` where none does."""
 
 
-def turn(ints: Ints, reals: Reals, at: At, occasion: int, one: int) -> int:
+def turn(ints: Ints, reals: Reals, at: At, occasion: int, subject: int) -> int:
     """Turn circuits on an occasion that is about an actor, a task or a move, and serve what waits.
 
     Returns whether an actor has its circuits, the instruction that it goes on with, or whether anything that
     waited goes on.
     """
     ahead = -1
-    if occasion == NEEDED and has_circuits(ints, reals, at, one):
+    if occasion == NEEDED and has_circuits(ints, reals, at, subject):
         return 1
     if occasion == COMING:
-        return turn_ahead(ints, reals, at, one)
+        return turn_ahead(ints, reals, at, subject)
     if occasion == DONE_WITH:
-        ahead = class_ahead(ints, at, one)
+        ahead = class_ahead(ints, at, subject)
     elif occasion == LIT_UP:
-        light_up(ints, reals, at, one)
+        light_up(ints, reals, at, subject)
     goes_on = serve(ints, reals, at)
     if ahead >= 0:
         prefetch(ints, reals, at, ahead)
     return 1 if goes_on and occasion == FREED else 0
 
 
-def stay(ints: Ints, reals: Reals, at: At, occasion: int, one: int) -> int:
+def stay(ints: Ints, reals: Reals, at: At, occasion: int, subject: int) -> int:
     """Turn no circuits; nothing asks for it where none turn."""
     return 0
 
@@ -871,6 +894,8 @@ TURNS = (
     moves_kept,
     find_moved,
     begin_move,
+    turn_free_lanes,
+    move_lanes,
     move,
     is_connected,
     next_mine,
@@ -888,7 +913,7 @@ TURNS = (
 """The functions above, each behind those that it calls."""
 PARTS = (
     *(find_entry, use_links, is_held, let_go, stall, relocate),
-    *(darken, set_cells, has_way, turn_parts, light_parts),
+    *(darken, set_cells, has_way, are_parts_free, turn_parts, light_parts),
 )
 """The same of those that nothing calls where no circuits turn part by part."""
 
