@@ -88,20 +88,17 @@ def _place(error: Exception) -> str:
 class SuspectWarning(UserWarning):
     """A result that is possible but better than anything that was built; one sentence, no failure."""
 
+    def __str__(self) -> str:
+        """Return the sentence, which numbers of it may follow among the arguments."""
+        return str(self.args[0])
+
 
 class RangeWarning(SuspectWarning):
     """A number beyond the range of its row, or beyond what is made; one sentence, no failure."""
 
 
 class LimitWarning(RangeWarning):
-    """A limit of light or size that a chip passes."""
-
-    def __init__(self, sentence: str, limit: str, excess: float) -> None:
-        super().__init__(sentence, limit, excess)
-
-    def __str__(self) -> str:
-        """Return the sentence."""
-        return str(self.args[0])
+    """A limit of light or size that a chip passes: sentence, name of the limit, and excess."""
 
     @property
     def limit(self) -> str:
@@ -115,14 +112,7 @@ class LimitWarning(RangeWarning):
 
 
 class ClippingWarning(SuspectWarning):
-    """An output converter that clips more than the quick execution of a sum follows."""
-
-    def __init__(self, sentence: str, share: float) -> None:
-        super().__init__(sentence, share)
-
-    def __str__(self) -> str:
-        """Return the sentence."""
-        return str(self.args[0])
+    """An output converter that clips more than the quick execution of a sum follows: sentence and share."""
 
     @property
     def share(self) -> float:
@@ -209,7 +199,7 @@ def check_range(
         kind = type(value)
         if (kind is float or kind is int) and low < value < high:  # at once: most are, and text takes longer
             continue
-        what = f"{type(owner).__name__} '{getattr(owner, 'name', '')}': {name}".replace(" ''", "")
+        what = _field(owner, name)
         if not is_number(value):
             msg = f"{what} must be a number; got {value!r}"
             raise ParameterError(msg)
@@ -221,6 +211,11 @@ def check_range(
             rule = left if math.isinf(high) else f"{left} and at most {high:g}"
             msg = f"{what} must be {rule}; got {value:g}"
             raise ParameterError(msg)
+
+
+def _field(owner: object, name: str) -> str:
+    """Return what a field of a description is called in a message."""
+    return f"{type(owner).__name__} '{getattr(owner, 'name', '')}': {name}".replace(" ''", "")
 
 
 def check_positive(owner: object, *names: str) -> None:
@@ -239,7 +234,7 @@ def check_whole(owner: object, *names: str) -> None:
     for name in names:
         value = getattr(owner, name)
         if value != int(value):
-            msg = f"{type(owner).__name__} '{getattr(owner, 'name', '')}': {name} must be whole; got {value}"
+            msg = f"{_field(owner, name)} must be whole; got {value}"
             raise ParameterError(msg)
 
 
@@ -261,11 +256,7 @@ def check_choices(owner: Any) -> None:  # noqa: ANN401 - any dataclass
         value = getattr(owner, name)
         if not isinstance(value, allowed):
             kind = next(kind for kind in allowed if issubclass(kind, Enum))
-            check_member(
-                f"{type(owner).__name__} '{getattr(owner, 'name', '')}': {name}".replace(" ''", ""),
-                value,
-                kind,
-            )
+            check_member(_field(owner, name), value, kind)
 
 
 def check_member(name: str, value: object, kind: type[Enum]) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import operator
+from typing import TypeVar
 
 import numpy as np
 
+StatesT = TypeVar("StatesT", int, np.ndarray)
 _MASK = 2**64 - 1
 GOLDEN_GAMMA = 0x9E3779B97F4A7C15
 _MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
@@ -37,10 +39,7 @@ def mix_key(*parts: int) -> int:
     """
     state = 0
     for part in parts:
-        state = (state + GOLDEN_GAMMA + operator.index(part)) & _MASK
-        state = ((state ^ (state >> 30)) * _MULTIPLIERS[0]) & _MASK
-        state = ((state ^ (state >> 27)) * _MULTIPLIERS[1]) & _MASK
-        state ^= state >> 31
+        state = finalised((state + GOLDEN_GAMMA + operator.index(part)) & _MASK)
     return state
 
 
@@ -56,8 +55,8 @@ def mix_keys(states: np.ndarray, parts: np.ndarray) -> np.ndarray:
         return finalised(states + np.uint64(GOLDEN_GAMMA) + parts)
 
 
-def finalised(states: np.ndarray) -> np.ndarray:
-    """Return states, uint64, behind the finalizer of SplitMix64."""
-    states = (states ^ (states >> np.uint64(30))) * np.uint64(_MULTIPLIERS[0])
-    states = (states ^ (states >> np.uint64(27))) * np.uint64(_MULTIPLIERS[1])
-    return states ^ (states >> np.uint64(31))
+def finalised(states: StatesT) -> StatesT:
+    """Return states behind the finalizer of SplitMix64: an integer below 2**64, or an array of uint64."""
+    states = ((states ^ (states >> 30)) * _MULTIPLIERS[0]) & _MASK
+    states = ((states ^ (states >> 27)) * _MULTIPLIERS[1]) & _MASK
+    return states ^ (states >> 31)

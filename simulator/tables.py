@@ -246,11 +246,10 @@ def _read_row(cells: dict[str, str], where: str) -> Row:
         raise ParameterError(msg)
     textual = cells["unit"] == "text"
     value = cells["value"] if textual else _number(cells, "value", where)
-    assert_value = typing.cast("float | str", value)
     return Row(
         name=cells["name"],
         parameter=cells["parameter"],
-        value=assert_value,
+        value=typing.cast("float | str", value),
         unit=cells["unit"],
         low=_number(cells, "low", where),
         high=_number(cells, "high", where),

@@ -31,6 +31,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from simulator.amounts import Reals
 from simulator.errors import ParameterError, nearest
 from simulator.operands.statistics import Element, OperandLaw, Operands, scaled_moments
 from simulator.operators import Phase
@@ -60,8 +61,6 @@ _POWERS = (0.5, 2.0)
 """Powers of magnitudes among which that of a right crest is."""
 _POWER_ERROR = 1e-6
 """How closely it is found."""
-
-Reals = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

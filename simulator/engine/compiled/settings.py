@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.collectives.flow_groups import FlowGroup, LinkClasses
+from simulator.collectives.flow_groups import FlowGroup
 from simulator.engine.compiled.memory import At, Memories
 from simulator.engine.compiled.programs import NO_CAPACITY, PASSED_ON, NotCoveredError, StepNetwork
+from simulator.engine.network import LinkClasses
 from simulator.interfaces import Circuits
 
 SLOTS = 64

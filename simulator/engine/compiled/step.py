@@ -31,7 +31,7 @@ def link_classes(
     """Return the classes of links that each group of flows loads, its load on each, and their capacities.
 
     Two links are alike that have one capacity and that every group loads equally, as in
-    `simulator.collectives.flow_groups.LinkClasses`; here all groups are known at once.
+    `simulator.engine.network.LinkClasses`; here all groups are known at once.
 
     Parameters
     ----------

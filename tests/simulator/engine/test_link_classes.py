@@ -3,8 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.collectives.flow_groups import LinkClasses
-from simulator.engine.network import max_min_rates
+from simulator.engine.network import LinkClasses, max_min_rates
 
 
 @settings(max_examples=80, deadline=None)
