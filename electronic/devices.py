@@ -130,6 +130,7 @@ class ReferenceSystem:
 def _tpu(
     link: str, *, slow_cards: bool = True, flat_torus: bool = False, whole_bytes: bool = True
 ) -> ReferenceSystem:
+    """Return the system of a TPU with links of a name."""
     return ReferenceSystem(
         scale_up="nvlink4",
         host="tpu-v4-host",

@@ -88,6 +88,7 @@ class VectorUnit:
 
 @lru_cache(maxsize=65536)
 def _vector_cost(unit: VectorUnit, operator: Elementwise) -> Cost:
+    """Return the cost of work on vector lanes, slowed where a power limit asks for it."""
     moved = operator.read_bytes + operator.written_bytes
     paid = unit.penalties or NO_PENALTIES
     parts = {"vector": operator.flops * unit.engine.energy_j_per_flop, "hbm": unit.memory.energy_j(moved)}

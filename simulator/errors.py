@@ -107,7 +107,7 @@ class LimitWarning(RangeWarning):
 
     @property
     def excess(self) -> float:
-        """What is asked over what is possible."""
+        """Demand over what is possible."""
         return float(self.args[2])
 
 

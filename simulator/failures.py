@@ -112,6 +112,7 @@ def _switched(fabric: Fabric, known: Ports, switches: Sequence[int]) -> list[int
 def _wired_links(
     wiring: Wiring, fabric: Fabric, ports: Sequence[Sequence[int]], switches: Sequence[int]
 ) -> list[np.ndarray]:
+    """Return the links that fail with switches and ports of a fixed wiring."""
     _check("switch", switches, range(fabric.endpoints, wiring.vertices), fabric)
     links = [switch_links(wiring, switch) for switch in switches]
     for port in ports:

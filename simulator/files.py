@@ -347,6 +347,7 @@ def _read(kind: Any, content: Any, where: str) -> object:  # noqa: ANN401
 
 
 def _record(kind: type, content: Any, where: str) -> object:  # noqa: ANN401
+    """Return a dataclass whose fields plain data holds."""
     fields = {item.name: item for item in dataclasses.fields(kind) if item.init}
     if not isinstance(content, Mapping):
         msg = f"{where} must hold {', '.join(fields)}; got {content!r}"

@@ -272,7 +272,7 @@ class Processors:
 
 @dataclass(frozen=True, kw_only=True)
 class Chassis:
-    """What stands around processors and accelerators in a server: boards, fans and power supplies."""
+    """Boards, fans and power supplies around the processors and accelerators of a server."""
 
     name: str = "chassis"
     """Name shown in tables."""
@@ -341,6 +341,7 @@ class Host:
         return known
 
     def _moved(self, operator: Transfer) -> Cost:
+        """Return the cost of a transfer."""
         size = operator.moved_bytes
         memory_j = self.ddr.energy_j(size)
         if operator.lane in {Lane.TO_HOST, Lane.FROM_HOST}:
@@ -355,6 +356,7 @@ class Host:
         return Cost(time_s=time_s, energy_j=parts, bound=Bound.MEMORY)
 
     def _worked(self, operator: HostWork) -> Cost:
+        """Return the cost of work of the processors."""
         moved = operator.read_bytes + operator.written_bytes
         memory_s = self.ddr.mixed_time_s(moved * self.accelerators)
         compute_s = operator.flops * self.accelerators / self.processors.simd_flop_per_s

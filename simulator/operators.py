@@ -134,6 +134,7 @@ def geometric_loads(count: int, peak: float) -> tuple[float, ...]:
 
 @lru_cache(maxsize=64)
 def _matrix(loads: tuple[float, ...], affinity: float, pattern: int, patterns: int) -> np.ndarray:
+    """Return what a skew gives every pair over the mean, shape [n, n]."""
     n = len(loads)
     columns = np.roll(loads, pattern * n // patterns) * (n * n / math.fsum(loads))
     wanted = np.ones(n)
@@ -517,7 +518,7 @@ class Overlapped:
 
     @property
     def name(self) -> str:
-        """What the product is."""
+        """Name of the product."""
         return self.product.name
 
     @property

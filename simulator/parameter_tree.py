@@ -177,6 +177,7 @@ def _fields(kind: type) -> tuple[tuple[str, bool], ...]:
 
 
 def _leaves(obj: object, above: tuple[str, ...] = ()) -> list[_Leaf]:
+    """Return the fields of a tree that hold a number or a choice, or could."""
     found: list[_Leaf] = []
     for field, settable in _fields(type(obj)):  # type: ignore[arg-type]
         if not settable or field.startswith("_"):
@@ -211,6 +212,7 @@ def _is_number(value: object) -> bool:
 
 
 def _find(obj: object, path: str) -> _Leaf:
+    """Return the one field that a path names."""
     leaves = _leaves(obj)
     found = _named(leaves, path)
     if not found:
@@ -248,6 +250,7 @@ def shown_paths(paths: Iterable[str]) -> dict[str, str]:
 
 
 def _hint(leaves: list[_Leaf], path: str) -> str:
+    """Return the closing clause of an error about a path that names no field."""
     written = shown_paths(leaf.path for leaf in leaves)
     inside = [written[leaf.path] for leaf in leaves if f".{path}." in f".{leaf.path}"]
     if path and inside:
@@ -276,6 +279,7 @@ def _hint(leaves: list[_Leaf], path: str) -> str:
 
 
 def _converted(leaf: _Leaf, value: float | str) -> float | int | Enum | None:
+    """Return a value as a field takes it."""
     kinds = _settable_kinds(leaf)
     if type(None) in kinds and str(value).strip().lower() == "none":
         return None
@@ -392,7 +396,7 @@ class Place(_Leaf):
 
     @property
     def part(self) -> Any:  # noqa: ANN401 - whatever stands there
-        """What stands there."""
+        """Part that stands there, or None."""
         return getattr(self.owner, self.field)
 
 

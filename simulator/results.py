@@ -163,6 +163,7 @@ class SpanTable(Sequence[Span]):
 
     @cached_property
     def _made(self) -> tuple[Span, ...]:
+        """Spans one by one."""
         columns = (self.rank_class, self.stream, self.name, self.start_s, self.end_s, self.microbatch)
         rows = zip(
             *(column.tolist() for column in (*columns, self.peer_class, self.task, self.parts_s)), strict=True
@@ -362,7 +363,7 @@ class StepBound:
 
     @property
     def what(self) -> str:
-        """Which of them it is."""
+        """Name of the greatest of them."""
         named = {"compute": self.compute_s, "memory": self.memory_s, "port": self.port_s}
         return max(named, key=lambda one: named[one])
 

@@ -151,37 +151,47 @@ def exposed_s(moved_s: np.ndarray, beside_s: np.ndarray, pieces: np.ndarray) -> 
 def estimate(arrays: StepArrays) -> StepEstimate:
     """Return the step times of all plans."""
     busy = _busy(arrays)
-    forward_s, backward_s = busy.forward_s, busy.backward_s
     pipeline_s = _pipeline_s(arrays, busy)
-    work_s = busy.busiest_s * arrays.microbatches
-    chunk = arrays.chunks
-    summed = exposed_s(arrays.sum_s[:, FIRST] / chunk, backward_s[:, FIRST] / chunk, arrays.pieces)
-    # The last gradients arrive before the last pass, beside which ports are free.
-    beside_s = backward_s[:, FIRST] / chunk
-    every = np.where(arrays.sums_each, arrays.microbatches * arrays.moved_share, 1)
-    after_s = np.maximum(summed, every * arrays.sum_s[:, FIRST] - beside_s)
-    summed = np.where(arrays.sums_last, after_s, summed)
-    behind_s = _sums_behind_s(arrays) - pipeline_s
-    gathered = exposed_s(arrays.gather_s[:, FIRST] / chunk, forward_s[:, FIRST] / chunk, arrays.pieces)
-    # Stages end one after the other, the first one last: what later ones sum longer may hide behind that.
-    lead_s = np.zeros_like(summed)
-    together = (arrays.order == Order.FOLDED) | (arrays.order == Order.BOTH_WAYS)
-    for place in (INNER, LAST):
-        later = exposed_s(arrays.sum_s[:, place] / chunk, backward_s[:, place] / chunk, arrays.pieces)
-        earlier_s = np.where(place == LAST, arrays.stages - 1, 1) * backward_s[:, INNER] / chunk
-        earlier_s = np.where(together, 0.0, earlier_s)
-        end_s = later + arrays.update_s[:, place] - earlier_s
-        lead_s = np.maximum(lead_s, end_s - summed - arrays.update_s[:, FIRST])
-    late_s = _late_once_s(arrays, busy, (gathered, summed)) + _slow_ends_s(arrays)
-    summed = np.maximum(summed, behind_s)
-    dark_s = arrays.reconfiguration_s * (arrays.changes_once + arrays.changes_each * arrays.microbatches)
+    chunks, forward_s = arrays.chunks, busy.forward_s[:, FIRST]
+    gathered_s = exposed_s(arrays.gather_s[:, FIRST] / chunks, forward_s / chunks, arrays.pieces)
+    summed_s = _summed_s(arrays, busy)
+    lead_s = np.where(arrays.stages > 1, _lead_s(arrays, busy, summed_s), 0.0)
+    late_s = _late_once_s(arrays, busy, (gathered_s, summed_s)) + _slow_ends_s(arrays)
+    summed_s = np.maximum(summed_s, _sums_behind_s(arrays) - pipeline_s)
     return StepEstimate(
         pipeline_s=pipeline_s,
-        bubble_s=np.maximum(0.0, pipeline_s - work_s),
-        gradients_s=summed + gathered + late_s + np.where(arrays.stages > 1, lead_s, 0.0),
+        bubble_s=np.maximum(0.0, pipeline_s - busy.busiest_s * arrays.microbatches),
+        gradients_s=summed_s + gathered_s + late_s + lead_s,
         update_s=arrays.update_s[:, FIRST],
-        exposed_dark_s=dark_s,
+        exposed_dark_s=arrays.reconfiguration_s
+        * (arrays.changes_once + arrays.changes_each * arrays.microbatches),
     )
+
+
+def _summed_s(arrays: StepArrays, busy: _Busy) -> np.ndarray:
+    """Return how long sums of the first stage go on behind its last pass, shape [P]."""
+    chunks, sum_s = arrays.chunks, arrays.sum_s[:, FIRST]
+    beside_s = busy.backward_s[:, FIRST] / chunks
+    shown_s = exposed_s(sum_s / chunks, beside_s, arrays.pieces)
+    # The last gradients arrive before the last pass, beside which ports are free.
+    every = np.where(arrays.sums_each, arrays.microbatches * arrays.moved_share, 1)
+    return np.where(arrays.sums_last, np.maximum(shown_s, every * sum_s - beside_s), shown_s)
+
+
+def _lead_s(arrays: StepArrays, busy: _Busy, summed_s: np.ndarray) -> np.ndarray:
+    """Return how much later than the first stage another one ends, shape [P].
+
+    Stages end one after the other, the first one last: what later ones sum longer may hide behind that.
+    """
+    chunks, backward_s = arrays.chunks, busy.backward_s
+    together = (arrays.order == Order.FOLDED) | (arrays.order == Order.BOTH_WAYS)
+    lead_s = np.zeros_like(summed_s)
+    for place in (INNER, LAST):
+        later_s = exposed_s(arrays.sum_s[:, place] / chunks, backward_s[:, place] / chunks, arrays.pieces)
+        earlier_s = np.where(place == LAST, arrays.stages - 1, 1) * backward_s[:, INNER] / chunks
+        end_s = later_s + arrays.update_s[:, place] - np.where(together, 0.0, earlier_s)
+        lead_s = np.maximum(lead_s, end_s - summed_s - arrays.update_s[:, FIRST])
+    return lead_s
 
 
 def _backlog_s(arrays: StepArrays, way: int, pass_s: np.ndarray) -> np.ndarray:
@@ -571,6 +581,7 @@ def _period_s(run: list[_Piece]) -> np.ndarray:
 
 
 def _pipeline_s(arrays: StepArrays, busy: _Busy) -> np.ndarray:
+    """Return the time from the first forward to the last backward pass by each plan's schedule, shape [P]."""
     p, m, v = arrays.stages, arrays.microbatches, arrays.chunks
     busiest_s = busy.busiest_s
     # Gathers and sums of all stages go on at once, so that filling the pipeline waits for one stage's only.

@@ -148,6 +148,7 @@ class Table:
 
 
 def _as_type(row: Row, hint: object) -> float | int | str:
+    """Return the value of a row as its field is declared."""
     if hint is str:
         return str(row.value)
     if isinstance(hint, type) and issubclass(hint, StrEnum):
@@ -237,6 +238,7 @@ class Shelf(Generic[DeviceT]):
 
 
 def _read_row(cells: dict[str, str], where: str) -> Row:
+    """Return a line of a table, every cell checked."""
     for column in ("name", "parameter", "value", "status", "source"):
         if not cells[column]:
             msg = f"{where}: column '{column}' is empty; every number needs it"
@@ -260,6 +262,7 @@ def _read_row(cells: dict[str, str], where: str) -> Row:
 
 
 def _number(cells: dict[str, str], column: str, where: str) -> float | None:
+    """Return a cell in SI; None if it is empty."""
     text = cells[column]
     if not text:
         return None

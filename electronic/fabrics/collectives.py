@@ -144,6 +144,7 @@ def _traffic(
     *,
     simple_only: bool,
 ) -> Traffic:
+    """Return the prices of collectives on a cluster that nobody else uses."""
     scale_up = load_scale_up(scale_up_name(gpu_name, n_gpus))
     if simple_only:
         scale_up = replace(scale_up, protocols=scale_up.protocols[-1:])

@@ -119,7 +119,7 @@ class PacketFabric(NodeFabric, GraphFabric):
 
     @property
     def network_adder(self) -> Adder | None:
-        """How packet switches add, or None if they do not."""
+        """Reduction in the packet switches, or None if they do not add."""
         return None
 
     @property
@@ -164,12 +164,12 @@ class PacketFabric(NodeFabric, GraphFabric):
 
     @cached_property
     def optical_budget(self) -> HopBudget:
-        """Where the light of every link outside the nodes goes.
+        """Loss budget of every link outside the nodes.
 
         Raises
         ------
         LinkError
-            If it does not arrive.
+            If too little light arrives.
         """
         return self.optics.closed(f"two ports of '{self.name}'", self.transceiver.fibre_m)
 
@@ -305,7 +305,7 @@ class AddingFabric(PacketFabric):
 
     @property
     def network_adder(self) -> Adder | None:
-        """How packet switches add, or None if they do not."""
+        """Reduction in the packet switches, or None if they do not add."""
         return self.adder if self.reduction is Reduction.SWITCHES else None
 
 

@@ -141,12 +141,12 @@ class TorusFabric(GraphFabric):
 
     @cached_property
     def optical_budget(self) -> HopBudget:
-        """Where the light of an optical link goes.
+        """Loss budget of an optical link.
 
         Raises
         ------
         LinkError
-            If it does not arrive.
+            If too little light arrives.
         """
         return self.hop.closed(f"neighbours in '{self.name}'", self.transceiver.fibre_m)
 

@@ -75,7 +75,7 @@ class Step:
 
     @property
     def chunks(self) -> np.ndarray:
-        """Which of the n chunks each transfer carries the first time, shape [T, carried]."""
+        """Chunks, of the n, that each transfer carries the first time, shape [T, carried]."""
         return self.chunks_at(0)
 
     def one_by_one(self) -> list[Step]:
@@ -167,6 +167,7 @@ def _ring(kind: CollectiveKind, n: int) -> list[Step]:
 
 
 def _halving_doubling(kind: CollectiveKind, n: int) -> list[Step]:
+    """Return recursive halving, and doubling on the way back, of n ranks, a power of two."""
     ranks = np.arange(n)
     scatter: list[Step] = []
     gather: list[Step] = []
@@ -220,6 +221,7 @@ def _tree(kind: CollectiveKind, n: int) -> list[Step]:
 
 
 def _direct(kind: CollectiveKind, n: int) -> list[Step]:
+    """Return exchanges of every rank with every other: chunks go to their owner, and sums back."""
     sources, destinations = all_pairs(n)
     rings = np.arange(n)[None, :] if n == 2 else None
     to_owner = Step(
@@ -855,6 +857,7 @@ def in_turns(parts: Iterable[Round], groups: np.ndarray, node_size: int, peers: 
 
 
 def _turns(part: Round, place: dict[int, int], nodes: int, peers: int) -> Iterator[Round]:
+    """Yield the turns of one round of an exchange, given the place of each endpoint among the nodes."""
     flows = part.flows
     spots = [np.array([place[end] for end in ends.tolist()]) for ends in (flows.sources, flows.destinations)]
     distance = (spots[1] - spots[0]) % nodes

@@ -317,6 +317,7 @@ class LinePrices:
             return None
 
     def _crowd(self, operator: Collective, layout: RankLayout, stages: list[int]) -> float:
+        """Return the slowdown of a collective beside those of other stages."""
         demand = {key: each for one in stages for key, each in self._demand(operator, layout, one).items()}
         try:
             traffic = self._traffic(layout, demand)
@@ -330,6 +331,7 @@ class LinePrices:
         return crowded(mine, others, network.graph.capacity_bytes_per_s)
 
     def _met(self, one: Collective, other: Collective, layout: RankLayout, rank_class: int) -> Slowdown:
+        """Return the slowdown of two collectives of a class over circuits for both."""
         demand = self._demand(one, layout, rank_class) | self._demand(other, layout, rank_class)
         try:
             traffic = self._traffic(layout, demand)

@@ -260,6 +260,7 @@ class _Run:
                     )
 
     def _wanted(self, rank: int, chunk: int) -> Chunk:
+        """Return what a chunk of the output must hold in the end."""
         match self.kind:
             case CollectiveKind.ALL_REDUCE:
                 return Counter({(one, chunk): 1 for one in range(self.ranks)})
@@ -280,6 +281,7 @@ def _in_words(chunk: Chunk | None) -> str:
 
 
 def _root(path: Path) -> ET.Element:
+    """Return the root element of a file."""
     text = read_text(path)
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
         _refuse(path, "declares a document type; an algorithm needs none")
@@ -293,6 +295,7 @@ def _root(path: Path) -> ET.Element:
 
 
 def _block(path: Path, rank: int, element: ET.Element, ranks: int) -> _Block:
+    """Return a thread block of a rank with its steps, each checked."""
     send, receive = (_whole(path, element, key, low=-1) for key in ("send", "recv"))
     number = _whole(path, element, "id")
     if max(send, receive) >= ranks:

@@ -290,6 +290,7 @@ class Traffic:
         return self._by_block[groups]
 
     def _axis_private(self, axis: str, rank_class: int) -> bool:
+        """Return whether an axis of a class shares no link with other traffic."""
         key = (axis, rank_class)
         if key not in self._private:
             mine = self._axis_links(key)
@@ -372,6 +373,7 @@ class Traffic:
         return all(self._network.locate(flow_group) for flow_group in flow_groups)
 
     def _candidates(self, operator: Collective, rank_class: int) -> Ways:
+        """Return the ways to carry out a collective of a class, whatever circuits stand."""
         return candidates(
             operator,
             self._layout,
@@ -457,6 +459,7 @@ class Traffic:
     def _parts(
         self, operator: Collective, rank_class: int, name: str, parts: tuple[Round, ...]
     ) -> tuple[tuple[FlowGroup, float, int], ...]:
+        """Return the rounds of a way as flow groups with bytes of a flow and repetitions."""
         kind = (
             operator.axis,
             operator.shift,
@@ -503,6 +506,7 @@ class Traffic:
         )
 
     def _priced(self, way: _Way, operator: Collective, protocol: Protocol) -> PricedCollective:
+        """Return a way whose rounds follow each other, by a protocol of the library."""
         waited = protocol.start_s if way.parts else 0.0
         moved = moved_empty = 0.0
         sized = []

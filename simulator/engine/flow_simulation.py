@@ -335,6 +335,7 @@ def simulate(
 
 
 def _check_links(flows: FlowSet, graph: LinkGraph) -> None:
+    """Check that routes name links, and those of flows with bytes links with capacity."""
     routes, capacity = flows.routes, graph.capacity_bytes_per_s
     if routes.size and (routes.max() >= capacity.size or routes.min() < -1):
         msg = f"a route names link {routes.max()}; there are links 0 to {capacity.size - 1}"
@@ -450,6 +451,7 @@ class _Simulation:
         return ended
 
     def _arrive(self, ended: np.ndarray) -> None:
+        """Note when classes arrive, and let go what waited for them."""
         self._finish[ended] = self._now_s + self._latency[ended]
         if not self._followers.size:
             return

@@ -353,7 +353,7 @@ def _last_first(table: Mapping[int, abc.Sequence[T]], turn_of: Mapping[int, int]
 
 
 class _StepTraffic:
-    """What the tasks of a step carry, priced when somebody asks."""
+    """Collectives and flow groups of the tasks of a step, priced when somebody asks."""
 
     def __init__(self, graph: StepGraph, traffic: Traffic, turn_s: float) -> None:
         self._tasks = {task.id: task for task in graph.tasks}

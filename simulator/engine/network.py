@@ -576,6 +576,7 @@ class Network:
             self.samples.append((self.env.now, moving))
 
     def _solve(self, key: tuple[int, ...]) -> np.ndarray:
+        """Return the rates of all active transfers, by flow groups whose numbers are a key."""
         if self._classes is None:  # sorts all links, which prices alone never need
             self._classes = LinkClasses(self._graph.capacity_bytes_per_s)
         for transfer in self._active:
@@ -588,6 +589,7 @@ class Network:
         return weights * fair
 
     def _finish(self, token: int) -> None:
+        """End the transfers whose last byte has left, unless another wake-up has replaced this one."""
         if token != self._token:
             return
         self._advance()
@@ -752,6 +754,7 @@ class Network:
                 raise RouteError(msg)
 
     def _dark_time(self, flows: Flows, change: Reconfiguration) -> Generator[simpy.Event, Any, None]:
+        """Keep the links of a change dark for its time, then note it and serve what waits."""
         start = self.env.now
         yield self.env.timeout(change.reconfiguration_s)
         self._dark[change.moved_links] -= 1

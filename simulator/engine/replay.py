@@ -133,6 +133,7 @@ class RankGraph:
         topological_order(self.tasks, self.name)
 
     def _check(self, task: RankTask, known: Counter[int]) -> None:
+        """Check what a task waits for, its classes and its ranks."""
         what = f"{self.name}: task {task.id} '{task.name}'"
         lost = next((other for other in task.after if other not in known), None)
         if lost is not None:
@@ -397,6 +398,7 @@ class Replay:
         return tuple(flow_group for flow_group, _, _ in plan.parts)
 
     def _span(self, task: RankTask, start_s: float, parts_s: dict[str, float]) -> None:
+        """Note what a task did, for each class that took part."""
         work = task.operation if isinstance(task.operation, Work) else None
         host = work is not None and work.host
         stream = Stream.NETWORK if work is None else Stream.HOST if host else Stream.COMPUTE
@@ -413,6 +415,7 @@ class Replay:
             self._spans.append(span)
 
     def _finish(self, task: RankTask) -> None:
+        """Free the channel of a task that has ended, and start what waited for it."""
         self._ended.add(task.id)
         ready = []
         for follower in self.graph.followers[task.id]:

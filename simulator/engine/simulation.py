@@ -189,6 +189,7 @@ class Simulation:
         return self._alone_s(task.operator, task.rank_class) * task.multiplicity
 
     def _alone_s(self, operator: Operator, rank_class: int) -> float:
+        """Return the duration of an operator that has the network to itself."""
         match operator:
             case Sequence():
                 work_s = math.fsum(self._alone_s(one, rank_class) * times for one, times in operator.items)
@@ -216,6 +217,7 @@ class Simulation:
             raise RuntimeError(msg)
 
     def _compute(self, tasks: list[Task]) -> Generator[simpy.Event, Any, None]:
+        """Run a class's compute tasks in order."""
         for task in tasks:
             for other in task.after:
                 yield self._done[other]
@@ -241,6 +243,7 @@ class Simulation:
     def _execute(
         self, operator: Operator, rank_class: int, parts: defaultdict[str, float], task_id: int
     ) -> Generator[simpy.Event, Any, None]:
+        """Run an operator on the compute stream, adding its seconds by category."""
         match operator:
             case Sequence():
                 if self.fuse and self.traffic.private(operator, rank_class):
@@ -437,6 +440,7 @@ class Simulation:
             self._lookahead.prefetch(task.rank_class, task.id)
 
     def _run_beside(self, task: Task) -> Generator[simpy.Event, Any, None]:
+        """Run the operator of a task beside compute once."""
         operator = task.operator
         match operator:
             case Collective():
@@ -532,6 +536,7 @@ def simulate_jobs(
 
 
 def _play(jobs: Collection[Job], fabric: Fabric, failures: tuple[Failure, ...]) -> list[Trace]:
+    """Return the trace of each job, all on one network."""
     graphs = [replace(job.graph, layout=placed(job.graph.layout, job.endpoints)) for job in jobs]
     cards = lone_cards(fabric)
     demand = tuple(flows for graph in graphs for flows in step_demand(graph, cards).values())
@@ -551,6 +556,7 @@ def _started(run: Simulation, start_s: float) -> Generator[simpy.Event, Any, Non
 
 
 def _check_places(jobs: Collection[Job], fabric: Fabric, failures: tuple[Failure, ...]) -> None:
+    """Check that jobs and spares stand on endpoints that exist, each on its own."""
     taken: dict[int, str] = {}
     for owner, endpoints in [
         *((f"job '{job.name}'", job.endpoints) for job in jobs),

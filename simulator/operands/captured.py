@@ -434,6 +434,8 @@ def _place(row: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _operand(row: Mapping[str, str], which: str) -> OperandSpread:
+    """Return an operand of a row, its quantiles checked."""
+
     def numbers(name: str, count: int) -> tuple[float, ...]:
         found = tuple(float(cell) for cell in row[f"{which}_{name}"].split())
         if len(found) != count or not all(0.0 <= number < math.inf for number in found):
@@ -627,6 +629,7 @@ def read_laws(path: Path) -> tuple[CapturedLaw, ...]:
 
 
 def _law(row: Mapping[str, str]) -> CapturedLaw:
+    """Return the laws of a row."""
     a, b = (
         OperandLaw(
             element=Element(row[f"{which}_element"]),

@@ -238,7 +238,7 @@ class Operands:
 
 @dataclass(frozen=True, kw_only=True)
 class Loudest:
-    """What a product loses with its loudest channels, those of the largest max|a_k| max|b_k|."""
+    """Loss of a product without its loudest channels, those of the largest max|a_k| max|b_k|."""
 
     kept: float
     """Power of the product without them over that of all, 0 to 1."""
@@ -535,7 +535,7 @@ class Codes:
 
     @property
     def middles(self) -> Reals:
-        """Where rounding goes from one code to the next, in units of full scale, shape [codes - 1]."""
+        """Magnitudes at which rounding goes to the next code, in units of full scale, shape [codes - 1]."""
         found: Reals = 0.5 * (self.values[1:] + self.values[:-1])
         return found
 
@@ -721,6 +721,7 @@ def _moments(
     codes: Codes | None,
     full_scale: FullScaleRule | None,
 ) -> Scaled:
+    """Return the moments of vectors of elements, so many of each scale; as `scaled_moments`."""
     found = _vectors(element, spread, counts, full_scale)
     length, s, square = sum(n for _, n in counts), found.largest, found.square
     scale = s if full_scale is None else full_scale(s)
@@ -934,7 +935,7 @@ class Precision:
 
     @property
     def worst(self) -> str:
-        """What takes most."""
+        """Cause that takes most."""
         return max(self.noise, key=lambda cause: self.noise[cause], default="nothing")
 
 

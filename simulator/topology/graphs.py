@@ -494,6 +494,7 @@ def read_drawing(path: Path) -> Drawing:
 
 
 def _graphml(path: Path) -> Drawing:
+    """Return the graph of a GraphML file."""
     import networkx as nx  # noqa: PLC0415 - only who reads such a file waits for it
 
     text = read_text(path)
@@ -558,6 +559,7 @@ def _without_id(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _node_link(path: Path) -> Drawing:
+    """Return the graph of a JSON file in node-link form."""
     content = read_json(path)
     key = "edges" if "edges" in content else "links"
     for needed in ("nodes", key):
@@ -700,6 +702,7 @@ def load_graph(path: Path, *, endpoints: int | None = None) -> DrawnFabric:
 
 
 def _kind(drawing: Drawing, name: str) -> str:
+    """Return whether a node is an endpoint or a switch."""
     attributes = drawing.nodes[name]
     where = drawing.where_node(name)
     _check_keys(attributes, NODE_KEYS, where, "node")

@@ -34,7 +34,7 @@ class HopBudget:
 
     @property
     def spare_db(self) -> float:
-        """What is left; the link closes if it is not negative."""
+        """Loss that is left to spend; the link closes if it is not negative."""
         return self.allowed_loss_db - self.loss_db
 
 

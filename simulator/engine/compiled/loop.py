@@ -507,6 +507,7 @@ def is_compiled(turning: Turning) -> bool:
 
 
 def _compile(turning: Turning) -> Play | None:
+    """Compile the loop and what turns circuits; None where numba is missing or switched off."""
     if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0":
         return None
     try:

@@ -413,6 +413,7 @@ class Programs:
         return Instruction(Op.CHARGE, i=len(self.charges) - 1)
 
     def _program(self, work: Work) -> Program:
+        """Return the program of a work, added behind those before it."""
         self._parts, before = [], len(self.charges)
         operator, rank_class = work.operator, work.rank_class
         pays = self.collective_share > 0.0 and not work.beside and rank_class in self._taken

@@ -92,7 +92,7 @@ class Partition:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What is known of a group as its cells are set."""
+    """Group of flows with its cells in some settings: the links that it loads, or what has to turn."""
 
     group: int
     """The group."""
@@ -175,6 +175,7 @@ class Settings:
                 self._entries.append(self._learnt(number, met))
 
     def _learnt(self, number: int, met: tuple[int, ...]) -> Entry:
+        """Return what a group gets of the fabric with its cells in settings."""
         group, mine, fabric = self.groups[number], self.cells_of[number], self._fabric
         circuits = self._circuits(tuple(zip(mine, met, strict=True)))
         asking = fabric.asking(circuits, group.flows)

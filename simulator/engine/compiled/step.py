@@ -418,6 +418,7 @@ class CompiledStep:
         return self._settings
 
     def _trace(self, programs: Programs, run: Played, moved_j: np.ndarray) -> Trace:
+        """Return the trace of a step that was played."""
         at = run.at
         tally = tallied(programs.charges, run.whole[at.log : at.log + run.whole[at.logged]])
         spans = self._spans(programs, run.whole, run.real, at)
