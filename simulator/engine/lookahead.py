@@ -157,7 +157,7 @@ def stream_of(operator: Operator, *, beside: bool) -> Stream:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turns:
+class NeedOrder:
     """Order in which tasks are needed: the lower number first."""
 
     here: Mapping[int, int]
@@ -168,9 +168,9 @@ class Turns:
     """Tasks that another collective of their class follows directly."""
 
 
-def turns(
+def need_order(
     tasks: Iterable[Waits], at_once: Callable[[int], bool], queued: Mapping[int, int] = MappingProxyType({})
-) -> Turns:
+) -> NeedOrder:
     """Return the order in which tasks are needed.
 
     Parameters
@@ -201,10 +201,10 @@ def turns(
         here[task.id] = need[task.id] * (never + 1) + place[task.id]
         for other in (*task.after, *((queued[task.id],) if task.id in queued else ())):
             need[other] = min(need[other], need[task.id])
-    return Turns(here=here, there=there, chained=frozenset(chained))
+    return NeedOrder(here=here, there=there, chained=frozenset(chained))
 
 
-def step_turns(graph: StepGraph) -> Turns:
+def step_need_order(graph: StepGraph) -> NeedOrder:
     """Return the order in which the tasks of a step are needed."""
     at_once = {
         task.id
@@ -217,7 +217,7 @@ def step_turns(graph: StepGraph) -> Turns:
         for task in graph.tasks
         if isinstance(task.operator, Collective) and not task.operator.shift
     )
-    return turns(graph.tasks, at_once.__contains__, queued_before(channels))
+    return need_order(graph.tasks, at_once.__contains__, queued_before(channels))
 
 
 def queued_before(channels: Iterable[tuple[int, Hashable]]) -> dict[int, int]:
@@ -255,7 +255,7 @@ class Lookahead(Generic[T]):
         Whether the task of a number is carried too soon for ports to leave a pass for it.
     is_done : callable
         Whether a task has ended.
-    order : Turns
+    order : NeedOrder
         Order in which tasks are needed.
     """
 
@@ -269,7 +269,7 @@ class Lookahead(Generic[T]):
         flow_groups: Callable[[T], abc.Sequence[tuple[FlowGroup, ...]]],
         is_short: Callable[[int], bool],
         is_done: Callable[[T], bool],
-        order: Turns,
+        order: NeedOrder,
     ) -> None:
         self._network = network
         self._flow_groups = flow_groups
@@ -293,16 +293,16 @@ class Lookahead(Generic[T]):
         if self._is_short(task_id):
             tables.append((self._passes, here))
         return any(
-            self._any_before(table, turn_of, one, here[task_id])
+            self._any_before(table, order_of, one, here[task_id])
             for one in classes
-            for table, turn_of in tables
+            for table, order_of in tables
         )
 
     def _any_before(
-        self, table: dict[int, list[T]], turn_of: Mapping[int, int], rank_class: int, turn: int
+        self, table: dict[int, list[T]], order_of: Mapping[int, int], rank_class: int, order: int
     ) -> bool:
-        """Return whether anything connected is still to come that is needed before a turn."""
-        before = takewhile(lambda task: turn_of[task.id] < turn, self._coming(table, rank_class))
+        """Return whether anything connected is still to come that is needed before a place in that order."""
+        before = takewhile(lambda task: order_of[task.id] < order, self._coming(table, rank_class))
         return any(map(self._connected, before))
 
     def prefetch(self, rank_class: int, ended: int) -> None:
@@ -347,9 +347,9 @@ class Lookahead(Generic[T]):
         return any(map(self._connected, self._coming(self._sent, rank_class)))
 
 
-def _last_first(table: Mapping[int, abc.Sequence[T]], turn_of: Mapping[int, int]) -> dict[int, list[T]]:
+def _last_first(table: Mapping[int, abc.Sequence[T]], order_of: Mapping[int, int]) -> dict[int, list[T]]:
     """Return tasks by class in the reverse of the order in which they are needed."""
-    return {one: sorted(tasks, key=lambda task: -turn_of[task.id]) for one, tasks in table.items()}
+    return {one: sorted(tasks, key=lambda task: -order_of[task.id]) for one, tasks in table.items()}
 
 
 class _StepTraffic:
@@ -426,5 +426,5 @@ def step_lookahead(
         flow_groups=carried.flow_groups,
         is_short=carried.is_short,
         is_done=lambda task: is_done(task.id),
-        order=step_turns(graph),
+        order=step_need_order(graph),
     )

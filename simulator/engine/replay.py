@@ -23,7 +23,7 @@ import simpy
 from simulator.collectives.algorithms import Algorithm
 from simulator.collectives.flow_groups import AxisDemand, FlowGroup
 from simulator.collectives.traffic import Traffic, carry_collective, play
-from simulator.engine.lookahead import Lookahead, queued_before, turns
+from simulator.engine.lookahead import Lookahead, need_order, queued_before
 from simulator.engine.network import Network, Tally, circuit_spans
 from simulator.errors import RouteError, WorkloadError
 from simulator.fabric import Fabric, lone_cards
@@ -513,7 +513,7 @@ def rank_lookahead(
         flow_groups=lambda task: (plan_of(task.id),),
         is_short=lambda _: False,
         is_done=lambda task: is_done(task.id),
-        order=turns(graph.tasks, lambda one: one not in together, queued_before(channels)),
+        order=need_order(graph.tasks, lambda one: one not in together, queued_before(channels)),
     )
 
 

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from simulator.amounts import Reals
 from simulator.errors import ParameterError, nearest
-from simulator.operands.statistics import Element, OperandLaw, Operands, scaled_moments
+from simulator.operands.statistics import Element, OperandLaw, Operands, correlated, scaled_moments
 from simulator.operators import Phase
 
 _T = TypeVar("_T")
@@ -160,19 +160,13 @@ def _paired_channels(one: CapturedProduct, k: int, rng: np.random.Generator) -> 
     """Return channel scales of A and of B, ordered so that they meet as they do in the model."""
     a = np.sort(_scales(one.a.channel, CHANNEL_SHARES, k, rng))
     b = np.sort(_scales(one.b.channel, CHANNEL_SHARES, k, rng))
-    shared, own = rng.standard_normal((2, k))
-    place = np.argsort(np.argsort(shared))
-
-    def ordered(correlation: float) -> Reals:
-        mixed = correlation * shared + math.sqrt(1.0 - correlation**2) * own
-        return b[np.argsort(np.argsort(mixed))]
-
-    first, low, high = a[place], -1.0, 1.0
+    gaussians = rng.standard_normal((2, k))
+    first, low, high = correlated(a, gaussians, 1.0), -1.0, 1.0
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        met = float(np.mean(np.square(first * ordered(middle))))
+        met = float(np.mean(np.square(first * correlated(b, gaussians, middle))))
         low, high = (middle, high) if met < one.meeting else (low, middle)
-    return first, ordered(high)
+    return first, correlated(b, gaussians, high)
 
 
 def _loud(channels: Reals) -> NDArray[np.bool_]:

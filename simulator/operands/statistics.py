@@ -329,21 +329,32 @@ def channel_scales(operands: Operands, length: int, gaussians: Reals) -> tuple[R
         if law.outliers(length):
             larger = max(1, round(law.outliers(length) / length * scale.size))
             scale[-larger:] = law.outlier_size * math.sqrt(float(np.mean(scale[:-larger] ** 2)))
-    common, own = gaussians
-
-    def ordered(values: Reals, correlation: float) -> Reals:
-        found = np.empty_like(values)
-        found[np.argsort(correlation * common + math.sqrt(1.0 - correlation**2) * own)] = values
-        return found
-
-    a = ordered(sorted_a, 1.0)
-
+    a = correlated(sorted_a, gaussians, 1.0)
     wanted, low, high = operands.meeting * np.mean(a**2) * np.mean(sorted_b**2), -1.0, 1.0
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        met = np.mean((a * ordered(sorted_b, middle)) ** 2)
+        met = np.mean((a * correlated(sorted_b, gaussians, middle)) ** 2)
         low, high = (middle, high) if met < wanted else (low, middle)
-    return a.reshape(blocks, width), ordered(sorted_b, 0.5 * (low + high)).reshape(blocks, width)
+    b = correlated(sorted_b, gaussians, 0.5 * (low + high))
+    return a.reshape(blocks, width), b.reshape(blocks, width)
+
+
+def correlated(values: Reals, gaussians: Reals, correlation: float) -> Reals:
+    """Return ascending values in the order of Gaussian numbers with a correlation with the first row of two.
+
+    Parameters
+    ----------
+    values : numpy.ndarray
+        Values, ascending, shape [n].
+    gaussians : numpy.ndarray
+        Independent Gaussian numbers, shape [2, n].
+    correlation : float
+        From -1 to 1.
+    """
+    common, own = gaussians
+    found = np.empty_like(values)
+    found[np.argsort(correlation * common + math.sqrt(1.0 - correlation**2) * own)] = values
+    return found
 
 
 def _patterned(x: Reals, signs: Reals, share: float, generator: np.random.Generator) -> Reals:

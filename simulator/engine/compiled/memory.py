@@ -12,6 +12,9 @@ number. Rows of unequal length stand one behind the other, the rows of ``x`` fro
 - exchanges, collectives of a work that may share links;
 - where circuits turn: endpoints and their lanes, cells (circuits that turn together), entries (what is known
   of a group as its cells are set), moves under way, and changes that have ended.
+
+In loops k counts what stands in a list (transfers, groups that are kept, actors that wait), p are places in
+rows, and q places of senders.
 """
 
 from __future__ import annotations

@@ -21,15 +21,15 @@ from simulator.collectives.flow_groups import FlowGroup, PricedCollective, step_
 from simulator.collectives.traffic import Traffic
 from simulator.engine.compiled.memory import Op
 from simulator.engine.lookahead import (
+    NeedOrder,
     Piece,
-    Turns,
     blocks_in_order,
     channel_of,
     compute_orders,
     computed,
     next_uneven,
     pieces,
-    step_turns,
+    step_need_order,
     stream_of,
 )
 from simulator.engine.network import Network
@@ -152,9 +152,9 @@ class StepStructure:
         return found
 
     @cached_property
-    def turns(self) -> Turns:
+    def need_order(self) -> NeedOrder:
         """Order in which tasks are needed, by their number in the graph."""
-        return step_turns(self.graph)
+        return step_need_order(self.graph)
 
     @cached_property
     def labels(self) -> SpanTable:

@@ -39,7 +39,7 @@ def cells(members: Sequence[np.ndarray], count: int) -> tuple[np.ndarray, list[l
     return cell_of, [np.unique(cell_of[mine]).tolist() for mine in members]
 
 
-class Partition:
+class CapacityClasses:
     """Classes of links that all rows load alike; a link of another capacity is another link.
 
     Parameters
@@ -137,7 +137,7 @@ class Settings:
         for cell in range(len(self.cells)):
             self._setting(cell, self._initial)
         self._standing: dict[tuple[tuple[int, int], ...], Circuits] = {(): self._initial}
-        self._partition = Partition(network.network.graph.capacity_bytes_per_s.size)
+        self._partition = CapacityClasses(network.network.graph.capacity_bytes_per_s.size)
         self._alone: list[float] = []
         self._latency_s: list[float] = []
         self._entries: list[Entry] = []

@@ -16,7 +16,7 @@ from simulator.engine.compiled.loop import Play, Turning, compiled_play, is_comp
 from simulator.engine.compiled.memory import KINDS, LEVELS, RESUME, At, Memories
 from simulator.engine.compiled.programs import Charge, NotCoveredError, Programs, StepNetwork, StepStructure
 from simulator.engine.compiled.settings import Settings, lay_rows
-from simulator.engine.compiled.turns import Coming, fixed_loads, lay_lanes, need_of, turn
+from simulator.engine.compiled.turns import StepExchanges, fixed_loads, lane_need, lay_lanes, turn
 from simulator.engine.network import Tally
 from simulator.engine.simulation import Simulation
 from simulator.fabric import Fabric, Loads
@@ -159,14 +159,14 @@ def _lay_circuits(
 ) -> int:
     """Add groups of flows with their links, and what lanes they need; return how many lanes there are."""
     groups = tuple(programs.groups)
-    needs = [need_of(one, network) for one in groups]
+    needs = [lane_need(one, network) for one in groups]
     memories.whole("row", range(len(groups)))
     memories.whole("number", (one.index for one in groups))
     lay_lanes(memories, needs, network)
     if network.turns:
-        Coming(structure, programs, network).lay(memories)
+        StepExchanges(structure, programs, network).lay(memories)
     else:
-        memories.wholes(Coming.TABLES, 0)
+        memories.wholes(StepExchanges.TABLES, 0)
     if network.by_parts:
         return 0
     capacity = network.network.graph.capacity_bytes_per_s

@@ -45,7 +45,7 @@ from simulator.operators import Sequence as Run
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Need:
+class LaneNeed:
     """Lanes that a group of flows needs."""
 
     pairs: np.ndarray
@@ -58,7 +58,7 @@ class Need:
     """Where their lanes turn to, -1 for none, shape [S, lanes]."""
 
 
-NOBODY = Need(
+NO_LANES = LaneNeed(
     pairs=np.empty((0, 2), dtype=np.int64),
     usage=np.empty(0),
     senders=np.empty(0, dtype=np.int64),
@@ -67,7 +67,7 @@ NOBODY = Need(
 """Need of flows inside nodes."""
 
 
-def need_of(group: FlowGroup, network: StepNetwork) -> Need:
+def lane_need(group: FlowGroup, network: StepNetwork) -> LaneNeed:
     """Return the lanes that a group needs.
 
     Raises
@@ -77,7 +77,7 @@ def need_of(group: FlowGroup, network: StepNetwork) -> Need:
     """
     claim = network.claim(group) if network.may_wait(group) and not network.by_parts else None
     if claim is None:
-        return NOBODY
+        return NO_LANES
     ends = np.stack([claim.carriers, claim.landings], axis=1)
     pairs, place = np.unique(ends, axis=0, return_inverse=True)
     usage = np.bincount(place.ravel(), weights=claim.weights)
@@ -85,7 +85,7 @@ def need_of(group: FlowGroup, network: StepNetwork) -> Need:
         msg = "flows without bytes need circuits"
         raise NotCoveredError(msg)
     senders = np.unique(claim.carriers)
-    return Need(pairs=pairs, usage=usage, senders=senders, target=claim.target[senders])
+    return LaneNeed(pairs=pairs, usage=usage, senders=senders, target=claim.target[senders])
 
 
 def fixed_loads(group: FlowGroup, network: StepNetwork, first: int) -> Loads:
@@ -110,7 +110,7 @@ def origins(peers: np.ndarray) -> np.ndarray:
     return found
 
 
-class Coming:
+class StepExchanges:
     """Communication of each class of a step, what it moves, and the order in which it is needed.
 
     Parameters
@@ -132,7 +132,7 @@ class Coming:
 
     def __init__(self, structure: StepStructure, programs: Programs, network: StepNetwork) -> None:
         works, self.work_of = structure.works, structure.work_of
-        classes, order = structure.graph.layout.classes, structure.turns
+        classes, order = structure.graph.layout.classes, structure.need_order
         self.task_class = [works[number].rank_class for number in self.work_of]
         ids = [task.id for task in structure.graph.tasks]
         self.here, self.there = ([table[one] for one in ids] for table in (order.here, order.there))
@@ -205,7 +205,7 @@ MOST_CHANGES = 128
 long as loading what is compiled; a choice."""
 
 
-def lay_lanes(memories: Memories, needs: Sequence[Need], network: StepNetwork) -> None:
+def lay_lanes(memories: Memories, needs: Sequence[LaneNeed], network: StepNetwork) -> None:
     """Add lanes, and what each group needs of them."""
     fabric = network.fabric
     peers = fabric.lane_peers(network.network.circuits) if network.turns else np.empty((0, 0), dtype=np.int64)
@@ -702,26 +702,26 @@ def next_theirs(ints: Ints, at: At, exchange: int) -> int:
     return ints[at.theirs + place] if place < ints[at.first_theirs + exchange + 1] else -1
 
 
-def is_before(ints: Ints, reals: Reals, at: At, exchange: int, turn: int) -> bool:
-    """Return whether a collective is connected that its class needs before a turn."""
+def is_before(ints: Ints, reals: Reals, at: At, exchange: int, order: int) -> bool:
+    """Return whether a collective is connected that its class needs before a place in that order."""
     other = next_mine(ints, at, exchange)
-    return other >= 0 and ints[at.here + other] < turn and is_connected(ints, reals, at, exchange)
+    return other >= 0 and ints[at.here + other] < order and is_connected(ints, reals, at, exchange)
 
 
 def others_first(ints: Ints, reals: Reals, at: At, task: int) -> bool:
     """Return whether traffic from or to a class is connected that it needs before a task."""
-    rank_class, turn = ints[at.task_class + task], ints[at.here + task]
+    rank_class, order = ints[at.task_class + task], ints[at.here + task]
     for p in range(ints[at.first_begun + rank_class], ints[at.first_begun + rank_class + 1]):
-        if is_before(ints, reals, at, ints[at.begun + p], turn):
+        if is_before(ints, reals, at, ints[at.begun + p], order):
             return True
     for p in range(ints[at.first_sent + rank_class], ints[at.first_sent + rank_class + 1]):
         exchange = ints[at.sent + p]
         other = next_theirs(ints, at, exchange)
-        if other >= 0 and ints[at.there + other] < turn and is_connected(ints, reals, at, exchange):
+        if other >= 0 and ints[at.there + other] < order and is_connected(ints, reals, at, exchange):
             return True
     if ints[at.short + task]:
         for p in range(ints[at.first_passes + rank_class], ints[at.first_passes + rank_class + 1]):
-            if is_before(ints, reals, at, ints[at.passes + p], turn):
+            if is_before(ints, reals, at, ints[at.passes + p], order):
                 return True
     return False
 
