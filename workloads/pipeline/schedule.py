@@ -653,12 +653,7 @@ def _needs(pipeline: Pipeline, stage: int, slot: Slot, ended: dict[tuple[int, Sl
     return max(found)
 
 
-def peak_kept(played: tuple[Played, ...], stages: int, share: float) -> tuple[float, ...]:
-    """Most microbatches whose activations each stage keeps at once, chunks by their share."""
-    kept: Counter[int] = Counter()
-    most = [0] * stages
-    releases = {Pass.BACKWARD: -1, Pass.WEIGHT: -1, Pass.FORWARD: 1, Pass.INPUT: 0}
-    for one in sorted(played, key=lambda one: (one.start, one.end)):
-        kept[one.stage] += releases[one.slot.direction]
-        most[one.stage] = max(most[one.stage], kept[one.stage])
-    return tuple(count / share for count in most)
+def peak_kept(pipeline: Pipeline) -> tuple[float, ...]:
+    """Return the most microbatches whose activations each stage keeps at once, chunks by their share."""
+    each, share = (1.0,) * pipeline.chunks, len(pipeline.chains[0]) / pipeline.stages
+    return tuple(most_kept(slots, each) / share for slots in pipeline.order())

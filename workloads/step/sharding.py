@@ -187,6 +187,26 @@ def kept_whole(plan: Plan | Share, layers: int) -> int:
     return layers - chosen.whole_blocks(layers) if chosen.recompute_share < 1.0 else 0
 
 
+def all_blocks(config: TransformerConfig, plan: Plan | Share) -> StagePart:
+    """Return all blocks of a model as one part, without embedding and head."""
+    return StagePart(
+        layers=config.layers,
+        dense=config.dense_layers,
+        windowed=config.windowed_among(0, config.layers),
+        kept=kept_whole(plan, config.layers),
+    )
+
+
+def stage_layers(config: TransformerConfig, plan: Plan) -> list[int]:
+    """Return the blocks of every stage, those of all its chunks together."""
+    held = [0] * plan.axes.pp
+    for chain in plan.pipeline.chains:
+        layers = plan.schedule.blocks(config.layers, len(chain), config.predicted_tokens)
+        for (stage, _), count in zip(chain, layers, strict=True):
+            held[stage] += count
+    return held
+
+
 def stage_chunks(config: TransformerConfig, plan: Plan, stage: int) -> tuple[StagePart, ...]:
     """Return the chunks of a pipeline stage."""
     found: dict[int, StagePart] = {}

@@ -234,6 +234,12 @@ BLOCK_MATRICES = 4
 """Weight matrices of a block, gathered one by one where gathers are not fused; small ones are kept."""
 
 
+def stream_share(config: TransformerConfig, plan: Plan) -> float:
+    """Return the elements of a microbatch's stream that a rank sends to the next stage, not rounded."""
+    # As a float, for arrays of plans count in 32 bits, too few for long sequences.
+    return plan.share.tokens * float(config.hidden) / plan.axes.tp
+
+
 class StageRun:
     """Adds one stage's tasks to the graph, slot after slot.
 
@@ -489,7 +495,7 @@ class StageRun:
         boundary = self.chunks[slot.chunk]
         if not forward:
             boundary = stage_chunks(self.config, plan, receiver)[chunk]
-        elements = self.tokens * self.config.hidden / plan.axes.tp
+        elements = stream_share(self.config, plan)
         if self.config.retrieval and boundary.hands_on:
             reads = self.config.retrieval
             elements += self.tokens * reads.tokens_per_token * reads.hidden / plan.axes.tp
