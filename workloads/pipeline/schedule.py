@@ -214,12 +214,6 @@ class Schedule:
             )
             raise WorkloadError(msg)
 
-    def most_in_flight(self, stages: int, microbatches: int, stage: int) -> int:
-        """Return how many microbatches' activations a stage keeps at most, where it holds one chunk."""
-        if not isinstance(self.in_flight, InFlight):
-            return int(self.in_flight(stages, microbatches, stage))
-        return int(most_kept(self.passes(stages, microbatches)[stage], (1.0,)))
-
 
 @lru_cache(maxsize=80)
 def _passes(schedule: Schedule, stages: int, microbatches: int, chunks: int) -> Order:
@@ -509,7 +503,7 @@ class Pipeline:
         # A forward pass woven into a backward pass keeps its own before the other's are given up.
         woven = self.weaves and not self.schedule.two_copies
         if len(layers) == 1 and not isinstance(self.schedule.in_flight, InFlight):
-            kept = self.schedule.most_in_flight(self.stages, self.microbatches, stage)
+            kept = int(self.schedule.in_flight(self.stages, self.microbatches, stage))
             return min(kept + woven, self.microbatches) * layers[0]
         run = self.microbatches * (self.steps if self.schedule.flows else 1)
         shown = min(run, SHOWN_MICROBATCHES * self.stages)
