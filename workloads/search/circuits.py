@@ -556,7 +556,7 @@ class BlockWalk:
 
 
 class Peers:
-    """Who sends to whom outside the nodes, by axis, on one layout.
+    """Pairs that send to each other outside the nodes, by axis, on one layout.
 
     Parameters
     ----------
@@ -705,8 +705,7 @@ class PlanCircuits:
             self.plans["zero"],
             self.plans["vpp"],
         ]
-        _, first, place = np.unique(np.column_stack(columns), axis=0, return_index=True, return_inverse=True)
-        place = place.ravel()
+        first, place = distinct(columns)
         traits = self.prices.fabric.traits
         if traits.policy in {None, CircuitPolicy.STATIC} or traits.endpoint_lanes is None:
             first, place = first[:1], np.zeros_like(place)

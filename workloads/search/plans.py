@@ -20,7 +20,7 @@ from simulator.layout import Axis
 from simulator.node import Node
 from simulator.operators import Collective, Overlapped
 from workloads.layers.transformer import Item
-from workloads.models.architecture import TransformerConfig
+from workloads.models.architecture import TransformerConfig, divisors
 from workloads.pipeline.schedule import SCHEDULES as KNOWN
 from workloads.pipeline.schedule import Chain, Pass, Schedule
 from workloads.pipeline.schedules import ONE_FORWARD_ONE_BACKWARD
@@ -283,6 +283,13 @@ COLUMNS = (
 )
 """What a row of the arrays says of a plan."""
 
+
+def column_of(plan: Plan, name: str) -> int:
+    """Return what a column (`COLUMNS`, all but the placement) says of a plan."""
+    value = plan.value(name)
+    return CHOSEN[name].index(value) if name in CHOSEN else int(value)
+
+
 CHOICES: Mapping[str, tuple[int, ...]] = {
     "micro_batch": (1, 2, 4, 8),
     "vpp": (1, 2, 3, 4, 6),
@@ -422,12 +429,6 @@ def _degrees(accelerators: int, experts: int) -> Iterator[tuple[int, ...]]:
             for pp in divisors(accelerators // (tp * cp)):
                 for ep in divisors(experts):
                     yield tp, cp, pp, accelerators // (tp * cp * pp), ep
-
-
-def divisors(whole: int) -> list[int]:
-    """Return all divisors of a whole number, in order."""
-    small = [one for one in range(1, int(whole**0.5) + 1) if whole % one == 0]
-    return sorted({*small, *(whole // one for one in small)})
 
 
 def broken_rules(config: TransformerConfig, plans: PlanArrays) -> dict[str, np.ndarray]:
@@ -634,7 +635,7 @@ def _in_flight(schedule: Schedule, stages: Any, microbatches: Any, stage: Any) -
 
 
 def memory_bytes(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
-    """Return the bytes that the fullest rank of each plan needs, shape [P].
+    """Return the bytes that the fullest rank of each plan needs, shape [P]; of rows that break no rule.
 
     Notes
     -----
