@@ -497,17 +497,6 @@ class Trained:
     """How it got there."""
 
 
-def train(
-    config: TrainingConfig,
-    gpt_config: GptConfig,
-    products: Products,
-    corpus: Corpus,
-    on_step: Callable[[int, float], None] | None = None,
-) -> TrainingCurve:
-    """Return the curve of `train_model`; the same arguments give the same curve, bit for bit."""
-    return train_model(config, gpt_config, products, corpus, on_step).curve
-
-
 def train_model(
     config: TrainingConfig,
     gpt_config: GptConfig,

@@ -328,7 +328,7 @@ class RecordedProducts:
 
 @dataclass(frozen=True)
 class ExactProducts:
-    """Products as torch computes them in the operands' own precision."""
+    """Products as torch computes them in the operands' own precision; the reference of every comparison."""
 
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
         """Return the product, shape [B, M, N]; nothing is random."""
