@@ -17,13 +17,13 @@ from dataclasses import dataclass
 
 import torch
 
-from electronic.numerics import ExactNumerics
 from optical.cores import load_core
 from optical.execution import AnalogSpec, ProductSpecs
 from optical.execution.matmul import noisy_matmul
 from optical.execution.numerics import AnalogNumerics
 from simulator.operators import Phase
 from workloads.training.gpt import Gpt, GptConfig, ProductName, Products, TrainingConfig
+from workloads.training.probes import EXACT_PRODUCTS
 
 SHAPES = ((256, 1024, 1024), (2048, 4096, 4096))
 """Rows, inputs and outputs."""
@@ -159,7 +159,7 @@ def _training_step(products: Products) -> Run:
 
 def training(rounds: int) -> None:
     """Write what a step of the small GPT through the default crossbar costs."""
-    exact = Products.same(ExactNumerics())
+    exact = EXACT_PRODUCTS
     analog = load_core("crossbar").analog
     forward, grad_input, grad_weight = (
         AnalogNumerics(analog(phase)) for phase in (Phase.FORWARD, Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)

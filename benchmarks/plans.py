@@ -39,12 +39,12 @@ from heliograph.simulation import run_step
 from heliograph.systems import System
 from simulator.errors import HeliographError
 from simulator.units import to_si
-from workloads.models.architecture import TransformerConfig
+from workloads.models.architecture import TransformerConfig, divisors
 from workloads.models.config import load_model
 from workloads.pipeline.schedules import ONE_FORWARD_ONE_BACKWARD
 from workloads.plan.parts import Attention, Recompute
 from workloads.plan.plan import Plan, plan_text
-from workloads.search.plans import RECOMPUTES, SCHEDULES, divisors
+from workloads.search.plans import RECOMPUTES, SCHEDULES
 
 RECOMPUTED = {Recompute.NONE: "none", Recompute.SELECTIVE: "attn_only", Recompute.FULL: "full"}
 """Its words for what is computed again."""

@@ -1,4 +1,4 @@
-"""Electronic products: exact, or in bfloat16 or 8 bits as a matrix engine delivers them.
+"""Electronic products in bfloat16, 8 or 4 bits, as a matrix engine delivers them.
 
 Shape suffixes: B batch, M rows of A and C, K summed, N columns of B and C.
 """
@@ -14,16 +14,6 @@ import torch
 
 from electronic.formats import FORMATS, ElementFormat, element_format
 from simulator.errors import check_choices
-
-
-@dataclass(frozen=True)
-class ExactNumerics:
-    """Products as torch computes them in the operands' own precision; the reference of every comparison."""
-
-    def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
-        """Return the product, shape [B, M, N]."""
-        del key
-        return torch.bmm(a_BMK, b_BKN)
 
 
 @dataclass(frozen=True)

@@ -446,16 +446,17 @@ def firmness(ranges: Ranges | None) -> list[Section]:
     names, table = ranges.names(), ranges_table(ranges)
     drawn = []
     for verdict in ranges.verdicts:
-        shown = [
-            Span(
+        shown = []
+        for one in ranges.strongest(verdict, SHOWN):
+            low_told, high_told = (format_quantity(end, one.number.unit) for end in one.number.ends)
+            span = Span(
                 label=names[one.number],
                 low=_change(one.at_low, verdict),
                 high=_change(one.at_high, verdict),
-                low_told=format_quantity(one.number.low, one.number.unit),
-                high_told=format_quantity(one.number.high, one.number.unit),
+                low_told=low_told,
+                high_told=high_told,
             )
-            for one in ranges.strongest(verdict, SHOWN)
-        ]
+            shown.append(span)
         if shown:
             title = f"{verdict.contest}, {verdict.objective}: each number at the ends of its range"
             drawn.append(spans(title, shown, unit="%"))

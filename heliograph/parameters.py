@@ -53,6 +53,19 @@ class Parameter:
     high: float | None = None
     """High end of the published range."""
 
+    @property
+    def told(self) -> str:
+        """Value with its unit, as a reader writes it."""
+        return self.value if isinstance(self.value, str) else format_quantity(self.value, self.unit)
+
+    @property
+    def ends(self) -> tuple[float, ...]:
+        """Low and high end of the range, the value for an end that is open; nothing without a range."""
+        if isinstance(self.value, str) or (self.low is None and self.high is None):
+            return ()
+        kind = type(self.value)
+        return tuple(self.value if end is None else kind(end) for end in (self.low, self.high))
+
 
 def tables() -> tuple[Table, ...]:
     """Return every parameter table that ships."""

@@ -140,8 +140,6 @@ class RoundedNumerics:
         """Return the product, shape [B, M, N]."""
         import torch  # noqa: PLC0415 - only to execute
 
-        from workloads.training.noise_law import exact_product  # noqa: PLC0415 - torch
-
         generator = torch.Generator("cpu").manual_seed(key % 2**63)
 
         def rounded(x: torch.Tensor, dim: int) -> torch.Tensor:
@@ -152,19 +150,20 @@ class RoundedNumerics:
             return codes.round_() * step
 
         with torch.no_grad():
-            return exact_product(rounded(a_BMK, 2), rounded(b_BKN, 1))
+            return torch.bmm(rounded(a_BMK, 2), rounded(b_BKN, 1))
 
 
 def products_of(job: LawJob) -> Products:
     """Return what executes the products of a run, forward and backward."""
     from electronic.numerics import float8_passes, nvfp4_passes  # noqa: PLC0415 - torch
     from workloads.training.gpt import Products  # noqa: PLC0415 - torch
-    from workloads.training.noise_law import EXACT, PooledNoise  # noqa: PLC0415 - torch
+    from workloads.training.probes import EXACT_PRODUCTS, PooledNoise  # noqa: PLC0415 - torch
 
+    exact = EXACT_PRODUCTS.forward
     phases: tuple[Numerics, Numerics, Numerics]
     match job.kind:
         case Kind.EXACT:
-            phases = (EXACT,) * 3
+            phases = (exact,) * 3
         case Kind.WHITE:
             phases = (PooledNoise(nsr=ratio_from_db(-job.level), seed=job.seed),) * 3
         case Kind.NEAREST | Kind.STOCHASTIC:
@@ -173,13 +172,17 @@ def products_of(job: LawJob) -> Products:
             phases = float8_passes()
         case Kind.NVFP4:
             phases = nvfp4_passes()
-    exact = Products.same(EXACT)
-    exceptions = dict.fromkeys(("scores", "values", "head"), exact) if job.products is Where.BLOCKS else {}
+    digital = ("scores", "values", "head") if job.products is Where.BLOCKS else ()
     own = (Passes.FORWARD, Passes.GRAD_INPUT, Passes.GRAD_WEIGHT)
     forward, grad_input, grad_weight = (
-        one if job.passes in {Passes.ALL, passes} else EXACT for one, passes in zip(phases, own, strict=True)
+        one if job.passes in {Passes.ALL, passes} else exact for one, passes in zip(phases, own, strict=True)
     )
-    return Products(forward=forward, grad_input=grad_input, grad_weight=grad_weight, exceptions=exceptions)
+    return Products(
+        forward=forward,
+        grad_input=grad_input,
+        grad_weight=grad_weight,
+        exceptions=dict.fromkeys(digital, EXACT_PRODUCTS),
+    )
 
 
 def run_job(job: LawJob) -> list[Run]:
@@ -187,7 +190,7 @@ def run_job(job: LawJob) -> list[Run]:
     import torch  # noqa: PLC0415 - only to execute
 
     from workloads.training.gpt import python_source  # noqa: PLC0415 - torch
-    from workloads.training.noise_law import (  # noqa: PLC0415 - torch
+    from workloads.training.pretraining import (  # noqa: PLC0415 - torch
         LawTraining,
         parameters_in_products,
         train_points,

@@ -344,22 +344,20 @@ def tornado(unit: PhotonicUnit, tokens: int, operands: OperandKind = DEFAULT_OPE
     present = answers(unit, tokens, operands)
     swings = []
     for one in parameters_of(unit):
-        if (one.low is None and one.high is None) or isinstance(one.value, str):
+        if isinstance(one.value, str) or not one.ends:
             continue
-        low = one.value if one.low is None else one.low
-        high = one.value if one.high is None else one.high
-        ends = [_answers_at(unit, one.path, end, tokens, operands) for end in (low, high)]
-        if all(end == present for end in ends):
+        at_ends = [_answers_at(unit, one.path, end, tokens, operands) for end in one.ends]
+        if all(each == present for each in at_ends):
             continue
         swings.append(
             Swing(
                 path=one.path,
                 unit=one.unit,
-                low=low,
+                low=one.ends[0],
                 value=one.value,
-                high=high,
-                at_low=ends[0],
-                at_high=ends[1],
+                high=one.ends[1],
+                at_low=at_ends[0],
+                at_high=at_ends[1],
             )
         )
     return tuple(swings)

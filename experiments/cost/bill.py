@@ -163,7 +163,7 @@ def bill_of(priced: Priced, name: str) -> Bill:
     effects, behind, refused = [], {item: list[Parameter]() for item in base}, list[str]()
     for of_cables, one in _numbers(priced):
         moved = set()
-        for end in _ends(one):
+        for end in _moved(one):
             try:
                 other = _with(priced, one.path, end, of_cables=of_cables).parts()
             except HeliographError as error:
@@ -235,13 +235,14 @@ def _numbers(priced: Priced) -> Iterator[tuple[bool, Parameter]]:
 
 
 def _has_range(one: Parameter) -> bool:
-    return one.status != SET and (one.low is not None or one.high is not None)
+    return one.status != SET and bool(one.ends)
 
 
-def _ends(one: Parameter) -> tuple[float, ...]:
+def _moved(one: Parameter) -> tuple[float, ...]:
+    """Return what a number is set to: the ends of its range, or a nudge of one without."""
     if not _has_range(one):
         return (float(one.value) * NUDGE,)
-    return tuple(end for end in (one.low, one.high) if end is not None and end != one.value)
+    return tuple(end for end in one.ends if end != one.value)
 
 
 def _with(priced: Priced, path: str, value: float, *, of_cables: bool) -> Priced:

@@ -171,7 +171,6 @@ def unit_timeline(name: str, *, stages: int, microbatches: int, chunks: int, tim
     pipeline = plan.pipeline
     once = play(pipeline, times)
     late = once if kind.flows else play(pipeline, times, steps=STEPS_PLAYED)
-    share = len(pipeline.chains[0]) / stages
     step_time = _step_time(late, microbatches)
     length = STEPS_DRAWN * step_time if kind.flows else max(one.end for one in once)
     shown = [dataclasses.replace(one, end=min(one.end, length)) for one in once if one.start < length]
@@ -199,7 +198,7 @@ def unit_timeline(name: str, *, stages: int, microbatches: int, chunks: int, tim
         step_time=step_time,
         bubble_share=1.0 - busy / (length * stages),
         steady_bubble_share=max(0.0, 1.0 - work / step_time),
-        peak_microbatches=peak_kept(once, stages, share),
+        peak_microbatches=peak_kept(pipeline),
         weight_versions=tuple(plan.weight_versions(stage) for stage in range(stages)),
     )
 

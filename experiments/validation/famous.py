@@ -21,14 +21,14 @@ from heliograph.systems import System
 from simulator.errors import nearest
 from simulator.units import to_si
 from workloads.layers.transformer import model_flops
-from workloads.models.architecture import Norm, Positions, TransformerConfig
+from workloads.models.architecture import Norm, Positions, TransformerConfig, divisors
 from workloads.models.config import load_model, shipped_models
 from workloads.pipeline.schedules import ONE_FORWARD_ONE_BACKWARD
 from workloads.plan.parts import Recompute
 from workloads.plan.plan import KEYS, Plan, parse_plan
 from workloads.plan.rules import check
 from workloads.search.costs import PlanPricer
-from workloads.search.plans import divisors, grid
+from workloads.search.plans import grid
 from workloads.step.memory import GIBIBYTE, fullest_stage, memory_by_kind
 
 NEEDS = (("id",), ("source",), ("system",), ("model",), ("plan",), ("published",), ("unit",))

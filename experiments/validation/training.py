@@ -28,7 +28,7 @@ from simulator.errors import ParameterError
 from simulator.operators import MatMul, total_flops
 from simulator.results import PRODUCTS, summarise
 from simulator.units import to_si
-from workloads.layers.transformer import forward_layer
+from workloads.layers.transformer import forward_layer, model_flops
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import load_model
 from workloads.plan.parts import Attention, Precision, Recompute
@@ -36,7 +36,7 @@ from workloads.plan.plan import Plan
 from workloads.plan.rules import check
 from workloads.step.memory import layer_activation_bytes, memory_by_kind
 from workloads.step.sharding import optimizer_bytes
-from workloads.step.step import build_step, model_flops
+from workloads.step.step import build_step
 
 MOST_PASSES = 300
 """Passes of microbatches through stages beyond which a step is simulated in part; a choice of speed."""

@@ -264,7 +264,6 @@ def _electronic(arithmetic: Arithmetic) -> Products:
     """Return products without light: exact, with white noise, or of a GPU's formats."""
     from electronic.numerics import (  # noqa: PLC0415 - torch, only to execute
         BfloatNumerics,
-        ExactNumerics,
         Float8Scale,
         Int8Numerics,
         Mxfp8Numerics,
@@ -272,13 +271,16 @@ def _electronic(arithmetic: Arithmetic) -> Products:
         nvfp4_passes,
     )
     from workloads.training.gpt import Products  # noqa: PLC0415 - torch, only to execute
-    from workloads.training.probes import GaussianProducts  # noqa: PLC0415 - torch, only to execute
+    from workloads.training.probes import (  # noqa: PLC0415 - torch, only to execute
+        EXACT_PRODUCTS,
+        GaussianProducts,
+    )
 
     if arithmetic.white_db is not None:
         return Products.same(GaussianProducts(ratio_from_db(-arithmetic.white_db)))
     match arithmetic.label:
         case str(label) if label == EXACT:
-            return Products.same(ExactNumerics())
+            return EXACT_PRODUCTS
         case str(label) if label in {FLOAT8, FLOAT8_ROWS}:
             return _narrow(*float8_passes(Float8Scale.TENSOR if label == FLOAT8 else Float8Scale.ROW))
         case str(label) if label in {INT8, MXFP8}:

@@ -286,7 +286,7 @@ class Estimates:
 
 @dataclass(frozen=True, kw_only=True)
 class Aim:
-    """What a search of plans looks for."""
+    """Aim of a search of plans."""
 
     objective: Objective
     """Quantity that is least."""

@@ -37,7 +37,7 @@ from workloads.plan.parts import Recompute
 from workloads.plan.plan import Plan, plan_text
 from workloads.plan.rules import check, idle
 from workloads.search.costs import PlanPricer
-from workloads.search.plans import CHOSEN, COLUMNS, PLACEMENTS, RECOMPUTES, PlanArrays, grid
+from workloads.search.plans import COLUMNS, PLACEMENTS, RECOMPUTES, PlanArrays, column_of, grid
 from workloads.step.memory import check_fits
 from workloads.step.step import task_count
 
@@ -204,10 +204,9 @@ def rescheduled(
             if not tried:
                 continue
             say(f"the same with {schedule}")
-            result = run(one.system, config, plan, one.placement)
+            ran.append(_replanned(one, config, plan, run))
         except HeliographError:
             continue
-        ran.append(dataclasses.replace(one, plan=plan, result=result))
     return min(ran, key=lambda each: each.value(objective))
 
 
@@ -227,11 +226,14 @@ def bucketed(one: Candidate, config: TransformerConfig, objective: Objective, sa
     for pieces in BUCKETS:
         if pieces != one.plan.traffic.grad_buckets:
             say(f"the best one with grad_buckets={pieces}")
-            plan = one.plan.with_(grad_buckets=pieces)
             with contextlib.suppress(HeliographError):
-                result = as_it_is(one.system, config, plan, one.placement)
-                ran.append(dataclasses.replace(one, plan=plan, result=result))
+                ran.append(_replanned(one, config, one.plan.with_(grad_buckets=pieces), as_it_is))
     return min(ran, key=lambda each: each.value(objective))
+
+
+def _replanned(one: Candidate, config: TransformerConfig, plan: Plan, run: Run) -> Candidate:
+    """Return a candidate with another plan as the engine runs it."""
+    return dataclasses.replace(one, plan=plan, result=run(one.system, config, plan, one.placement))
 
 
 def _all_forward_first(
@@ -245,9 +247,8 @@ def _all_forward_first(
     if one.plan.sharding.zero < 2 or one.plan.microbatches == 1:
         return one
     say(f"the same with {GPIPE}")
-    plan = one.plan.with_(schedule=GPIPE)
     try:
-        other = dataclasses.replace(one, plan=plan, result=run(one.system, config, plan, one.placement))
+        other = _replanned(one, config, one.plan.with_(schedule=GPIPE), run)
     except HeliographError:  # all microbatches' activations do not fit, most likely
         return one
     return min(one, other, key=lambda each: each.value(objective))
@@ -767,12 +768,7 @@ def with_siblings(
 
 def _shape(plan: Plan) -> tuple[tuple[str, int], ...]:
     """Return the columns of a plan, by which it is found again in a grid."""
-    return (*((name, _column(plan, name)) for name in COLUMNS if name != "placement"), ("placement", 0))
-
-
-def _column(plan: Plan, name: str) -> int:
-    value = plan.value(name)
-    return CHOSEN[name].index(value) if name in CHOSEN else int(value)
+    return (*((name, column_of(plan, name)) for name in COLUMNS if name != "placement"), ("placement", 0))
 
 
 def no_plan(model: str, rejected: Mapping[str, int], refusals: Sequence[str]) -> str:

@@ -6,15 +6,15 @@ import dataclasses
 import math
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from heliograph.comparison.plan_estimates import Objective
 from heliograph.comparison.plan_search import at_target, value_of
-from heliograph.parameters import parameters_of
+from heliograph.parameters import Parameter, parameters_of
 from heliograph.processes import OnProgress, run_all, unheard
-from heliograph.report import Tabular, format_quantity
+from heliograph.report import Tabular
 from heliograph.simulation import StepResult
 from heliograph.systems.system import System
 from simulator.errors import BudgetError, HeliographError, LinkError, ParameterError, WorkloadError
@@ -81,29 +81,11 @@ def check_kinds(systems: Sequence[System]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Number:
-    """One number with a range, in every system that has it."""
-
-    path: str
-    """The parameter, as ``--set`` takes it."""
-    unit: str
-    """SI unit, or ``1``."""
-    low: float
-    """Low end of its range, or its value where there is none."""
-    value: float
-    """Its value."""
-    high: float
-    """High end."""
-    source: str
-    """Source of its row."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Swing:
     """Ratios of every contest and objective with one number at both ends of its range."""
 
-    number: Number
-    """The number."""
+    number: Parameter
+    """The number, in every system that has it."""
     at_low: Ratios | None
     """Ratios at its low end by contest and objective; None where no system can have that value."""
     at_high: Ratios | None
@@ -111,7 +93,7 @@ class Swing:
 
     def ends(self, key: Key) -> list[tuple[float, float]]:
         """Return ratio and value of the number at each end that can be."""
-        pairs = ((self.at_low, self.number.low), (self.at_high, self.number.high))
+        pairs = zip((self.at_low, self.at_high), self.number.ends, strict=True)
         return [(ratios[key], value) for ratios, value in pairs if ratios is not None]
 
 
@@ -133,11 +115,11 @@ class Verdict:
     """Ratio with every number at the end that lowers it, as many as stand together; NaN if none runs."""
     opposed: float
     """The same with every number at the end that raises it."""
-    alone: tuple[Number, ...]
+    alone: tuple[Parameter, ...]
     """Numbers that turn the verdict by themselves."""
-    together: tuple[Number, ...]
+    together: tuple[Parameter, ...]
     """Fewest of the strongest numbers that turn it together; empty if all do not, or one does."""
-    fails: tuple[Number, ...]
+    fails: tuple[Parameter, ...]
     """Numbers with an end at which one kind of system cannot run."""
 
     @property
@@ -186,16 +168,12 @@ class Ranges(Tabular):
             ],
         }
 
-    def names(self) -> dict[Number, str]:
+    def names(self) -> dict[Parameter, str]:
         """Return the name of each number: its path, and its value where two systems share a path."""
         numbers = [one.number for one in self.swings]
         times = Counter(one.path for one in numbers)
         paths = shown_paths(times)
-        return {
-            one: paths[one.path]
-            + (f" ({format_quantity(one.value, one.unit)})" if times[one.path] > 1 else "")
-            for one in numbers
-        }
+        return {one: paths[one.path] + (f" ({one.told})" if times[one.path] > 1 else "") for one in numbers}
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each number, contest and objective; a ratio is None where a kind cannot run."""
@@ -203,9 +181,9 @@ class Ranges(Tabular):
             {
                 "path": one.number.path,
                 "unit": one.number.unit,
-                "low": one.number.low,
+                "low": one.number.ends[0],
                 "value": one.number.value,
-                "high": one.number.high,
+                "high": one.number.ends[1],
                 "contest": verdict.contest,
                 "objective": str(verdict.objective),
                 "ratio_at_low": _at(one.at_low, verdict),
@@ -330,14 +308,14 @@ def ranges_of(
     found = contests(systems)
     runs = _Runs(found, results, share=share, progress=progress)
     numbers = runs.numbers
-    jobs = [(number, end) for number in numbers for end in (number.low, number.high) if end != number.value]
+    jobs = [(number, end) for number in numbers for end in number.ends if end != number.value]
     ratios = runs.ratios([runs.changes({number: end}) for number, end in jobs])
     at = dict(zip(jobs, ratios, strict=True))
     swings = tuple(
         Swing(
             number=number,
-            at_low=at.get((number, number.low), runs.present),
-            at_high=at.get((number, number.high), runs.present),
+            at_low=at.get((number, number.ends[0]), runs.present),
+            at_high=at.get((number, number.ends[1]), runs.present),
         )
         for number in numbers
     )
@@ -386,17 +364,18 @@ class _Runs:
         self._known = {name: values[name] for name in self._steps}
         self._share, self._progress = share, progress
         self.present = self._ratios(self._known)
-        having: dict[Number, list[str]] = {}
+        having: dict[Parameter, list[str]] = {}
         for name, system in self._systems.items():
-            for number in _ranged(system):
-                having.setdefault(number, []).append(name)
+            for number in parameters_of(system):
+                if number.ends:
+                    having.setdefault(number, []).append(name)
         self.numbers = having
         """Every number with a range, and the names of the systems that have it."""
 
     def _ratios(self, values: Mapping[str, Values]) -> Ratios:
         return {(one.name, by): one.ratio(values, by) for one in self._contests for by in Objective}
 
-    def changes(self, ends: Mapping[Number, float]) -> dict[str, Changes]:
+    def changes(self, ends: Mapping[Parameter, float]) -> dict[str, Changes]:
         """Return numbers at given values as changes of each system that has them."""
         found: dict[str, dict[str, float]] = {}
         for number, end in ends.items():
@@ -404,9 +383,9 @@ class _Runs:
                 found.setdefault(name, {})[number.path] = end
         return dict(found)
 
-    def standing(self, ends: Mapping[Number, float]) -> dict[Number, float]:
+    def standing(self, ends: Mapping[Parameter, float]) -> dict[Parameter, float]:
         """Return those of several numbers that systems can have together, each in its turn."""
-        kept: dict[Number, float] = {}
+        kept: dict[Parameter, float] = {}
         systems = dict(self._systems)
         for number, end in ends.items():
             try:
@@ -419,7 +398,7 @@ class _Runs:
             kept[number] = end
         return kept
 
-    def fewest(self, helping: Mapping[Key, Mapping[Number, float]]) -> dict[Key, tuple[Number, ...]]:
+    def fewest(self, helping: Mapping[Key, Mapping[Parameter, float]]) -> dict[Key, tuple[Parameter, ...]]:
         """Return the fewest first numbers of each verdict's that turn it, of the sizes in `TOGETHER`."""
         sizes = [
             (key, size)
@@ -430,7 +409,7 @@ class _Runs:
         ]
         firsts = [dict(list(helping[key].items())[:size]) for key, size in sizes]
         ratios = self.ratios([self.changes(one) for one in firsts])
-        found: dict[Key, tuple[Number, ...]] = dict.fromkeys(helping, ())
+        found: dict[Key, tuple[Parameter, ...]] = dict.fromkeys(helping, ())
         for (key, _), first, each in zip(sizes, firsts, ratios, strict=True):
             if not found[key] and each is not None and _turned(self.present[key], each[key]):
                 found[key] = tuple(first)
@@ -473,17 +452,7 @@ class _Runs:
         return [None if index in cannot else self._ratios(one) for index, one in enumerate(values)]
 
 
-def _ranged(system: System) -> Iterator[Number]:
-    """Yield every number of a system that has a range."""
-    for one in parameters_of(system):
-        if isinstance(one.value, str) or (one.low is None and one.high is None):
-            continue
-        kind = type(one.value)
-        low, high = (one.value if end is None else kind(end) for end in (one.low, one.high))
-        yield Number(path=one.path, unit=one.unit, low=low, value=one.value, high=high, source=one.source)
-
-
-def _ends(swings: Sequence[Swing], key: Key, present: float, sign: float) -> dict[Number, float]:
+def _ends(swings: Sequence[Swing], key: Key, present: float, sign: float) -> dict[Parameter, float]:
     """Return the numbers that lower a ratio (sign 1) or raise it (-1) at that end, the strongest first."""
     found = []
     for one in swings:
@@ -498,7 +467,7 @@ def _verdict(
     present: float,
     swings: Sequence[Swing],
     bounds: Sequence[Ratios | None],
-    together: tuple[Number, ...],
+    together: tuple[Parameter, ...],
 ) -> Verdict:
     ends = {one.number: [ratio for ratio, _ in one.ends(key)] for one in swings}
     finite = [present, *(ratio for each in ends.values() for ratio in each if 0.0 < ratio < math.inf)]

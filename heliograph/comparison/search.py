@@ -35,7 +35,7 @@ from simulator.results import summarise
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.plan import Plan, plan_text, plan_words
 from workloads.search.costs import PlanPricer
-from workloads.search.plans import CHOSEN, COLUMNS, PlanArrays, grid
+from workloads.search.plans import CHOSEN, COLUMNS, PlanArrays, column_of, grid
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -203,7 +203,7 @@ def pinned(text: str, base: Plan) -> dict[str, tuple[int, ...]]:
         if known is not None and value not in known:
             msg = f"plan: a search has no {name}={value}; {nearest(str(value), [str(one) for one in known])}"
             raise ParameterError(msg)
-        pinned[name] = (known.index(value),) if known is not None else (int(value),)
+        pinned[name] = (column_of(base, name),)
     return pinned
 
 

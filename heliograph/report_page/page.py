@@ -511,16 +511,11 @@ def parameter_formulas(owner: str, parameters: Iterable[Parameter]) -> dict[str,
             text="a number of the description, as it stands",
             status=one.status,
             source=one.source,
-            value=parameter_value(one),
+            value=one.told,
             range=parameter_range(one),
         )
         for one in parameters
     }
-
-
-def parameter_value(one: Parameter) -> str:
-    """Return a parameter's value with its unit."""
-    return one.value if isinstance(one.value, str) else format_quantity(one.value, one.unit)
 
 
 def parameter_range(one: Parameter) -> str:
@@ -542,7 +537,7 @@ def sheet_of(parameters: Mapping[str, Sequence[Parameter]], title: str) -> Sheet
     for same, one in known.items():
         value = one.value if isinstance(one.value, int | float) else None
         of = "all" if len(owners[same]) == len(parameters) > 1 else ", ".join(owners[same])
-        shown = Number(text=parameter_value(one), value=value)
+        shown = Number(text=one.told, value=value)
         rows.append([one.path, shown, parameter_range(one), one.status, one.source, of])
     heads = ("number", "value", "range", "status", "source", "of")
     return Sheet(title=title, heads=heads, rows=rows, folded=True)

@@ -4,7 +4,6 @@ import torch
 from electronic.numerics import (
     LARGEST,
     BfloatNumerics,
-    ExactNumerics,
     Float8,
     Float8Numerics,
     Float8Scale,
@@ -18,15 +17,8 @@ def operands(batch=2, m=9, k=40, n=7):
     return torch.randn(batch, m, k, generator=generator), torch.randn(batch, k, n, generator=generator)
 
 
-def test_both_are_numerics():
-    assert isinstance(ExactNumerics(), Numerics)
+def test_bfloat_is_numerics():
     assert isinstance(BfloatNumerics(), Numerics)
-
-
-def test_exact_is_torch_bit_for_bit_in_any_precision():
-    a, b = operands()
-    assert torch.equal(ExactNumerics().matmul(a, b, 1), torch.bmm(a, b))
-    assert ExactNumerics().matmul(a.double(), b.double(), 1).dtype == torch.float64
 
 
 def test_bfloat_result_is_representable_and_within_two_roundings():

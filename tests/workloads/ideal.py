@@ -9,10 +9,11 @@ from simulator.fabric import Fabric
 from simulator.interfaces import Bound, Cost, LinkGraph
 from simulator.node import Memory, Node
 from simulator.operators import Elementwise, MatMul, Sequence
+from workloads.layers.transformer import model_flops
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.parts import Attention
 from workloads.plan.plan import Plan
-from workloads.step.step import build_step, model_flops
+from workloads.step.step import build_step
 
 RATE = 1e12
 

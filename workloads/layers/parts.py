@@ -3,8 +3,8 @@
 A step is an operator, the edge of a region, an exchange or a gather. Element-wise steps may be split as an
 eager framework runs them, into a kernel with its own traffic for each operation.
 
-Weights may be pruned 2 of 4 (sparse tensor cores: Mishra et al., arXiv:2104.08378) and traffic quantised with
-a scale per block (ZeRO++: arXiv:2306.10209).
+Products may leave out blocks of their weights, or two of every four elements (sparse tensor cores: Mishra et
+al., arXiv:2104.08378).
 """
 
 from __future__ import annotations
@@ -153,26 +153,8 @@ def dropped_share(config: TransformerConfig, share: Share) -> float:
     return math.fsum(max(0.0, load - room) for load in loads) / config.experts
 
 
-BLOCK_VALUES = 4096
-"""Values that share one scale, as in DeepSpeed's kernels (4,000 to 8,000 to a group); a choice."""
-SCALE_BYTES = 4
-"""One fp32 scale."""
-INT8_BYTES = 1 + SCALE_BYTES / BLOCK_VALUES
-"""A value in int8 with its share of the scale."""
-INT4_BYTES = 0.5 + SCALE_BYTES / BLOCK_VALUES
-"""A value in int4 with its share of the scale."""
-QUANTISE_FLOPS = 3
-"""Operations per value: magnitude and largest, scale, round."""
-DEQUANTISE_FLOPS = 1
-"""Operations per value: the product with the scale."""
-
-
-METADATA_BYTES = 0.125
-"""Where the kept elements stand, per element of the dense matrix: two bits for each of two in four."""
 ROUNDING = 1e-9
 """Share of a block that may be left over by rounding."""
-FORMS = 2
-"""Compressed forms of a pruned weight: one for the forward pass, one transposed for the input's gradient."""
 
 
 def kept_inner(formats: Formats, inner: int) -> int:
@@ -188,29 +170,6 @@ def kept_inner(formats: Formats, inner: int) -> int:
         return inner
     blocks = inner / WEIGHT_BLOCK * formats.weight_density
     return min(inner, math.ceil(blocks - ROUNDING) * WEIGHT_BLOCK)
-
-
-def kept_elements(formats: Formats, elements: int) -> int:
-    """Return how many of a matrix's elements a rank stores."""
-    return elements if formats.weight_density == 1.0 else round(elements * formats.weight_density)
-
-
-def compressed_bytes(formats: Formats) -> float:
-    """Return the bytes of both compressed forms of a pruned weight, per element of the dense one.
-
-    Notes
-    -----
-    Half of the elements and two bits for each (Mishra et al., arXiv:2104.08378, section 2.1). As both passes
-    need their own form, bf16 weights take 2.25 bytes an element against 2 dense: pruning saves no memory
-    while a model is trained.
-    """
-    return FORMS * (formats.linear_bytes / 2 + METADATA_BYTES)
-
-
-def extra_weight_bytes(formats: Formats) -> float:
-    """Return what a pruned weight takes beyond a dense one, per element: below zero if it takes less."""
-    dense = FORMS if formats.kind.is_cast else 1
-    return compressed_bytes(formats) - dense * formats.linear_bytes
 
 
 NORMS = frozenset(
@@ -578,10 +537,10 @@ class Parts:
             written_bytes=float(written * self.width),
         )
 
-    def norm(self, role: Role) -> Elementwise:
-        """Return a norm of the residual stream."""
-        per_element = NORM_FLOPS[self.config.norm]
-        return self.elementwise(role, flops=per_element * self.stream, read=self.stream, written=self.stream)
+    def norm(self, role: Role, elements: int | None = None) -> Elementwise:
+        """Return a norm of so many elements, of the residual stream if they are not told."""
+        count = self.stream if elements is None else elements
+        return self.elementwise(role, flops=NORM_FLOPS[self.config.norm] * count, read=count, written=count)
 
     def residual(self, role: Role) -> Elementwise:
         """Return the sum of a branch and the residual stream, with dropout and its mask if there is any."""
@@ -635,12 +594,7 @@ class Parts:
         )
         before, after = self.context()
         normed = share.tokens * (query_width + share.axes.key_width(config)) if config.qk_norm else 0
-        norms = replace(
-            self.elementwise(
-                Role.ATTENTION_QK_NORMS, flops=NORM_FLOPS[config.norm] * normed, read=normed, written=normed
-            ),
-            issued=QUERIES_AND_KEYS,
-        )
+        norms = replace(self.norm(Role.ATTENTION_QK_NORMS, normed), issued=QUERIES_AND_KEYS)
         return (
             *products,
             *((norms,) if normed else ()),
@@ -664,12 +618,7 @@ class Parts:
             self.weighted(
                 Role.ATTENTION_LATENTS, m=self.stream_tokens, k=config.hidden, n=config.latent_width
             ),
-            self.elementwise(
-                Role.ATTENTION_LATENT_NORMS,
-                flops=NORM_FLOPS[config.norm] * normed,
-                read=normed,
-                written=normed,
-            ),
+            self.norm(Role.ATTENTION_LATENT_NORMS, normed),
             *self.boundary(
                 "attention.input",
                 enters=True,

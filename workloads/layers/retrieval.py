@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from simulator.amounts import Matrices
 from simulator.operators import Elementwise, Role
-from workloads.layers.parts import NORM_FLOPS, SOFTMAX_FLOPS, Boundary, Parts, Step
+from workloads.layers.parts import SOFTMAX_FLOPS, Boundary, Parts, Step
 from workloads.models.architecture import FLOPS, Activation, Retrieval, TransformerConfig
 from workloads.plan.parts import Recompute
 from workloads.plan.plan import Share
@@ -195,10 +195,7 @@ class RetrievalParts:
 
     def norm(self, rows: int, hidden: int) -> Elementwise:
         """Return a norm of a stream."""
-        count = rows * hidden // self.cut
-        return self.block.elementwise(
-            Role.RETRIEVAL_NORM, flops=NORM_FLOPS[self.config.norm] * count, read=count, written=count
-        )
+        return self.block.norm(Role.RETRIEVAL_NORM, rows * hidden // self.cut)
 
     def residual(self, rows: int, hidden: int) -> Elementwise:
         """Return the sum of a branch and its stream."""

@@ -183,7 +183,7 @@ def on_grid(items: tuple[Item, ...], config: TransformerConfig, share: Share) ->
 
 
 Operation = MatMul | Elementwise | Collective | Overlapped
-"""What stands in a run of operators."""
+"""Operators of a run."""
 
 
 def _part(one: Elementwise, ranks: int) -> Elementwise:
@@ -197,7 +197,7 @@ def _part(one: Elementwise, ranks: int) -> Elementwise:
 
 
 class _Grid:
-    """Turns one row's operators into the grid's."""
+    """Operators of a grid, from those of one of its rows."""
 
     def __init__(self, config: TransformerConfig, share: Share) -> None:
         self.config = config

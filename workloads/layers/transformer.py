@@ -61,7 +61,6 @@ ATTENDED = (
         Role.ATTENTION_QKV,
         Role.ATTENTION_LATENTS,
         Role.ATTENTION_LATENT_NORMS,
-        Role.ATTENTION_KEYS_VALUES,
         Role.ATTENTION_QK_NORMS,
         Role.ATTENTION_DROPOUT,
         Role.ATTENTION_OUTPUT,
@@ -95,7 +94,7 @@ PASSES_THROUGH = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class _Walker:
-    """Turns forward steps into the operators of a pass."""
+    """Operators of a pass, from forward steps."""
 
     share: Share
 

@@ -295,7 +295,7 @@ class TransformerConfig:
         if self.heads % self.kv_heads:
             msg = (
                 f"{self.name}: kv_heads ({self.kv_heads}) must divide heads ({self.heads}); "
-                f"try {divisors(self.heads)}"
+                f"try {divisors_phrase(self.heads)}"
             )
             raise WorkloadError(msg)
         if self.experts_per_token > self.experts:
@@ -566,16 +566,13 @@ MOST_NAMED = 64
 """Largest divisor worth naming in a message; dimensionless."""
 
 
-def divisors(whole: int, fits: Callable[[int], bool] = lambda part: True) -> str:
-    """Return the divisors of a number as a phrase for a message: ``1, 2 or 4``.
+def divisors(whole: int) -> list[int]:
+    """Return all divisors of a whole number, in order."""
+    small = [one for one in range(1, int(whole**0.5) + 1) if whole % one == 0]
+    return sorted({*small, *(whole // one for one in small)})
 
-    Parameters
-    ----------
-    whole : int
-        The number, at least 1.
-    fits : callable
-        Whether a divisor is named.
-    """
-    named = range(1, min(whole, MOST_NAMED) + 1)
-    found = [str(part) for part in named if whole % part == 0 and fits(part)]
+
+def divisors_phrase(whole: int, fits: Callable[[int], bool] = lambda part: True) -> str:
+    """Return the divisors of a number that fit as a phrase for a message: ``1, 2 or 4``."""
+    found = [str(part) for part in divisors(whole) if part <= MOST_NAMED and fits(part)]
     return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} or {found[-1]}"

@@ -20,7 +20,7 @@ from workloads.models.architecture import (
     Positions,
     Retrieval,
     TransformerConfig,
-    divisors,
+    divisors_phrase,
 )
 
 
@@ -713,14 +713,14 @@ def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
     if reader.values.get("head_dim") is None and not family.head_dim_default and hidden % heads:
         key = next(key for key in family.heads if reader.values.get(key) is not None)
         whole = reader.written.get(family.hidden[0], family.hidden[0])
-        reader.fail(key, f"must divide {whole} ({hidden}); try {divisors(hidden)}")
+        reader.fail(key, f"must divide {whole} ({hidden}); try {divisors_phrase(hidden)}")
     if reader.whole(("word_embed_proj_dim",), hidden) != hidden:
         reader.fail(
             "word_embed_proj_dim", f"must equal the hidden size ({hidden}): projections are not modelled"
         )
     kv_heads = reader.whole(family.kv_heads, family.kv_heads_default or heads)
     if heads % kv_heads:
-        reader.fail(family.kv_heads[0], f"must divide the heads ({heads}); try {divisors(heads)}")
+        reader.fail(family.kv_heads[0], f"must divide the heads ({heads}); try {divisors_phrase(heads)}")
     if not family.kv_heads_default:
         reader.refuse_unread(KEY_HEADS, family.kv_heads, kv_heads)
     if not family.experts:

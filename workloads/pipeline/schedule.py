@@ -214,12 +214,6 @@ class Schedule:
             )
             raise WorkloadError(msg)
 
-    def most_in_flight(self, stages: int, microbatches: int, stage: int) -> int:
-        """Return how many microbatches' activations a stage keeps at most, where it holds one chunk."""
-        if not isinstance(self.in_flight, InFlight):
-            return int(self.in_flight(stages, microbatches, stage))
-        return int(most_kept(self.passes(stages, microbatches)[stage], (1.0,)))
-
 
 @lru_cache(maxsize=80)
 def _passes(schedule: Schedule, stages: int, microbatches: int, chunks: int) -> Order:
@@ -509,7 +503,7 @@ class Pipeline:
         # A forward pass woven into a backward pass keeps its own before the other's are given up.
         woven = self.weaves and not self.schedule.two_copies
         if len(layers) == 1 and not isinstance(self.schedule.in_flight, InFlight):
-            kept = self.schedule.most_in_flight(self.stages, self.microbatches, stage)
+            kept = int(self.schedule.in_flight(self.stages, self.microbatches, stage))
             return min(kept + woven, self.microbatches) * layers[0]
         run = self.microbatches * (self.steps if self.schedule.flows else 1)
         shown = min(run, SHOWN_MICROBATCHES * self.stages)
@@ -653,12 +647,7 @@ def _needs(pipeline: Pipeline, stage: int, slot: Slot, ended: dict[tuple[int, Sl
     return max(found)
 
 
-def peak_kept(played: tuple[Played, ...], stages: int, share: float) -> tuple[float, ...]:
-    """Most microbatches whose activations each stage keeps at once, chunks by their share."""
-    kept: Counter[int] = Counter()
-    most = [0] * stages
-    releases = {Pass.BACKWARD: -1, Pass.WEIGHT: -1, Pass.FORWARD: 1, Pass.INPUT: 0}
-    for one in sorted(played, key=lambda one: (one.start, one.end)):
-        kept[one.stage] += releases[one.slot.direction]
-        most[one.stage] = max(most[one.stage], kept[one.stage])
-    return tuple(count / share for count in most)
+def peak_kept(pipeline: Pipeline) -> tuple[float, ...]:
+    """Return the most microbatches whose activations each stage keeps at once, chunks by their share."""
+    each, share = (1.0,) * pipeline.chunks, len(pipeline.chains[0]) / pipeline.stages
+    return tuple(most_kept(slots, each) / share for slots in pipeline.order())

@@ -212,10 +212,7 @@ def _changed(
     """Return the parts of a plan, or of a share, that other values of some keys change."""
     changed: dict[str, dict[str, Any]] = {}
     for key, value in values.items():
-        if key not in KEYS:
-            msg = f"plan: unknown key '{key}'; {nearest(key, KEYS, noun='key')}"
-            raise WorkloadError(msg)
-        part, name = KEYS[key]
+        part, name = _part_and_field(key)
         changed.setdefault(part, {})[name] = value
     return {part: renewed(getattr(whole, part), **news) for part, news in changed.items()}
 
@@ -249,9 +246,16 @@ KEYS: Mapping[str, tuple[str, str]] = MappingProxyType(
 """Part and field of each key of a plan's text, in the order in which plans are written."""
 
 
+def _part_and_field(key: str) -> tuple[str, str]:
+    if key not in KEYS:
+        msg = f"plan: unknown key '{key}'; {nearest(key, KEYS, noun='key')}"
+        raise WorkloadError(msg)
+    return KEYS[key]
+
+
 def kind_of(key: str) -> type:
-    """Return the kind of value of a key."""
-    part, name = KEYS[key]
+    """Return the kind of value of a key; a `WorkloadError` for an unknown one."""
+    part, name = _part_and_field(key)
     return field_kinds(PARTS[part])[name]
 
 
@@ -304,9 +308,6 @@ def parse_plan(text: str, *, base: Plan | None = None) -> Plan:
             msg = f"plan: '{part}' must be one key=value; put a comma between two"
             raise WorkloadError(msg)
         key = _ALIASES.get(key, key)
-        if key not in KEYS:
-            msg = f"plan: unknown key '{key}'; {nearest(key, KEYS, noun='key')}"
-            raise WorkloadError(msg)
         if key in values:
             msg = f"plan: '{key}' stands twice; keep one"
             raise WorkloadError(msg)

@@ -16,7 +16,7 @@ import numpy as np
 
 from simulator.amounts import Amount, Flag, larger
 from simulator.errors import WorkloadError
-from workloads.models.architecture import Positions, TransformerConfig, divisors
+from workloads.models.architecture import Positions, TransformerConfig, divisors_phrase
 from workloads.pipeline.schedules import GPIPE
 from workloads.plan.parts import (
     ATTENTION_BLOCK,
@@ -135,7 +135,7 @@ def _divides(
     def sentence(config: TransformerConfig, plan: Plan) -> str:
         label, total = (one if isinstance(one, str) else one(config, plan) for one in (what, name))
         size = whole(config, plan)
-        ways = divisors(size) if tries is None else tries(config)
+        ways = divisors_phrase(size) if tries is None else tries(config)
         return f"{label} ({part(config, plan)}) must divide {total} ({size}); try {ways}"
 
     return Rule(broken, sentence, subject)
@@ -154,7 +154,7 @@ def _encoder_size(name: str) -> Number:
 def _tensor_tries(config: TransformerConfig) -> str:
     """Return the tensor ranks that divide all that they must of a model."""
     whole = math.gcd(config.heads, config.ffn_hidden, config.dense_ffn_hidden)
-    return divisors(whole, lambda part: config.kv_heads % part == 0 or part % config.kv_heads == 0)
+    return divisors_phrase(whole, lambda part: config.kv_heads % part == 0 or part % config.kv_heads == 0)
 
 
 def _ranks_phrase(plan: Plan) -> str:
@@ -508,7 +508,7 @@ SHARDING_RULES = (
         lambda _, p: p.axes.gradient_ranks % (p.sharding.shard_group or 1) != 0,
         lambda _, p: (
             f"shard_group ({p.sharding.shard_group}) must divide {_ranks_phrase(p)} "
-            f"({p.axes.gradient_ranks}); try {divisors(p.axes.gradient_ranks)}"
+            f"({p.axes.gradient_ranks}); try {divisors_phrase(p.axes.gradient_ranks)}"
         ),
     ),
     _without_experts(lambda p: p.sharding.shard_group > 0, lambda _: "shard_group"),
@@ -560,7 +560,7 @@ SHARDING_RULES = (
         lambda _, p: (
             f"local_group ({p.sharding.local_group}) must divide {_ranks_phrase(p)} "
             f"({p.axes.gradient_ranks}) into several groups of two or more; try "
-            f"{divisors(p.axes.gradient_ranks)}"
+            f"{divisors_phrase(p.axes.gradient_ranks)}"
         ),
     ),
     _one_copy(
@@ -744,7 +744,7 @@ SPARSITY_RULES = (
         "attention_keys needs all tokens of a head on one rank; use context_exchange=all_to_all",
     ),
 )
-"""What a sparse run leaves out can be left out."""
+"""Sparse weights and attention leave out whole blocks, where that is modelled."""
 
 RULES = (
     *GRID_RULES,

@@ -27,6 +27,7 @@ from workloads.search.plans import (
     PLACEMENTS,
     PlanArrays,
     ShapeWork,
+    SumGroups,
     chunks_of,
     distinct,
     endpoints_of,
@@ -555,7 +556,7 @@ class BlockWalk:
 
 
 class Peers:
-    """Who sends to whom outside the nodes, by axis, on one layout.
+    """Pairs that send to each other outside the nodes, by axis, on one layout.
 
     Parameters
     ----------
@@ -627,8 +628,8 @@ class PlanCircuits:
     """The model."""
     plans: PlanArrays
     """The plans."""
-    held: tuple[np.ndarray, np.ndarray]
-    """Parameters of the three stages, those of experts apart, shape [P, 3] each."""
+    sum_groups: tuple[SumGroups, SumGroups]
+    """Groups that sum gradients, those of experts apart."""
     pieces: np.ndarray
     """Pieces in which a chunk's gradients and parameters travel, shape [P]."""
     shapes: Sequence[ShapeWork]
@@ -704,8 +705,7 @@ class PlanCircuits:
             self.plans["zero"],
             self.plans["vpp"],
         ]
-        _, first, place = np.unique(np.column_stack(columns), axis=0, return_index=True, return_inverse=True)
-        place = place.ravel()
+        first, place = distinct(columns)
         traits = self.prices.fabric.traits
         if traits.policy in {None, CircuitPolicy.STATIC} or traits.endpoint_lanes is None:
             first, place = first[:1], np.zeros_like(place)
@@ -832,13 +832,9 @@ class PlanCircuits:
         key = int(self.layout_of[row])
         found = self._summed.get(key)
         if found is None:
-            axes: Any = self.plans.whole.axes
-            dense, expert = (float(held[row, 1]) for held in self.held)
-            apart = self.plans["ep"][row] > 1
-            every = dense if apart else dense + expert
             kinds = (
-                (str(axes.gradient_axis[row]), int(axes.gradient_ranks[row]), every),
-                (Axis.REPLICAS, int(axes.expert_replicas[row]), expert if apart else 0.0),
+                (str(one.axis[row]), int(one.ranks[row]), float(one.parameters[row, 1]))
+                for one in self.sum_groups
             )
             width = self.plans.base.precision.grad_bytes
             found = self._summed[key] = tuple(

@@ -7,10 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simulator.collectives.lines import (
-    LinePrices,
-    inner_class,
-)
+from simulator.collectives.lines import LinePrices, inner_class
 from simulator.layout import Axis, RankLayout
 from simulator.operators import Collective, CollectiveKind, Phase
 from simulator.step_estimate import StepArrays
@@ -20,9 +17,6 @@ AXES = ("tp", "cp", "ep")
 """Axes whose traffic lies within the passes."""
 BOTH = (Pass.FORWARD, Pass.BACKWARD)
 """Passes of a microbatch, of which those of inputs and of weights are parts."""
-BLOCKING = ("tp_s", "cp_s", "ep_s")
-"""Columns of traffic that passes wait for, by axis."""
-
 
 SUM = Collective(
     name="gradients",
@@ -127,7 +121,7 @@ def pass_traffic(
     return PassTraffic(
         blocks=blocks,
         layers=layers,
-        waited_s={axis: columns(name) for axis, name in zip(AXES, BLOCKING, strict=True)},
+        waited_s={axis: columns(f"{axis}_s") for axis in AXES},
         ring_s=columns("ring_s"),
         hiding_s=columns("beside_s"),
         inside={axis: one for axis, (one, _) in met.items()},

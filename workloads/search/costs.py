@@ -25,7 +25,7 @@ from simulator.collectives.lines import (
     StandingLines,
 )
 from simulator.fabric import Fabric
-from simulator.layout import Axis, RankLayout, neighbours, placed
+from simulator.layout import RankLayout, neighbours, placed
 from simulator.node import Node
 from simulator.operators import Collective, CollectiveKind, Skew
 from simulator.results import outside_bytes
@@ -57,6 +57,7 @@ from workloads.search.plans import (
     PlanArrays,
     Priced,
     ShapeWork,
+    SumGroups,
     Work,
     chunks_of,
     distinct,
@@ -66,6 +67,7 @@ from workloads.search.plans import (
     parameters,
     priced,
     stage_blocks,
+    sum_groups,
     two_copies,
 )
 from workloads.step.sharding import (
@@ -73,9 +75,11 @@ from workloads.step.sharding import (
     optimizer_share,
     part_parameters,
     pieces_of,
+    stage_layers,
     update_work,
     whole_stage,
 )
+from workloads.step.stage import stream_share
 
 ROUNDS = 3
 """Groups of microbatches that are played until the last one's time repeats; the second does so already where
@@ -228,7 +232,7 @@ class PlanPricer:
         self._shapes: dict[tuple[object, ...], ShapeWork] = {}
         self._updates: dict[tuple[float, ...], tuple[float, float]] = {}
         self._bare: tuple[PlanArrays, PlanCosts] | None = None
-        self._walks: dict[int, tuple[LinePrices, dict[tuple[object, ...], CircuitWalk | None]]] = {}
+        self._walks: dict[LinePrices, dict[tuple[object, ...], CircuitWalk | None]] = {}
 
     def costs(self, plans: PlanArrays, prices: LinePrices) -> PlanCosts:
         """Return the pieces of all plans' steps on a fabric.
@@ -246,10 +250,7 @@ class PlanPricer:
 
     def walks(self, prices: LinePrices) -> dict[tuple[object, ...], CircuitWalk | None]:
         """Return the circuits on a fabric that were played before, by layout."""
-        found = self._walks.get(id(prices))
-        if found is None:  # kept with the prices, so that no others get their identity
-            found = self._walks[id(prices)] = prices, {}
-        return found[1]
+        return self._walks.setdefault(prices, {})
 
     def without_traffic(self, plans: PlanArrays, fabric: Fabric) -> PlanCosts:
         """Return the pieces of all plans' steps where every transfer takes no time and no energy.
@@ -280,9 +281,7 @@ class PlanPricer:
         stages: Sequence[int] = range(plan.axes.pp)
         most = 0.0
         if plan.schedule.kind.chain is Chain.LINE:
-            chunks = plan.axes.pp * plan.schedule.vpp
-            blocks = plan.schedule.blocks(self.config.layers, chunks, self.config.predicted_tokens)
-            held = [sum(blocks[stage :: plan.axes.pp]) for stage in stages]
+            held = stage_layers(self.config, plan)
             stages = sorted({0, held.index(max(held)), plan.axes.pp - 1})
         for stage in stages:
             rank = part_parameters(self.config, plan, whole_stage(self.config, plan, stage))
@@ -370,6 +369,7 @@ class _Pricing:
         self.copies = np.where(two_copies(plans), 2, 1)
         self.blocks = stage_blocks(pricer.config, plans) / self.copies[:, None]
         self.held = parameters(pricer.config, plans)
+        self.sum_groups = sum_groups(plans, self.held)
         rows, self.shape_of = plans.distinct(WORK)
         self.shapes = [pricer.shape(plans, int(row)) for row in rows]
         self.layout_rows, self.layout_of = self._sites()
@@ -429,7 +429,7 @@ class _Pricing:
         return PlanCircuits(
             config=self.pricer.config,
             plans=self.plans,
-            held=self.held,
+            sum_groups=self.sum_groups,
             pieces=self._pieces(),
             shapes=self.shapes,
             shape_of=self.shape_of,
@@ -594,23 +594,18 @@ class _Pricing:
         """Traffic of a whole step by axis, of the fullest inner stage."""
         plans = self.plans
         found = self._inner_traffic()
-        dense, expert = (held[:, 1] for held in self.held)
-        apart = plans["ep"] > 1
-        axes: Any = plans.whole.axes
         formats = plans.base.precision
         passed = plans.microbatches / self.copies
         zero = plans["zero"]
         gathers = np.where(zero == 3, 2.0 * passed, np.where(zero > 0, 1.0, 0.0))
         sums = np.where(zero >= 2, passed, 1.0)
-        for axis, sizes, count in (
-            (axes.gradient_axis, axes.gradient_ranks, np.where(apart, dense, dense + expert)),
-            (np.full(len(plans), Axis.REPLICAS), axes.expert_replicas, np.where(apart, expert, 0.0)),
-        ):
+        for one in self.sum_groups:
+            sizes, count = one.ranks, one.parameters[:, 1]
             gathered, summed = count * formats.element_bytes * gathers, count * formats.grad_bytes * sums
             either = np.where(gathered > summed, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
             kind = np.where(zero > 0, either, CollectiveKind.ALL_REDUCE)
             size_bytes = np.where(sizes > 1, gathered / np.maximum(sizes, 1) + summed, 0.0)
-            found.append(_Column(axis=axis, kind=kind, size_bytes=size_bytes))
+            found.append(_Column(axis=one.axis, kind=kind, size_bytes=size_bytes))
         once = self._message_bytes() * plans.microbatches
         chunks = self.chunks / self.copies
         both_bytes = formats.grad_bytes + formats.element_bytes
@@ -709,32 +704,17 @@ class _Pricing:
 
     def _gradients(self) -> dict[str, np.ndarray]:
         """Return times of gathers and sums [P, 3], their bytes of a rank, energy and experts' share [P]."""
-        plans, base = self.plans, self.plans.base
-        dense, expert = self.held
-        apart = (plans["ep"] > 1)[:, None]
-        alike = np.where(apart, dense, dense + expert)
+        plans = self.plans
         blocks = np.maximum(1, self.blocks[:, 0] * self.copies)
         units = (np.where(plans["zero"] == 3, blocks, self._pieces() * self.chunks))[:, None]
         stages = np.stack([np.ones(len(plans)), plans["pp"] - 2, np.ones(len(plans))], axis=1)
         stages = np.where((plans["pp"] == 1)[:, None], [1.0, 0.0, 0.0], np.maximum(stages, 0.0))
         found = self._no_gradients()
         moved_s: list[np.ndarray] = []
-        axes_P: Any = plans.whole.axes
-        for axes, sizes, count in (
-            (axes_P.gradient_axis, axes_P.gradient_ranks, alike),
-            (np.full(len(plans), Axis.REPLICAS), axes_P.expert_replicas, np.where(apart, expert, 0.0)),
-        ):
-            if not (count.any() and (sizes > 1).any()):
+        for groups in self.sum_groups:
+            if not (groups.parameters.any() and (groups.ranks > 1).any()):
                 continue
-            self._add_sums(
-                found,
-                axes=axes,
-                sizes=sizes,
-                count=count,
-                units=units,
-                stages=stages,
-                stored=base.precision.element_bytes,
-            )
+            self._add_sums(found, groups, units=units, stages=stages)
             moved_s.append((found["gather_s"] + found["sum_s"])[:, 1])
         if moved_s:
             found["experts_share"] = 1.0 - moved_s[0] / np.maximum(moved_s[-1], 1e-300)
@@ -743,19 +723,16 @@ class _Pricing:
     def _add_sums(
         self,
         found: dict[str, np.ndarray],
+        groups: SumGroups,
         *,
-        axes: np.ndarray,
-        sizes: np.ndarray,
-        count: np.ndarray,
         units: np.ndarray,
         stages: np.ndarray,
-        stored: int,
     ) -> None:
         """Add gathers and sums over one set of groups."""
-        plans = self.plans
+        plans, formats, count = self.plans, self.plans.base.precision, groups.parameters
         zero = plans["zero"]
         for number, (row, layout) in enumerate(zip(self.layout_rows, self.layouts, strict=True)):
-            size = int(sizes[row])
+            axis, size = str(groups.axis[row]), int(groups.ranks[row])
             if size == 1:
                 continue
             mine = np.flatnonzero(self.layout_of == number)
@@ -764,26 +741,15 @@ class _Pricing:
             gathers = np.where(zero[mine] == 3, 2.0 * passed, 1.0)
             sums = np.where(zero[mine] >= 2, passed, 1)
             pieces = units[mine]
+            gathered, summed = count[mine] * formats.element_bytes / size, count[mine] * formats.grad_bytes
             for kind, rows, payload, key, times in (
-                (CollectiveKind.ALL_GATHER, shards, count[mine] * stored / size, "gather_s", gathers),
-                (
-                    CollectiveKind.REDUCE_SCATTER,
-                    shards,
-                    count[mine] * plans.base.precision.grad_bytes,
-                    "sum_s",
-                    sums,
-                ),
-                (
-                    CollectiveKind.ALL_REDUCE,
-                    ~shards,
-                    count[mine] * plans.base.precision.grad_bytes,
-                    "sum_s",
-                    sums,
-                ),
+                (CollectiveKind.ALL_GATHER, shards, gathered, "gather_s", gathers),
+                (CollectiveKind.REDUCE_SCATTER, shards, summed, "sum_s", sums),
+                (CollectiveKind.ALL_REDUCE, ~shards, summed, "sum_s", sums),
             ):
                 if not rows.any():
                     continue
-                operator = replace(SUM, kind=kind, axis=str(axes[row]), size=size)
+                operator = replace(SUM, kind=kind, axis=axis, size=size)
                 slower, which = self.prices.crowding(operator, layout), mine[rows]
                 each = [
                     self._lines(operator, number, stage).slowed(slower)
@@ -796,7 +762,7 @@ class _Pricing:
                 found[key][which] += (times_s * pieces)[rows]
                 joules = (energy_j * pieces * stages[mine]).sum(axis=1)
                 found["energy_j"][which] += (joules * times)[rows]
-                least = outside_bytes(kind, size, self._local(str(axes[row]), number), 1.0)
+                least = outside_bytes(kind, size, self._local(axis, number), 1.0)
                 found["bytes"][which] += (payload[:, 0] * times * least)[rows]
 
     def _twins(self) -> np.ndarray:
@@ -819,10 +785,8 @@ class _Pricing:
 
     def _message_bytes(self) -> np.ndarray:
         """Return what a rank sends to the next stage, shape [P]."""
-        share: Any = self.plans.whole.share
-        # As a float, for 32 bits are too few for long sequences.
-        elements = share.tokens * float(self.pricer.config.hidden)
-        return np.asarray(elements / self.plans["tp"] * share.precision.element_bytes)
+        elements = stream_share(self.pricer.config, self.plans.whole)
+        return np.asarray(elements * self.plans.base.precision.element_bytes)
 
     def _twin_share(self, rows: np.ndarray) -> np.ndarray:
         """Return the parameters that a rank exchanges with its twin, three stages of some plans, [n, 3]."""

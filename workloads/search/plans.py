@@ -16,10 +16,11 @@ import numpy as np
 
 from simulator.amounts import smaller
 from simulator.errors import WorkloadError
+from simulator.layout import Axis
 from simulator.node import Node
 from simulator.operators import Collective, Overlapped
 from workloads.layers.transformer import Item
-from workloads.models.architecture import TransformerConfig
+from workloads.models.architecture import TransformerConfig, divisors
 from workloads.pipeline.schedule import SCHEDULES as KNOWN
 from workloads.pipeline.schedule import Chain, Pass, Schedule
 from workloads.pipeline.schedules import ONE_FORWARD_ONE_BACKWARD
@@ -27,8 +28,8 @@ from workloads.plan.parts import Axes, ChoiceColumn, Recompute, trait
 from workloads.plan.plan import Plan, Share
 from workloads.plan.rules import SUBJECTS, broken_by_subject
 from workloads.step.memory import (
+    chunk_activation_bytes,
     head_bytes,
-    layer_activation_bytes,
     parameter_bytes,
     pass_bytes,
     state_bytes,
@@ -36,11 +37,12 @@ from workloads.step.memory import (
 from workloads.step.sharding import (
     RankParameters,
     StagePart,
+    all_blocks,
     embedding_parameters,
     head_parameters,
-    kept_whole,
-    layer_parameters,
     optimizer_bytes,
+    part_parameters,
+    stage_layers,
     whole_stage,
 )
 from workloads.step.stage import Passes
@@ -100,12 +102,7 @@ class ShapeWork:
 
     def __init__(self, config: TransformerConfig, share: Share, node: Node, *, overlap_tensor: bool) -> None:
         passes = Passes(config, share, overlap_tensor=overlap_tensor)
-        blocks = StagePart(
-            layers=config.layers,
-            dense=config.dense_layers,
-            windowed=config.windowed_among(0, config.layers),
-            kept=kept_whole(share, config.layers),
-        )
+        blocks = all_blocks(config, share)
         each = 1.0 / config.layers
         self.block = {
             one: _work(passes.of(blocks, one), node, each, passes.ring(blocks, one), config.layers)
@@ -286,6 +283,13 @@ COLUMNS = (
 )
 """What a row of the arrays says of a plan."""
 
+
+def column_of(plan: Plan, name: str) -> int:
+    """Return what a column (`COLUMNS`, all but the placement) says of a plan."""
+    value = plan.value(name)
+    return CHOSEN[name].index(value) if name in CHOSEN else int(value)
+
+
 CHOICES: Mapping[str, tuple[int, ...]] = {
     "micro_batch": (1, 2, 4, 8),
     "vpp": (1, 2, 3, 4, 6),
@@ -427,12 +431,6 @@ def _degrees(accelerators: int, experts: int) -> Iterator[tuple[int, ...]]:
                     yield tp, cp, pp, accelerators // (tp * cp * pp), ep
 
 
-def divisors(whole: int) -> list[int]:
-    """Return all divisors of a whole number, in order."""
-    small = [one for one in range(1, int(whole**0.5) + 1) if whole % one == 0]
-    return sorted({*small, *(whole // one for one in small)})
-
-
 def broken_rules(config: TransformerConfig, plans: PlanArrays) -> dict[str, np.ndarray]:
     """Return, for every rule that a plan must keep, which rows break it, shape [P] each.
 
@@ -536,21 +534,8 @@ def stage_blocks(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
     first, place = plans.distinct(("pp", "vpp", "schedule"))
     found = np.zeros((len(first), 3))
     for number, row in enumerate(first):
-        pp, vpp = int(plans["pp"][row]), int(plans["vpp"][row])
-        kind = SCHEDULES[int(plans["schedule"][row])]
-        chain = kind.chain
-        if chain is Chain.FOLDED:
-            vpp = 2
-        schedule = replace(plans.base.schedule, kind=kind, vpp=1)
-        shared = schedule.blocks(config.layers, pp * vpp, config.predicted_tokens)
-        layers = np.array(shared).reshape(vpp, pp)
-        if chain is Chain.FOLDED:
-            layers[1] = layers[1, ::-1]
-        layers = layers.sum(axis=0)
-        if chain is Chain.BOTH_WAYS:
-            layers = layers + layers[::-1]
-        inner = layers[1:-1] if pp > 2 else layers
-        found[number] = layers[0], inner.max(), layers[-1]
+        layers = stage_layers(config, plans.plan(int(row)))
+        found[number] = layers[0], max(layers[1:-1] or layers), layers[-1]
     return found[place]
 
 
@@ -560,18 +545,47 @@ def parameters(config: TransformerConfig, plans: PlanArrays) -> tuple[np.ndarray
     each = np.zeros((len(first), 2))
     for number, row in enumerate(first):
         plan = plans.plan(int(row))
-        axes, formats = plan.axes, plan.precision
-        block = layer_parameters(config, axes, formats)
-        dense, expert = float(block.dense), float(block.expert)
-        if config.dense_layers:
-            share = config.dense_layers / config.layers
-            plain = layer_parameters(config.dense, axes, formats)
-            dense = dense * (1 - share) + plain.total * share
-            expert *= 1 - share
-        each[number] = dense, expert
+        held = part_parameters(config, plan, all_blocks(config, plan))
+        each[number] = held.dense / config.layers, held.expert / config.layers
     blocks = stage_blocks(config, plans)
     each = each[place]
     return blocks * each[:, :1] + end_parameters(config, plans).sum(axis=2), blocks * each[:, 1:]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SumGroups:
+    """Groups in which ranks of P plans sum gradients and gather parameters, with what they share."""
+
+    axis: np.ndarray
+    """Axis along which a group's ranks stand, shape [P]."""
+    ranks: np.ndarray
+    """Ranks of a group, shape [P]."""
+    parameters: np.ndarray
+    """Parameters of a rank of the first, an inner and the last stage, shape [P, 3]."""
+
+
+def sum_groups(plans: PlanArrays, held: tuple[np.ndarray, np.ndarray]) -> tuple[SumGroups, SumGroups]:
+    """Return the groups of parameters that all data-parallel ranks hold, and of experts that stand apart.
+
+    Parameters
+    ----------
+    plans : PlanArrays
+        The plans.
+    held : tuple of numpy.ndarray
+        Dense parameters and those of experts, as `parameters` gives them.
+    """
+    dense, expert = held
+    apart = (plans["ep"] > 1)[:, None]
+    axes: Any = plans.whole.axes
+    alike = np.where(apart, dense, dense + expert)
+    return (
+        SumGroups(axis=axes.gradient_axis, ranks=axes.gradient_ranks, parameters=alike),
+        SumGroups(
+            axis=np.full(len(plans), Axis.REPLICAS),
+            ranks=axes.expert_replicas,
+            parameters=np.where(apart, expert, 0.0),
+        ),
+    )
 
 
 def end_parameters(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
@@ -621,7 +635,7 @@ def _in_flight(schedule: Schedule, stages: Any, microbatches: Any, stage: Any) -
 
 
 def memory_bytes(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
-    """Return the bytes that the fullest rank of each plan needs, shape [P].
+    """Return the bytes that the fullest rank of each plan needs, shape [P]; of rows that break no rule.
 
     Notes
     -----
@@ -635,21 +649,11 @@ def memory_bytes(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
     each = np.array([optimizer_bytes(config, row.axes, row.precision) for row in rows])[place]
     states = state_bytes(plans.by_stage, held, each[:, None])
     first, place = plans.distinct(SHAPE)
-    block = np.array([_block_bytes(config, plans.plan(int(row)).share) for row in first])[place]
+    shares = [plans.plan(int(row)).share for row in first]
+    kept = [chunk_activation_bytes(config, share, all_blocks(config, share)) for share in shares]
+    block = np.array(kept)[place] / config.layers
     activations = kept_blocks(plans, stage_blocks(config, plans)) * block[:, None]
     return (sum(states.values()) + activations + _buffers(config, plans)).max(axis=1)
-
-
-def _block_bytes(config: TransformerConfig, share: Share) -> float:
-    whole = layer_activation_bytes(config, share)
-    kept = kept_whole(share, config.layers) / config.layers
-    if kept:
-        keeping = share.with_(recompute=Recompute.NONE, recompute_share=1.0)
-        return whole * (1 - kept) + layer_activation_bytes(config, keeping) * kept
-    if not config.dense_layers:
-        return whole
-    part = config.dense_layers / config.layers
-    return whole * (1 - part) + layer_activation_bytes(config.dense, share) * part
 
 
 def _buffers(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:

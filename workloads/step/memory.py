@@ -15,7 +15,7 @@ from simulator.amounts import Amount, choose
 from simulator.errors import WorkloadError
 from simulator.node import Host
 from simulator.operators import SCORES, VALUES, Phase, Role
-from workloads.layers.parts import INT4_BYTES, INT8_BYTES, extra_weight_bytes, visits
+from workloads.layers.parts import visits
 from workloads.layers.retrieval import cross_activation_bytes, encoder_activation_bytes
 from workloads.layers.transformer import FP8_BYTES
 from workloads.models.architecture import TransformerConfig
@@ -23,8 +23,11 @@ from workloads.plan.parts import RECOMPUTED_OPERATORS, ContextExchange, Kept, Pl
 from workloads.plan.plan import Plan, Share, default_sequence_length
 from workloads.plan.rules import check, keeps_rules
 from workloads.step.sharding import (
+    INT4_BYTES,
+    INT8_BYTES,
     RankParameters,
     StagePart,
+    extra_weight_bytes,
     optimizer_bytes,
     optimizer_share,
     part_parameters,

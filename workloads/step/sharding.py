@@ -7,7 +7,6 @@ from types import MappingProxyType
 
 from simulator.amounts import Amount, ceiling, choose, larger, smaller
 from simulator.operators import Elementwise, Phase
-from workloads.layers.parts import compressed_bytes, kept_elements
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import Schedule
 from workloads.plan.parts import Axes, Formats, Optimizer, Precision, Sharding, trait
@@ -15,6 +14,46 @@ from workloads.plan.plan import Plan, Share
 
 MOST_UNITS = 10
 """Most pieces into which a chunk is cut when every microbatch gathers its parameters; a choice."""
+QUANTISED_BLOCK = 4096
+"""Values that share one scale in quantised traffic (ZeRO++, arXiv:2306.10209), as in DeepSpeed's kernels
+(4,000 to 8,000 to a group); a choice."""
+SCALE_BYTES = 4
+"""One fp32 scale."""
+INT8_BYTES = 1 + SCALE_BYTES / QUANTISED_BLOCK
+"""A value in int8 with its share of the scale."""
+INT4_BYTES = 0.5 + SCALE_BYTES / QUANTISED_BLOCK
+"""A value in int4 with its share of the scale."""
+QUANTISE_FLOPS = 3
+"""Operations per value: magnitude and largest, scale, round."""
+DEQUANTISE_FLOPS = 1
+"""Operations per value: the product with the scale."""
+METADATA_BYTES = 0.125
+"""Where the kept elements stand, per element of the dense matrix: two bits for each of two in four."""
+FORMS = 2
+"""Compressed forms of a pruned weight: one for the forward pass, one transposed for the input's gradient."""
+
+
+def kept_elements(formats: Formats, elements: int) -> int:
+    """Return how many of a matrix's elements a rank stores."""
+    return elements if formats.weight_density == 1.0 else round(elements * formats.weight_density)
+
+
+def compressed_bytes(formats: Formats) -> float:
+    """Return the bytes of both compressed forms of a pruned weight, per element of the dense one.
+
+    Notes
+    -----
+    Half of the elements and two bits for each (Mishra et al., arXiv:2104.08378, section 2.1). As both passes
+    need their own form, bf16 weights take 2.25 bytes an element against 2 dense: pruning saves no memory
+    while a model is trained.
+    """
+    return FORMS * (formats.linear_bytes / 2 + METADATA_BYTES)
+
+
+def extra_weight_bytes(formats: Formats) -> float:
+    """Return what a pruned weight takes beyond a dense one, per element: below zero if it takes less."""
+    dense = FORMS if formats.kind.is_cast else 1
+    return compressed_bytes(formats) - dense * formats.linear_bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -187,6 +226,26 @@ def kept_whole(plan: Plan | Share, layers: int) -> int:
     return layers - chosen.whole_blocks(layers) if chosen.recompute_share < 1.0 else 0
 
 
+def all_blocks(config: TransformerConfig, plan: Plan | Share) -> StagePart:
+    """Return all blocks of a model as one part, without embedding and head."""
+    return StagePart(
+        layers=config.layers,
+        dense=config.dense_layers,
+        windowed=config.windowed_among(0, config.layers),
+        kept=kept_whole(plan, config.layers),
+    )
+
+
+def stage_layers(config: TransformerConfig, plan: Plan) -> list[int]:
+    """Return the blocks of every stage, those of all its chunks together."""
+    held = [0] * plan.axes.pp
+    for chain in plan.pipeline.chains:
+        layers = plan.schedule.blocks(config.layers, len(chain), config.predicted_tokens)
+        for (stage, _), count in zip(chain, layers, strict=True):
+            held[stage] += count
+    return held
+
+
 def stage_chunks(config: TransformerConfig, plan: Plan, stage: int) -> tuple[StagePart, ...]:
     """Return the chunks of a pipeline stage."""
     found: dict[int, StagePart] = {}
@@ -289,7 +348,7 @@ MAIN_GRADIENT_BYTES = 4
 """The fp32 copy of a gradient that fp16 training makes once the loss scale is divided out."""
 VALUE_BYTES = 4
 """One fp32 value of an optimizer's state."""
-BLOCK_VALUES = 2048
+OPTIMIZER_BLOCK = 2048
 """Values that share one fp32 constant in 8-bit optimizers (arXiv:2110.02861, section 2.1)."""
 UPDATE_FLOPS = MappingProxyType(
     {
@@ -317,7 +376,7 @@ def moment_bytes(config: TransformerConfig, axes: Axes, formats: Formats) -> flo
     if formats.optimizer in MOMENTS:
         return float(MOMENTS[formats.optimizer] * formats.moment_bytes)
     if formats.optimizer is Optimizer.ADAM_8BIT:
-        return 2 * (1 + VALUE_BYTES / BLOCK_VALUES)
+        return 2 * (1 + VALUE_BYTES / OPTIMIZER_BLOCK)
     hidden, tp = config.hidden // axes.side, axes.columns
     query, kv, inner = config.query_width // tp, axes.key_width(config), config.ffn_hidden // tp
     experts = config.experts // axes.ep

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 
 from simulator.layout import Axis
@@ -57,11 +58,7 @@ class _Block:
     """Operators of one kind of block: its own, and what ring attention adds."""
 
     def __init__(self, config: TransformerConfig, share: Share, *, overlap_tensor: bool) -> None:
-        row = on_one_row(share)
-        own = _directions(
-            on_grid(forward_layer(config, row), config, share),
-            on_grid(backward_layer(config, row), config, share),
-        )
+        own = _ways(forward_layer, backward_layer, config, share)
         ahead, forward_ring = ring_layer(config, share, own[Pass.FORWARD], forward=True)
         back, backward_ring = ring_layer(config, share, own[Pass.BACKWARD], forward=False)
         self.own = _beside(own, share) if overlap_tensor else own
@@ -86,27 +83,17 @@ class Passes:
     """
 
     def __init__(self, config: TransformerConfig, share: Share, *, overlap_tensor: bool) -> None:
-        self._block = _Block(config.unbounded, share, overlap_tensor=overlap_tensor)
+        block = partial(_Block, overlap_tensor=overlap_tensor)
+        self._block = block(config.unbounded, share)
         keeping = share.with_(recompute=Recompute.NONE, recompute_share=1.0)
         partly = share.recompute.recompute_share < 1.0
-        self._kept = _Block(config, keeping, overlap_tensor=overlap_tensor) if partly else self._block
+        self._kept = block(config, keeping) if partly else self._block
         windows = config.windowed_among(0, config.layers)
-        self._windowed = (
-            _Block(config.windowed, share, overlap_tensor=overlap_tensor) if windows else self._block
-        )
-        self._dense = (
-            _Block(config.dense, share, overlap_tensor=overlap_tensor) if config.dense_layers else self._block
-        )
+        self._windowed = block(config.windowed, share) if windows else self._block
+        self._dense = block(config.dense, share) if config.dense_layers else self._block
         self._patterns = share.experts.expert_patterns
-        row = on_one_row(share)
-        self._embedding = _directions(
-            on_grid(forward_embedding(config, row), config, share),
-            on_grid(backward_embedding(config, row), config, share),
-        )
-        self._head = _directions(
-            on_grid(forward_head(config, row), config, share),
-            on_grid(backward_head(config, row), config, share),
-        )
+        self._embedding = _ways(forward_embedding, backward_embedding, config, share)
+        self._head = _ways(forward_head, backward_head, config, share)
         self._cross, self._encoder = _retrieval(config, share, overlap_tensor=overlap_tensor)
         self._known: dict[tuple[StagePart, Pass], tuple[Item, ...]] = {}
         self._rings: dict[tuple[StagePart, Pass], tuple[tuple[Item, ...], tuple[Collective, ...]]] = {}
@@ -215,6 +202,16 @@ def _beside(ways: Ways, share: Share) -> Ways:
     return {direction: overlapped(items, share.axes, width) for direction, items in ways.items()}
 
 
+Passed = Callable[[TransformerConfig, Share], tuple[Item, ...]]
+"""Operators of a pass through a part of the model."""
+
+
+def _ways(forward: Passed, backward: Passed, config: TransformerConfig, share: Share) -> Ways:
+    """Return the operators of a part in every kind of pass, as tensor-parallel ranks run them."""
+    row = on_one_row(share)
+    return _directions(*(on_grid(passed(config, row), config, share) for passed in (forward, backward)))
+
+
 def _directions(forward: tuple[Item, ...], backward: tuple[Item, ...]) -> Ways:
     """Return the operators of every kind of pass; the split of a backward pass loses none."""
     weights = tuple(item for item in backward if item[0].phase is Phase.GRAD_WEIGHT)
@@ -234,8 +231,14 @@ BLOCK_MATRICES = 4
 """Weight matrices of a block, gathered one by one where gathers are not fused; small ones are kept."""
 
 
+def stream_share(config: TransformerConfig, plan: Plan) -> float:
+    """Return the elements of a microbatch's stream that a rank sends to the next stage, not rounded."""
+    # As a float, for arrays of plans count in 32 bits, too few for long sequences.
+    return plan.share.tokens * float(config.hidden) / plan.axes.tp
+
+
 class StageRun:
-    """Adds one stage's tasks to the graph, slot after slot.
+    """Tasks of one stage in the graph of a step, slot after slot.
 
     Parameters
     ----------
@@ -489,7 +492,7 @@ class StageRun:
         boundary = self.chunks[slot.chunk]
         if not forward:
             boundary = stage_chunks(self.config, plan, receiver)[chunk]
-        elements = self.tokens * self.config.hidden / plan.axes.tp
+        elements = stream_share(self.config, plan)
         if self.config.retrieval and boundary.hands_on:
             reads = self.config.retrieval
             elements += self.tokens * reads.tokens_per_token * reads.hidden / plan.axes.tp

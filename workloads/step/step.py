@@ -253,8 +253,6 @@ class _Link:
         return tuple(self.at(task, index) for task in tasks) if index >= 0 else ()
 
 
-__all__ = ["build_step", "model_flops"]
-
 MOST_TASKS = 4_000_000
 """Tasks beyond which a step graph is refused before memory runs out; a choice."""
 

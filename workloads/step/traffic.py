@@ -28,7 +28,6 @@ from simulator.operators import (
     Task,
     Transfer,
 )
-from workloads.layers.parts import DEQUANTISE_FLOPS, INT4_BYTES, INT8_BYTES, QUANTISE_FLOPS
 from workloads.layers.transformer import Item
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import Pass, Slot
@@ -36,6 +35,10 @@ from workloads.plan.parts import Formats, Kept, Place, Sharding
 from workloads.plan.plan import Plan
 from workloads.step.memory import chunk_activation_bytes
 from workloads.step.sharding import (
+    DEQUANTISE_FLOPS,
+    INT4_BYTES,
+    INT8_BYTES,
+    QUANTISE_FLOPS,
     RankParameters,
     optimizer_bytes,
     optimizer_share,
@@ -86,7 +89,7 @@ class Graph:
 
 
 class KeptOnHost:
-    """Adds the way of activations to the host and back; nothing if they stay on the accelerator.
+    """Way of activations to the host and back, task by task; nothing if they stay on the accelerator.
 
     Parameters
     ----------
@@ -151,7 +154,7 @@ class KeptOnHost:
 
 
 class HostTraffic:
-    """Adds what one stage moves to its hosts and back; nothing if all stays on the accelerator.
+    """Traffic of one stage with its hosts, task by task; nothing if all stays on the accelerator.
 
     Parameters
     ----------
@@ -404,7 +407,7 @@ class _Pending:
 
 
 class ShardedSums:
-    """Adds the sums of one stage's gradients that take more than one collective.
+    """Sums of one stage's gradients that take more than one collective, task by task.
 
     Parameters
     ----------

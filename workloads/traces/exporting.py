@@ -13,7 +13,6 @@ A group that a trace itself records is one higher than its name (Workload.cc).
 
 from __future__ import annotations
 
-import heapq
 import json
 import math
 from collections import defaultdict
@@ -22,6 +21,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, pairwise
 from pathlib import Path
+
+import networkx
 
 from simulator.engine.lookahead import compute_orders, computed, pieces
 from simulator.errors import ParameterError, WorkloadError
@@ -198,24 +199,12 @@ class Program:
     def _order(self) -> Iterator[Task]:
         """Go through the tasks, of those whose turn it may be the most urgent first."""
         tasks = {task.id: task for task in self._graph.tasks}
-        needs = {
-            task.id: {*task.after} | ({self._previous[task.id]} if task.id in self._previous else set())
-            for task in self._graph.tasks
-        }
-        followers: dict[int, list[int]] = {identifier: [] for identifier in tasks}
-        for identifier, others in needs.items():
-            for other in others:
-                followers[other].append(identifier)
-        waiting = {identifier: len(others) for identifier, others in needs.items()}
-        ready = [(tasks[one].priority, one) for one, count in waiting.items() if not count]
-        heapq.heapify(ready)
-        while ready:
-            _, identifier = heapq.heappop(ready)
-            yield tasks[identifier]
-            for follower in followers[identifier]:
-                waiting[follower] -= 1
-                if not waiting[follower]:
-                    heapq.heappush(ready, (tasks[follower].priority, follower))
+        graph = networkx.DiGraph()
+        graph.add_nodes_from(tasks)
+        graph.add_edges_from((earlier, later) for later, earlier in self._previous.items())
+        graph.add_edges_from((other, task.id) for task in tasks.values() for other in task.after)
+        order = networkx.lexicographical_topological_sort(graph, key=lambda one: (tasks[one].priority, one))
+        return (tasks[one] for one in order)
 
     def _add(self, task: Task) -> None:
         here = task.rank_class

@@ -26,7 +26,7 @@ from typing import IO, Any, NamedTuple, cast
 from simulator.errors import HeliographError, ParameterError, WorkloadError
 
 EXTRA = "traces of Chakra need the package protobuf; install it with pip install 'heliograph[chakra]'"
-"""What is said where the package is missing."""
+"""Sentence of an error where the package is missing."""
 
 
 class NodeType(IntEnum):
@@ -252,20 +252,8 @@ def _tell(told: Any, attributes: Mapping[str, Attribute]) -> None:  # noqa: ANN4
             setattr(one, _field_of(form), value)
 
 
-def decode_metadata(data: bytes) -> dict[str, Attribute]:
-    """Return the attributes of a GlobalMetadata, its version among them as text under ``version``.
-
-    Raises
-    ------
-    ValueError
-        If the bytes are no such message.
-    """
-    told = _parsed(schema().metadata, data)
-    version = {"version": Attribute(Form.STRING, told.version)} if told.version else {}
-    return dict(map(_attribute, told.attr)) | version
-
-
 def _parsed(kind: Any, data: bytes) -> Any:  # noqa: ANN401 - a message
+    """Return the message that some bytes hold; a `ValueError` if they are none of this kind."""
     try:
         return kind.FromString(data)
     except schema().damaged:
@@ -352,7 +340,7 @@ def read_trace(path: Path) -> Iterator[Node]:
         with _opened(path) as stream:
             messages = _messages(stream)
             at, first = next(messages)
-            decode_metadata(first)
+            _parsed(schema().metadata, first)
             for at, data in messages:
                 yield decode_node(data, at)
     except DamagedError as error:

@@ -46,7 +46,7 @@ class DeviceType(IntEnum):
 MOST_BYTES = 256 * 2**20
 """Largest file that is read; graphs of 128 nodes have some megabytes."""
 EXTRA = "task graphs need the package flatbuffers; install it with pip install 'heliograph[task_graphs]'"
-"""What is said where the package is missing."""
+"""Sentence of an error where the package is missing."""
 PHASES = {TaskType.FORWARD: Phase.FORWARD, TaskType.BACKWARD: Phase.GRAD_INPUT, TaskType.UPDATE: Phase.UPDATE}
 """Phase that compute is reported under."""
 

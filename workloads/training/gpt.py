@@ -35,9 +35,9 @@ _INITIAL_DEVIATION = 0.02
 """Standard deviation of initial weights, as in GPT-2 (Radford et al. 2019)."""
 _BETAS = (0.9, 0.95)
 _WEIGHT_DECAY = 0.1
-GRADIENT_NORM = 1.0
+_GRADIENT_NORM = 1.0
 """Largest norm of the whole gradient; beyond it the gradient is scaled down."""
-TRAINING_STREAM, _VALIDATION_STREAM = 0, 1
+_TRAINING_STREAM, _VALIDATION_STREAM = 0, 1
 _MOST_BYTES = 8 * 2**20
 """Size of the text unless another is asked."""
 _LEFT_OUT = frozenset(
@@ -408,6 +408,21 @@ def text_windows(text: np.ndarray, starts: np.ndarray, length: int) -> tuple[tor
     return tokens[:, :-1], tokens[:, 1:]
 
 
+def draw_windows(
+    text: np.ndarray, length: int, batch: int, generator: np.random.Generator
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a batch of windows at random places, tokens and those that follow each, shape [B, T]."""
+    return text_windows(text, generator.integers(0, text.size - length, size=batch), length)
+
+
+def rate_factor(step: int, *, warmup_steps: int, end: float = math.inf, decay: float = 1.0) -> float:
+    """Return the factor of a learning rate at an update, from 1: a rise, and a fall to zero before the end.
+
+    Rise and fall are linear; with an infinite end there is no fall.
+    """
+    return min(1.0, step / max(1, warmup_steps)) * min(1.0, (end - step + 1) / max(1.0, decay))
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
     """Settings of a training run. Runs that differ only in their numerics share initial weights and batches.
@@ -441,9 +456,10 @@ class TrainingConfig:
 
     def rate(self, step: int) -> float:
         """Return the learning rate of an update, counted from 1."""
-        rise = min(1.0, step / max(1, self.warmup_steps))
-        fall = min(1.0, (self.steps - step + 1) / max(1.0, self.decay_share * self.steps))
-        return self.learning_rate * rise * fall
+        decay = self.decay_share * self.steps
+        return self.learning_rate * rate_factor(
+            step, warmup_steps=self.warmup_steps, end=self.steps, decay=decay
+        )
 
     @classmethod
     def quick(cls, *, seed: int = 0) -> TrainingConfig:
@@ -479,17 +495,6 @@ class Trained:
     """The model; what runs its products may be exchanged by `Gpt.use`."""
     curve: TrainingCurve
     """How it got there."""
-
-
-def train(
-    config: TrainingConfig,
-    gpt_config: GptConfig,
-    products: Products,
-    corpus: Corpus,
-    on_step: Callable[[int, float], None] | None = None,
-) -> TrainingCurve:
-    """Return the curve of `train_model`; the same arguments give the same curve, bit for bit."""
-    return train_model(config, gpt_config, products, corpus, on_step).curve
 
 
 def train_model(
@@ -532,17 +537,9 @@ def train_model(
     order = np.random.default_rng(config.seed)
     steps, losses, validation_steps, validation_losses = [], [], [], []
     for step in range(1, config.steps + 1):
-        starts = order.integers(0, corpus.train.size - length, size=config.batch)
-        tokens_BT, targets_BT = text_windows(corpus.train, starts, length)
-        loss = model(tokens_BT, targets_BT, key=mix_key(config.seed, TRAINING_STREAM, step))
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), GRADIENT_NORM)
-        for group in optimizer.param_groups:
-            group["lr"] = config.rate(step)
-        optimizer.step()
+        batch = draw_windows(corpus.train, length, config.batch, order)
         steps.append(step)
-        losses.append(loss.item())
+        losses.append(update(model, optimizer, batch, seed=config.seed, step=step, rate=config.rate(step)))
         if step % config.eval_every == 0 or step == config.steps:
             validation_steps.append(step)
             validation_losses.append(validate(model, config, corpus))
@@ -558,6 +555,29 @@ def train_model(
         seconds=time.perf_counter() - started,
     )
     return Trained(model=model, curve=curve)
+
+
+def update(
+    model: Gpt,
+    optimizer: torch.optim.Optimizer,
+    batch: tuple[torch.Tensor, torch.Tensor],
+    *,
+    seed: int,
+    step: int,
+    rate: float,
+) -> float:
+    """Make an update at a learning rate; return the loss of its batch before it, nats per token.
+
+    Seed of the run and number of the update are what all draws come from.
+    """
+    loss = model(*batch, key=mix_key(seed, _TRAINING_STREAM, step))
+    optimizer.zero_grad()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), _GRADIENT_NORM)
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    optimizer.step()
+    return float(loss.item())
 
 
 @torch.no_grad()

@@ -1,12 +1,17 @@
-"""Pretraining of the byte-level GPT that ships with its weights, and the weights' file.
+"""Pretraining of byte-level GPTs: the one that ships with its weights, and those that the law is fitted to.
 
-One recipe, run once: `LEARNT` is the model, `Pretraining` how it was trained. Matrices of the blocks follow
+`LEARNT` is the model that ships and `Pretraining` how it was trained, once: matrices of the blocks follow
 Muon (Jordan et al., 2024), whose updates are orthogonal; embeddings, head and norms follow AdamW.
+
+A run of the law of loss over size, tokens and noise (`LawTraining`) trains at a constant rate and is judged
+at several tokens a parameter; before each of them a copy decays its rate to zero. Runs of one seed share
+initial weights and batches, whatever their arithmetic.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -19,7 +24,21 @@ import torch
 
 from simulator.errors import WorkloadError, check_positive, check_range
 from simulator.keys import mix_key
-from workloads.training.gpt import Corpus, Gpt, GptConfig, Products, check_corpus, text_windows
+from workloads.training.gpt import (
+    Corpus,
+    Gpt,
+    GptConfig,
+    Products,
+    TrainingConfig,
+    adamw,
+    check_corpus,
+    draw_windows,
+    rate_factor,
+    text_windows,
+    update,
+    validate,
+)
+from workloads.training.probes import EXACT_PRODUCTS
 
 WEIGHTS = Path(__file__).parent / "learnt_gpt.npz"
 """Weights that ship, with their record."""
@@ -79,8 +98,8 @@ class Pretraining:
 
     def rate(self, step: int) -> float:
         """Return the factor of the learning rates at an update, counted from 1."""
-        rise = min(1.0, step / max(1, self.warmup_steps))
-        return rise * min(1.0, (self.steps - step + 1) / max(1.0, self.decay_share * self.steps))
+        decay = self.decay_share * self.steps
+        return rate_factor(step, warmup_steps=self.warmup_steps, end=self.steps, decay=decay)
 
 
 class _Trainer:
@@ -102,10 +121,9 @@ class _Trainer:
     def advance(self) -> float:
         """Make one update and return the loss of its batch before it, nats per byte."""
         self.step += 1
-        length = self.model.config.context
         order = np.random.default_rng((self.recipe.seed, self.step))
-        starts = order.integers(0, self.corpus.train.size - length, size=self.recipe.batch)
-        loss = self.model(*text_windows(self.corpus.train, starts, length))
+        length, batch = self.model.config.context, self.recipe.batch
+        loss = self.model(*draw_windows(self.corpus.train, length, batch, order))
         loss.backward()
         for optimizer, rate in zip(self.optimizers, self.rates, strict=True):
             for group in optimizer.param_groups:
@@ -261,3 +279,145 @@ def training_record(recipe: Pretraining, corpus: Corpus, loss: float) -> dict[st
         "torch": torch.__version__,
         "made": time.strftime("%Y-%m-%d"),
     }
+
+
+_REFERENCE_WIDTH = 64
+"""Width at which `LawTraining.learning_rate` holds; others have it over the root of their width."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LawTraining:
+    """Recipe of the runs of the law."""
+
+    tokens_per_parameter: tuple[float, ...] = (5.0, 10.0, 20.0)
+    """Tokens read over parameters in products at which the run is judged, ascending."""
+    batch: int = 8
+    """Windows of a batch."""
+    learning_rate: float = 3e-3
+    """Of AdamW, at a width of 64; it falls with the root of the width."""
+    warmup_steps: int = 40
+    """Updates over which the rate rises."""
+    decay_share: float = 0.2
+    """Share of the updates over which a decayed run's rate falls, 0 to 1."""
+    validation_windows: int = 192
+    """Windows that the run is judged by."""
+    seed: int = 0
+    """Of initial weights, batches and draws."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "batch", "validation_windows", low=1)
+        check_range(self, "warmup_steps", "seed")
+        check_range(self, "decay_share", low=0.0, high=1.0)
+        check_positive(self, "learning_rate")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LawPoint:
+    """Loss of a run at one number of tokens."""
+
+    tokens: int
+    """Tokens read."""
+    tokens_per_parameter: float
+    """Those asked for, over parameters."""
+    decayed: bool
+    """Whether the rate fell to zero before."""
+    loss: float
+    """Validation loss through the run's own arithmetic, nats per byte."""
+    exact_loss: float
+    """Validation loss of the same weights with exact products, nats per byte."""
+
+
+def parameters_in_products(shape: GptConfig) -> int:
+    """Return the number of weights that enter products: those of blocks and head, not of look-ups."""
+    return sum(4 * shape.width**2 + 2 * shape.width * hidden for hidden in shape.hidden) + (
+        shape.width * shape.vocabulary
+    )
+
+
+class _LawRun:
+    """Model and optimizer of one run."""
+
+    def __init__(self, recipe: LawTraining, shape: GptConfig, products: Products, corpus: Corpus) -> None:
+        check_corpus(corpus, shape)
+        self.recipe, self.shape, self.products, self.corpus = recipe, shape, products, corpus
+        self.rate = recipe.learning_rate * (_REFERENCE_WIDTH / shape.width) ** 0.5
+        self.model = Gpt(shape, products, mix_key(recipe.seed))
+        self.optimizer = adamw(self.model, self.rate)
+        self.step = 0
+
+    def branch(self) -> _LawRun:
+        """Return a copy that goes its own way."""
+        copy = _LawRun(self.recipe, self.shape, self.products, self.corpus)
+        copy.model.load_state_dict(self.model.state_dict())
+        copy.optimizer.load_state_dict(self.optimizer.state_dict())
+        copy.step = self.step
+        return copy
+
+    def advance(self, end: float = math.inf, decay: int = 1) -> None:
+        """Make one update; the rate decays over the last `decay` of `end` updates."""
+        self.step += 1
+        recipe = self.recipe
+        order = np.random.default_rng((recipe.seed, self.step))
+        batch = draw_windows(self.corpus.train, self.shape.context, recipe.batch, order)
+        factor = rate_factor(self.step, warmup_steps=recipe.warmup_steps, end=end, decay=decay)
+        rate = self.rate * factor
+        update(self.model, self.optimizer, batch, seed=recipe.seed, step=self.step, rate=rate)
+
+    def judge(self, products: Products) -> float:
+        """Return the loss on fixed windows with fixed keys, nats per byte."""
+        windows, seed = self.recipe.validation_windows, self.recipe.seed
+        self.model.use(products)
+        loss = validate(
+            self.model, TrainingConfig(batch=16, validation_windows=windows, seed=seed), self.corpus
+        )
+        self.model.use(self.products)
+        return loss
+
+    def point(self, ratio: float, *, decayed: bool) -> LawPoint:
+        """Return where the run is now."""
+        return LawPoint(
+            tokens=self.step * self.recipe.batch * self.shape.context,
+            tokens_per_parameter=ratio,
+            decayed=decayed,
+            loss=self.judge(self.products),
+            exact_loss=self.judge(EXACT_PRODUCTS),
+        )
+
+
+def train_points(
+    recipe: LawTraining,
+    shape: GptConfig,
+    products: Products,
+    corpus: Corpus,
+) -> tuple[LawPoint, ...]:
+    """Train once and return the loss at every number of tokens, by both schedules.
+
+    Parameters
+    ----------
+    recipe : LawTraining
+        How to train.
+    shape : GptConfig
+        Shape of the model.
+    products : Products
+        What runs its products, in training and in judging.
+    corpus : Corpus
+        What to read.
+    """
+    run = _LawRun(recipe, shape, products, corpus)
+    per_step = recipe.batch * shape.context
+    parameters = parameters_in_products(shape)
+    ends = {max(2, round(ratio * parameters / per_step)): ratio for ratio in recipe.tokens_per_parameter}
+    decays = {end - max(1, round(recipe.decay_share * end)): end for end in ends}
+    points = []
+    for step in range(max(ends) + 1):
+        if step:
+            run.advance()
+        if step in decays:
+            end = decays[step]
+            aside = run.branch()
+            while aside.step < end:
+                aside.advance(end, end - step)
+            points.append(aside.point(ends[end], decayed=True))
+        if step in ends:
+            points.append(run.point(ends[step], decayed=False))
+    return tuple(points)

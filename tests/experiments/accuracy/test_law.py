@@ -26,12 +26,12 @@ from simulator.errors import ParameterError
 from simulator.operands.statistics import OperandKind, average, operands_of
 from simulator.operators import Phase
 from workloads.training.gpt import Products, python_source, text_windows
-from workloads.training.noise_law import EXACT, PooledNoise
 from workloads.training.pretraining import load_weights
-from workloads.training.probes import ErrorClass, MeasuredProducts
+from workloads.training.probes import EXACT_PRODUCTS, ErrorClass, MeasuredProducts, PooledNoise
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TINY = LawJob(width=8, ratios=(1.0,))
+EXACT = EXACT_PRODUCTS.forward
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ def test_noise_that_the_law_counts_for_nvfp4_is_that_of_a_trained_model(name, de
     """All three products of the blocks' weights of the GPT that ships, against white operands: to 0.5 dB."""
     form = FORMATS[name]
     watched = [MeasuredProducts(one) for one in nvfp4_passes(square_weights=form.square_weights)]
-    exact = dict.fromkeys(("scores", "values", "head"), Products.same(EXACT))
+    exact = dict.fromkeys(("scores", "values", "head"), EXACT_PRODUCTS)
     products = Products(forward=watched[0], grad_input=watched[1], grad_weight=watched[2], exceptions=exact)
     model, _ = load_weights(products)
     text = python_source().validation

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import torch
 
-from electronic.numerics import ExactNumerics
 from experiments.accuracy.prediction import LEARNT, Effort, Mode, learnt_bench
 from experiments.accuracy.report import Predict
 from experiments.accuracy.training import HEAD, JudgeLearnt, Variants, further, operands_by_layer, table_loss
@@ -22,7 +21,7 @@ from optical.noise.chip import CommonEncoding
 from simulator.errors import ParameterError
 from simulator.operators import Phase
 from workloads.training import pretraining
-from workloads.training.gpt import Corpus, Gpt, GptConfig, Products, TrainingConfig, train_model
+from workloads.training.gpt import Corpus, Gpt, GptConfig, TrainingConfig, train_model
 from workloads.training.probes import EXACT_PRODUCTS, sites
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -50,7 +49,7 @@ def test_longer_tables_see_further_back():
 
 def test_a_loud_channel_is_found():
     shape = GptConfig(layers=2, width=32, heads=2, context=32)
-    model = Gpt(shape, Products.same(ExactNumerics()), 0)
+    model = Gpt(shape, EXACT_PRODUCTS, 0)
     text = bytes(range(256)) * 30
     with torch.no_grad():
         model.blocks[1].mlp_norm.weight[5] = 40.0

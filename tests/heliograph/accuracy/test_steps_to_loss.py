@@ -12,7 +12,7 @@ from optical.cores import load_core
 from optical.execution import AnalogSpec
 from optical.execution.numerics import AnalogNumerics
 from simulator.operators import Phase
-from workloads.training.gpt import GptConfig, Products, TrainingConfig, python_source, train
+from workloads.training.gpt import GptConfig, Products, TrainingConfig, python_source, train_model
 
 STEPS = (15, 30, 45, 60, 75, 90)
 EXACT = (5.0, 4.0, 3.5, 3.2, 3.0, 2.9)
@@ -75,7 +75,7 @@ def test_a_noisier_core_takes_more_steps(one_thread):
     corpus, crossbar = python_source(most_bytes=2**18), load_core("crossbar").analog(Phase.FORWARD)
 
     def trained(spec):
-        return train(SHORT_TRAINING, model, Products.same(AnalogNumerics(spec)), corpus)
+        return train_model(SHORT_TRAINING, model, Products.same(AnalogNumerics(spec)), corpus).curve
 
     exact, found = trained(AnalogSpec.ideal()), []
     for variance in (0.0, 0.5, 5.0):

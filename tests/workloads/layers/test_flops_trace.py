@@ -6,14 +6,19 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from electronic.numerics import ExactNumerics
 from simulator.operators import MatMul
-from workloads.layers.transformer import backward_head, backward_layer, forward_head, forward_layer
+from workloads.layers.transformer import (
+    backward_head,
+    backward_layer,
+    forward_head,
+    forward_layer,
+    model_flops,
+)
 from workloads.models.architecture import Norm, Positions, TransformerConfig
 from workloads.plan.parts import Attention
 from workloads.plan.plan import Plan
-from workloads.step.step import model_flops
-from workloads.training.gpt import Gpt, GptConfig, Products
+from workloads.training.gpt import Gpt, GptConfig
+from workloads.training.probes import EXACT_PRODUCTS
 
 
 def plan_of(batch, length):
@@ -69,7 +74,7 @@ def test_torch_gpt_does_the_closed_forms_work(shape, batch):
     )
     plan = plan_of(batch, length)
     with torch.device("meta"):
-        model = Gpt(shape, Products.same(ExactNumerics()), 0)
+        model = Gpt(shape, EXACT_PRODUCTS, 0)
         tokens = torch.zeros(batch, length, dtype=torch.int64)
     forward, backward = traced(lambda: model(tokens, tokens), lambda loss: loss.backward())
     assert forward == closed_form(
@@ -96,7 +101,7 @@ def test_torch_gpt_has_the_closed_forms_parameters():
         positions=Positions.LEARNED,
         position_rows=16,
     )
-    model = Gpt(shape, Products.same(ExactNumerics()), 0)
+    model = Gpt(shape, EXACT_PRODUCTS, 0)
     assert sum(weight.numel() for weight in model.parameters()) == config.parameters
 
 

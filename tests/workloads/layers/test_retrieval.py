@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from simulator.errors import WorkloadError
 from simulator.operators import Collective, MatMul
 from tests.workloads.ideal import PLAN, ideal_s, product_flops, run, sequences
-from workloads.layers.transformer import forward_layer
+from workloads.layers.transformer import forward_layer, model_flops
 from workloads.models.architecture import Norm, Positions, Retrieval, TransformerConfig
 from workloads.models.config import load_model
 from workloads.pipeline import schedules
@@ -20,7 +20,7 @@ from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind
 from workloads.step.sharding import StagePart, part_parameters, stage_chunks
 from workloads.step.stage import Pass, Passes
-from workloads.step.step import build_step, model_flops
+from workloads.step.step import build_step
 
 READS = Retrieval(
     first=2, every=2, chunk=16, neighbours=2, length=32, hidden=32, heads=4, head_dim=8, ffn_hidden=64

@@ -8,13 +8,13 @@ import pytest
 from simulator.errors import WorkloadError
 from simulator.operators import Elementwise, MatMul
 from tests.workloads.ideal import EVEN, PLAN, product_flops
-from workloads.layers.transformer import backward_layer, forward_layer
+from workloads.layers.transformer import backward_layer, forward_layer, model_flops
 from workloads.models.config import from_hugging_face, load_model
 from workloads.plan.parts import Attention
 from workloads.plan.rules import check
 from workloads.step.memory import layer_activation_bytes
 from workloads.step.sharding import stage_chunks, stage_parts, whole_stage
-from workloads.step.step import build_step, model_flops
+from workloads.step.step import build_step
 
 WINDOWED = replace(EVEN, window=16, window_every=2)
 FLASH = PLAN.with_(attention=Attention.FLASH)

@@ -7,7 +7,7 @@ import pytest
 from simulator.errors import WorkloadError
 from simulator.operators import Collective, MatMul
 from tests.workloads.ideal import EVEN, PLAN, product_flops, run
-from workloads.layers.transformer import backward_layer, forward_layer
+from workloads.layers.transformer import backward_layer, forward_layer, model_flops
 from workloads.models.architecture import Norm
 from workloads.models.config import load_model
 from workloads.pipeline import schedules
@@ -16,7 +16,7 @@ from workloads.plan.plan import Plan, parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import layer_activation_bytes, memory_by_kind
 from workloads.step.sharding import stage_parts
-from workloads.step.step import build_step, model_flops
+from workloads.step.step import build_step
 
 DEEPSEEK = replace(
     EVEN,

@@ -8,11 +8,10 @@ import pytest
 
 from simulator.errors import WorkloadError
 from tests.workloads.models.llama_config import LLAMA
-from workloads.layers.transformer import forward_layer
+from workloads.layers.transformer import forward_layer, model_flops
 from workloads.models.architecture import Activation
 from workloads.models.config import MODELS, from_hugging_face, load_model, shipped_models
 from workloads.plan.plan import Plan
-from workloads.step.step import model_flops
 
 PUBLISHED = {
     "llama-3.1-405b": 405_853_388_800,

@@ -150,7 +150,7 @@ def test_zero_bubble_keeps_as_much_everywhere_as_1f1b_on_its_first_stage():
     plain = plan.with_(schedule=schedules.ONE_FORWARD_ONE_BACKWARD)
     first = memory_by_kind(EVEN, plain, 0)["activations"]
     assert {memory_by_kind(EVEN, plan, stage)["activations"] for stage in range(4)} == {first}
-    assert schedules.ZERO_BUBBLE.most_in_flight(4, 2, 0) == 2
+    assert schedules.ZERO_BUBBLE.in_flight(4, 2, 0) == 2
 
 
 def test_dualpipe_keeps_two_copies_and_one_microbatch_more_than_stages():

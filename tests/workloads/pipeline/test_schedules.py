@@ -75,7 +75,7 @@ def test_microbatches_kept_are_those_stated(kind, stages, extra):
     # A pipeline that never empties is full only after as many microbatches as stages.
     many = pipeline.microbatches + (pipeline.stages if kind.flows else 0)
     for stage, slots in enumerate(kind.passes(pipeline.stages, many)):
-        assert most_kept(slots, (1.0,)) == kind.most_in_flight(pipeline.stages, many, stage)
+        assert most_kept(slots, (1.0,)) == kind.in_flight(pipeline.stages, many, stage)
         released = sum(slot.direction in RELEASES for slot in slots)
         assert released == sum(slot.direction is Pass.FORWARD for slot in slots)
 
@@ -87,8 +87,8 @@ def test_one_stage_is_never_idle(kind):
 
 
 def test_first_stage_of_1f1b_keeps_at_most_as_many_microbatches_as_stages():
-    assert schedules.ONE_FORWARD_ONE_BACKWARD.most_in_flight(4, 64, 0) == 4
-    assert schedules.GPIPE.most_in_flight(4, 64, 0) == 64
+    assert schedules.ONE_FORWARD_ONE_BACKWARD.in_flight(4, 64, 0) == 4
+    assert schedules.GPIPE.in_flight(4, 64, 0) == 64
 
 
 def test_memory_that_is_played_is_that_of_a_formula():

@@ -11,10 +11,10 @@ from simulator.interfaces import LinkGraph
 from simulator.layout import RankLayout
 from simulator.operators import Collective, CollectiveKind, Elementwise
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, ideal_s, product_flops, run, sent, sequences
-from workloads.layers.parts import INT4_BYTES, INT8_BYTES
 from workloads.plan.plan import parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind
+from workloads.step.sharding import INT4_BYTES, INT8_BYTES
 from workloads.step.step import build_step
 
 ONCE = PLAN.with_(dp=16, global_batch=16, zero=3, grad_bytes=2)

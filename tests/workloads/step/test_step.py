@@ -18,11 +18,12 @@ from simulator.operators import (
     total_flops,
 )
 from tests.builders import EXPERTS, PLAN, TINY
+from workloads.layers.transformer import model_flops
 from workloads.models.config import load_model
 from workloads.pipeline import schedules
 from workloads.plan.parts import Attention, Recompute
 from workloads.plan.plan import Plan
-from workloads.step.step import build_step, model_flops
+from workloads.step.step import build_step
 
 
 def product_flops(items):

@@ -7,14 +7,14 @@ import pytest
 from simulator.errors import WorkloadError
 from simulator.operators import Collective, Elementwise, MatMul, Phase
 from tests.workloads.ideal import EVEN, PLAN, RATE, ideal_s, product_flops, run, sent, sequences
-from workloads.layers.transformer import backward_layer, forward_layer
+from workloads.layers.transformer import backward_layer, forward_layer, model_flops
 from workloads.models.config import load_model
 from workloads.plan.parts import Attention, ContextExchange, GradientSum, Optimizer, Precision, Recompute
 from workloads.plan.plan import Plan, parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind
 from workloads.step.sharding import moment_bytes
-from workloads.step.step import build_step, model_flops
+from workloads.step.step import build_step
 
 # Context parallelism
 

@@ -7,11 +7,12 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
-from electronic.numerics import BfloatNumerics, ExactNumerics
+from electronic.numerics import BfloatNumerics
 from optical.execution import AnalogSpec
 from optical.execution.numerics import AnalogNumerics
 from simulator.errors import ParameterError, WorkloadError
 from workloads.training.gpt import Gpt, GptConfig, ProductName, Products
+from workloads.training.probes import EXACT_PRODUCTS, ExactProducts
 
 CONFIG = GptConfig(vocabulary=50, layers=2, width=24, heads=3, context=10)
 NOISY = AnalogSpec(
@@ -47,7 +48,7 @@ def batch(seed=0, windows=4, length=10):
 
 
 def exact_model(seed=0):
-    return Gpt(CONFIG, Products.same(ExactNumerics()), seed)
+    return Gpt(CONFIG, EXACT_PRODUCTS, seed)
 
 
 def reference_loss(model, tokens, targets):
@@ -70,7 +71,7 @@ def reference_loss(model, tokens, targets):
     return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
-@pytest.mark.parametrize("numerics", [ExactNumerics(), AnalogNumerics(AnalogSpec.ideal())])
+@pytest.mark.parametrize("numerics", [ExactProducts(), AnalogNumerics(AnalogSpec.ideal())])
 def test_loss_and_gradients_are_those_of_plain_torch(numerics):
     model = Gpt(CONFIG, Products.same(numerics), 3).double()
     tokens, targets = batch()
@@ -119,7 +120,7 @@ def test_flops_are_counted_on_the_meta_device():
 
 def test_a_model_can_be_made_on_the_meta_device():
     with torch.device("meta"):
-        model = Gpt(dataclasses.replace(CONFIG, width=3 * 4096, layers=4), Products.same(ExactNumerics()), 0)
+        model = Gpt(dataclasses.replace(CONFIG, width=3 * 4096, layers=4), EXACT_PRODUCTS, 0)
     assert all(parameter.is_meta for parameter in model.parameters())
 
 
@@ -160,7 +161,7 @@ def test_checkpointing_draws_the_same_noise_again():
 
 
 def test_a_noisy_gradient_scatters_around_the_exact_one():
-    exact, noisy = (Gpt(CONFIG, Products.same(n), 0) for n in (ExactNumerics(), AnalogNumerics(NOISY)))
+    exact, noisy = (Gpt(CONFIG, Products.same(n), 0) for n in (ExactProducts(), AnalogNumerics(NOISY)))
     reference = torch.autograd.grad(exact(*batch()), exact.head)[0]
     draws = [torch.autograd.grad(noisy(*batch(), key=key), noisy.head)[0] for key in range(30)]
     one, mean = (draws[0] - reference).norm(), (torch.stack(draws).mean(0) - reference).norm()
@@ -189,7 +190,7 @@ def test_wrong_shapes_and_names_are_refused():
         dataclasses.replace(CONFIG, layers=0)
     with pytest.raises(WorkloadError, match="at most the context"):
         exact_model()(*batch(length=11))
-    exact = Products.same(ExactNumerics())
+    exact = EXACT_PRODUCTS
     with pytest.raises(WorkloadError, match="did you mean 'head'"):
         dataclasses.replace(exact, exceptions={"heads": exact})
     assert len(ProductName) == 7

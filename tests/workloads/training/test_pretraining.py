@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from electronic.numerics import BfloatNumerics, ExactNumerics
+from electronic.numerics import BfloatNumerics
 from simulator.errors import ParameterError, WorkloadError
 from workloads.training.gpt import Corpus, Gpt, GptConfig, Products, python_source
 from workloads.training.pretraining import (
@@ -18,6 +18,7 @@ from workloads.training.pretraining import (
     save_weights,
     training_record,
 )
+from workloads.training.probes import EXACT_PRODUCTS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -37,7 +38,7 @@ def weights(model):
 
 @pytest.mark.slow
 def test_pretraining_learns_what_repeats(corpus):
-    first = held_out_loss(Gpt(SHAPE, Products.same(ExactNumerics()), 0), corpus)
+    first = held_out_loss(Gpt(SHAPE, EXACT_PRODUCTS, 0), corpus)
     model = pretrain(dataclasses.replace(RECIPE, steps=120), SHAPE, corpus)
     assert first > 5.0
     assert held_out_loss(model, corpus) < 0.5
@@ -66,10 +67,10 @@ def test_rates_rise_hold_and_fall():
 
 
 def test_weights_come_back_in_half_precision(corpus, tmp_path):
-    model = Gpt(SHAPE, Products.same(ExactNumerics()), 3)
+    model = Gpt(SHAPE, EXACT_PRODUCTS, 3)
     path = tmp_path / "weights.npz"
     save_weights(path, model, training_record(RECIPE, corpus, 1.5))
-    read, record = load_weights(Products.same(ExactNumerics()), path)
+    read, record = load_weights(EXACT_PRODUCTS, path)
     assert read.config == SHAPE
     assert record["held_out_nats_per_byte"] == 1.5
     for name, weight in model.state_dict().items():
@@ -82,14 +83,14 @@ def test_a_file_without_weights_is_refused(content, tmp_path):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(WorkloadError, match="is no file of weights"):
-        load_weights(Products.same(ExactNumerics()), path)
+        load_weights(EXACT_PRODUCTS, path)
 
 
 def test_weights_that_hold_code_are_refused(tmp_path):
     path = tmp_path / "weights.npz"
     np.savez(path, record=np.array([{"shape": 1}], dtype=object))
     with pytest.raises(WorkloadError, match="is no file of weights"):
-        load_weights(Products.same(ExactNumerics()), path)
+        load_weights(EXACT_PRODUCTS, path)
 
 
 def test_the_processors_bfloat_is_that_of_a_matrix_engine():

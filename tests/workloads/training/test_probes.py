@@ -11,6 +11,7 @@ from optical.execution import AnalogSpec, Scale
 from optical.execution.numerics import AnalogNumerics
 from optical.execution.spec import OperandTransforms, Residues, misread_shifts
 from simulator.errors import ParameterError, WorkloadError
+from simulator.interfaces import Numerics
 from workloads.training.gpt import Corpus, Gpt, GptConfig, ProductName, Products, TrainingConfig, validate
 from workloads.training.probes import (
     EXACT_PRODUCTS,
@@ -338,6 +339,13 @@ def test_a_site_is_one_product_of_one_layer():
     assert exact not in losses.values()
     place(model, {})
     assert validate(model, training, corpus) == exact
+
+
+def test_exact_is_torch_bit_for_bit_in_any_precision():
+    exact = EXACT_PRODUCTS.forward
+    assert isinstance(exact, Numerics)
+    assert torch.equal(exact.matmul(A, B, 1), torch.bmm(A, B))
+    assert exact.matmul(A.double(), B.double(), 1).dtype == torch.float64
 
 
 def test_silence_is_exact_and_nonsense_is_refused():

@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from electronic.numerics import BfloatNumerics, ExactNumerics
+from electronic.numerics import BfloatNumerics
 from optical.execution import AnalogSpec, Rounding
 from optical.execution.numerics import AnalogNumerics
 from simulator.errors import ParameterError, WorkloadError
@@ -15,8 +15,9 @@ from workloads.training.gpt import (
     TrainingConfig,
     TrainingCurve,
     python_source,
-    train,
+    train_model,
 )
+from workloads.training.probes import EXACT_PRODUCTS
 
 SMALL = GptConfig(layers=1, width=32, heads=2, context=16)
 SHORT = TrainingConfig(
@@ -34,10 +35,14 @@ NOISY = AnalogSpec(
     encoding_variance=0.0,
     rounding=Rounding.STOCHASTIC,
 )
-EXACT, ANALOG = Products.same(ExactNumerics()), Products.same(AnalogNumerics(NOISY))
+EXACT, ANALOG = EXACT_PRODUCTS, Products.same(AnalogNumerics(NOISY))
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def train(*recipe, **options):
+    return train_model(*recipe, **options).curve
 
 
 @pytest.fixture(scope="module")
