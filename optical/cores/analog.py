@@ -246,7 +246,7 @@ class AnalogCore(Array):
     waveguide: Waveguide = shipped(Waveguide, "si_waveguide")
     """Routing within the array."""
     feed: Waveguide = shipped(Waveguide, DEFAULT_FEED, named_parts_table)
-    """What carries all light from the coupling to the array, and operands from core to core."""
+    """Waveguide of all light from the coupling to the array, and of operands from core to core."""
     dac: Converter = shipped(Converter, "dac")
     """Operand converter, one per modulator."""
     driver: Driver | None = None

@@ -209,7 +209,7 @@ class ResidueCore(FormattedCore):
     parallel: int
     """Copies of the core that work on different moduli at once; the other moduli follow in further passes."""
     remainder: Remainder = Remainder.ANALOG
-    """Where the remainder of a sum is taken."""
+    """Place at which the remainder of a sum is taken."""
     logic: FormatLogic
     """Digital electronics of the format."""
 

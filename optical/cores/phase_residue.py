@@ -390,7 +390,7 @@ class PhaseArray:
     waveguide: Waveguide
     """Routing within the rows."""
     feed: Waveguide
-    """What carries all light from the coupling to the rows."""
+    """Waveguide of all light from the coupling to the rows."""
     hybrid: PassiveElement
     """90 degree hybrid, one per row."""
     arms: InterferometerArms
@@ -406,7 +406,7 @@ class PhaseArray:
     segment_dac: Converter
     """One per unit, sets its digits in turn."""
     layout: PhaseLayout
-    """Where things stand."""
+    """Layout of the rows."""
 
     def __post_init__(self) -> None:
         check_range(self, "length", "rows", low=1)

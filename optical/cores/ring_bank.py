@@ -106,7 +106,7 @@ class RingBank(AnalogCore):
     tia: Tia = shipped(Tia, "tia")
     """Amplifier of an output."""
     readout: Integrator | Sampler = shipped(Integrator, "integrator")
-    """What takes the difference of both symbols of a signed input behind it."""
+    """Readout behind it, which takes the difference of both symbols of a signed input."""
     tuning_dac: Converter = shipped(Converter, "tuning_dac")
     """Driver of a heater, one per ring."""
     layout: RingBankLayout = shipped(RingBankLayout, "ring_bank_layout")

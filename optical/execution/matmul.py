@@ -285,7 +285,7 @@ class _Call(NamedTuple):
     weight: bool
     """Whether B is a weight."""
     number: int
-    """Which product a draw belongs to: 0 is C, 1 dA, 2 dB, others are derivatives of higher order."""
+    """Product that draws belong to: 0 is C, 1 dA, 2 dB, others are derivatives of higher order."""
     sums_rows: bool
     """Whether the product is A^T B, summed over rows, as the gradient of a weight is."""
     place: tuple[int, ...]
@@ -295,7 +295,7 @@ class _Call(NamedTuple):
     part_blocks: int
     """Row blocks of each part of the global batch, of which the key says the number."""
     flags: int
-    """How all three products are executed."""
+    """Execution of all three products."""
 
 
 class _PlainProduct(torch.autograd.Function):

@@ -155,7 +155,7 @@ def predicted_of(spec: AnalogSpec, products: tuple[Product, ...]) -> Precision:
 
 
 class _Geometry(NamedTuple):
-    """What of a specification decides how operands are scaled and rounded."""
+    """Part of a specification by which operands are scaled and rounded."""
 
     scale: Scale
     rounding: Rounding
@@ -180,7 +180,7 @@ class _Vectors:
     """Vectors of both operands that meet in one gain stage, and how often there are such."""
 
     count: float
-    """How many such pieces the sum has."""
+    """Number of such pieces in the sum."""
     length: int
     """Products in one."""
     a: Scaled

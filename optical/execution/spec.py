@@ -107,7 +107,7 @@ class Residues:
 
     @property
     def product(self) -> int:
-        """How many integers the moduli tell apart, the dynamic range."""
+        """Dynamic range: integers that the moduli tell apart."""
         return math.prod(self.moduli)
 
     @property
@@ -122,12 +122,12 @@ class Residues:
 
     @property
     def misreadings(self) -> tuple[float, ...]:
-        """How likely each remainder is misread."""
+        """Chance of misreading each remainder, 0 to 1."""
         return tuple(misreading(sigma) for sigma in self.sigmas)
 
     @property
     def wrong_sample(self) -> float:
-        """How likely a sample comes out wrong, that is, any of its remainders; 0 to 1."""
+        """Chance that a sample comes out wrong, that is, any of its remainders; 0 to 1."""
         return any_of(self.misreadings)
 
     @property
@@ -409,15 +409,15 @@ class AnalogSpec(HashedOnce, LightNoise):
     residues: Residues | None = None
     """Residue numbers in which blocks are multiplied; they take the place of all other errors of a sample."""
     chip: ChipErrors | None = None
-    """What is fixed for the chip."""
+    """Errors that are fixed for the chip."""
     common: CommonNoise | None = None
     """Intensity noise that outputs share, beside `rin_variance`, which they do not."""
     encoding: CommonEncoding | None = None
-    """Which outputs share the errors of `encoding_variance`; none do without."""
+    """Outputs that share the errors of `encoding_variance`; none do without."""
     shot: Shot = Shot.GAUSSIAN
-    """How shot noise is drawn."""
+    """Drawing of shot noise."""
     transforms: OperandTransforms | None = None
-    """What is done to operands before they come here."""
+    """Transforms of the operands before they come here."""
 
     __hash__ = HashedOnce.__hash__
 

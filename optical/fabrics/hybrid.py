@@ -81,7 +81,7 @@ class HybridFabric(BesidePackets, NodeCircuits, CircuitsBeside):
     axis: Axis | None = None
     """Axis of parallelism that circuits are set up for; None for every one."""
     choice: CircuitChoice = CircuitChoice.MATCHING
-    """Which pairs get circuits."""
+    """Choice of the pairs that get circuits."""
     policy: CircuitPolicy = CircuitPolicy.STATIC
     """When circuits move."""
     turning: PortTiming = PortTiming.ON_REQUEST

@@ -55,13 +55,13 @@ class CircuitSchedule:
     """
 
     policy: str = ""
-    """What made it."""
+    """Policy that made it."""
     demand: np.ndarray
     """Bytes from input i to output j, shape [N, N]."""
     permutations: np.ndarray
     """Output of each input in each configuration, `DARK` for none, shape [K, N]."""
     durations_s: np.ndarray
-    """How long each configuration carries, shape [K]."""
+    """Time for which each configuration carries, shape [K]."""
     switch_of: np.ndarray
     """Switch of each configuration, shape [K]; a switch keeps their order."""
     switches: int = 1
