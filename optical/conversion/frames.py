@@ -147,9 +147,9 @@ class Conversion:
     """State that all layers of a converted model share."""
 
     specs: ProductSpecs
-    """What the core makes of products."""
+    """Specifications of products on the core."""
     policy: Policy
-    """Which products it runs."""
+    """Division of the model between core and electronics."""
     key: NoiseKey | None
     """Key where none is open."""
     attention: str | None = None
@@ -161,7 +161,7 @@ class Site:
     """One layer of a converted model."""
 
     conversion: Conversion
-    """What it shares with the others."""
+    """State that it shares with the others."""
     name: str
     """Its name in the model; empty for the model itself."""
     number: int
@@ -224,7 +224,7 @@ class Frame:
     product: int = 0
     """Number of the next product in that operation."""
     repeats: dict[int, int] = field(default_factory=dict)
-    """How often each layer was called from here."""
+    """Calls of each layer from here."""
     attention: list[ProductKind] = field(default_factory=list)
     """What the next products of two activations are, where that is known."""
     samples: int = 1

@@ -41,7 +41,7 @@ class ProductException:
     pattern: str
     """Names of products, as in `Policy.electronic`."""
     specs: ProductSpecs
-    """What the core makes of them."""
+    """Their specifications on the core."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class Policy:
     """
 
     mode: Mode = Mode.HARDWARE
-    """Where errors enter: only while the model does not train, in the forward pass, or in all products."""
+    """Passes in which errors enter: only those without training, forward ones, or all products."""
     electronic: tuple[str, ...] = ()
     """Patterns of products that are not run on the core, e.g. ``("lm_head", "*:scores")``."""
     exceptions: tuple[ProductException, ...] = ()
@@ -126,7 +126,7 @@ class PhotonicAccelerator(Protocol):
 
     @property
     def core(self) -> AnalogSource:
-        """What each of its cores is."""
+        """Kind of its cores."""
         ...
 
 
@@ -145,7 +145,7 @@ class PhotonicSystem(Protocol):
 
 
 Hardware = ProductSpecs | AnalogSource | PhotonicAccelerator | PhotonicSystem | str
-"""What products can be run on; text is a core's name."""
+"""Hardware that products can be run on; text is a core's name."""
 
 
 def specs_of(system: Hardware) -> ProductSpecs:

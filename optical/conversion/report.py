@@ -56,13 +56,13 @@ class ProductEntry:
     product: str
     """Kind, or the operator of torch."""
     place: RunsOn
-    """What runs them."""
+    """Unit that runs them."""
     reason: str
-    """What in the operands keeps them electronic; empty if nothing does."""
+    """Reason in the operands that keeps them electronic; empty if there is none."""
     dtype: str
     """Type of the operands."""
     count: int = 0
-    """How many."""
+    """Number of them."""
     macs: int | None = 0
     """Multiply-accumulates, or None if unknown."""
     weights: set[str] = field(default_factory=set)
@@ -200,9 +200,9 @@ class ReportRow:
     module: str
     """Its class."""
     product: str
-    """What the product does there (`ProductKind`), or the operator of torch."""
+    """Role of the product there (`ProductKind`), or the operator of torch."""
     place: RunsOn
-    """What runs it."""
+    """Unit that runs it."""
     reason: str
     """Why it does not run as the core's specification says; empty if it does."""
     products: int | None
@@ -222,7 +222,7 @@ class ConversionReport:
     model: str
     """Class of the model."""
     mode: str
-    """Where errors enter."""
+    """Passes of training in which errors enter (`Mode`)."""
     rows: tuple[ReportRow, ...]
     """Layers in the order in which they first run, or stand in the model."""
     parameters: int

@@ -119,9 +119,9 @@ class Crossbar(AnalogCore):
     tia: Tia = shipped(Tia, "tia")
     """Amplifier of an output."""
     readout: Integrator | Sampler = shipped(Integrator, "integrator")
-    """What adds the symbols of a sample behind it."""
+    """Readout behind it, which adds the symbols of a sample."""
     summing: SummingWires = shipped(SummingWires, "summing_wires")
-    """What brings the currents of `summed` cores to their amplifier."""
+    """Wires that bring the currents of `summed` cores to their amplifier."""
     layout: CrossbarLayout = shipped(CrossbarLayout, "crossbar_layout")
     """Density of the array."""
     chip: Chip = field(default_factory=lambda: default_interfering_chip(on_lines=True))

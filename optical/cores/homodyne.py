@@ -60,7 +60,7 @@ from simulator.operators import Phase, Products
 from simulator.units import ELEMENTARY_CHARGE_C, ratio_from_db, to_si
 
 SETTLED = 1e-12
-"""How closely photons are found, relative."""
+"""Relative error to which photons are found."""
 BRIGHTEST_W = 1e6
 """Light beyond which none is looked for."""
 MOST_ROUNDS = 200
@@ -404,7 +404,7 @@ class LitCore:
     """Homodyne core with the sizing of its laser, from which each product's specification follows."""
 
     core: Homodyne
-    """What multiplies."""
+    """Core that multiplies."""
     photons_per_mac: float
     """Detected photons per multiplication, dimensionless."""
     only_shot_noise: bool

@@ -195,13 +195,13 @@ class MziMesh(AnalogCore):
     tia: Tia = shipped(Tia, "tia")
     """One per output."""
     readout: Integrator | Sampler = shipped(Sampler, "sampler")
-    """What reads it."""
+    """Readout of the amplifier."""
     heater_dac: Converter = shipped(Converter, "heater_dac", programmable_table)
     """One per heater."""
     decomposer: Decomposer = shipped(Decomposer, "decomposer", programmable_table)
     """Digital unit that computes phases."""
     layout: MeshLayout = shipped(MeshLayout, "mesh_layout", programmable_table)
-    """Where things stand."""
+    """Layout of the mesh."""
     chip: Chip = field(default_factory=default_chip)
     """Spread of like parts, and the outputs that fluctuate together."""
 

@@ -114,7 +114,7 @@ class PcmCrossbar(AnalogCore):
     tia: Tia = shipped(Tia, "tia")
     """One per output and vector."""
     readout: Integrator | Sampler = shipped(Integrator, "integrator")
-    """What reads it."""
+    """Readout of the amplifier."""
     chip: Chip = field(default_factory=default_chip)
     """Spread of like parts, and the outputs that fluctuate together."""
 

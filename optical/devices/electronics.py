@@ -313,7 +313,7 @@ class Regulator(Named):
 
 @dataclass(frozen=True, kw_only=True)
 class WholeChip(Named):
-    """What stands on no part of a photonic chip."""
+    """Overhead of built photonic chips over their parts, and how often they are calibrated."""
 
     overhead: float
     """Power of built chips over that of their parts, dimensionless; 1 is parts only."""
@@ -346,7 +346,7 @@ class ChipElectronics:
     die_yield: DieYield = shipped(DieYield, "die_yield")
     """Working dies, and spares."""
     wafer: Wafer = shipped(Wafer, "wafer")
-    """What the dies are cut from."""
+    """Wafer of the dies."""
     regulator: Regulator = shipped(Regulator, "regulator")
     """Regulators of the whole unit."""
 

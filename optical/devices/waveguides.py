@@ -161,11 +161,11 @@ class Routing:
     """
 
     feed: Waveguide
-    """What carries all lines together, and operands from core to core."""
+    """Waveguide of all lines together, and of operands from core to core."""
     feed_m: float
     """Its length."""
     array: Waveguide
-    """What is beside the array's devices."""
+    """Waveguide between the array's devices."""
     array_m: float
     """The longest way in it."""
     light_w: float

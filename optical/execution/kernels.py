@@ -223,24 +223,30 @@ def _encode(x_BRC: np.ndarray, reach: np.float32, words: Words, made: Rounded, s
     """Write codes and energies of an operand, rounded stochastically if there are words; scales if asked."""
     (batch, rows, columns), (codes_BRC, energy, scale) = x_BRC.shape, made
     by_rows, by_columns = energy.shape[1] == rows and energy.shape[2] == 1, scale.shape[2] > 1
+    largest = scale.view(np.int32)
+    if scales:
+        scale[:] = np.float32(SMALLEST_SCALE)
     numbers = np.zeros(columns // WORDS_PER_NUMBER + 2, np.uint64)
     dither, squares = np.zeros(columns, np.float32), np.empty(columns, np.float64)
     for matrix in range(batch):
         squares[:] = 0.0
-        if scales:
-            _write_scales(x_BRC[matrix], scale[matrix])
-        factor = reach / scale[matrix]
+        if scales and not by_rows:
+            for row in range(rows):
+                _raise(largest[matrix, 0], x_BRC[matrix, row].view(np.int32))
+        factor = reach / scale[matrix, 0]
         for row in range(rows):
+            x, codes = x_BRC[matrix, row], codes_BRC[matrix, row]
+            if scales and by_rows:
+                largest[matrix, row, 0] = _largest(x.view(np.int32), largest[matrix, row, 0])
             if words.keys.size > 0:
                 each = batch // words.keys.size
                 place = words.first + (matrix % each * rows + row) * columns
                 start = fill(numbers, words.keys[matrix // each], place)
                 _dither(numbers.view(np.int16)[start : start + columns], dither)
-            x, codes = x_BRC[matrix, row], codes_BRC[matrix, row]
             if by_columns:
-                _round_columns(x, factor[0], dither, codes)
+                _round_columns(x, factor, dither, codes)
             else:
-                _round_row(x, factor[row % scale.shape[1], 0], dither, codes)
+                _round_row(x, reach / scale[matrix, row % scale.shape[1], 0], dither, codes)
             if by_rows:
                 energy[matrix, row, 0] = _sum_of_squares(codes)
             else:
@@ -260,13 +266,13 @@ def _read(
     (batch, rows, columns), (of_rows, of_columns) = value_BMN.shape, operands
     numbers = np.zeros(columns // 2 // WORDS_PER_NUMBER + 2, np.uint64)
     drawn, ones = np.zeros(columns // 2 + 1, np.float64), np.ones(columns, np.float32)
+    value = np.zeros(columns, np.float32)
     for matrix in range(batch):
         each = batch // law.constant.size
         block, step = matrix // each, np.float32(law.step[matrix // each])
         energy = of_columns.energy[matrix % of_columns.energy.shape[0]]
         scales = of_columns.scale[matrix % of_columns.scale.shape[0]]
         for row in range(rows):
-            value = value_BMN[matrix, row].view(np.float32)
             _copy(value_BMN[matrix, row], value)
             if words.keys.size > 0:
                 place = (matrix % each * rows + row) * columns
@@ -281,26 +287,14 @@ def _read(
                 _convert(value, np.float32(1.0) / step, np.float32(law.largest_code))
                 unit *= step
             if scales.size > 1:
-                _scale(value, unit, scales)
+                _scale(value, unit, scales, value_BMN[matrix, row].view(np.float32))
             else:
-                _scale(value, unit * scales[0], ones)
-
-
-@inner
-def _write_scales(x_RC: np.ndarray, scale: np.ndarray) -> None:
-    """Write the largest magnitudes of rows, or of columns, as `full_scale` returns them."""
-    scale[:] = np.float32(SMALLEST_SCALE)
-    largest = scale.view(np.int32)
-    for row in range(x_RC.shape[0]):
-        bits = x_RC[row].view(np.int32)
-        if largest.shape[1] > 1:
-            _raise(largest[0], bits)
-        else:
-            largest[row % largest.shape[0], 0] = _largest(bits, largest[row % largest.shape[0], 0])
+                _scale(value, unit * scales[0], ones, value_BMN[matrix, row].view(np.float32))
 
 
 @inner
 def _raise(largest: np.ndarray, bits: np.ndarray) -> None:
+    """Raise magnitudes to those of further numbers, as the bits of both."""
     for place in range(bits.size):
         largest[place] = max(largest[place], np.int32(bits[place] & _MAGNITUDE))
 
@@ -377,6 +371,6 @@ def _convert(value: np.ndarray, codes_per_unit: np.float32, largest: np.float32)
 
 
 @inner
-def _scale(value: np.ndarray, unit: np.float32, scale: np.ndarray) -> None:
+def _scale(value: np.ndarray, unit: np.float32, scale: np.ndarray, out: np.ndarray) -> None:
     for place in range(value.size):
-        value[place] = value[place] * unit * scale[place]
+        out[place] = value[place] * unit * scale[place]

@@ -84,7 +84,7 @@ class AnalogNumerics:
     """
 
     spec: AnalogSpec
-    """What reaches the products."""
+    """Specification of the products."""
     exact_tiles: bool = False
     """Whether to execute every analog sample instead of one draw with the summed variance."""
 
@@ -365,7 +365,7 @@ class CountingNumerics:
     photons_per_mac: float
     """Detected photons per multiplication, dimensionless."""
     signs: Signs = Signs.OFFSET
-    """How weights below zero are carried."""
+    """Encoding of weights below zero."""
 
     def __post_init__(self) -> None:
         check_positive(self, "photons_per_mac")

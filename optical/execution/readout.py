@@ -35,8 +35,8 @@ from optical.execution.kernels import (
     variance_of,
 )
 from optical.execution.kernels import read as read_codes
-from optical.execution.operands import Operand, largest_code
-from optical.execution.spec import AnalogSpec, NoiseLaw, Shot
+from optical.execution.operands import Operand
+from optical.execution.spec import AnalogSpec, NoiseLaw, Shot, largest_code
 from optical.noise.chip import CommonNoise
 from simulator.errors import ClippingWarning
 
@@ -48,6 +48,9 @@ own and its spread over them is not followed."""
 _RADIX_BITS = 7
 _RADIX = 2**_RADIX_BITS
 """One step of a code's upper half, in steps of the code."""
+_ROWS_AT_ONCE, _OUTPUTS_AT_ONCE = 512, 2**19
+"""Rows, or so few that they have these outputs, of which the products of halves are found together: all of
+them would not stay in a cache, and fewer rows would not outweigh the packing of B."""
 _OUTPUT, _NODE = 2, 4
 """Kinds of draws of a chip, folded into its seed."""
 _TOLERATED_CLIPPING = 0.1
@@ -91,7 +94,7 @@ class Coded:
     """A product of two coded operands, with what is worked out of them once."""
 
     spec: AnalogSpec
-    """What reaches it."""
+    """Specification of the product."""
     a: Operand
     """[B, M, K], as a chip sets it."""
     b: Operand
@@ -597,11 +600,15 @@ def _halved_product(a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> torch.Tensor:
     With ``a = R a1 + a0`` and ``b = R b1 + b0`` it is ``R^2 a1 b1 + R (a1 b0 + a0 b1) + a0 b0``, and the
     crossed terms are ``(a1 + a0)(b1 + b0) - a1 b1 - a0 b0``: one product in place of two (Karatsuba, 1962).
     """
-    (a_high, a_low), (b_high, b_low) = _halves(a_BMK), _halves(b_BKN)
-    high, low = _int8_product(a_high, b_high), _int8_product(a_low, b_low)
-    crossed = _int8_product(a_high + a_low, b_high + b_low).sub_(high).sub_(low)
-    product = high.float().mul_(_RADIX).add_(crossed).mul_(_RADIX)
-    return product.add_(low)
+    of_a, of_b = ((*halves, torch.add(*halves)) for halves in (_halves(a_BMK), _halves(b_BKN)))
+    out = torch.empty((*a_BMK.shape[:2], b_BKN.shape[2]))
+    rows = max(_ROWS_AT_ONCE, _OUTPUTS_AT_ONCE // (out.shape[0] * out.shape[2]))
+    for *some, product in zip(*(x.split(rows, 1) for x in (*of_a, out)), strict=True):
+        high, low, crossed = map(_int8_product, some, of_b)
+        crossed.sub_(high).sub_(low)
+        torch.mul(high, float(_RADIX), out=product)
+        product.add_(crossed).mul_(_RADIX).add_(low)
+    return out
 
 
 def _halves(codes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -87,7 +87,7 @@ class CubeFabric(Fabric):
     side: int = 4
     """Accelerators along a side of a cube; divides every axis. Dimensionless."""
     closing: Closing = Closing.REGULAR
-    """How circuits close the ends."""
+    """Closure of the ends by circuits."""
     link: DirectLink = field(default_factory=lambda: load_direct_link("ici-v4"))
     """Link of the torus and the router port at its ends; copper inside cubes."""
     switch: OpticalSwitch = field(default_factory=lambda: load_switch("palomar-mems"))
@@ -97,7 +97,7 @@ class CubeFabric(Fabric):
     lanes: int = 4
     """Wavelengths of a link between cubes, all in one fibre."""
     spreading: TorusSpreading = TorusSpreading.SPRAYED
-    """How a flow uses the shortest ways that there are."""
+    """Spreading of a flow over its shortest ways."""
 
     def __post_init__(self) -> None:
         check_choices(self)

@@ -284,9 +284,9 @@ class OpticalReduction(BesidePackets, GraphFabric):
     name: str = "optical reduction"
     """Name shown in tables and traces."""
     unit: OpticalAdder = field(default_factory=lambda: load_optical_adder("optinc"))
-    """What adds."""
+    """Optical adder."""
     adder: Adder = field(default_factory=lambda: load_optical_adder.table.build(Adder, "light"))
-    """How the communication library has it add."""
+    """Reduction by it as the communication library runs it."""
 
     def __post_init__(self) -> None:
         if self.nodes > 1:
@@ -299,7 +299,7 @@ class OpticalReduction(BesidePackets, GraphFabric):
 
     @property
     def network_adder(self) -> Adder:
-        """How units add: the library's time and that of the light through all levels."""
+        """Reduction by the units: the library's time and that of the light through all levels."""
         waiting_s = self.unit.levels(self.nodes) * self.unit.latency_s
         return replace(self.adder, start_s=self.adder.start_s + waiting_s)
 

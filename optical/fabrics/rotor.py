@@ -360,7 +360,7 @@ class RotorFabric(NodeFabric, GraphFabric):
     nic: Nic = field(default_factory=lambda: load_nic("connectx-7"))
     """Network card of each accelerator; its rate is shared by the lanes."""
     switch: OpticalSwitch = field(default_factory=lambda: load_switch("rotor"))
-    """What turns: a switch, or lasers before a grating."""
+    """Rotor: a switch, or lasers before a grating."""
     optics: LaneOptics = field(default_factory=lambda: load_optics("lane-100g"))
     """Transmitter and receiver of each lane."""
     lanes: int = 8
@@ -368,7 +368,7 @@ class RotorFabric(NodeFabric, GraphFabric):
     hold_ratio: float = 10.0
     """Slot, its reconfiguration time included, over that time, above 1; dimensionless."""
     relaying: Relaying = Relaying.SURPLUS
-    """Which bytes go by way of a relay."""
+    """Choice of the bytes that go by way of a relay."""
     bulk_bytes: float = 0.0
     """Size from which a transfer waits for its circuits; smaller ones take several hops at once."""
 

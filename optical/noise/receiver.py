@@ -64,7 +64,7 @@ class Symbols:
     amplifier_hz: tuple[float, ...] = ()
     """Poles of the amplifier."""
     readout: Integrator | Sampler | None = None
-    """How the current is read; None for an integrator without a gate."""
+    """Readout of the current; None for an integrator without a gate."""
     pulse: float | None = None
     """Width of the source's pulses over a symbol, at half their power; None for light that is always on."""
     jitter_s: float = 0.0

@@ -243,7 +243,9 @@ def test_exact_tiles_follow_clipping_that_one_draw_does_not():
 
 
 @pytest.mark.parametrize("bits", [4, 8, 12, 14])
-@pytest.mark.parametrize("shape", [(32, 64, 32), (77, 64, 160), (31, 70, 30), (1, 64, 64), (600, 1088, 1)])
+@pytest.mark.parametrize(
+    "shape", [(32, 64, 32), (77, 64, 160), (31, 70, 30), (1, 64, 64), (600, 1088, 1), (1030, 40, 1030)]
+)
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("in_int8", [True, False])
 def test_products_of_codes_are_exact(monkeypatch, shape, bits, turned, in_int8):
