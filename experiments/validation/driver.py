@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.study import Block, Progress, Result, Row, Study, option
 from experiments.validation import (
-    boards,
     collectives,
     famous,
     kernels,
     network,
-    network_tables,
     photonic,
     training,
 )
@@ -245,7 +243,7 @@ KINDS = MappingProxyType(
             beside=(Beside(name="sizes", find=collectives.size_errors, text=collectives.sizes_text),),
         ),
         "memory": Kind(needs=training.MEMORY_NEEDS, outcomes=_one(training.memory_outcome)),
-        "boards": Kind(needs=boards.NEEDS, outcomes=_one(boards.outcome)),
+        "boards": Kind(needs=kernels.BOARD_NEEDS, outcomes=_one(kernels.board_outcome)),
         "power": Kind(needs=famous.POWER_NEEDS, outcomes=_one(famous.power_outcome), names_skipped=True),
         "photonic": Kind(
             needs=photonic.NEEDS,
@@ -257,7 +255,7 @@ KINDS = MappingProxyType(
             needs=network.NEEDS,
             outcomes=network.outcomes,
             read=read_networks,
-            beside=network_tables.BESIDE,
+            beside=network.BESIDE,
         ),
     }
 )
