@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -18,6 +17,7 @@ from electronic.fabrics.collectives import Caller, Cards, collective_plan, colle
 from experiments.validation.machines import accelerator_name
 from experiments.validation.rows import (
     HIGH_QUANTILE,
+    REFERENCE,
     Outcome,
     Record,
     SkipError,
@@ -65,7 +65,7 @@ RATES = ("busbw_GBps_oop", "busbw_GBps_ip", "busbw_GBps")
 """Columns that may hold the measured bus bandwidth, for rows without a time."""
 NEEDS = (("gpu",), ("bytes",), ("n_gpus_one_node", "n_gpus"), (*TIMES, *RATES))
 """Columns without which a file is no table of collectives; of each group one."""
-SHIPPED = Path(__file__).parent / "reference" / "collectives.csv"
+SHIPPED = REFERENCE / "collectives.csv"
 """Measurements that ship; for rows far off, what others measured of the same."""
 CONSTANT_SHARE = 0.5
 """Share of the line rate that the trivial constant assumes; dimensionless."""

@@ -25,6 +25,7 @@ from experiments.validation.peers import lightening_transformer
 from experiments.validation.peers.topoopt import read_networks
 from experiments.validation.rows import (
     FAR_OFF,
+    REFERENCE,
     Beside,
     Outcome,
     Record,
@@ -55,8 +56,6 @@ _LONGEST_NAME = 56
 
 NEAR = 0.8
 """Likeness from which a column is taken for another one misspelt."""
-REFERENCE = Path(__file__).parent / "reference"
-"""Tables that ship."""
 MOST_NAMED = 40
 """Most rows that are named on the terminal."""
 _MOST_REASONS = 12

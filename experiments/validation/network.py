@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -36,6 +35,7 @@ from experiments.validation.peers.astra_sim_traces import (
 from experiments.validation.peers.topoopt import COLUMN, task_graph_outcome
 from experiments.validation.rows import (
     PER_CENT,
+    REFERENCE,
     Beside,
     FileError,
     Outcome,
@@ -58,7 +58,7 @@ from simulator.topology.scale_up import load_nic
 from simulator.topology.torus import TPU_V4, Torus, regular, twisted
 from simulator.units import BITS_PER_BYTE, to_si
 
-SHIPPED = Path(__file__).parent / "reference" / "network.csv"
+SHIPPED = REFERENCE / "network.csv"
 """Published networks that ship."""
 MOST_PORTS = 128
 """Largest demand that is decomposed."""
