@@ -1,8 +1,10 @@
-"""Speed of decomposing and rebuilding meshes, as ratios against plain ways of doing it, in one run.
+"""Speed of meshes as ratios against plain ways in one run: decomposing, rebuilding, and gradients of light.
 
-Run ``python benchmarks/mesh.py [N ...]``. Both plain ways are written out here: one element after the
-other in Python, and one whole matrix product per interferometer, which costs O(N^5). Ratios hold between
-machines far better than seconds do.
+Run ``python benchmarks/mesh.py [decompositions|gradients] [N ...]``. The plain ways are written out here: one
+element after the other in Python, and one whole matrix product per interferometer, which costs O(N^5); for
+gradients to all phases the same columns under torch's own differentiation, which keeps the fields before
+every column (one thread, single precision; the largest difference of any gradient is over the largest one).
+Ratios hold between machines far better than seconds do.
 """
 
 from __future__ import annotations
@@ -11,15 +13,20 @@ import argparse
 import cmath
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from optical.transfer.decomposition import decompose
 from optical.transfer.elements import Complex, mzi_matrix
-from optical.transfer.mesh import Mesh, MeshShape
+from optical.transfer.gradients import propagate
+from optical.transfer.mesh import Mesh, MeshLayout, MeshShape
 
 _SLOWEST_WHOLE = 96
+BATCH = 256
+Way = Callable[[MeshLayout, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 def haar(n: int, generator: np.random.Generator) -> Complex:
@@ -119,12 +126,10 @@ def line(n: int, what: str, own: float, error: float, *, elements: float, matric
     return f"{n:5d}  {what:10s} {own:9.4f} {elements / own:8.1f}x {whole} {error:10.1e}"
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description="Speed of mesh decomposition and rebuilding, as ratios.")
-    parser.add_argument("modes", nargs="*", type=int, default=[64, 128], help="sizes (default: 64 128)")
+def decompositions(sizes: Sequence[int]) -> None:
+    """Print the table of decompositions."""
     print("modes  work       CPU s     elements  matrices  max error   (ratios: that way's time over ours)")
-    for n in parser.parse_args().modes:
+    for n in sizes:
         unitary = haar(n, np.random.default_rng(n))
         meshes = {shape: decompose(unitary, shape) for shape in MeshShape}
         whole = n <= _SLOWEST_WHOLE
@@ -140,6 +145,61 @@ def main() -> None:
         matrices = seconds(lambda m=mesh: rebuild_by_matrices(m), repeat=1) if whole else None
         error = float(np.abs(np.array(rebuild_by_elements(mesh)) - unitary).max())
         print(line(n, "rebuild", own, error, elements=elements, matrices=matrices))
+
+
+def by_autograd(layout: MeshLayout, theta: Tensor, phi: Tensor, output: Tensor, fields_NB: Tensor) -> Tensor:
+    """Return the fields behind a mesh of perfect couplers, column by column."""
+    half = theta / 2.0
+    common, entry = (torch.polar(torch.ones_like(angle), angle) for angle in (half + math.pi / 2.0, phi))
+    sin, cos = half.sin()[:, None], half.cos()[:, None]
+    common, entry = common[:, None], entry[:, None]
+    for where, modes in layout.slices:
+        upper, lower = fields_NB[modes][0::2], fields_NB[modes][1::2]
+        entered = entry[where] * upper
+        above = common[where] * (sin[where] * entered + cos[where] * lower)
+        below = common[where] * (cos[where] * entered - sin[where] * lower)
+        turned = torch.stack((above, below), dim=1).flatten(0, 1)
+        fields_NB = torch.cat((fields_NB[: modes.start], turned, fields_NB[modes.stop :]))
+    return torch.polar(torch.ones_like(output), output)[:, None] * fields_NB
+
+
+def once(way: Way, layout: MeshLayout, given: list[Tensor], target: Tensor) -> tuple[float, list[Tensor]]:
+    """Return the CPU time of fields and gradients, and the gradients."""
+    start = time.process_time()
+    loss = (way(layout, *given) - target).abs().square().sum()
+    gradients = torch.autograd.grad(loss, given[:3])
+    return time.process_time() - start, list(gradients)
+
+
+def gradients(sizes: Sequence[int]) -> None:
+    """Print the table of gradients."""
+    torch.set_num_threads(1)
+    print(f"batch of {BATCH}; CPU seconds of fields and gradients to all phases")
+    print("modes       ours  autograd    ratio  max error")
+    for n in sizes:
+        draw, layout = torch.Generator().manual_seed(n), MeshLayout(modes=n)
+        counts = (layout.count, layout.count, n)
+        given = [(2.0 * math.pi * torch.rand(count, generator=draw)).requires_grad_() for count in counts]
+        given.append(torch.randn(n, BATCH, generator=draw, dtype=torch.complex64))
+        target = torch.randn(n, BATCH, generator=draw, dtype=torch.complex64)
+        own, gradients = min((once(propagate, layout, given, target) for _ in range(3)), key=lambda x: x[0])
+        plain, reference = once(by_autograd, layout, given, target)
+        error = max(
+            float((a - b).abs().max() / b.abs().max()) for a, b in zip(gradients, reference, strict=True)
+        )
+        print(f"{n:5d} {own:10.4f} {plain:9.4f} {plain / own:7.1f}x {error:10.1e}")
+
+
+def main() -> None:
+    """Print the table that is asked for, or both."""
+    tables = {"decompositions": (decompositions, [64, 128]), "gradients": (gradients, [64, 256])}
+    parser = argparse.ArgumentParser(description="Speed of meshes, as ratios.")
+    parser.add_argument("words", nargs="*", help="decompositions or gradients, and sizes (default: both)")
+    words = parser.parse_args().words
+    sizes = [int(word) for word in words if word not in tables]
+    for name in [word for word in words if word in tables] or tables:
+        table, usual = tables[name]
+        table(sizes or usual)
 
 
 if __name__ == "__main__":

@@ -730,31 +730,32 @@ def _pictures(found: Swept, done: Sequence[Row]) -> list[Drawing]:
     axes = found.grid.axes
     swept = [one for one, values in axes.items() if len(values) > 1 and all(map(is_number, values))]
     wanted = [(found.x, found.y), *((one, found.y) for one in swept), ("step_time_s", "energy_per_token_j")]
-    drawings = (_picture(axes, done, x, y) for x, y in dict.fromkeys(wanted))
+    drawings = (_picture(found.grid, done, x, y) for x, y in dict.fromkeys(wanted))
     return [one for one in drawings if one is not None]
 
 
-def _picture(axes: Mapping[str, Any], done: Sequence[Row], x: str, y: str) -> Drawing | None:
+def _picture(grid: Grid, done: Sequence[Row], x: str, y: str) -> Drawing | None:
     """Return one column over another: a line for each value of the rest, or of many the least."""
     drawn = [row for row in done if is_number(row.get(x)) and is_number(row.get(y))]
     if not drawn:
         return None
     thinned = drawn[:: -(-len(drawn) // MOST_MARKS)]
-    along = next((one for one in (x, *axes) if one in axes), x)
-    others = [one for one, values in axes.items() if one != along and len(values) > 1]
+    others = grid.names_beside(x, y)
     named: dict[str, list[tuple[float, float]]] = {}
     for row in thinned:
         label = ", ".join(f"{one} {_shown(one, row[one])}" for one in others)
         named.setdefault(label, []).append((float(row[x]), float(row[y])))
     if len(named) <= COLOURS:
-        drawn_lines = [Line(label=label, points=points, joined=x in axes) for label, points in named.items()]
+        drawn_lines = [
+            Line(label=label, points=points, joined=x in grid.axes) for label, points in named.items()
+        ]
     else:
         every = [point for points in named.values() for point in points]
         drawn_lines = [Line(label="every point", points=every, joined=False)]
         least = {
             at: min(up for across, up in every if across == at) for at in sorted({one for one, _ in every})
         }
-        if x in axes and len(least) <= MOST_VALUES:
+        if x in grid.axes and len(least) <= MOST_VALUES:
             drawn_lines.append(Line(label="the least at each value", points=list(least.items())))
     title = f"{_head(y)} over {_head(x)}"
     note = f"{len(thinned):,} of {len(drawn):,} points." if len(thinned) < len(drawn) else ""

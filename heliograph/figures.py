@@ -177,16 +177,21 @@ def linear_width(changes: Sequence[float]) -> float:
 
 
 def signed_ticks(least: float, most: float, linear: float) -> list[float]:
-    """Return round values to both sides of nothing, each about three times the last, none nearly on zero."""
+    """Return round values to both sides of nothing, each about three times the last, none nearly on zero.
+
+    A side that reaches out without one has its end.
+    """
     steps = [0.0]
-    size = 10.0 ** math.floor(math.log10(max(-least, most, linear, 1e-30)))
-    while size >= linear / 3.0 and len(steps) < 13:
-        near = (size, -size, 3.0 * size, -3.0 * size)
-        steps += [one for one in near if least <= one <= most]
-        size /= 10.0
+    decade = 10.0 ** math.floor(math.log10(max(-least, most, linear, 1e-30)))
+    while 3.0 * decade >= linear / 3.0 and len(steps) < 13:
+        sizes = [size for size in (3.0 * decade, decade) if size >= linear / 3.0]
+        steps += [one for size in sizes for one in (size, -size) if least <= one <= most]
+        decade /= 10.0
+    for end in (most, least):
+        if abs(end) >= linear / 3.0 and not any(step * end > 0.0 for step in steps):
+            steps.append(float(f"{end:.2g}"))
     if len(steps) < 3:
-        steps += [one for one in (most, least) if one]
-        return sorted({float(f"{one:.2g}") for one in steps})
+        steps += [float(f"{one:.2g}") for one in (most, least) if one]
     return sorted(set(steps))
 
 
@@ -211,19 +216,20 @@ def plain_ticks(axis: Axis, text: Callable[[float], str] = "{:g}".format, *, min
 
 
 def dense_ticks(axis: Axis) -> None:
-    """Give a logarithmic axis that spans little even ticks, and one of few powers ticks at 1, 2 and 5."""
+    """Give a logarithmic axis that spans little even ticks, and one of few powers ticks between these."""
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter  # noqa: PLC0415 - takes its time
 
     low, high = sorted(axis.get_view_interval())
     if high < EVEN * low:
         axis.set_major_locator(MaxNLocator(MOST_TICKS, steps=(1, 2, 5, 10)))
     elif high < FEW_POWERS * low:
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        between = (1.0, 2.0, 3.0, 5.0, 7.0) if high < ONE_POWER * low else (1.0, 2.0, 5.0)
+        axis.set_major_locator(LogLocator(subs=between))
     axis.set_minor_formatter(NullFormatter())
 
 
-EVEN, FEW_POWERS = 6.0, 1e3
-"""Spans of a logarithmic axis below which its ticks are even, or not at powers alone; choices."""
+EVEN, ONE_POWER, FEW_POWERS = 6.0, 20.0, 1e3
+"""Spans of a logarithmic axis below which ticks are even, at 1, 2, 3, 5 and 7, or at 1, 2 and 5; choices."""
 MOST_TICKS = 7
 """Even ticks of such an axis; a choice."""
 

@@ -17,13 +17,13 @@ import signal
 import sys
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed, wait
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from rich.console import Console
@@ -300,6 +300,173 @@ GRACE_S = 1.0
 """Time that jobs at work have to finish after Ctrl-C; a choice."""
 
 
+@dataclass(frozen=True)
+class Ended:
+    """End of a process that had a job."""
+
+    why: str
+    """Signal or code that it ended with, as part of a sentence."""
+
+
+@dataclass(frozen=True)
+class _Raised:
+    """Error of a job, which is raised again in the process that asked."""
+
+    error: Exception
+
+
+class _Worker:
+    """One process and the job that it does, None while it is idle."""
+
+    def __init__(self, prepared: bytes) -> None:
+        self.job: Any = None
+        self._prepared = prepared
+        self.start()
+
+    def start(self) -> None:
+        """Start the process."""
+        context = multiprocessing.get_context("spawn")
+        with ctrl_c_later():  # it inherits this, and so starts without a traceback of its own
+            self.answers, theirs = context.Pipe()
+            self.process = context.Process(target=_work, args=(theirs, self._prepared), daemon=True)
+            self.process.start()
+            theirs.close()
+
+    def hand(self, job: object) -> None:
+        """Send the process a job."""
+        self.job = job
+        try:
+            self.answers.send(job)
+        except OSError:  # it has ended, which is told where it is waited for
+            pass
+
+    def answer(self) -> Any:  # noqa: ANN401 - of the job
+        """Return what becomes of the job: its result, `_Raised` or `Ended`."""
+        self.job = None
+        try:
+            return self.answers.recv()
+        except (EOFError, OSError):
+            self.process.join(timeout=5.0)
+            self.process.kill()
+            self.process.join(timeout=5.0)
+        code = self.process.exitcode
+        if code is not None and code < 0:
+            return Ended(f"its process was ended by signal {-code} (9: most likely out of memory)")
+        return Ended(f"its process ended with code {code}")
+
+
+class Crew:
+    """Processes that do jobs, one each at a time; a context manager, at whose end they end.
+
+    Parameters
+    ----------
+    prepare : callable
+        Called once in each process: returns the function that does its jobs. Picklable.
+    workers : int
+        Number of processes. One that ends in the midst of a job is replaced.
+
+    Raises
+    ------
+    pickle.PicklingError, AttributeError, TypeError
+        If what prepares cannot be pickled.
+
+    Notes
+    -----
+    `concurrent.futures.ProcessPoolExecutor` gives all its jobs up when one process is killed.
+    """
+
+    def __init__(self, prepare: Callable[[], Callable[[Any], Any]], workers: int) -> None:
+        self._prepared = pickle.dumps(prepare)
+        self._count = workers
+        self._workers: list[_Worker] = []
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._workers:
+            worker.process.kill()
+
+    def do(self, jobs: Iterable[Job], keep: Callable[[Job, Any], None]) -> None:
+        """Do jobs, each taken when a process is free for it.
+
+        Parameters
+        ----------
+        jobs : iterable
+            Picklable.
+        keep : callable
+            Told each job and its result, `Ended` if its process ended, as they come in; Ctrl-C waits for it.
+
+        Raises
+        ------
+        Exception
+            What a job raised.
+        KeyboardInterrupt
+            After Ctrl-C: jobs at work have `GRACE_S` to finish, and a second Ctrl-C ends them at once.
+        """
+        left = iter(jobs)
+        try:
+            while len(self._workers) < self._count:
+                self._workers.append(_Worker(self._prepared))
+            while busy := self._hand_out(left):
+                for ready in multiprocessing.connection.wait(list(busy)):
+                    with ctrl_c_later():
+                        job = busy[ready].job
+                        answer = busy[ready].answer()
+                        if isinstance(answer, _Raised):
+                            raise answer.error
+                        keep(job, answer)
+        except KeyboardInterrupt:
+            sys.stderr.write(
+                f"interrupted: runs at work have {GRACE_S:.0f} s to finish; Ctrl-C again stops them\n"
+            )
+            self._finish(keep)
+            raise
+
+    def _hand_out(self, left: Iterator[Any]) -> dict[Any, _Worker]:
+        """Give idle processes their next jobs; return all that are busy, by their ends of the pipes."""
+        idle = [worker for worker in self._workers if worker.job is None]
+        given = list(zip(idle, left, strict=False))
+        for worker, _ in given:
+            if not worker.process.is_alive():
+                worker.start()
+        for worker, job in given:
+            worker.hand(job)
+        return {worker.answers: worker for worker in self._workers if worker.job is not None}
+
+    def _finish(self, keep: Callable[[Any, Any], None]) -> None:
+        """Keep the results of jobs at work that finish in time."""
+        deadline = time.monotonic() + GRACE_S
+        while busy := {worker.answers: worker for worker in self._workers if worker.job is not None}:
+            done = multiprocessing.connection.wait(list(busy), timeout=max(0.0, deadline - time.monotonic()))
+            if not done:
+                return
+            for ready in done:
+                with ctrl_c_later():
+                    job = busy[ready].job  # type: ignore[index]
+                    answer = busy[ready].answer()  # type: ignore[index]
+                    if not isinstance(answer, _Raised | Ended):  # ended by what interrupted this one
+                        keep(job, answer)
+
+
+def _work(theirs: multiprocessing.connection.Connection, prepared: bytes) -> None:
+    """Do jobs until the other end is closed."""
+    prepare_worker()
+    do: Callable[[Any], Any] | None = None
+    while True:
+        try:
+            job = theirs.recv()
+        except EOFError:
+            return
+        do = do or pickle.loads(prepared)()
+        try:
+            answer = do(job)
+        except Exception as error:
+            error.add_note("".join(traceback.format_exception(error)))  # a traceback stays in its process
+            answer = _Raised(error)
+        theirs.send(answer)
+
+
 def run_all(
     jobs: Sequence[Job],
     work: Callable[[Job], Result],
@@ -313,7 +480,8 @@ def run_all(
     Parameters
     ----------
     jobs : sequence
-        What to do, each on one thread of a process of its own; all must be picklable.
+        What to do, each on one thread of a process of its own; all must be picklable. One whose process ends
+        is done again in this one, after the others.
     work : callable
         Does a job: a function of a module, so that a new process can import it.
     keep : callable
@@ -326,71 +494,37 @@ def run_all(
     After the first Ctrl-C the jobs at work have `GRACE_S` to finish, and are kept if they do; the second ends
     them at once.
     """
-    ranks = joined()
-    if ranks is not None:
-        share_out(ranks, jobs, work, keep)
-        if more := then():
-            share_out(ranks, more, work, keep)
-        return
-    workers = min(len(jobs), os.cpu_count() or 1)
-    if workers < 2:
-        _alone(work, keep, lambda: jobs, then)
-        return
-    every = list(jobs)
-    kept: set[int] = set()
 
-    def keep_done(futures: Mapping[Future[Watched[Result]], int], done: Iterable[Future[Any]]) -> None:
-        for future in done:
-            index = futures[future]
-            if index not in kept and not future.cancelled():
-                result = told(future.result())
-                kept.add(index)
-                keep(every[index], result)
-
-    def submit(first: int) -> None:
-        with ctrl_c_later():  # a worker inherits it, and so starts without a traceback of its own
-            for index in range(first, len(every)):
-                futures[pool.submit(watched, work, every[index])] = index
-
-    others = set(multiprocessing.active_children())
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=prepare_worker)
-    futures: dict[Future[Watched[Result]], int] = {}
-    try:
-        try:
-            submit(0)
-            keep_done(futures, as_completed(futures))
-            every += then()
-            submit(len(jobs))
-            keep_done(futures, as_completed(futures))
-        except BrokenProcessPool:  # a worker was killed (memory, most likely): go on alone
-            left = [job for index, job in enumerate(every) if index not in kept]
-            _alone(work, keep, lambda: left, then if len(every) == len(jobs) else tuple)
-        except KeyboardInterrupt:
-            sys.stderr.write(
-                f"interrupted: runs at work have {GRACE_S:.0f} s to finish; Ctrl-C again stops them\n"
-            )
-            pool.shutdown(wait=False, cancel_futures=True)
-            finished = wait([one for one in futures if not one.cancelled()], timeout=GRACE_S).done
-            keep_done(futures, [one for one in finished if one.cancelled() or one.exception() is None])
-            raise
-    except KeyboardInterrupt:
-        for worker in set(multiprocessing.active_children()) - others:
-            worker.kill()
-        raise
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _alone(
-    work: Callable[[Job], Result],
-    keep: Callable[[Job, Result], None],
-    *rounds: Callable[[], Sequence[Job]],
-) -> None:
-    """Do jobs in this process, each round asked for when the one before is done."""
-    for asked in rounds:
-        for job in asked():
+    def here(asked: Sequence[Job]) -> None:
+        for job in asked:
             keep(job, work(job))
+
+    def in_crew(asked: Sequence[Job]) -> None:
+        again: list[Job] = []
+
+        def settle(job: Job, answer: Watched[Result] | Ended) -> None:
+            if isinstance(answer, Ended):
+                again.append(job)
+            else:
+                keep(job, told(answer))
+
+        crew.do(asked, settle)
+        here(again)
+
+    def both(run: Callable[[Sequence[Job]], None]) -> None:
+        run(jobs)
+        if more := then():
+            run(more)
+
+    ranks = joined()
+    workers = min(len(jobs), os.cpu_count() or 1)
+    if ranks is not None:
+        both(lambda asked: share_out(ranks, asked, work, keep))
+    elif workers < 2:
+        both(here)
+    else:
+        with Crew(partial(partial, watched, work), workers) as crew:
+            both(in_crew)
 
 
 def prepare_worker() -> None:

@@ -360,7 +360,7 @@ def _print(console: Console, shown_table: ReportTable) -> None:
             msg = f"row '{row.label}' has {len(row.values)} values for {len(systems)} systems"
             raise ValueError(msg)
     width = console.width
-    cells = _Cells.of(systems, rows, width, shown_table.gap)
+    cells = _Cells.of(shown_table, width)
     console.print(Text(plain_text(title), "bold"), soft_wrap=True)
     for columns in cells.blocks(width):
         padding = (0, 1, 0, shown_table.gap - _DENSE_GAP)
@@ -370,13 +370,13 @@ def _print(console: Console, shown_table: ReportTable) -> None:
             table.add_column(Text(cells.heads[column], "bold"), justify="right", no_wrap=True)
         if cells.noted:
             table.add_column(Text(shown_table.note, "dim"), no_wrap=True)
-        for row, values, note in zip(rows, cells.values, cells.notes, strict=True):
+        for row, label, values, note in zip(rows, cells.labels, cells.values, cells.notes, strict=True):
             if any(values) and not any(values[column] for column in columns):
                 continue  # it stands in another block
             if row.section and table.row_count:
                 table.add_section()
             shown = [Text(values[column]) for column in columns]
-            table.add_row(Text(plain_text(row.label)), *shown, *([Text(note, "dim")] if cells.noted else []))
+            table.add_row(Text(label), *shown, *([Text(note, "dim")] if cells.noted else []))
         console.width = max(width, cells.width_of(columns))  # a wider word is for the terminal to wrap
         console.print(table)
 
@@ -385,32 +385,38 @@ def _print(console: Console, shown_table: ReportTable) -> None:
 class _Cells:
     """The texts of a table, broken into lines between words only."""
 
-    label_width: int
+    labels: tuple[str, ...]
     heads: tuple[str, ...]
     values: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...]
+    note: str
     gap: int
 
     @classmethod
-    def of(cls, heads: Sequence[str], rows: Sequence[ReportRow], width: int, gap: int) -> _Cells:
+    def of(cls, shown: ReportTable, width: int) -> _Cells:
         """Return the texts of a table that is to be so wide; long ones in lines if all then fit."""
-        label_width = max((len(plain_text(row.label)) for row in rows), default=0)
+        heads, rows, gap = shown.heads, shown.rows, shown.gap
+        texts = [tuple(map(plain_text, row.values)) for row in rows]
         notes = tuple(_lines(plain_text(row.note), max(NOTE_WIDTH, width // 4)) for row in rows)
-        room = max(1, width - label_width - _EDGES - (_longest(notes) + gap if any(notes) else 0))
+        left = width - _EDGES - gap - (_longest((*notes, shown.note)) + gap if any(notes) else 0)
+        shortest = _SHORT_LINES[-1]
+        narrowest = _longest(_lines(text, shortest) for cells in (heads, *texts) for text in cells)
+        label_width = max(left - narrowest, shortest)
+        labels = tuple(_label_lines(plain_text(row.label), label_width) for row in rows)
+        room = max(1, left - _longest(labels))
         for most in (room, *(one for one in _SHORT_LINES if one < room)):
             found = cls(
-                label_width=label_width,
+                labels=labels,
                 heads=tuple(_heads(heads, room, most, gap)),
-                values=tuple(tuple(_lines(plain_text(one), most) for one in row.values) for row in rows),
+                values=tuple(tuple(_lines(text, most) for text in cells) for cells in texts),
                 notes=notes,
+                note=shown.note,
                 gap=gap,
             )
             if len(found.blocks(width)) == 1:
                 return found
-        return dataclasses.replace(
-            found,
-            values=tuple(tuple(_lines(plain_text(one), room) for one in row.values) for row in rows),
-        )
+        values = tuple(tuple(_lines(text, room) for text in cells) for cells in texts)
+        return dataclasses.replace(found, values=values)
 
     @property
     def noted(self) -> bool:
@@ -419,8 +425,9 @@ class _Cells:
 
     def width_of(self, columns: Sequence[int]) -> int:
         """Return the columns of the terminal that some columns of the table take."""
-        notes = _longest(self.notes) + self.gap if self.noted else 0
-        return self.label_width + _EDGES + notes + sum(self._width(column) + self.gap for column in columns)
+        notes = _longest((*self.notes, self.note)) + self.gap if self.noted else 0
+        columns_width = sum(self._width(column) + self.gap for column in columns)
+        return _longest(self.labels) + _EDGES + notes + columns_width
 
     def _width(self, column: int) -> int:
         return _longest((self.heads[column], *(row[column] for row in self.values)))
@@ -449,20 +456,33 @@ def _longest(texts: Iterable[str]) -> int:
 
 _QUANTITY = re.compile(r"-?[\d.,]+ \S+")
 """A number with its unit."""
+_BREAKS = re.compile(
+    r"(?<=,)(?=[^\s\d])|(?<=[^\s\d])(?=\s)|(?<=\d)(?=\s+[^\sA-Za-z\u00b5%])"
+    r"|(?<=\s)(?=\S)(?:(?<!\d\s)|(?=[^A-Za-z\u00b5%]))"
+)
+"""Where a cell may be broken: at spaces, but those between number and unit, and after commas."""
+_NAME_BREAKS = re.compile(rf"{_BREAKS.pattern}|(?<=\w)(?=[:@]\w)")
+"""Where a name may be broken, that of a system before its core and its fabric too."""
 
 
-def _lines(text: str, width: int) -> str:
-    """Return text in lines of so many letters, broken at spaces and after commas; no word, no quantity is."""
+def _lines(text: str, width: int, breaks: re.Pattern[str] = _BREAKS, hanging: str = "") -> str:
+    """Return text in lines of so many letters, those after the first behind some spaces."""
     if _QUANTITY.fullmatch(text):
         return text
-    indent = text[: len(text) - len(text.lstrip())]
-    lines, line = [], indent
-    for word in re.split(r"(?<=,)(?=[^\s\d])|(?<=\S)(?=\s)|(?<=\s)(?=\S)", text.strip()):
+    lines, line = [], text[: len(text) - len(text.lstrip())]
+    for word in breaks.split(text.strip()):
         if line.strip() and len(line) + len(word.rstrip()) > width:
             lines.append(line.rstrip())
-            line = ""
+            line = hanging
         line += word if line.strip() or not word.isspace() else ""
     return "\n".join([*lines, line.rstrip()])
+
+
+def _label_lines(text: str, width: int) -> str:
+    """Return the name of a line in lines of so many letters, if it is longer."""
+    if len(text) <= width:
+        return text
+    return _lines(text, width, _NAME_BREAKS, text[: len(text) - len(text.lstrip())] + "  ")
 
 
 def _heads(systems: Sequence[str], room: int, most: int, gap: int) -> list[str]:
@@ -472,7 +492,7 @@ def _heads(systems: Sequence[str], room: int, most: int, gap: int) -> list[str]:
         return [head.replace(" ", "\n") for head in heads]
     if most >= room and sum(len(head) + gap for head in heads) <= room:
         return heads
-    return [re.sub(r"(?<=.)(?=[:@])", "\n", head) for head in heads]
+    return ["\n".join(_lines(part, most) for part in re.split(r"(?<=.)(?=[:@])", head)) for head in heads]
 
 
 def _three_digits(value: float) -> str:

@@ -153,7 +153,7 @@ def _read(source: PlanLike, config: TransformerConfig) -> Plan:
     if isinstance(source, Plan):
         return source
     found = _parsed(source, Plan.of(sequence_length=default_sequence_length(config)))
-    for sentence in idle(config, found, _named(source)):
+    for sentence in idle(config, found, plan_keys(source)):
         warnings.warn(sentence, SuspectWarning, stacklevel=4)
     return found
 
@@ -161,14 +161,12 @@ def _read(source: PlanLike, config: TransformerConfig) -> Plan:
 def _parsed(source: str | Mapping[str, Any], base: Plan | None = None) -> Plan:
     """Return the plan of a text or its keys, whose schedule may be one from outside."""
     if isinstance(source, Mapping):
-        source = ",".join(f"{key}={value}" for key, value in source.items())
+        source = keys_text(source)
     if not isinstance(source, str):
         msg = f"a plan is text such as 'tp=8,dp=8', a mapping or a plan; got {told(source)}"
         raise ParameterError(msg)
-    for pair in source.split(","):
-        key, _, value = pair.partition("=")
-        if key.strip() == "schedule":
-            know_schedule(value.strip())
+    if schedule := plan_keys(source).get("schedule"):
+        know_schedule(schedule)
     return parse_plan(source, base=base)
 
 
@@ -201,7 +199,7 @@ def check_format_used(plan: PlanLike | None, systems: Sequence[System]) -> None:
     ParameterError
         With the first system and its format.
     """
-    named = _named(plan).get("precision")
+    named = plan_keys(plan).get("precision")
     own = [system.precision for system in systems]
     if named is None or None in own or named in map(str, own):
         return
@@ -212,14 +210,19 @@ def check_format_used(plan: PlanLike | None, systems: Sequence[System]) -> None:
     raise ParameterError(msg)
 
 
-def _named(plan: PlanLike | None) -> dict[str, str]:
+def plan_keys(plan: PlanLike | None) -> dict[str, str]:
     """Return the keys that a plan's text or mapping names; none of a plan that is one."""
     if isinstance(plan, Mapping):
         return {str(key): str(value) for key, value in plan.items()}
     if not isinstance(plan, str):
         return {}
-    pairs = (pair.partition("=") for pair in plan.split(","))
+    pairs = (pair.partition("=") for pair in plan.split(",") if pair.strip())
     return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def keys_text(keys: Mapping[str, Any]) -> str:
+    """Return the keys of a plan with their values as text, as ``--plan`` takes it."""
+    return ",".join(f"{key}={value}" for key, value in keys.items())
 
 
 def plan_for(config: TransformerConfig, text: str, *, accelerators: int, memory_bytes: float) -> Plan:

@@ -41,7 +41,7 @@ from heliograph.accuracy.small_gpt import (
     Arithmetic,
     train_all,
 )
-from heliograph.figures import PALETTE, REFERENCE, new_figure, plain_ticks
+from heliograph.figures import PALETTE, REFERENCE, new_figure, plain_ticks, swatches
 from heliograph.processes import OnProgress, of_part, unheard
 from heliograph.records import TrainingCache, plain
 from heliograph.report import ReportRow, ReportTable, format_si
@@ -761,8 +761,9 @@ class EnergyToLoss(Result):
             if any(one.to_loss(size, form).middle < most for one in self.points for size in sizes):
                 panels[0].plot([], [], line, color=REFERENCE, linewidth=0.9, label=f"noise as {form}")
         panels[0].plot([], [], "o", color=REFERENCE, markersize=4, label="least of a form")
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3)
+        cores = swatches({_core(one): colour for one, colour in zip(self.systems, PALETTE, strict=False)})
+        handles, _ = panels[0].get_legend_handles_labels()
+        figure.legend(handles=[*cores, *handles], loc="outside lower center", ncols=3)
         return figure
 
     def _draw(self, axes: Axes, parameters: float, most: float) -> None:
@@ -772,7 +773,7 @@ class EnergyToLoss(Result):
             powers = [one.laser_w for one in some]
             ends = [one.between(parameters) for one in some]
             low, high = ([min(end[place], 2.0 * most) for end in ends] for place in (0, 1))
-            axes.fill_between(powers, low, high, color=colour, alpha=0.2, linewidth=0.0, label=_core(system))
+            axes.fill_between(powers, low, high, color=colour, alpha=0.2, linewidth=0.0)
             for form, line in _LINES.items():
                 middle = [min(one.to_loss(parameters, form).middle, 2.0 * most) for one in some]
                 axes.plot(powers, middle, line, color=colour, linewidth=0.9)

@@ -730,10 +730,18 @@ def _draw_rises(axes: Axes, laws: Sequence[Held]) -> None:
     grid = np.geomspace(sizes[0], sizes[-1], 40)
     axes.set(xscale="log", yscale="log", xlabel="parameters (million)", ylabel="rise of the loss (nats/byte)")
     for level, colour in zip(levels, PALETTE, strict=False):
-        means = sorted((size, float(np.mean(nats))) for size, nats in rises_of[level].items())
-        told = [one for one in means if one[1] > 0.0]
-        places, nats = zip(*((size / MILLION, one) for size, one in told), strict=True)
-        axes.plot(places, nats, "o-", color=colour, markersize=4.0, label=f"{level:g} dB")
+        told = [(size, nats) for size, nats in sorted(rises_of[level].items()) if np.mean(nats) > 0.0]
+        below = len(rises_of[level]) - len(told)
+        axes.errorbar(
+            [size / MILLION for size, _ in told],
+            [float(np.mean(nats)) for _, nats in told],
+            yerr=np.transpose([(np.mean(nats) - min(nats), max(nats) - np.mean(nats)) for _, nats in told]),
+            fmt="o-",
+            color=colour,
+            markersize=4.0,
+            capsize=2.0,
+            label=f"{level:g} dB{f' ({below} below 0)' if below else ''}",
+        )
         for law, style in zip(laws, _STYLES, strict=True):
             nsr = ratio_from_db(-level)
             line = [law.fitted.law.rise(nsr, size, _DRAWN_RATIO) for size in grid]
@@ -744,7 +752,7 @@ def _draw_rises(axes: Axes, laws: Sequence[Held]) -> None:
     axes.axvspan(*ends, color=REFERENCE, alpha=0.1, linewidth=0.0)
     for axis in (axes.xaxis, axes.yaxis):
         plain_ticks(axis, "{:,g}".format, minor=False)
-    axes.set_title(f"{_DRAWN_RATIO:g} tokens a parameter; grey: held out")
+    axes.set_title(f"{_DRAWN_RATIO:g} tokens a parameter, bars: seeds; grey: held out", fontsize="medium")
     axes.legend(fontsize="x-small", ncols=2, loc="upper left")
     axes.set_ylim(top=_ROOM * axes.get_ylim()[1])
 

@@ -143,8 +143,6 @@ class Learnt(Result):
         """Return the course of the training, if there was one."""
         if not self.curve:
             return None
-        from heliograph.figures import new_figure  # noqa: PLC0415 - matplotlib takes its time
-
         figure = new_figure(3.2)
         axes = figure.subplots()
         steps, losses = zip(*self.curve, strict=True)

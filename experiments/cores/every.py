@@ -965,7 +965,14 @@ def sides_text(one: Variant) -> str:
 
 
 def _picojoules(energy_j: float) -> str:
-    return "\u2013" if np.isnan(energy_j) else f"{energy_j / PICOJOULE:,.3g} pJ"
+    picojoules = energy_j / PICOJOULE
+    if np.isnan(picojoules):
+        return "\u2013"
+    return f"{picojoules:,.0f} pJ" if picojoules >= THOUSAND else f"{picojoules:.3g} pJ"
+
+
+THOUSAND = 1e3
+"""Picojoules from which the table tells whole ones."""
 
 
 def summary_lines(found: CoresResult) -> list[str]:

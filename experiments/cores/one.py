@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -33,7 +34,9 @@ from heliograph.systems import System, build_system
 from heliograph.systems.names import DEFAULT_OPERANDS, core_named
 from heliograph.systems.sanity_checks import check_buildable, light_limits, limits_told
 from optical.cores.sizing import LASER, core_precision
-from optical.noise.link_budget import LightBudget
+from optical.execution.precision import CLIPPING, LOADING, MISREAD, READOUT, ROUNDING, UNLIKE
+from optical.execution.spec import ENCODING
+from optical.noise.link_budget import FLUCTUATION, RECEIVER, SHOT, LightBudget
 from simulator.errors import HeliographError, LinkError, ParameterError
 from simulator.operands.statistics import OperandKind, Precision
 from simulator.operators import Held, MatMul, Phase
@@ -386,7 +389,13 @@ LEAST_CHANGE = 3e-3
 _SHOWN_DB = (-10.0, 70.0)
 _ROOM_DB = 8.0
 """Height above the lower end within which a label goes to the left of its point, not below; a choice."""
-_LIMIT_STYLES = ("-", "--")
+CAUSES = (
+    *(ROUNDING, RECEIVER, SHOT, FLUCTUATION, ENCODING),
+    *(CLIPPING, UNLIKE, LOADING, READOUT, MISREAD),
+)
+"""Causes of noise in the order of their colours in `PALETTE`; solid and dashed lines take turns."""
+_LIMIT_STYLES, _OTHER_STYLE = ("-", "--"), ":"
+"""Lines of those causes, and of others, which a core from outside may name."""
 _HEADROOM = 1.25
 _MARGIN = 0.04
 _TEXT = 0.24
@@ -435,6 +444,12 @@ def waterfall(energies: Sequence[PhaseEnergy], gpu: str, gpu_j_per_mac: float, t
     return figure
 
 
+def cause_numbers(curve: SnrCurve) -> dict[str, int]:
+    """Return each cause of a curve with its number in `CAUSES`; those of others follow."""
+    every = dict.fromkeys((*CAUSES, *curve.limits))
+    return {cause: number for number, cause in enumerate(every) if cause in curve.limits}
+
+
 def snr_over_power(curve: SnrCurve) -> Figure:
     """Draw signal over noise over laser power, with the limit that each cause of noise sets alone."""
     symbol, factor = prefix_of(curve.present_w)
@@ -442,13 +457,14 @@ def snr_over_power(curve: SnrCurve) -> Figure:
     ratio_db = np.array([math.nan if one is None else one for one in curve.snr_db])
     figure = new_figure(4.0)
     axes = figure.add_subplot()
-    for place, (cause, limit) in enumerate(curve.limits.items()):
+    for cause, number in cause_numbers(curve).items():
+        limit = curve.limits[cause]
         above = not np.nanmin(limit) < _SHOWN_DB[1]
         axes.plot(
             power,
             limit,
-            _LIMIT_STYLES[place % len(_LIMIT_STYLES)],
-            color=PALETTE[place % len(PALETTE)],
+            _LIMIT_STYLES[number % 2] if cause in CAUSES else _OTHER_STYLE,
+            color=PALETTE[number % len(PALETTE)],
             linewidth=1.2,
             label=f"{cause} (above)" if above else cause,
         )
@@ -826,10 +842,11 @@ def _energy_table(found: CoreResult) -> list[Row]:
 
 
 def _snr_table(curve: SnrCurve) -> list[Row]:
+    columns = {re.sub(r"\W+", "_", cause) + "_db": limit for cause, limit in curve.limits.items()}
     rows: list[Row] = []
     for place, (power_w, ratio_db) in enumerate(zip(curve.power_w, curve.snr_db, strict=True)):
         row: Row = {"laser_power_w": power_w, "snr_db": "" if ratio_db is None else ratio_db}
-        rows.append(row | {cause: limit[place] for cause, limit in curve.limits.items()})
+        rows.append(row | {column: limit[place] for column, limit in columns.items()})
     return rows
 
 

@@ -12,6 +12,7 @@ from experiments.cores.one import (
     STAGES,
     CoreResult,
     PhaseEnergy,
+    cause_numbers,
     light_told,
     precision_told,
     strongest,
@@ -200,19 +201,12 @@ def _energy_sheet(found: CoreResult) -> Sheet:
 
 def _snr_picture(found: CoreResult) -> Drawing:
     curve = found.curve
-    drawn = [
-        Line(
-            label="all together",
-            points=[(x, y) for x, y in zip(curve.power_w, curve.snr_db, strict=True) if y is not None],
-        )
-    ]
-    drawn += [
-        Line(
-            label=cause,
-            points=[(x, y) for x, y in zip(curve.power_w, limit, strict=True) if -10.0 <= y <= 70.0],
-        )
-        for cause, limit in curve.limits.items()
-    ]
+    together = [(x, y) for x, y in zip(curve.power_w, curve.snr_db, strict=True) if y is not None]
+    drawn = [Line(label="all together", points=together, colour="var(--c10)")]
+    for cause, number in cause_numbers(curve).items():
+        limits = zip(curve.power_w, curve.limits[cause], strict=True)
+        points = [(x, y) for x, y in limits if -10.0 <= y <= 70.0]
+        drawn.append(Line(label=cause, points=points, colour=colour(number)))
     drawn = [one for one in drawn if one.points]
     title = "Signal over noise over laser power: each line is one cause alone"
     note = f"The laser has {format_si(curve.present_w, 'W')} now. Causes above 70 dB are left out."

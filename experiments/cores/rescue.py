@@ -23,7 +23,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from electronic.formats import format_named
-from experiments.cores.one import MILLIWATT, PICOJOULE, bench, photonic_unit
+from experiments.cores.one import (
+    MILLIWATT,
+    PICOJOULE,
+    Bench,
+    bench,
+    photonic_unit,
+    training_j_per_mac,
+)
 from experiments.hardware import Replaced, changes, decibels_in
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.precision import ModelProduct, captured_products, format_precision, products_of
@@ -537,9 +544,8 @@ class Ranking(Result):
         axes = figure.add_subplot()
         axes.barh([one.rescue for one in shown], [one.captured_db for one in shown], color=PALETTE[0])
         for place, one in enumerate(shown):
-            axes.text(
-                max(0.0, one.captured_db) + 0.3, place, f"{one.j_per_mac / PICOJOULE:.2g} pJ", va="center"
-            )
+            text = f"{one.j_per_mac / PICOJOULE:.2g} pJ/MAC"
+            axes.text(max(0.0, one.captured_db) + 0.3, place, text, va="center")
         axes.axvline(self.target_db, color=REFERENCE, linestyle="--", label=self.target)
         axes.set_xlim(0.0, 1.2 * self.target_db)
         axes.set_xlabel("executed signal over noise on captured operands, laser as shipped (dB)")
@@ -640,12 +646,11 @@ def _order(one: RescueRow) -> tuple[float, float]:
     return energy, -one.captured_db
 
 
-def _per_mac(built: Any) -> tuple[float, float]:  # noqa: ANN401 - `experiments.cores.one.Bench`
+def _per_mac(built: Bench) -> tuple[float, float]:
     """Return energy and time per multiply-accumulate of a layer's three products."""
     energies = built.energies()
-    macs = math.fsum(one.macs for one in energies)
-    energy = math.fsum(one.j_per_mac * one.macs for one in energies)
-    return energy / macs, math.fsum(one.time_s for one in energies) / macs
+    macs = sum(one.macs for one in energies)
+    return training_j_per_mac(energies), math.fsum(one.time_s for one in energies) / macs
 
 
 def _executed_on(core: Core, kind: OperandKind, seed: int) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -397,26 +397,39 @@ def _panel(panel: Axes, line: Line, reconfiguration_s: np.ndarray) -> None:
     if np.isfinite(static):
         panel.axhline(static, color=PALETTE[2], linestyle="--", label="circuits never move")
     panel.axhline(0.0, color=REFERENCE, linewidth=1.0, label="packet switches")
-    for baseline_s, level, colour in ((line.packet_s, 0.0, REFERENCE), (line.static_s, static, PALETTE[2])):
-        even_s = line.breakeven_s(reconfiguration_s, baseline_s)
-        if np.isfinite(even_s):
-            panel.plot([even_s], [level], marker="o", color=colour, markersize=6, linestyle="none")
-            panel.annotate(
-                f"even at {format_si(even_s, 's')}",
-                (even_s, level),
-                textcoords="offset points",
-                xytext=(-8, 8 if colour == REFERENCE else -12),
-                ha="right",
-                fontsize=8,
-                color=colour,
-                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
-            )
+    _mark_even(panel, line, reconfiguration_s, {0.0: REFERENCE, static: PALETTE[2]})
     panel.set_xscale("log")
     plain_ticks(panel.xaxis, lambda value: format_si(value, "s"), minor=False)
     _relative_axis(panel, [*moving, *([static] if np.isfinite(static) else []), 0.0])
     name, _, plan = line.name.partition(" ")
     title = f"{label(name)}: {plan.replace(',', ', ')}; {format_si(line.packet_s, 's')} on packets"
     panel.set_title(fill(title, TITLE), fontsize=7.5, loc="left")
+
+
+def _mark_even(panel: Axes, line: Line, reconfiguration_s: np.ndarray, colours: Mapping[float, str]) -> None:
+    """Mark where moving circuits cost as much as packets and as circuits at rest, by their levels' colours.
+
+    The curve rises from left to right: it leaves room above a mark to the left, below it to the right.
+    """
+    times_s = (line.breakeven_s(reconfiguration_s, one) for one in (line.packet_s, line.static_s))
+    marks = sorted(
+        (level, even_s, colour)
+        for (level, colour), even_s in zip(colours.items(), times_s, strict=True)
+        if np.isfinite(even_s)
+    )
+    for level, even_s, colour in marks:
+        highest = level == marks[-1][0]
+        panel.plot([even_s], [level], marker="o", color=colour, markersize=6, linestyle="none")
+        panel.annotate(
+            f"even at {format_si(even_s, 's')}",
+            (even_s, level),
+            textcoords="offset points",
+            xytext=(-8, 6) if highest else (8, -12),
+            ha="right" if highest else "left",
+            fontsize=8,
+            color=colour,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
+        )
 
 
 def _relative_axis(panel: Axes, changes: Sequence[float]) -> None:

@@ -427,7 +427,7 @@ MOST_PAIRS, MOST_SEEDS = 1024, 1000
 """Most queue pairs of a flow, and most hashes, each of which takes a step."""
 ACCELERATORS = 1024
 """Accelerators where neither plan nor option says."""
-_ROW_IN, _REST_IN, _TITLE = 0.34, 1.4, 110
+_ROW_IN, _REST_IN, _TITLE, _TEXT_SHARE = 0.34, 1.25, 110, 0.12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -521,25 +521,39 @@ class SpreadSteps(Result):
         return [table, verdict]
 
     def figure(self) -> Figure:
-        """Return the step times with the band of their hashes, and a line where circuits are."""
-        figure = new_figure(_REST_IN + _ROW_IN * len(self.steps))
+        """Return what each spreading adds to the step of ideally sprayed packets, with its hashes' ends."""
+        every, ideal_s = (*self.steps, self.circuits), self.steps[0].mean_s
+        figure = new_figure(_REST_IN + _ROW_IN * len(every))
         axes = figure.subplots()
-        for place, step in enumerate(self.steps):
-            mean = step.mean_s
-            below_s, above_s = mean - step.steps_s.min(), step.steps_s.max() - mean
-            error = [[max(0.0, below_s)], [max(0.0, above_s)]]  # a mean of equals may round off them
-            axes.barh(place, mean, xerr=error, height=0.62, color=PALETTE[0], ecolor=PALETTE[5], capsize=2.5)
-        axes.axvline(self.circuits.mean_s, color=REFERENCE, lw=1.2, label="optical circuits")
-        name_rows(axes, [step.name for step in self.steps])
-        axes.set_xlabel("Step time (s); whiskers: least and most of the hashes")
+        for place, step in enumerate(every):
+            _draw_added(axes, place, step, ideal_s)
+        axes.axvline(0.0, color=REFERENCE, lw=1.2)
+        axes.margins(x=_TEXT_SHARE)
+        name_rows(axes, [step.name for step in every])
+        axes.grid(visible=True, axis="x")
+        whole = f"the {format_si(ideal_s, 's')} of sprayed packets"
+        axes.set_xlabel(f"Step time over {whole} (%)\nwhiskers: least and most of the hashes")
         figure.suptitle(
             fill(self.title.replace(", ", ",").replace(",", ", "), _TITLE),
             fontsize=7.5,
             x=0.01,
             ha="left",
         )
-        figure.legend(loc="outside lower center")
         return figure
+
+
+def _draw_added(axes: Axes, row: int, step: SpreadStep, ideal_s: float) -> None:
+    """Draw by how many per cent a spreading's steps are longer than the ideal one's, the mean in figures."""
+    least, mean, most = (
+        100.0 * (float(one) / ideal_s - 1.0) for one in (step.steps_s.min(), step.mean_s, step.steps_s.max())
+    )
+    axes.barh(row, mean, height=0.62, color=PALETTE[0] if step.spreading else PALETTE[2])
+    if step.steps_s.size > 1:
+        error = [[max(0.0, mean - least)], [max(0.0, most - mean)]]  # a mean of equals may round off them
+        axes.errorbar(mean, row, xerr=error, color=PALETTE[5], capsize=2.5)
+    end, side, offset = (most, "left", 5) if mean >= 0.0 else (least, "right", -5)
+    text = f"{mean:+.2f} %" if mean else "0"
+    axes.annotate(text, (end, row), (offset, 0), textcoords="offset points", ha=side, va="center")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from electronic.fabrics.collectives import Caller, Cards, collective_plan, colle
 from experiments.validation.machines import accelerator_name
 from experiments.validation.rows import (
     HIGH_QUANTILE,
+    REFERENCE,
     Outcome,
     Record,
     SkipError,
@@ -64,7 +65,7 @@ RATES = ("busbw_GBps_oop", "busbw_GBps_ip", "busbw_GBps")
 """Columns that may hold the measured bus bandwidth, for rows without a time."""
 NEEDS = (("gpu",), ("bytes",), ("n_gpus_one_node", "n_gpus"), (*TIMES, *RATES))
 """Columns without which a file is no table of collectives; of each group one."""
-SHIPPED = Path(__file__).parent / "reference" / "collectives.csv"
+SHIPPED = REFERENCE / "collectives.csv"
 """Measurements that ship; for rows far off, what others measured of the same."""
 CONSTANT_SHARE = 0.5
 """Share of the line rate that the trivial constant assumes; dimensionless."""
@@ -287,3 +288,95 @@ def _measured_s(record: Record, kind: CollectiveKind, ranks: int, size_bytes: in
             return bus_bytes(kind, ranks, size_bytes) / to_si("rate_bytes_per_s", value, "GB/s")
     msg = "neither a time nor a bus bandwidth is given"
     raise SkipError(msg)
+
+
+GIGABYTE = 1e9
+"""Bytes by which NCCL quotes bandwidth."""
+ALGORITHMS = ("NVLS", "Ring")
+"""What a row's setting may name; a row that names both is of the first from 2 MiB on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ring:
+    """A published bus bandwidth of the ring where the switches could add but did not."""
+
+    gpu: str
+    """GPU."""
+    ranks: int
+    """How many, in one node."""
+    size_bytes: int
+    """Long message."""
+    measured_gb_per_s: float
+    """Published."""
+    source: str
+    """Publication."""
+
+
+RINGS = (
+    Ring(gpu="h200", ranks=8, size_bytes=2**34, measured_gb_per_s=367.61, source="Bekman, ML Engineering"),
+    Ring(gpu="h100", ranks=8, size_bytes=2**34, measured_gb_per_s=370.0, source="nccl-tests issue 212"),
+)
+"""Rings beside the in-network reductions of the same GPUs."""
+
+
+@cache
+def bus_record() -> list[dict[str, Any]]:
+    """Return, of every published series of all-reduces, the bus bandwidth of its longest message."""
+    records = read_records(SHIPPED, needs=NEEDS)
+    series: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        series.setdefault((record.text("source"), record.text("gpu")), []).append(record)
+    found = []
+    for (source, gpu), rows in series.items():
+        longest = max(rows, key=lambda record: record.number("bytes") or 0.0)
+        errors = [one.relative_error for one in map(outcome, rows) if one.relative_error is not None]
+        one = outcome(longest)
+        if one.measured is None or one.predicted is None:
+            continue
+        ranks = longest.whole("n_gpus_one_node") or longest.needed("n_gpus")
+        moved = bus_bytes(CollectiveKind.ALL_REDUCE, ranks, longest.needed("bytes")) / GIGABYTE
+        config = longest.text("config")
+        found.append(
+            {
+                "source": source,
+                "series": f"{ranks} {gpu}, {next((a for a in ALGORITHMS if a in config), 'ring or tree')}",
+                "rows": len(errors),
+                "measured_gb_per_s": moved / one.measured,
+                "predicted_gb_per_s": moved / one.predicted,
+                "mean_abs_error": sum(map(abs, errors)) / len(errors),
+            }
+        )
+    return [*found, *(_ring_alone(one) for one in RINGS)]
+
+
+def _ring_alone(one: Ring) -> dict[str, Any]:
+    nbytes = float(one.size_bytes)
+    moved = bus_bytes(CollectiveKind.ALL_REDUCE, one.ranks, nbytes) / GIGABYTE
+    predicted = moved / collective_plan(one.gpu, one.ranks, nbytes, in_network=False).alone_s
+    return {
+        "source": one.source,
+        "series": f"{one.ranks} {one.gpu.upper()}, Ring, NVLS off",
+        "rows": 1,
+        "measured_gb_per_s": one.measured_gb_per_s,
+        "predicted_gb_per_s": predicted,
+        "mean_abs_error": abs(one.measured_gb_per_s / predicted - 1.0),
+    }
+
+
+def bus_text(found: Iterable[Mapping[str, Any]]) -> str:
+    """Return bus bandwidths as a table."""
+    rows = [
+        ReportRow(
+            one["series"],
+            (
+                str(one["rows"]),
+                f"{one['measured_gb_per_s']:.1f}",
+                f"{one['predicted_gb_per_s']:.1f}",
+                f"{one['mean_abs_error']:.1%}",
+            ),
+            one["source"],
+        )
+        for one in found
+    ]
+    title = "NCCL all-reduce: bus bandwidth of the longest message, GB/s; mean error over all sizes"
+    return table_text(title, ("rows", "published", "ours", "mean error"), rows, dense=True)

@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.study import Block, Progress, Result, Row, Study, option
 from experiments.validation import (
-    boards,
     collectives,
     famous,
     kernels,
     network,
-    network_tables,
     photonic,
     training,
 )
@@ -27,6 +25,7 @@ from experiments.validation.peers import lightening_transformer
 from experiments.validation.peers.topoopt import read_networks
 from experiments.validation.rows import (
     FAR_OFF,
+    REFERENCE,
     Beside,
     Outcome,
     Record,
@@ -57,8 +56,6 @@ _LONGEST_NAME = 56
 
 NEAR = 0.8
 """Likeness from which a column is taken for another one misspelt."""
-REFERENCE = Path(__file__).parent / "reference"
-"""Tables that ship."""
 MOST_NAMED = 40
 """Most rows that are named on the terminal."""
 _MOST_REASONS = 12
@@ -245,7 +242,7 @@ KINDS = MappingProxyType(
             beside=(Beside(name="sizes", find=collectives.size_errors, text=collectives.sizes_text),),
         ),
         "memory": Kind(needs=training.MEMORY_NEEDS, outcomes=_one(training.memory_outcome)),
-        "boards": Kind(needs=boards.NEEDS, outcomes=_one(boards.outcome)),
+        "boards": Kind(needs=kernels.BOARD_NEEDS, outcomes=_one(kernels.board_outcome)),
         "power": Kind(needs=famous.POWER_NEEDS, outcomes=_one(famous.power_outcome), names_skipped=True),
         "photonic": Kind(
             needs=photonic.NEEDS,
@@ -257,7 +254,7 @@ KINDS = MappingProxyType(
             needs=network.NEEDS,
             outcomes=network.outcomes,
             read=read_networks,
-            beside=network_tables.BESIDE,
+            beside=network.BESIDE,
         ),
     }
 )

@@ -23,6 +23,7 @@ from electronic.fabrics.torus import TorusFabric
 from electronic.gpu import Gpu, gpu_names, load_gpu
 from experiments.validation.rows import Record, SkipError, simplified
 from heliograph.systems import System
+from heliograph.workload import keys_text
 from simulator.results import default_economics
 from simulator.topology.clos import load_direct_link
 from simulator.topology.scale_up import Nic, ScaleUp, load_nic
@@ -551,7 +552,7 @@ def with_recipe(record: Record, plan: Plan) -> Plan:
             record.assume("tokens sent to every expert's rank")
         if not plan.traffic.overlap_experts and said.get("overlap_experts") != "true":
             record.assume("expert exchanges not overlapped")
-    text = ",".join(f"{key}={value}" for key, value in said.items())
+    text = keys_text(said)
     if text:
         record.assume(f"{text}, as the source's recipe has it")
     return parse_plan(text, base=plan)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -15,23 +16,36 @@ from electronic.devices import load_packet_switch, load_scale_up
 from experiments.validation import collectives
 from experiments.validation.collectives import RATES, TIMES
 from experiments.validation.network_costs import RULES as COST_RULES
+from experiments.validation.network_costs import differences, differences_text
 from experiments.validation.network_failures import COLUMN as FAULTS
 from experiments.validation.network_failures import RULES as FAILURE_RULES
-from experiments.validation.network_failures import trace_outcomes
+from experiments.validation.network_failures import slices_record, slices_text, trace_outcomes
 from experiments.validation.peers.astra_sim import NS_PER_S
 from experiments.validation.peers.astra_sim_traces import COLUMN as TRACE
-from experiments.validation.peers.astra_sim_traces import answers, run_of, trace_outcome, wires_s
+from experiments.validation.peers.astra_sim_traces import (
+    answers,
+    run_of,
+    runs_record,
+    runs_text,
+    trace_outcome,
+    traces_record,
+    traces_text,
+    wires_s,
+)
 from experiments.validation.peers.topoopt import COLUMN, task_graph_outcome
 from experiments.validation.rows import (
     PER_CENT,
+    REFERENCE,
+    Beside,
     FileError,
     Outcome,
     Record,
     SkipError,
     check_provenance,
     judged,
+    read_records,
 )
-from heliograph.report import format_si
+from heliograph.report import ReportRow, format_si, or_dash, table_text
 from optical.fabrics.rotor import RotorFabric, completion_s, round_bytes
 from optical.fabrics.switches import load_optics, load_switch
 from optical.scheduling.birkhoff import Matching, birkhoff_von_neumann, permutations_for, sinkhorn
@@ -44,6 +58,8 @@ from simulator.topology.scale_up import load_nic
 from simulator.topology.torus import TPU_V4, Torus, regular, twisted
 from simulator.units import BITS_PER_BYTE, to_si
 
+SHIPPED = REFERENCE / "network.csv"
+"""Published networks that ship."""
 MOST_PORTS = 128
 """Largest demand that is decomposed."""
 
@@ -677,3 +693,61 @@ RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
     }
 )
 """How system and metric of a row read, and what predicts it."""
+
+
+RECALLED_CLAIMS = (
+    {
+        "system": "TopoOpt",
+        "metric": "Ideal switch cost / TopoOpt cost",
+        "value": "3.2",
+        "unit": "x",
+        "config": "recalled, not judged",
+        "source": "Wang et al., TopoOpt, NSDI 2023",
+    },
+)
+"""Claims that nobody has looked up, shown beside the others and counted nowhere."""
+
+
+@cache
+def claims_record() -> list[dict[str, Any]]:
+    """Return cost, power and failures against what is published, with assumptions and reasons."""
+    modelled = {**COST_RULES, **FAILURE_RULES}
+    records = read_records(SHIPPED, needs=NEEDS)
+    own = [record for record in records if _matches(record, modelled)]
+    own += [Record(f"recalled:{place}", dict(one)) for place, one in enumerate(RECALLED_CLAIMS, 1)]
+    return [found.record() | {"why": found.hint} for one in own for found in outcomes(one)]
+
+
+def _matches(record: Record, modelled: Iterable[tuple[str, str]]) -> bool:
+    system, metric = record.text("system"), record.text("metric")
+    return bool(system) and any(re.match(m, metric) and re.match(s, system) for s, m in modelled)
+
+
+def claims_text(found: Sequence[Mapping[str, Any]]) -> str:
+    """Return claims as a table, and below it what is assumed and why ours differs."""
+    rows = [
+        ReportRow(
+            one["id"],
+            (
+                or_dash(one["measured"], "{:.3g}"),
+                or_dash(one["predicted"], "{:.3g}"),
+                f"{one['relative_error'] or 0.0:+.0%}",
+            ),
+        )
+        for one in found
+    ]
+    title = "Cost, power and failures: published, and from our bills of materials"
+    lines = [f"  {one['id']}: {'; '.join(filter(None, (*one['assumed'], one['why'])))}\n" for one in found]
+    table = table_text(title, ("published", "ours", "difference"), rows, dense=True)
+    return f"{table}\nWhat each rests on, and why it differs:\n{''.join(lines)}"
+
+
+BESIDE = (
+    Beside(name="rings", find=runs_record, text=runs_text),
+    Beside(name="traces", find=lambda _: traces_record(), text=traces_text),
+    Beside(name="claims", find=lambda _: claims_record(), text=claims_text),
+    Beside(name="differences", find=lambda _: differences(), text=differences_text),
+    Beside(name="slices", find=lambda _: slices_record(), text=slices_text),
+    Beside(name="collectives", find=lambda _: collectives.bus_record(), text=collectives.bus_text),
+)
+"""Tables beside the published networks, first that of the runs among the rows."""

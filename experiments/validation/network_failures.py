@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from electronic.devices import load_scale_up
 from electronic.fabrics.packets import RailFabric
 from experiments.cost.stranded import Cluster, Event, random_faults, read_events, read_faults, wasted
 from experiments.validation.rows import PER_CENT, Outcome, Record, SkipError, read_records
+from heliograph.report import ReportRow, table_text
 from simulator.goodput import (
     HostReliability,
     best_effective_share,
@@ -30,6 +32,7 @@ from simulator.goodput import (
     load_hosts,
     load_parts,
 )
+from simulator.topology.torus import TPU_V4
 from simulator.units import to_si
 
 COLUMN = "fault_trace"
@@ -259,3 +262,35 @@ RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
     }
 )
 """How system and metric of a row read, and what predicts it."""
+
+
+AVAILABILITIES = (0.99, 0.995, 0.999)
+"""Shares of time that a host is up; dimensionless (arXiv:2304.01433, figure 4)."""
+SLICE_CUBES = (1, 2, 4, 8, 16, 32, 48, 64)
+"""Cubes of a slice: 64 to 4096 chips."""
+
+
+def slices_record() -> list[dict[str, Any]]:
+    """Return goodput by slice and availability, with circuits and without."""
+    return [
+        {
+            "chips": cubes * TPU_V4.nodes_per_cube,
+            "host_availability": up,
+            "with_circuits": TPU_V4.goodput(cubes, up),
+            "without_circuits": TPU_V4.static_goodput(cubes, up),
+        }
+        for cubes in SLICE_CUBES
+        for up in AVAILABILITIES
+    ]
+
+
+def slices_text(found: Iterable[Mapping[str, Any]]) -> str:
+    """Return the goodput of slices as a table."""
+    lines: dict[int, list[str]] = {}
+    for one in found:
+        cells = lines.setdefault(one["chips"], [])
+        cells += [f"{one['with_circuits']:.1%}", f"{one['without_circuits']:.1%}"]
+    columns = tuple(f"{up:.1%} {how}" for up in AVAILABILITIES for how in ("OCS", "fixed"))
+    rows = [ReportRow(f"{chips} chips", tuple(cells)) for chips, cells in lines.items()]
+    title = "Goodput of TPU v4's slices by hosts' availability: circuits (OCS), fixed slices"
+    return table_text(title, columns, rows, dense=True)

@@ -22,6 +22,8 @@ from simulator.files import read_text
 
 ABSENT = frozenset({"", "-", "?", "n/a", "na", "none", "null", "unknown"})
 """Cells, in lower case, that mean: not published."""
+REFERENCE = Path(__file__).parent / "reference"
+"""Directory of the tables that ship."""
 PER_CENT = 0.01
 """One per cent."""
 RECALLED = "recalled"

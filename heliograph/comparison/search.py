@@ -26,7 +26,7 @@ from heliograph.processes import OnProgress, unheard
 from heliograph.report import Tabular, format_si
 from heliograph.simulation import lit_for_all, system_of
 from heliograph.systems.system import System
-from heliograph.workload import ModelLike, check_format_used, shared_plan
+from heliograph.workload import ModelLike, check_format_used, keys_text, plan_keys, shared_plan
 from heliograph.workload import model as model_of
 from simulator.engine.simulation import Simulation
 from simulator.errors import ParameterError, WorkloadError, nearest
@@ -193,7 +193,7 @@ def topologies(system: System) -> dict[str, System]:
 
 def pinned(text: str, base: Plan) -> dict[str, tuple[int, ...]]:
     """Return the columns that a plan's text names, each with its only value."""
-    named = {part.partition("=")[0].strip() for part in text.split(",") if part.strip()}
+    named = plan_keys(text)
     pinned: dict[str, tuple[int, ...]] = {}
     for name in COLUMNS:
         if name not in named:
@@ -254,7 +254,7 @@ def search(
     if isinstance(top, bool) or not isinstance(top, int) or top < 1:
         msg = f"top must be a whole number of plans, 1 or more; got {top!r:.60}"
         raise ParameterError(msg)
-    text = plan if isinstance(plan, str) else ",".join(f"{key}={value}" for key, value in plan.items())
+    text = plan if isinstance(plan, str) else keys_text(plan)
     config = model_of(model)
     built = lit_for_all(system_of(system, None, accelerators), config)
     check_format_used(text, [built])

@@ -67,6 +67,8 @@ class Line:
     """Points in the order in which they are joined."""
     joined: bool = True
     """Whether they are joined; else each stands for itself."""
+    colour: str = ""
+    """Its colour; by default that of its place among the lines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +192,7 @@ def lines(title: str, drawn: Sequence[Line], *, x: tuple[str, str], y: tuple[str
     title : str
         What is drawn, for who cannot see it.
     drawn : sequence of Line
-        The lines, with colours in the order of the style.
+        The lines.
     x, y : (str, str)
         Name and SI unit of the axes.
     """
@@ -209,17 +211,17 @@ def lines(title: str, drawn: Sequence[Line], *, x: tuple[str, str], y: tuple[str
         _text((WIDTH + _MARGIN_LEFT) / 2, _PLOT_HEIGHT + 2.0 * TEXT + 12.0, _axis_name(across, x), "middle")
     )
     marks.append(_text(4.0, 4.0, _axis_name(up, y), "tick"))
-    for place, one in enumerate(drawn):
-        marks.append(_joined(one, across, up, colour(place)))
+    legend = [(one.label, one.colour or colour(place)) for place, one in enumerate(drawn)]
+    for one, (_, paint) in zip(drawn, legend, strict=True):
+        marks.append(_joined(one, across, up, paint))
         for point in one.points:
             if across.has(point[0]) and up.has(point[1]):
                 said = f"{one.label}: {_full(point[0], x)}, {_full(point[1], y)}".removeprefix(": ")
                 dot = (
                     f'<circle cx="{across.place(point[0]):.1f}" cy="{up.place(point[1]):.1f}" r="4" '
-                    f'fill="{colour(place)}"/>'
+                    f'fill="{paint}"/>'
                 )
                 marks.append(_mark(said, dot))
-    legend = [(one.label, colour(place)) for place, one in enumerate(drawn)]
     return Drawing(title=title, svg=_svg(title, _PLOT_HEIGHT + _BELOW, marks, top=12.0), legend=legend)
 
 

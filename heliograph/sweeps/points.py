@@ -33,7 +33,15 @@ from heliograph.sweeps.work import Reader, Work, code_digest, outside_digest
 from heliograph.systems.names import Options, choice_of
 from heliograph.systems.system import BUFFER_PATH, CORES_PATH, System, build_system
 from heliograph.systems.system import system as named_system
-from heliograph.workload import ModelLike, PlanLike, check_format_used, ranks_of, shared_plan
+from heliograph.workload import (
+    ModelLike,
+    PlanLike,
+    check_format_used,
+    keys_text,
+    plan_keys,
+    ranks_of,
+    shared_plan,
+)
 from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
 from simulator.engine.compiled.step import StepRuns
@@ -119,7 +127,7 @@ class StepWork:
         if not own:
             return None if whole in (None, "") else whole  # type: ignore[return-value]
         text = plan_text(whole) if isinstance(whole, Plan) else whole
-        before = dict(whole) if isinstance(whole, Mapping) else _pairs(str(text or ""))
+        before = dict(whole) if isinstance(whole, Mapping) else plan_keys(str(text or ""))
         return {**before, **{key: _written(value) for key, value in own.items()}}
 
     def keys(self, inputs: Sequence[Mapping[str, Value]]) -> list[str]:
@@ -175,7 +183,7 @@ def _best_asked(plan: PlanLike | None) -> _Best | None:
     ParameterError
         If nothing is best in what is named, or something is told that is searched.
     """
-    pairs = _pairs(plan) if isinstance(plan, str) else dict(plan) if isinstance(plan, Mapping) else {}
+    pairs = plan_keys(plan) if isinstance(plan, str) else dict(plan) if isinstance(plan, Mapping) else {}
     if BEST not in pairs:
         return None
     from heliograph.comparison.plan_estimates import Objective  # noqa: PLC0415 - a search alone needs it
@@ -192,20 +200,13 @@ def asks_for_best(work: Work) -> bool:
     return isinstance(work, StepWork) and _best_asked(work.plan_of({})) is not None
 
 
-def _pairs(text: str) -> dict[str, str]:
-    pairs = (one.partition("=") for one in text.split(",") if one.strip())
-    return {key.strip(): value.strip() for key, _, value in pairs}
-
-
 def _written(value: Value) -> str:
     """Return a plan's value as text; a whole number without its point."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _told_plan(plan: PlanLike | None) -> str:
-    if isinstance(plan, Mapping):
-        return ",".join(f"{key}={value}" for key, value in plan.items())
-    return str(plan or "")
+    return keys_text(plan) if isinstance(plan, Mapping) else str(plan or "")
 
 
 class _Fragments:
@@ -390,8 +391,7 @@ class _StepRunner:
         from heliograph.comparison.plan_search import USUAL, best_plan  # noqa: PLC0415
 
         effort = dataclasses.replace(USUAL, choices={**USUAL.choices, PLACEMENT: orders})
-        text = ",".join(f"{key}={value}" for key, value in best.shared.items())
-        base = shared_plan(config, system.accelerators, text)
+        base = shared_plan(config, system.accelerators, keys_text(best.shared))
         prices = _kept(self._prices, system.fabric, Prices)
         return best_plan(system, config, base, objective=best.objective, effort=effort, prices=prices).result
 

@@ -176,6 +176,22 @@ class Grid(Tabular):
         }
         return tuple(name for name, values in told.items() if len(values) > 1)[:MOST_NAMES]
 
+    def names_beside(self, x: str, y: str) -> list[str]:
+        """Return what tells the lines of one column over another apart.
+
+        Other inputs of several values, and of a study's own columns as many as tell all rows apart.
+        """
+        along = x if x in self.axes else list(self.axes)[-1]
+        others = [name for name, values in self.axes.items() if name != along and len(values) > 1]
+        own = [name for name in self.own_names if name not in (x, y)]
+        rows = self.rows() if own else []
+        while own:
+            fewer = (*self.axes, x, *own[:-1])
+            if len({tuple(row.get(one) for one in fewer) for row in rows}) < len(rows):
+                break
+            own.pop()
+        return others + own
+
     @property
     def failures(self) -> list[dict[str, Any]]:
         """Rows of the points that could not be built or run."""
@@ -216,9 +232,7 @@ class Grid(Tabular):
             raise ParameterError(msg)
         from heliograph.figures import lines_figure  # noqa: PLC0415 - matplotlib takes its time
 
-        along = list(self.axes)[-1] if x not in self.axes else x
-        others = [name for name, values in self.axes.items() if name != along and len(values) > 1]
-        others += [name for name in self.own_names if name not in (x, y)]
+        others = self.names_beside(x, y)
         while len(others) > 1 and len({tuple(row[one] for one in others) for row in drawn}) > MOST_LINES:
             others.pop()
         lines: dict[str, list[tuple[float, float]]] = {}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import multiprocessing
 import os
 import pickle
 import queue
@@ -22,16 +21,14 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from heliograph._version import __version__
 from heliograph.plugins import MARK
-from heliograph.processes import GRACE_S, prepare_worker, watched
+from heliograph.processes import Crew, Ended, watched
 from heliograph.sweeps.space import Value, is_context
 from heliograph.sweeps.store import Outcome, Status
 from simulator.errors import HeliographError, ParameterError
@@ -179,15 +176,6 @@ def in_this_process(work: Work, jobs: Sequence[Job], keep: Keep, wanted: Wanted)
             keep(key, outcome_of(run, work, inputs))
 
 
-@dataclass
-class _Worker:
-    """One process and the point that it runs."""
-
-    process: BaseProcess
-    ours: Connection
-    job: Job | None = None
-
-
 def in_processes(work: Work, jobs: Sequence[Job], keep: Keep, wanted: Wanted, *, workers: int) -> None:
     """Run points in processes; a point whose process ends has crashed, and another takes its place.
 
@@ -203,122 +191,24 @@ def in_processes(work: Work, jobs: Sequence[Job], keep: Keep, wanted: Wanted, *,
     KeyboardInterrupt
         After Ctrl-C: points at work have `GRACE_S` to finish, and a second Ctrl-C ends them at once.
     """
+
+    def settle(job: Job, answer: Outcome | Ended) -> None:
+        found = Outcome(status=Status.CRASHED, error=answer.why) if isinstance(answer, Ended) else answer
+        keep(job[0], found)
+
     try:
-        common = pickle.dumps((work, max(1, len(jobs) // workers)))
+        crew = Crew(partial(_prepared, work, max(1, len(jobs) // workers)), min(workers, len(jobs)))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         msg = f"this system cannot go to other processes ({error}); tell it by its name, or use --workers 1"
         raise HeliographError(msg) from error
-    left = deque(jobs)
-    crew: list[_Worker] = []
-    try:
-        try:
-            for _ in range(min(workers, len(jobs))):
-                crew.append(_started(common))
-            for worker in _served(crew, left, wanted, common):
-                _settle(worker, keep)
-        except KeyboardInterrupt:
-            sys.stderr.write(
-                f"interrupted: points at work have {GRACE_S:.0f} s to finish; Ctrl-C again stops them\n"
-            )
-            _finish(crew, keep)
-            raise
-    finally:
-        for worker in crew:
-            worker.process.kill()
+    with crew:
+        crew.do((job for job in jobs if wanted(job[0])), settle)
 
 
-def _served(crew: list[_Worker], left: deque[Job], wanted: Wanted, common: bytes) -> Iterator[_Worker]:
-    """Hand out points until all are run; yield each worker that has something to tell."""
-    while True:
-        for worker in crew:
-            while worker.job is None and left:
-                job = left.popleft()
-                if wanted(job[0]):
-                    _hand(worker, job)
-        busy = {worker.ours: worker for worker in crew if worker.job is not None}
-        if not busy:
-            return
-        for ready in wait(list(busy)):
-            worker = busy[ready]  # type: ignore[index]
-            yield worker
-            if not worker.process.is_alive() and left:
-                crew[crew.index(worker)] = _started(common)
-
-
-def _settle(worker: _Worker, keep: Keep) -> None:
-    """Keep what became of a worker's point; Ctrl-C comes after it."""
-    with ctrl_c_later():
-        outcome = _received(worker)
-        job, worker.job = worker.job, None
-        if job is not None:
-            keep(job[0], outcome)
-
-
-def _finish(crew: Sequence[_Worker], keep: Keep) -> None:
-    """Keep the points at work that finish in time."""
-    deadline = time.monotonic() + GRACE_S
-    while busy := {worker.ours: worker for worker in crew if worker.job is not None}:
-        ready = wait(list(busy), timeout=max(0.0, deadline - time.monotonic()))
-        if not ready:
-            return
-        for one in ready:
-            worker = busy[one]  # type: ignore[index]
-            if worker.process.is_alive():
-                _settle(worker, keep)
-            else:  # ended by what ended the sweep
-                worker.job = None
-
-
-def _started(common: bytes) -> _Worker:
-    context = multiprocessing.get_context("spawn")
-    with ctrl_c_later():  # a worker inherits it, and so starts without a traceback of its own
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_serve, args=(theirs, common), daemon=True)
-        process.start()
-        theirs.close()
-    return _Worker(process=process, ours=ours)
-
-
-def _hand(worker: _Worker, job: Job) -> None:
-    worker.job = job
-    try:
-        worker.ours.send(job[1])
-    except OSError:  # the process has ended, which is told where it is waited for
-        pass
-
-
-def _received(worker: _Worker) -> Outcome:
-    """Return what a worker tells of its point, or that it has ended."""
-    try:
-        found: Outcome = worker.ours.recv()
-    except (EOFError, OSError):
-        worker.process.join(timeout=5.0)
-        worker.process.kill()
-        worker.process.join(timeout=5.0)
-        return Outcome(status=Status.CRASHED, error=_ended(worker.process.exitcode))
-    return found
-
-
-def _ended(code: int | None) -> str:
-    if code is not None and code < 0:
-        return f"its process was ended by signal {-code} (9: most likely out of memory)"
-    return f"its process ended with code {code}"
-
-
-def _serve(theirs: Connection, common: bytes) -> None:
-    """Run points until the other end is closed."""
-    prepare_worker()
-    run: Callable[[Mapping[str, Value]], Mapping[str, Any]] | None = None
-    work: Work | None = None
-    while True:
-        try:
-            inputs = theirs.recv()
-        except EOFError:
-            return
-        if work is None or run is None:
-            work, expected = pickle.loads(common)
-            run = work.runner(expected)  # type: ignore[union-attr]
-        theirs.send(outcome_of(run, work, inputs))  # type: ignore[arg-type]
+def _prepared(work: Work, expected: int) -> Callable[[Job], Outcome]:
+    """Return what runs one of so many points in a worker."""
+    run = work.runner(expected)
+    return lambda job: outcome_of(run, work, job[1])
 
 
 POINTS_AHEAD = 4
@@ -501,7 +391,7 @@ class _Flight:
             job = left.popleft()
             if not wanted(job[0]):
                 continue
-            future = self.client.submit(run_point, self.common, job[1], code_digest(), pure=False)
+            future = self.client.submit(run_point, self.common, job, code_digest(), pure=False)
             self.futures[future] = job
             future.add_done_callback(self.arrived.put)
 
@@ -549,7 +439,7 @@ def _nothing() -> None:
     """Answer: there is somebody."""
 
 
-_RUNNERS: OrderedDict[bytes, tuple[Work, Callable[[Mapping[str, Value]], Mapping[str, Any]]]] = OrderedDict()
+_RUNNERS: OrderedDict[bytes, Callable[[Job], Outcome]] = OrderedDict()
 """What a worker keeps from point to point, by what the points have in common."""
 _ONE = threading.Lock()
 """One point at a time in a process: what is kept, and warnings, belong to one."""
@@ -557,15 +447,15 @@ MOST_SWEEPS = 4
 """Sweeps of which a worker keeps something; a choice."""
 
 
-def run_point(common: bytes, inputs: Mapping[str, Value], code: str) -> Outcome | _Refused:
+def run_point(common: bytes, job: Job, code: str) -> Outcome | _Refused:
     """Return what becomes of a point, in a worker.
 
     Parameters
     ----------
     common : bytes
         Pickled work, with the number of points.
-    inputs : mapping
-        Values of the point.
+    job : Job
+        The point.
     code : str
         Hash of the program that asks (`heliograph.sweeps.work.code_digest`).
     """
@@ -575,9 +465,8 @@ def run_point(common: bytes, inputs: Mapping[str, Value], code: str) -> Outcome 
         )
     with _ONE:
         if common not in _RUNNERS:
-            work, expected = pickle.loads(common)
+            run = _prepared(*pickle.loads(common))
             while len(_RUNNERS) >= MOST_SWEEPS:
                 _RUNNERS.popitem(last=False)
-            _RUNNERS[common] = work, work.runner(expected)
-        work, run = _RUNNERS[common]
-        return outcome_of(run, work, inputs)
+            _RUNNERS[common] = run
+        return _RUNNERS[common](job)

@@ -86,6 +86,24 @@ def test_a_narrow_table_breaks_neither_title_nor_names():
     assert heads[0] in table_text("t", heads[:1], one)
 
 
+def test_long_names_and_heads_are_broken_where_a_table_is_narrow():
+    band = "77.3 J (70.8 to 87.2) at 4.24 mW, 19 dB"
+    name, plan = "photonic_packet:ring_bank+hybrid+rotation+block", "tp=8,pp=4,dp=8,micro_batch=1,zero=1"
+    lines = [
+        ReportRow(name, (band, "never"), "not resolved"),
+        ReportRow("  laser intensity, other symbols, crosstalk alone", ("1 s", ""), "derived"),
+    ]
+    text = table_text("t", (plan, "effective parameters"), lines, width=80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "4.24 mW" in text  # a number stays with its unit
+    for word in (
+        *name.split(":"),
+        *"laser intensity, other symbols, crosstalk alone".split(),
+        *plan.split(","),
+    ):
+        assert word in text
+
+
 def test_a_pipe_gets_no_escapes(monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     stream = io.StringIO()

@@ -119,6 +119,22 @@ def test_any_study_is_swept_by_its_options(capsys, tmp_path):
     assert "did you mean 'cost goodput'" in error
 
 
+@pytest.mark.slow
+def test_lines_of_a_study_s_page_are_told_apart_as_those_of_its_picture(capsys, tmp_path):
+    path = tmp_path / "circuits.toml"
+    path.write_text(
+        'study = "network circuits"\n[sweep]\nranks = [8, 16]\n'
+        '[fixed]\ncollective = "all_reduce"\nsize = "1MB"\nplanes = 2\n'
+    )
+    words = ("--y", "makespan_s", "--report", tmp_path / "page.html", "--out", tmp_path)
+    code, _, error = call(capsys, "sweep", path, *words)
+    assert code == 0, error
+    page, picture = (tmp_path / "page.html").read_text(), (tmp_path / "sweep.svg").read_text()
+    for algorithm in {row["algorithm"] for row in csv_rows(tmp_path / "sweep.csv")}:
+        assert f"</span>algorithm {algorithm}</li>" in page
+        assert f"<!-- algorithm {algorithm} -->" in picture
+
+
 def test_a_number_that_changes_no_result_is_told(capsys):
     """Products run in light, so that the clock of the GPU whose place it takes is of no use."""
     words = ("--model", "gpt2", "--plan", "dp=8,global_batch=8", "--set", "gpu.chip.clock_hz=1GHz,2GHz")

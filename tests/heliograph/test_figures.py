@@ -20,6 +20,7 @@ from heliograph.figures import (
     loss_curves,
     new_figure,
     plain_ticks,
+    signed_ticks,
     step_figure,
     step_time_bars,
     styled,
@@ -193,6 +194,17 @@ def widest_legend(figure):
     """Return the width of the widest legend of a figure or of its panels over the figure's."""
     legends = [*figure.legends, *(one for panel in figure.subfigs for one in panel.legends)]
     return max(one.get_window_extent().width for one in legends) / figure.bbox.width
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "linear"),
+    [(-46.6, 300.0, 100.0), (-30.0, 1500.0, 12.0), (0.0, 5.0, 1.0), (-3.0, 0.0, 2.0)],
+)
+def test_each_side_of_a_signed_axis_that_reaches_out_has_a_tick(least, most, linear):
+    ticks = signed_ticks(least, most, linear)
+    assert 0.0 in ticks
+    assert (min(ticks) < 0.0, max(ticks) > 0.0) == (least < 0.0, most > 0.0)
+    assert all(not tick or abs(tick) >= linear / 3.0 for tick in ticks)
 
 
 def test_legends_are_no_wider_than_the_figure():

@@ -1,3 +1,4 @@
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from experiments.__main__ import main
-from heliograph.processes import GRACE_S, LINE_EVERY_S, reporting
+from heliograph.processes import GRACE_S, LINE_EVERY_S, reporting, run_all
+from simulator.errors import ParameterError
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
@@ -135,3 +137,28 @@ def test_progress_of_a_log_is_a_line_for_what_is_done_and_seldom(monkeypatch, ca
                 say(f"{done}, step {step}", done, 3)
             now += LINE_EVERY_S / (2.0 if done == 0 else 1.0)
     assert [line.partition(",")[0] for line in capsys.readouterr().err.splitlines()] == ["0", "2", "3"]
+
+
+def in_another_process(job):
+    """Return a job with the process that does it; one of a killed worker is done in the one that asked."""
+    if job == "kills" and multiprocessing.parent_process() is not None:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if job == "raises":
+        msg = "this job is refused"
+        raise ParameterError(msg)
+    return os.getpid()
+
+
+@pytest.mark.slow
+def test_a_job_whose_process_is_killed_is_done_by_who_asked():
+    found = {}
+    run_all(("a", "kills", "b"), in_another_process, found.__setitem__)
+    assert found["kills"] == os.getpid()
+    assert os.getpid() not in {found["a"], found["b"]}
+
+
+@pytest.mark.slow
+def test_what_a_job_raises_reaches_who_asked_with_its_place():
+    with pytest.raises(ParameterError, match="refused") as raised:
+        run_all(("a", "raises"), in_another_process, lambda job, result: None)
+    assert "in in_another_process" in raised.value.__notes__[0]

@@ -26,7 +26,15 @@ from pathlib import Path
 from electronic.fabrics.packets import Wires
 from experiments.validation.network_failures import SUFFIX, trace_record
 from experiments.validation.peers.astra_sim_traces import COLUMN as TRACE
-from experiments.validation.rows import Outcome, Record, SkipError, check_provenance, judged, read_records
+from experiments.validation.rows import (
+    REFERENCE,
+    Outcome,
+    Record,
+    SkipError,
+    check_provenance,
+    judged,
+    read_records,
+)
 from simulator.engine.replay import Clockwork, RankGraph, Replay
 from simulator.errors import check_positive, check_range
 from simulator.fabric import Fabric
@@ -43,7 +51,7 @@ PHASES = 8
 
 COLUMN = "task_graph"
 """Column that names the file of a row's task graph."""
-REFERENCE = Path(__file__).parents[1] / "reference" / "task_graphs.csv"
+SHIPPED = REFERENCE / "task_graphs.csv"
 """Times that the peer gives graphs which do not ship."""
 TRANSPORT = "dctcp-flexnet"
 """Transport of the packet simulator, where a row's column `transport` names none."""
@@ -224,7 +232,7 @@ def read_networks(path: Path, needs: Sequence[Sequence[str]]) -> list[Record]:
     if path.suffix == SUFFIX:
         return [trace_record(path)]
     folder = path if path.is_dir() else path.parent
-    records = read_records(REFERENCE if path.is_dir() else path, needs=needs)
+    records = read_records(SHIPPED if path.is_dir() else path, needs=needs)
     for record in records:
         for column in (COLUMN, TRACE):
             if record.text(column):

@@ -21,6 +21,7 @@ from experiments.cores.one import (
     parameters_told,
     precision_told,
     snr_curve,
+    snr_over_power,
     study,
     study_rows,
     summary_lines,
@@ -122,10 +123,23 @@ def test_command_writes_pictures_and_what_is_in_them(capsys, tmp_path):
     assert float(energy[-1]["energy_j_per_mac"]) == pytest.approx(record["gpu_j_per_mac"])
     brightest = builders.csv_rows(tmp_path / "core_snr.csv")[-1]
     assert brightest["snr_db"] == ""  # so much light overflows the capacitors
+    assert {"shot_noise_db", "amplifier_dark_current_extinction_db"} <= set(brightest)
     rows = builders.csv_rows(tmp_path / "core_precision.csv")
     assert {row["operands"] for row in rows} >= {"uniform", "gaussian", "outliers", "gradients"}
     assert float(rows[0]["fp8_snr_db"]) == pytest.approx(28.9, abs=0.1)
     assert len(builders.csv_rows(tmp_path / "core_tornado.csv")) == len(record["tornado"])
+
+
+@pytest.mark.slow
+def test_a_cause_of_noise_has_one_colour_in_the_pictures_of_all_cores():
+    drawn = {}
+    for name in ("homodyne", "ring_bank", "mzi_mesh"):
+        (axes,) = snr_over_power(snr_curve(bench(name).unit.core, OperandKind.CAPTURED)).axes
+        for line in axes.get_lines():
+            drawn.setdefault(line.get_label(), set()).add((line.get_color(), line.get_linestyle()))
+    causes = [looks for name, looks in drawn.items() if not name.startswith("_")]
+    assert all(len(looks) == 1 for looks in causes)
+    assert len({look for looks in causes for look in looks}) == len(causes)
 
 
 @pytest.mark.slow

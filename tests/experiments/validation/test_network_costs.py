@@ -3,6 +3,8 @@
 import pytest
 
 from electronic.fabrics.collectives import collective_plan
+from experiments.validation.collectives import bus_record
+from experiments.validation.network import claims_record
 from experiments.validation.network import outcomes as outcomes_of
 from experiments.validation.network_costs import (
     jupiter_savings,
@@ -12,7 +14,6 @@ from experiments.validation.network_costs import (
     topoopt_ratio,
 )
 from experiments.validation.network_failures import published
-from experiments.validation.network_tables import claims_record, collectives_record
 from experiments.validation.rows import Record
 
 
@@ -98,5 +99,5 @@ def test_switches_that_add_beat_the_ring():
     assert (
         collective_plan("a100", 8, size, in_network=False).alone_s == collective_plan("a100", 8, size).alone_s
     )
-    longest = {one["series"]: one for one in collectives_record()}
+    longest = {one["series"]: one for one in bus_record()}
     assert longest["8 H100, NVLS"]["predicted_gb_per_s"] == pytest.approx(478.87, rel=0.02)

@@ -3,11 +3,8 @@
 import pytest
 
 from experiments.validation.driver import KINDS
-from experiments.validation.network_costs import sirius_saving, topoopt_ratio
-from experiments.validation.network_tables import (
-    claims_record,
-    differences,
-)
+from experiments.validation.network import claims_record
+from experiments.validation.network_costs import differences, sirius_saving, topoopt_ratio
 
 BESIDE = {one.name: one for one in KINDS["network"].beside}
 

@@ -6,20 +6,22 @@ import numpy as np
 import pytest
 
 from electronic.gpu import load_gpu
-from experiments.validation import boards
+from experiments.validation import kernels
 from experiments.validation.driver import REFERENCE, validate
 from experiments.validation.rows import read_records
 
-RECORDS = read_records(REFERENCE / "boards.csv", needs=boards.NEEDS)
+RECORDS = read_records(REFERENCE / "boards.csv", needs=kernels.BOARD_NEEDS)
 
 
 def errors(monkeypatch, name, active_w):
     """Errors of a GPU's rows by their number in the table, with some power of a running chip."""
     gpu = load_gpu(name)
     gpu = dataclasses.replace(gpu, chip=dataclasses.replace(gpu.chip, active_w=active_w))
-    monkeypatch.setattr(boards, "load_gpu", lambda _: gpu)
+    monkeypatch.setattr(kernels, "load_gpu", lambda _: gpu)
     found = {
-        number: boards.outcome(one) for number, one in enumerate(RECORDS) if one.text("gpu").lower() == name
+        number: kernels.board_outcome(one)
+        for number, one in enumerate(RECORDS)
+        if one.text("gpu").lower() == name
     }
     return {number: one.relative_error for number, one in found.items() if one.skipped is None}
 
@@ -47,10 +49,10 @@ def test_measured_boards_are_met():
     assert all("waited for its host" in one.skipped for one in found.skipped)
 
 
-@pytest.mark.parametrize("tokens", [0, 2 * boards.PROMPT_TOKENS])
+@pytest.mark.parametrize("tokens", [0, 2 * kernels.PROMPT_TOKENS])
 def test_prompts_matter_little(monkeypatch, tokens):
     before = validate("boards").overall().mean_abs_error
-    monkeypatch.setattr(boards, "PROMPT_TOKENS", tokens)
+    monkeypatch.setattr(kernels, "PROMPT_TOKENS", tokens)
     assert abs(validate("boards").overall().mean_abs_error - before) < 0.005
 
 

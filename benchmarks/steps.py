@@ -1,20 +1,25 @@
-"""Steps in arrays beside the reference on simpy, in one run: events alone, whole steps, and steps repeated.
+"""Steps in arrays beside the reference on simpy, steps whose circuits turn, and one on 16,384 accelerators.
 
-Prints, for each plan: tasks, CPU time of the loop's events, of a whole step from its graph to its metrics,
-and of the same with another laser and with another bandwidth where its structure is kept. In brackets is how
-many times as long the reference takes for the same. Beside them stands the largest difference of any start or
-end.
+Run ``python benchmarks/steps.py [arrays] [turns] [large] [--accelerators N]``; all three by default.
+
+``arrays`` prints, for each plan: tasks, CPU time of the loop's events, of a whole step from its graph to its
+metrics, and of the same with another laser and with another bandwidth where its structure is kept. In
+brackets is how many times as long the reference takes for the same, beside them the largest difference of any
+start or end; ``turns`` has the same of circuits that turn. ``large`` prints CPU times on packets and on
+circuits that move, and over those of the same step on a 64th of the accelerators (data parallelism shrunk):
+classes of identical ranks keep the ratio far below 64.
 """
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable
 
 import numpy as np
 
 from heliograph.report import ReportRow, ReportTable, print_report
-from heliograph.simulation import run_step, step_graph
+from heliograph.simulation import StepResult, run_step, step_graph
 from heliograph.systems import System, build_system
 from simulator.engine.compiled.loop import Turning, compiled_play
 from simulator.engine.compiled.programs import Programs, StepNetwork, StepStructure
@@ -60,6 +65,9 @@ TIMES = 3
 """Runs of each, of which the fastest counts; a choice."""
 LASER, BANDWIDTH = "laser_power_w", "nic.bandwidth_bytes_per_s"
 """What the repeated steps change."""
+LARGE_MODEL, LARGE_PLAN = "gpt3-175b", "tp=8,pp=16,dp=128,global_batch=4096,sequence_length=2048"
+SMALLER = 64
+LIMIT_S = 10.0
 
 
 def cpu_s(run: Callable[[], object]) -> float:
@@ -134,20 +142,60 @@ def turned(name: str, policy: CircuitPolicy, model: str, text: str) -> tuple[str
     return f"{len(graph.tasks):,}", changes, f"{ours_s:.2f} s ({reference_s / ours_s:.0f}x)", f"{apart_s:g} s"
 
 
-def main() -> None:
-    """Print the table."""
-    for turning in (Turning.NONE, Turning.LANES):
-        compiled_play(turning)
+def timed(system: str, accelerators: int) -> tuple[float, StepResult]:
+    """Return CPU time and result of a step whose data parallelism uses so many accelerators."""
+    config, plan = load_model(LARGE_MODEL), parse_plan(LARGE_PLAN)
+    dp = max(1, accelerators // (plan.axes.ranks // plan.axes.dp))
+    plan = plan.with_(dp=dp, global_batch=plan.batch.global_batch * dp // plan.axes.dp)
+    built = build_system(system, accelerators=plan.axes.ranks)
+    start = time.process_time()
+    result = run_step(built, config, plan)
+    return time.process_time() - start, result
+
+
+def arrays() -> None:
+    """Print steps in arrays."""
+    compiled_play(Turning.NONE)
     rows = [ReportRow(f"{model}, {text}", measured(model, text), "this machine") for model, text in PLANS]
     heads = ["tasks", "events", "whole step", "another laser", "another bandwidth", "difference"]
     title = f"Steps in arrays on {SYSTEM}, and how many times as long the reference takes"
     print_report([ReportTable(title, heads, rows)])
+
+
+def turns() -> None:
+    """Print steps whose circuits turn."""
+    compiled_play(Turning.LANES)
     rows = [
         ReportRow(f"{name}, {model}, {text}", turned(name, policy, model, text), "this machine")
         for name, policy, model, text in TURNS
     ]
     heads = ["tasks", "changes", "prices and events", "difference"]
     print_report([ReportTable("Circuits that turn", heads, rows)])
+
+
+def large(accelerators: int) -> None:
+    """Print a large step on each system."""
+    print(f"{LARGE_MODEL}, {LARGE_PLAN}, {accelerators} accelerators")
+    print("system             step s circuit changes    CPU s to a 64th  of 10 s")
+    timed("gpu_packet", accelerators // SMALLER)  # imports and caches are no part of the comparison
+    for system in ("gpu_packet", "gpu_ocs", "photonic_ocs"):
+        small, _ = timed(system, accelerators // SMALLER)
+        cpu, result = timed(system, accelerators)
+        print(
+            f"{system:16s} {result.metrics.step_time_s:8.3f} {result.trace.reconfigurations:15d} {cpu:8.2f} "
+            f"{cpu / small:8.2f}x {cpu / LIMIT_S:7.0%}"
+        )
+
+
+def main() -> None:
+    """Print the tables that are asked for, or all."""
+    parser = argparse.ArgumentParser(description="Speed of simulating steps.")
+    parser.add_argument("tables", nargs="*", help="arrays, turns or large (default: all)")
+    parser.add_argument("--accelerators", type=int, default=16384, help="of large; default %(default)s")
+    asked = parser.parse_args()
+    tables = {"arrays": arrays, "turns": turns, "large": lambda: large(asked.accelerators)}
+    for name in asked.tables or tables:
+        tables[name]()
 
 
 if __name__ == "__main__":
