@@ -25,7 +25,7 @@ from simulator.collectives.lines import (
     StandingLines,
 )
 from simulator.fabric import Fabric
-from simulator.layout import RankLayout, neighbours, placed
+from simulator.layout import Axis, RankLayout, neighbours, placed
 from simulator.node import Node
 from simulator.operators import Collective, CollectiveKind, Skew
 from simulator.results import outside_bytes
