@@ -444,4 +444,9 @@ def put_part(obj: TreeT, place: Place, part: object) -> TreeT:
         msg = f"{place.path} takes {wanted}, not {type(part).__name__}"
         raise ParameterError(msg)
     changed = dataclasses.replace(place.owner, **{place.field: part})
+    stands = getattr(changed, place.field)
+    if (stands is None) != (part is None):
+        has = f"no {place.field}" if stands is None else f"always a {place.field}"
+        msg = f"{place.path}: beside its other parts there is {has}; change those first"
+        raise ParameterError(msg)
     return typing.cast("TreeT", rebuilt(obj, {id(place.owner): changed}))

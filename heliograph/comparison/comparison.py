@@ -50,7 +50,7 @@ from heliograph.systems.names import (
     left,
     rivals,
 )
-from heliograph.systems.system import System, build_system, has_parameter
+from heliograph.systems.system import System, build_system, fitting
 from heliograph.workload import ModelLike, PlanLike, check_format_used, plan_for, ranks_of, shared_plan
 from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
@@ -279,11 +279,9 @@ def build_systems(request: Request) -> Built:
         options |= {"accelerators": request.accelerators, "usual_accelerators": usual}
         try:
             plain = _probe(name, options, request.assignments)
-            fitting = [
-                text for text in request.assignments if has_parameter(plain, parse_assignment(text)[0])
-            ]
-            unused -= set(fitting)
-            systems.append(build_system(name, **options, assignments=fitting))
+            taken = fitting(plain, request.assignments)
+            unused -= set(taken)
+            systems.append(build_system(name, **options, assignments=taken))
         except (BudgetError, LinkError) as error:
             reasons[name] = error
     for text in sorted(unused):  # no system has it: build the last one with it to say why

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import warnings
@@ -37,6 +38,7 @@ from optical.devices.named_parts import named_parts
 from optical.execution import AnalogSpec
 from simulator.errors import (
     BudgetError,
+    HeliographError,
     ParameterError,
     SuspectWarning,
     check_choices,
@@ -219,6 +221,7 @@ __all__ = [
     "Basis",
     "System",
     "build_system",
+    "fitting",
     "has_parameter",
     "system",
 ]
@@ -959,6 +962,18 @@ def has_parameter(system: System, path: str) -> bool:
         return _names_number(system, path) or place_for(system, path) is not None
     except ParameterError:
         return False
+
+
+def fitting(system: System, assignments: Iterable[str]) -> list[str]:
+    """Return the assignments that a system takes, with numbers of parts that others of them name."""
+    found = []
+    for text in assignments:
+        key, value = parse_assignment(text)
+        if has_parameter(system, key):
+            found.append(text)
+            with contextlib.suppress(HeliographError):  # told where the system is built
+                system = _changed(system, Change(key=key, value=value))
+    return found
 
 
 def _changed(system: System, change: Change) -> System:

@@ -168,6 +168,11 @@ GRADIENTS = (Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)
 """Phases whose products are gradients."""
 
 
+def usual_driver() -> Driver:
+    """Return the driver of a modulator where nobody names another."""
+    return named_parts_table().build(Driver, DRIVER)
+
+
 class Array(ABC):
     """Array of an analog core: the part of its description that no other core shares."""
 
@@ -250,8 +255,8 @@ class AnalogCore(Array):
     dac: Converter = shipped(Converter, "dac")
     """Operand converter, one per modulator."""
     driver: Driver | None = None
-    """Amplifier between a DAC and its modulator; None for `DRIVER`, which only a modulator takes that states
-    its drive, not the energy of its symbols whole."""
+    """Amplifier between a DAC and its modulator: `DRIVER` where nobody names another, and None beside a
+    modulator that states the energy of its symbols whole."""
     adc: Converter = shipped(Converter, "adc")
     """Output converter."""
     adder: Adder = shipped(Adder, "adder")
@@ -262,14 +267,18 @@ class AnalogCore(Array):
         check_range(self, *self.counts, low=1)
         check_whole(self, *self.counts)
         check_positive(self, "symbol_rate_hz", "laser_power_w", "adc_range_sigma")
-        if self.driver is not None and not self.modulator.driven:
+        if self.modulator.driven and self.driver is None:
+            object.__setattr__(self, "driver", usual_driver())
+        elif not self.modulator.driven and self.driver == usual_driver():
+            object.__setattr__(self, "driver", None)
+        elif not self.modulator.driven and self.driver is not None:
             msg = (
                 f"'{self.name}': modulator '{self.modulator.name}' states the energy of its symbols whole, "
                 "and a driver beside it would do nothing; take a modulator that states its drive first, "
                 "e.g. core.modulator=mzm_si_pin_2014"
             )
             raise ParameterError(msg)
-        self.modulator.drive_loss_db(self.drive, self.half_waves)
+        self.modulator.drive_loss_db(self.driver, self.half_waves)
 
     @property
     def cluster(self) -> int:
@@ -305,13 +314,6 @@ class AnalogCore(Array):
             symbols=self.modulators * self.symbol_rate_hz, samples=self.receivers * self.sample_rate_hz
         )
 
-    @cached_property
-    def drive(self) -> Driver | None:
-        """Driver of each modulator; None beside one that states the energy of its symbols whole."""
-        if self.driver is not None or not self.modulator.driven:
-            return self.driver
-        return named_parts_table().build(Driver, DRIVER)
-
     @property
     def half_waves(self) -> int:
         """Half waves over which a modulator is driven for the full range of an operand."""
@@ -320,7 +322,7 @@ class AnalogCore(Array):
     @property
     def modulator_loss_db(self) -> float:
         """Loss of a modulator for an operand at full scale, with what its driver cannot reach."""
-        return self.modulator.insertion_loss_db + self.modulator.drive_loss_db(self.drive, self.half_waves)
+        return self.modulator.insertion_loss_db + self.modulator.drive_loss_db(self.driver, self.half_waves)
 
     @property
     def encoding(self) -> float:
@@ -331,8 +333,8 @@ class AnalogCore(Array):
         The DAC's error at this symbol rate on the grid that the modulator's curve leaves
         (`Modulator.grid_error`), and what predistortion leaves of the driver's distortion.
         """
-        grid = self.modulator.grid_error(self.drive, self.half_waves)
-        return grid * self.dac.error_at(self.symbol_rate_hz) + self.modulator.distortion(self.drive)
+        grid = self.modulator.grid_error(self.driver, self.half_waves)
+        return grid * self.dac.error_at(self.symbol_rate_hz) + self.modulator.distortion(self.driver)
 
     @property
     def encoder(self) -> Converter:
@@ -758,7 +760,7 @@ def converter_parts(core: AnalogCore, *, adcs: float | None = None) -> tuple[Par
     dacs = core.modulators * core.dac.interleaved(core.symbol_rate_hz)
     adders = core.receivers if adcs is None else adcs
     adcs = core.receivers * core.adc.interleaved(core.sample_rate_hz) if adcs is None else adcs
-    drive_j = core.modulator.symbol_j(core.drive, core.symbol_rate_hz, core.half_waves)
+    drive_j = core.modulator.symbol_j(core.driver, core.symbol_rate_hz, core.half_waves)
     hold = "ring tuning" if isinstance(core.modulator, RingModulator) else "modulator bias"
     return (
         Part("modulator", core.modulator, 1, drive_j, Per.SYMBOL),
@@ -766,7 +768,7 @@ def converter_parts(core: AnalogCore, *, adcs: float | None = None) -> tuple[Par
         Part("adc", core.adc, 1, core.adc.conversion_j, Per.SAMPLE),
         Part("adder", core.adder, 1, core.adder.energy_j, Per.SAMPLE),
         Part(hold, core.modulator, core.modulators, core.modulator.tuning_w, within="modulator"),
-        *(() if core.drive is None else (Part("driver", core.drive, core.modulators),)),
+        *(() if core.driver is None else (Part("driver", core.driver, core.modulators),)),
         Part("dac", core.dac, dacs),
         Part("adc", core.adc, adcs),
         Part("adder", core.adder, adders),

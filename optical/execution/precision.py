@@ -298,7 +298,7 @@ class _Pieces:
             kind=np.array([kinds[one] for _, _, one, _ in found], dtype=np.intp),
             mean_square=np.array([one.mean_square for *_, one, _ in found]),
             power=np.array([one.power for *_, one, _ in found]),
-            beyond=np.array([one.beyond for one in unlike]),
+            beyond=np.array([one.beyond for one in unlike]).reshape(-1, 6, len(_THRESHOLDS)),
         )
 
 

@@ -14,6 +14,7 @@ import heliograph as hg
 from experiments.__main__ import main
 from heliograph.comparison.comparison import Request, build_systems
 from simulator.errors import HeliographError, ParameterError, RangeWarning, SuspectWarning
+from simulator.parameter_tree import get_at
 from workloads.plan.plan import plan_text
 
 ROOT = Path(__file__).parents[2]
@@ -92,6 +93,22 @@ def test_nodes_of_another_size_are_filled_by_other_numbers_of_accelerators(name)
     assert small.fabric.scale_up.nodes(12) == 3
     asked = Request(systems=(name,), accelerators=12, assignments=("scale_up.size=4",))
     assert build_systems(asked).systems[0].fabric == small.fabric
+
+
+def test_systems_take_numbers_of_parts_that_are_named_before_them():
+    named = ("core.amplifier=soa_typical", "core.amplifier.gain_db=9", "core.driver.power_w=0.45")
+    built = build_systems(
+        Request(systems=("photonic_packet", "gpu_packet"), accelerators=16, assignments=named)
+    )
+    assert get_at(built.systems[0], "core.amplifier.gain_db") == 9.0
+    assert get_at(built.systems[0], "core.driver.power_w") == 0.45
+
+
+def test_a_step_runs_whose_products_have_one_channel():
+    """All that a core with electronic channels would multiply is then electronic."""
+    plan = "dp=8,global_batch=8,sequence_length=1"
+    result = hg.simulate(hg.system("photonic_packet", accelerators=8), "gpt2", plan)
+    assert result.snr_db > 25.0
 
 
 def test_cores_that_are_set_stay_when_something_else_changes(light):

@@ -16,6 +16,7 @@ from optical.devices.modulators import load_j
 from optical.devices.named_parts import Role, named_parts
 from simulator.errors import ParameterError
 from simulator.operators import Phase
+from simulator.parameter_tree import find_place, put_part
 
 DRIVER = named_parts()["driver_sige_2025"].build()
 SILICON = named_parts()["mzm_si_pin_2014"].build()
@@ -91,7 +92,7 @@ def test_both_signs_take_twice_the_swing_and_a_short_one_costs_light():
 def test_a_symbol_in_silicon_takes_six_picojoules():
     """C V^2 / 6 of 1 pF at 4 V, and 2 pJ/bit in four levels of the driver: 2.67 + 4.00 pJ."""
     core = CORE
-    energy_j = core.modulator.symbol_j(core.drive, core.symbol_rate_hz, core.half_waves)
+    energy_j = core.modulator.symbol_j(core.driver, core.symbol_rate_hz, core.half_waves)
     assert energy_j == pytest.approx(6.667e-12, rel=1e-3)
     assert core.modulator_loss_db == pytest.approx(4.4 + 0.436, abs=0.002)
     assert SILICON.half_wave_v * (SILICON.insertion_loss_db - 0.6) == pytest.approx(9.5)
@@ -161,9 +162,13 @@ def test_every_technology_stands_in_a_core():
 def test_a_driver_is_refused_where_nothing_would_be_driven():
     quoted = named_parts()["mzm_quoted"].build()
     whole = dataclasses.replace(default_crossbar(), modulator=quoted)
-    assert whole.drive is None
-    assert CORE.drive == DRIVER
+    assert whole.driver is None
+    assert CORE.driver == DRIVER
+    other = dataclasses.replace(DRIVER, swing_v=6.0)
     with pytest.raises(ParameterError, match="states the energy of its symbols whole"):
-        dataclasses.replace(whole, driver=DRIVER)
+        dataclasses.replace(whole, driver=other)
+    for part, core in ((DRIVER, whole), (None, CORE)):
+        with pytest.raises(ParameterError, match="beside its other parts there is"):
+            put_part(core, find_place(core, "driver"), part)
     strong = dataclasses.replace(CORE, driver=dataclasses.replace(DRIVER, swing_v=6.0))
     assert strong.modulator_loss_db < CORE.modulator_loss_db

@@ -255,3 +255,46 @@ def test_crosstalk_of_multiplexers_is_that_of_fields_through_their_rings(spacing
         gain = (read * wanted).sum(axis=0) / (wanted**2).sum(axis=0)
         errors.append(((read / gain - wanted) ** 2).mean() / (wanted**2).mean())
     assert np.mean(errors) == pytest.approx(router.mixing(lines, spacing_hz, one_bus=True), rel=0.25)
+
+
+# Pre-emphasis: what docs/noise.md says of the drive and of operands that arrive apart
+def emphasised_db(poles_hz, late_steps=0, taps=(0.0, 0.0), rate_hz=1e10, symbols=64):
+    """Signal over other symbols of sums on an integrator, operands sent as x_k - tap x_(k-1)."""
+    rng = np.random.default_rng(5)
+    values, fields = [], []
+    for tap in taps:
+        value = rng.uniform(-1.0, 1.0, symbols * 1024)
+        sent = np.repeat(value - tap * np.roll(value, 1), STEPS)
+        for pole_hz in poles_hz:
+            sent = low_pass(sent, pole_hz, rate_hz)
+        values.append(value)
+        fields.append(sent)
+    ideal = values[0] * values[1]
+    current = fields[0] * np.roll(fields[1], late_steps)
+    found = []
+    for late in range(0, STEPS // 2, 2):
+        read = np.roll(current, -late).reshape(-1, STEPS).mean(axis=1)
+        found.append(ratio(*(one.reshape(-1, symbols).sum(axis=1) for one in (read, ideal))))
+    return 10.0 * math.log10(max(found))
+
+
+def test_other_symbols_behind_a_slower_drive_are_those_of_the_receiver():
+    poles_hz = (100e9, 40e9)
+    reading = reading_of(Symbols(rate_hz=1e10, symbols=64, operands=2, modulator_hz=poles_hz))
+    assert emphasised_db(poles_hz) == pytest.approx(-10.0 * math.log10(reading.interference), abs=WITHIN_DB)
+
+
+@pytest.mark.parametrize(
+    ("poles_hz", "taps", "without_db", "with_db"),
+    [
+        ((100e9,), (0.003, 0.018), 34.2, 57.0),
+        ((100e9, 40e9), (0.016, 0.031), 28.5, 52.0),
+        ((100e9, 40e9, 14e9), (0.063, 0.080), 19.3, 39.8),
+    ],
+)
+def test_one_tap_for_each_operand_takes_out_what_drive_and_delay_leave(poles_hz, taps, without_db, with_db):
+    apart = 1  # step of a symbol, 1.6 ps
+    assert emphasised_db(poles_hz, apart) == pytest.approx(without_db, abs=WITHIN_DB)
+    assert emphasised_db(poles_hz, apart, taps) == pytest.approx(with_db, abs=WITHIN_DB)
+    wrong = tuple(1.1 * tap for tap in taps)
+    assert emphasised_db(poles_hz, apart, wrong) > with_db - 6.0
