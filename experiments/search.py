@@ -43,7 +43,7 @@ from heliograph.report_page.page import (
 from heliograph.simulation import lit_for_all
 from heliograph.systems import SYSTEMS, System
 from heliograph.systems.fabrics import CIRCUITS, check_fabric
-from heliograph.workload import check_format_used, model_named, shared_plan
+from heliograph.workload import check_format_used, model_named, plan_keys, shared_plan
 from optical.fabrics.circuits import domain_demands
 from optical.fabrics.node_circuits import DirectConnect
 from optical.fabrics.rails import OcsRails
@@ -244,7 +244,7 @@ class PlanSearch(Study):
             choices=asked.choices,
             savings=SAVINGS if self.operators else (NO_SAVING,),
             top=self.top,
-            pieces_free="grad_buckets" not in self.workload.plan,
+            fixed=plan_keys(self.workload.plan),
             progress=say,
         )
         progress.keep(findings)

@@ -383,6 +383,18 @@ def saving(
     return {base.with_(**one): {**choices, **(alone if one else {})} for one in savings}
 
 
+def searched(system: System, base: Plan) -> Plan:
+    """Return what plans of a system share when the best is sought: in fp8, weights held in no other form.
+
+    That takes less memory and traffic, and products have the same operands.
+    """
+    plan = system.planned(base)
+    quantised = plan.traffic.quantised_weights or plan.traffic.quantised_gradients
+    if not plan.precision.takes_fp8_params or quantised or plan.sharding.secondary_copy:
+        return plan
+    return plan.with_(fp8_params=True)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Effort:
     """Size of the search that every system of a comparison gets."""
@@ -534,7 +546,7 @@ def _ranking(
     objective: Objective,
 ) -> _Ranking:
     capacity_bytes = system.node().memory.capacity_bytes
-    plans, rejected = _tried(config, system.planned(base), system.accelerators, capacity_bytes, effort)
+    plans, rejected = _tried(config, searched(system, base), system.accelerators, capacity_bytes, effort)
     lighted = lit_for_all(system, config)
     candidates = _best_of_each_kind(lighted, config, plans, prices=prices, objective=objective)
     return _Ranking(candidates=candidates, ranked=len(plans), rejected=rejected)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from heliograph.comparison.plan_search import (
     rescheduled,
     run_candidate,
     saving,
+    searched,
     told_value,
 )
 from heliograph.processes import OnProgress, unheard
@@ -269,7 +270,7 @@ def search(
         choices=pinned(text, base),
         savings=SAVINGS if operators else (NO_SAVING,),
         top=top,
-        pieces_free="grad_buckets" not in plan,
+        fixed=plan_keys(text),
         progress=progress,
     )
     _ = found.winner  # an error where no plan runs
@@ -285,7 +286,7 @@ def rank_and_run(
     choices: Mapping[str, tuple[int, ...]] | None = None,
     savings: Sequence[Mapping[str, bool]] = (NO_SAVING,),
     top: int = 3,
-    pieces_free: bool = False,
+    fixed: Collection[str] = (),
     progress: OnProgress = unheard,
 ) -> None:
     """Rank all plans on all topologies, and run the best of each with the engine.
@@ -304,15 +305,17 @@ def rank_and_run(
         Operators that are computed again alone, each tried (`heliograph.comparison.plan_search.SAVINGS`).
     top : int
         Plans of each topology that the engine runs, and the best one with stages if none of them has any.
-    pieces_free : bool
-        Whether the best of all is also run with other numbers of pieces of gradients (`grad_buckets`).
+    fixed : collection of str
+        Keys of the plan that stay as they are. Without ``grad_buckets`` the best of all is also run with
+        other numbers of pieces of gradients; without ``fp8_params`` plans in fp8 hold operands alone.
     progress : callable
         Told a label, how much is done, and how much there is.
     """
     some = next(iter(systems.values()))
     kinds: list[PlanArrays] = []
-    for shared, tried in saving(some.planned(base), choices or {}, savings).items():
-        plans = grid(shared, some.accelerators, config.experts, tried)
+    shared = some.planned(base) if "fp8_params" in fixed else searched(some, base)
+    for kind, tried in saving(shared, choices or {}, savings).items():
+        plans = grid(kind, some.accelerators, config.experts, tried)
         plans, rejected = feasible(config, plans, some.node().memory.capacity_bytes)
         found.rejected = rejected if not kinds else found.rejected
         kinds.append(plans)
@@ -343,7 +346,7 @@ def rank_and_run(
     ran = [one for one in found.found if one.result is not None]
     if ran:
         # The next one too, for it is told why it is worse.
-        for best in found.ordered[:2] if pieces_free else ():
+        for best in () if "grad_buckets" in fixed else found.ordered[:2]:
             better = bucketed(best, config, found.objective, lambda doing: progress(doing, many, many))
             found.found = [better if one is best else one for one in found.found]
         progress("the best one again, on the reference engine", many, many)

@@ -432,7 +432,9 @@ class System(Summary):
         """Return a plan with the format that the system's products have, if it has one of its own."""
         if self.precision in (None, plan.precision.kind):
             return plan
-        return dataclasses.replace(plan, precision=dataclasses.replace(plan.precision, kind=self.precision))
+        held = plan.precision.fp8_params and self.precision in {Precision.FP8, Precision.MXFP8}
+        formats = dataclasses.replace(plan.precision, kind=self.precision, fp8_params=held)
+        return dataclasses.replace(plan, precision=formats)
 
     def with_plan(self, plan: Plan) -> System:
         """Return the system with the format of its products named, that of a plan where it has none."""

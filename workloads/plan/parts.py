@@ -832,6 +832,10 @@ class Formats(_Part):
     what norms read of the residual stream stays as it is stored (DeepSeek-V3, arXiv:2412.19437, 3.3.3). On
     the host, all that a pass keeps goes there when it ends and comes back before its backward pass, beside
     other passes; a pass whose backward pass is next keeps its own."""
+    fp8_params: bool = False
+    """Whether weights are held and gathered as operands of fp8 products alone, as they are and transposed,
+    with no copy in bf16 beside the optimizer's own (Transformer Engine's ``fp8_model_init``, Megatron-LM's
+    ``fp8_param_gather``, NeMo's ``fp8_params``); embedding and head are counted like them."""
     optimizer: Optimizer = Optimizer.ADAM
     """What turns gradients into steps."""
     weight_sparsity: WeightSparsity = WeightSparsity.NONE
@@ -853,6 +857,10 @@ class Formats(_Part):
             lambda p: p.master_bytes == 2 and p.kind in {Precision.FP32, Precision.FP16},
             "master_bytes=2 updates the stored weights, which {p.kind} cannot hold in two bytes; use "
             "precision=bf16",
+        ),
+        Rule(
+            lambda p: p.fp8_params and not p.takes_fp8_params,
+            "fp8_params=true needs precision=fp8 or mxfp8, master_bytes=4 and weights that are not pruned",
         ),
         Rule(
             lambda p: p.moment_bytes == 2 and p.optimizer not in {Optimizer.ADAM, Optimizer.MOMENTUM},
@@ -886,6 +894,21 @@ class Formats(_Part):
     def copies_bytes(self) -> float:
         """Bytes of a weight's copies in the form of operands: as it is and transposed, for either pass."""
         return 2 * self.linear_bytes if self.kind.is_cast else 0
+
+    @property
+    def takes_fp8_params(self) -> bool:
+        """Whether weights may be held as operands alone."""
+        return self.kind in {Precision.FP8, Precision.MXFP8} and self.master_bytes == 4 and not self.pruned
+
+    @property
+    def weight_bytes(self) -> float:
+        """Bytes of one weight as it is updated and gathered."""
+        return self.linear_bytes if self.fp8_params else self.element_bytes
+
+    @property
+    def held_bytes(self) -> float:
+        """Bytes that one weight takes where it is used: all forms of it together."""
+        return self.copies_bytes + (0 if self.fp8_params else self.element_bytes)
 
     @property
     def keeps_master(self) -> bool:

@@ -233,7 +233,7 @@ _ORDER = """
     axes.whole_experts traffic.overlap_experts traffic.overlap_tensor axes.tensor_grid axes.tensor_depth
     batch.steps traffic.exchange traffic.servers traffic.delay traffic.asynchronous precision.weight_sparsity
     precision.weight_density recompute.attention_keys precision.master_bytes precision.moment_bytes
-    precision.kept_activations recompute.recompute_norms recompute.recompute_activation
+    precision.kept_activations precision.fp8_params recompute.recompute_norms recompute.recompute_activation
     recompute.recompute_projections recompute.recompute_attention recompute.recompute_share
     recompute.graphs precision.gradient_sum
 """
@@ -326,6 +326,7 @@ def plan_words(plan: Plan) -> str:
     again += [name for name in ("activation", "norms") if plan.value(f"recompute_{name}")]
     words += [f"recompute {'+'.join(again)}"] if again else []
     words += ["overlap_tensor"] if plan.traffic.overlap_tensor else []
+    words += ["fp8_params"] if plan.precision.fp8_params else []
     buckets = plan.traffic.grad_buckets
     words += [f"buckets{buckets}"] if buckets != Plan().traffic.grad_buckets else []
     return " ".join([degrees, *words] if degrees else words)

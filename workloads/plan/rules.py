@@ -542,6 +542,10 @@ SHARDING_RULES = (
     ),
     _without_experts(lambda p: bool(_quantised(p)), _quantised),
     Rule(
+        lambda _, p: bool(_quantised(p)) & p.precision.fp8_params,
+        lambda _, p: f"{_quantised(p)} of weights that fp8_params=true holds is not modelled; leave one out",
+    ),
+    Rule(
         lambda _, p: (
             (p.sharding.local_group > 0) & (not (p.sharding.secondary_copy or p.traffic.quantised_gradients))
         ),

@@ -601,14 +601,14 @@ class _Pricing:
         sums = np.where(zero >= 2, passed, 1.0)
         for one in self.sum_groups:
             sizes, count = one.ranks, one.parameters[:, 1]
-            gathered, summed = count * formats.element_bytes * gathers, count * formats.grad_bytes * sums
+            gathered, summed = count * formats.weight_bytes * gathers, count * formats.grad_bytes * sums
             either = np.where(gathered > summed, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
             kind = np.where(zero > 0, either, CollectiveKind.ALL_REDUCE)
             size_bytes = np.where(sizes > 1, gathered / np.maximum(sizes, 1) + summed, 0.0)
             found.append(_Column(axis=one.axis, kind=kind, size_bytes=size_bytes))
         once = self._message_bytes() * plans.microbatches
         chunks = self.chunks / self.copies
-        both_bytes = formats.grad_bytes + formats.element_bytes
+        both_bytes = formats.grad_bytes + formats.weight_bytes
         twins = np.where(self.copies > 1, self._twin_share(np.arange(len(plans)))[:, 1] * both_bytes, 0.0)
         for shift, size_bytes in (
             (np.ones(len(plans)), once * chunks),
@@ -741,7 +741,7 @@ class _Pricing:
             gathers = np.where(zero[mine] == 3, 2.0 * passed, 1.0)
             sums = np.where(zero[mine] >= 2, passed, 1)
             pieces = units[mine]
-            gathered, summed = count[mine] * formats.element_bytes / size, count[mine] * formats.grad_bytes
+            gathered, summed = count[mine] * formats.weight_bytes / size, count[mine] * formats.grad_bytes
             for kind, rows, payload, key, times in (
                 (CollectiveKind.ALL_GATHER, shards, gathered, "gather_s", gathers),
                 (CollectiveKind.REDUCE_SCATTER, shards, summed, "sum_s", sums),
@@ -779,7 +779,7 @@ class _Pricing:
             far = replace(SEND, shift=-apart) if stages > 2 else SEND
             lines = self._lines(far, number)
             share = self._twin_share(mine)
-            for each in (formats.grad_bytes, formats.element_bytes):
+            for each in (formats.grad_bytes, formats.weight_bytes):
                 found[mine] += lines.time_s(share * each)
         return found
 

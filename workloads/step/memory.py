@@ -374,7 +374,7 @@ def state_bytes(plan: Plan, held: RankParameters, optimizer_each: Amount) -> dic
     whole = held.total * 1.0
     shared = shared_share(sharding, plan.axes, held)
     weights = choose(sharding.shards_parameters, shared + (0.0 if sharding.reshard else whole), whole)
-    weights = weights * (formats.element_bytes + formats.copies_bytes)
+    weights = weights * formats.held_bytes
     if sharding.secondary_copy:
         weights = weights + held.total / sharding.local_group * formats.element_bytes
     weights = weights + (held.pruned * extra_weight_bytes(formats) if held.pruned else 0.0)
@@ -402,7 +402,7 @@ def gathered_bytes(config: TransformerConfig, plan: Plan, whole: StagePart) -> f
     two = part_parameters(config, plan, replace(whole, layers=min(2, whole.layers))).total
     moved = plan.axes.gradient_ranks > 1 or plan.sharding.fetches_parameters
     weights = (
-        plan.precision.element_bytes
+        plan.precision.weight_bytes
         if plan.sharding.shards_parameters and plan.sharding.reshard and moved
         else 0
     )
@@ -431,11 +431,14 @@ def check_fits(config: TransformerConfig, plan: Plan, capacity_bytes: float) -> 
     if needed <= capacity_bytes:
         return
     largest = max(kinds, key=lambda kind: kinds[kind])
+    formats = plan.precision
+    leaner = largest == "weights" and formats.takes_fp8_params and not formats.fp8_params
+    ways = f"fp8_params=true, {_WAYS_OUT[largest]}" if leaner else _WAYS_OUT[largest]
     msg = (
         f"{config.name} does not fit: stage {stage} needs {needed / GIBIBYTE:.1f} GiB of the "
         f"{capacity_bytes / GIBIBYTE:.1f} GiB there are, "
         f"{(needed - capacity_bytes) / GIBIBYTE:.1f} GiB too much; "
-        f"most are {largest} ({kinds[largest] / GIBIBYTE:.1f} GiB); try {_WAYS_OUT[largest]}"
+        f"most are {largest} ({kinds[largest] / GIBIBYTE:.1f} GiB); try {ways}"
     )
     raise WorkloadError(msg)
 
@@ -482,7 +485,7 @@ def host_bytes(config: TransformerConfig, plan: Plan, stage: int) -> dict[Place,
     memory["gradients"] = kept * plan.precision.grad_bytes * (2 if plan.sharding.delayed_update else 1)
     for kind, place, each in (
         ("optimizer", plan.sharding.optimizer_place, optimizer_bytes(config, plan.axes, plan.precision)),
-        ("weights", plan.sharding.parameter_place, plan.precision.element_bytes),
+        ("weights", plan.sharding.parameter_place, plan.precision.weight_bytes),
     ):
         if place is Place.NVME:
             disk[kind] = kept * each

@@ -405,18 +405,19 @@ def update_work(config: TransformerConfig, plan: Plan, held: RankParameters) -> 
 
     Notes
     -----
-    Operands in fewer bits add the casts of all weights that the rank holds, once a step, and pruning their
-    compression.
+    Operands in fewer bits add the casts of all weights that the rank holds, once a step, or their transposes
+    alone where no other form is held (`Formats.fp8_params`), and pruning their compression.
     """
     count = optimizer_share(plan, held)
     state = optimizer_bytes(config, plan.axes, plan.precision)
-    stored = plan.precision.element_bytes
+    stored = plan.precision.weight_bytes
     # Weights that are their own master are read as weights rather than as optimizer state.
     read = (state + plan.precision.grad_bytes + (0 if plan.precision.keeps_master else stored)) * count
     written = (state + stored) * count
     if plan.precision.kind.is_cast:
         read += stored * (held.total - held.pruned)
-        written += plan.precision.copies_bytes * (held.total - held.pruned)
+        made = plan.precision.held_bytes - stored
+        written += made * (held.total - held.pruned)
     if held.pruned:
         read += stored * held.pruned
         written += compressed_bytes(plan.precision) * held.pruned

@@ -525,7 +525,7 @@ class StageRun:
             send = self._to_twin("gradients", Phase.GRAD_WEIGHT, self.plan.precision.grad_bytes)
             self.graph.twins[self.stage] = self.graph.add(self.stage, send, after, self.priority)
 
-    def _to_twin(self, name: str, phase: Phase, each: int) -> Collective:
+    def _to_twin(self, name: str, phase: Phase, each: float) -> Collective:
         twin = self.plan.axes.pp - 1 - self.stage
         return Collective(
             name=name,
@@ -554,6 +554,6 @@ class StageRun:
         beside = self.plan.traffic.uses_servers and not self.plan.traffic.waits_for_pulls
         done = self.graph.add(self.stage, work, after, self.priority, beside=beside)
         if self.plan.schedule.kind.two_copies:
-            send = self._to_twin("parameters", Phase.UPDATE, self.plan.precision.element_bytes)
+            send = self._to_twin("parameters", Phase.UPDATE, self.plan.precision.weight_bytes)
             self.graph.add(self.stage, send, (done,), self.priority)
         return done

@@ -193,7 +193,7 @@ class HostTraffic:
         plan = self.plan
         if not plan.sharding.fetches_parameters:
             return ()
-        size = shared_share(plan.sharding, plan.axes, held) * plan.precision.element_bytes
+        size = shared_share(plan.sharding, plan.axes, held) * plan.precision.weight_bytes
         ahead = 3 if plan.axes.gradient_ranks > 1 else 2
         needs = tuple(computed[-ahead : 1 - ahead])
         if plan.sharding.parameter_place is Place.NVME:
@@ -253,7 +253,7 @@ class HostTraffic:
             if plan.sharding.optimizer_place is Place.NVME:
                 freed = self._move("optimizer", Phase.UPDATE, Lane.TO_STORAGE, kept, done)
             ended += freed
-            stored = plan.precision.element_bytes * count
+            stored = plan.precision.weight_bytes * count
             if not plan.sharding.fetches_parameters:
                 ready = (*done, last) if plan.sharding.delayed_update else done
                 self._move("parameters", Phase.UPDATE, Lane.FROM_HOST, stored, ready)
@@ -323,7 +323,7 @@ def _groups(plan: Plan, held: RankParameters) -> tuple[tuple[str, int, int], ...
 
 
 def _served(
-    phase: Phase, kind: CollectiveKind, plan: Plan, held: RankParameters, each: int
+    phase: Phase, kind: CollectiveKind, plan: Plan, held: RankParameters, each: float
 ) -> tuple[Collective, ...]:
     """Return the pushes to servers, or the pulls from them, of a part's parameters."""
     return tuple(
@@ -343,7 +343,7 @@ def gathering(plan: Plan, held: RankParameters, *, forward: bool) -> Gathering:
     With a secondary copy the backward pass gathers that, in full width, inside the node. In int8 a rank packs
     its share for every gather, and unpacks the whole before use.
     """
-    stored = plan.precision.element_bytes
+    stored = plan.precision.weight_bytes
     if plan.traffic.uses_servers:
         return Gathering(collectives=_served(Phase.FORWARD, CollectiveKind.PULL, plan, held, stored))
     kind = CollectiveKind.ALL_GATHER
