@@ -202,7 +202,7 @@ class Traffic:
     ) -> None:
         self._layout = layout
         self._fabric = fabric
-        self._network = network
+        self.network = network
         self._demand = demand
         self._by_axis = by_axis
         beside: defaultdict[str | int, list[Flows]] = defaultdict(list)
@@ -219,24 +219,9 @@ class Traffic:
         self._adder = self._traits.network_adder
 
     @property
-    def network(self) -> Network:
-        """The fabric during the step."""
-        return self._network
-
-    @property
-    def demand(self) -> tuple[Flows, ...]:
-        """Traffic of the whole step."""
-        return tuple(self._demand.values())
-
-    @property
     def routes_by_size(self) -> bool:
         """Whether small transfers go other ways than large ones."""
         return self._traits.routes_by_size
-
-    @property
-    def chosen_at_start(self) -> bool:
-        """Whether all collectives are priced before the first event: not beside failures and other jobs."""
-        return self._network.undisturbed
 
     def plan(self, operator: Collective, rank_class: int) -> PricedCollective:
         """Return how a class carries out a collective: the fastest algorithm that has its paths."""
@@ -274,7 +259,7 @@ class Traffic:
         """Return whether a sequence's collectives share no link with other traffic, none of which fails."""
         axes = {one.axis for one, _ in communications(sequence) if one.size > 1}
         return not axes or (
-            self._network.undisturbed and all(self._axis_private(axis, rank_class) for axis in sorted(axes))
+            self.network.undisturbed and all(self._axis_private(axis, rank_class) for axis in sorted(axes))
         )
 
     def by_block(self, sequence: Sequence, rank_class: int) -> bool:
@@ -286,7 +271,7 @@ class Traffic:
         groups = tuple(one for one in asked if self._fabric.turns_for(one.flows))
         if groups not in self._by_block:
             several = len({one.flows.axis for one in groups}) > 1
-            self._by_block[groups] = several and self._network.clash(groups)
+            self._by_block[groups] = several and self.network.clash(groups)
         return self._by_block[groups]
 
     def _axis_private(self, axis: str, rank_class: int) -> bool:
@@ -296,7 +281,7 @@ class Traffic:
             mine = self._axis_links(key)
             others = {(an_axis, a_class) for an_axis, a_class, _ in self._demand} - {key}
             if mine is not None:
-                taken = np.zeros(self._network.graph.capacity_bytes_per_s.size, dtype=bool)
+                taken = np.zeros(self.network.graph.capacity_bytes_per_s.size, dtype=bool)
                 taken[mine] = True
             self._private[key] = mine is not None and not any(
                 self._meet(taken, other) for other in sorted(others)
@@ -309,7 +294,7 @@ class Traffic:
         if links is not None:
             return bool(taken[links].any())
         try:
-            return any(taken[self._network.claims(one)].any() for one in self._axis_groups[other])
+            return any(taken[self.network.claims(one)].any() for one in self._axis_groups[other])
         except RouteError:  # more peers than lanes, which it then turns in turns
             return True
 
@@ -322,7 +307,7 @@ class Traffic:
                 for (axis, rank_class, shift), flows in self._demand.items()
                 if (axis, rank_class) == key
             )
-        if not all(map(self._network.locate, groups)):
+        if not all(map(self.network.locate, groups)):
             return None
         return groups[0].links if len(groups) == 1 else np.concatenate([one.links for one in groups])
 
@@ -330,7 +315,7 @@ class Traffic:
         found = self._flow_groups.get(key)
         if found is None:
             demand = self._beside.get(flows.axis if self._by_axis else rank_class, ())
-            found = FlowGroup(index=self._network.number(), flows=flows, demand=demand)
+            found = FlowGroup(index=self.network.number(), flows=flows, demand=demand)
             self._flow_groups[key] = found
         return found
 
@@ -348,7 +333,7 @@ class Traffic:
             # Without circuits yet, the fabric will be asked for those of the first way (the ring), which may
             # serve others, too.
             first = next(iter(options))
-            later = self._network.axis_circuits(flow_groups[first][0][0])
+            later = self.network.axis_circuits(flow_groups[first][0][0])
             ready = [name for name in options if name == first or self._connected(flow_groups[name], later)]
         if FORWARDED in options and FORWARDED not in ready:  # the fabric is asked for circuits of its own
             ready.append(FORWARDED)
@@ -369,8 +354,8 @@ class Traffic:
         """Return whether circuits connect a way, the present ones if none are given."""
         flow_groups = [flow_group for flow_group, _, _ in parts]
         if circuits is not None:
-            return self._network.connects(circuits, flow_groups)
-        return all(self._network.locate(flow_group) for flow_group in flow_groups)
+            return self.network.connects(circuits, flow_groups)
+        return all(self.network.locate(flow_group) for flow_group in flow_groups)
 
     def _candidates(self, operator: Collective, rank_class: int) -> Ways:
         """Return the ways to carry out a collective of a class, whatever circuits stand."""
@@ -382,7 +367,7 @@ class Traffic:
             self._scale_up,
             grid_of=self._fabric.grid,
             switches_add=self._adder is not None,
-            strides_of=lambda group: self._fabric.strides(self._network.circuits, group),
+            strides_of=lambda group: self._fabric.strides(self.network.circuits, group),
         )
 
     def _pipelined(
@@ -425,7 +410,7 @@ class Traffic:
         shares = (protocol.efficiency * levels.inside_share, protocol.network_efficiency)
         hops = (protocol.hop_s, protocol.tree_hop_s if levels.trees else protocol.network_hop_s)
         for level, flow_group, share, hop_s in zip(levels.both, flow_groups, shares, hops, strict=True):
-            latency_s, rate = self._network.alone(flow_group)
+            latency_s, rate = self.network.alone(flow_group)
             moved_s = level.flows.size_bytes * level.count / (rate * share)
             copied_s = self._copied_s(operator, name) if level is levels.inside else 0.0
             times.append(moved_s + copied_s)
@@ -437,7 +422,7 @@ class Traffic:
             energy_j += self._energy_j(flow_group, flows) * level.count
         if not levels.rings:
             waited += protocol.chunk_bytes / vector_bytes(operator.kind, 1.0, operator.size) * min(times)
-        (inside, _), (between, graph) = (self._network.foreseen(flow_group) for flow_group in flow_groups)
+        (inside, _), (between, graph) = (self.network.foreseen(flow_group) for flow_group in flow_groups)
         whole_s = together_s(inside, times[0], between, times[1], graph.capacity_bytes_per_s)
         return PricedCollective(
             algorithm=f"{name} {protocol.name}{PIPELINED}",
@@ -496,7 +481,7 @@ class Traffic:
                 (flow_group, size_bytes, count, self._leaving_share(flow_group.flows))
                 for flow_group, size_bytes, count in flow_groups
             ),
-            alone=tuple(self._network.alone(flow_group) for flow_group, _, _ in flow_groups),
+            alone=tuple(self.network.alone(flow_group) for flow_group, _, _ in flow_groups),
             wire_bytes=math.fsum(_carried_bytes(one.flows) * one.count for one in parts),
             energy_j=math.fsum(
                 self._energy_j(flow_group, one.flows) * one.count
@@ -540,7 +525,7 @@ class Traffic:
 
     def _energy_j(self, flow_group: FlowGroup, flows: Flows) -> float:
         """Return the energy of carrying flows of a group once, over the circuits that it has or would get."""
-        return self._fabric.carried_energy_j(self._network.circuits_of(flow_group), flows)
+        return self._fabric.carried_energy_j(self.network.circuits_of(flow_group), flows)
 
     def _leaving_share(self, flows: Flows) -> float:
         """Return which share of flows leaves its node: a chunk on a ring takes every hop once."""

@@ -379,13 +379,15 @@ class Network:
         self.env = env
         self.fabric = fabric
         self.changes: list[Change] = []
-        self._circuits: Circuits = fabric.initial(demand)
+        self.circuits: Circuits = fabric.initial(demand)
+        """Present circuits of the fabric."""
         self._version = 0
-        self._graph = fabric.graph(self._circuits)
+        self.graph = fabric.graph(self.circuits)
+        """Links that exist under the present circuits."""
         self._active: list[Transfer] = []
         self._waiting: list[Waiting] = []
         self._promised: dict[FlowGroup, None] = {}
-        self._dark = np.zeros(self._graph.capacity_bytes_per_s.size, dtype=np.int64)
+        self._dark = np.zeros(self.graph.capacity_bytes_per_s.size, dtype=np.int64)
         self._own_circuits = fabric.traits.endpoint_lanes is not None
         self._whole = not failures
         self._moved_at = np.zeros(self._dark.size, dtype=np.int64)
@@ -396,21 +398,11 @@ class Network:
         self._weigh = weigh
         self._flow_groups = 0
         self.undisturbed = not (failures or shared)
-        self._outages = Outages(fabric, self._circuits, failures)
+        self._outages = Outages(fabric, self.circuits, failures)
         self.samples: list[tuple[float, tuple[tuple[FlowGroup, float], ...]]] | None = None
         self._stalled: list[Transfer] = []
         for failure in failures:
             env.process(self._failure(failure))
-
-    @property
-    def circuits(self) -> Circuits:
-        """Present circuits of the fabric."""
-        return self._circuits
-
-    @property
-    def graph(self) -> LinkGraph:
-        """Links that exist under the present circuits."""
-        return self._graph
 
     def number(self) -> int:
         """Return the number of a new flow group."""
@@ -421,10 +413,10 @@ class Network:
         """Bring a flow group's links up to date; return whether circuits connect all its flows."""
         if flow_group.version != self._version and not self._keeps(flow_group):
             flows = self._outages.placed(flow_group.flows)
-            if flow_group.lost == self._version or not self.fabric.connected(self._circuits, flows):
+            if flow_group.lost == self._version or not self.fabric.connected(self.circuits, flows):
                 flow_group.lost = self._version
                 return False
-            found = self._outages.loads(self._circuits, flows)
+            found = self._outages.loads(self.circuits, flows)
             flow_group.links, flow_group.usage = found.links, found.usage
             flow_group.latency_s = found.latency_s
             flow_group.version = self._version
@@ -456,7 +448,7 @@ class Network:
     def foreseen(self, flow_group: FlowGroup) -> tuple[FlowGroup | Loads, LinkGraph]:
         """Return what a group asks of links, and these: if need be those that it would get; see `alone`."""
         if self.locate(flow_group):
-            return flow_group, self._graph
+            return flow_group, self.graph
         circuits = self.circuits_of(flow_group)
         return self.fabric.loads(circuits, self._outages.placed(flow_group.flows)), self.fabric.graph(
             circuits
@@ -465,7 +457,7 @@ class Network:
     def circuits_of(self, flow_group: FlowGroup) -> Circuits:
         """Return the present circuits, or those that a group would get if it has no path."""
         if self.locate(flow_group):
-            return self._circuits
+            return self.circuits
         flows, demand = self._outages.placed(flow_group.flows), self._outages.all_placed(flow_group.demand)
         return self.fabric.configure(self._repaired(), flows, demand)[0]
 
@@ -474,7 +466,7 @@ class Network:
         if self.locate(flow_group):
             return flow_group.links
         flows, demand = self._outages.placed(flow_group.flows), self._outages.all_placed(flow_group.demand)
-        circuits, change = self.fabric.configure(self._circuits, flows, demand)
+        circuits, change = self.fabric.configure(self.circuits, flows, demand)
         return np.concatenate([self.fabric.loads(circuits, flows).links, change.moved_links])
 
     def axis_circuits(self, flow_group: FlowGroup) -> Circuits:
@@ -488,7 +480,7 @@ class Network:
 
     def clash(self, flow_groups: Sequence[FlowGroup]) -> bool:
         """Return whether flow groups for which circuits turn one after the other cannot all keep theirs."""
-        circuits = self._circuits
+        circuits = self.circuits
         for one in flow_groups:
             flows = self._outages.placed(one.flows)
             if not self.fabric.connected(circuits, flows):
@@ -498,8 +490,8 @@ class Network:
     def _repaired(self) -> Circuits:
         """Return the present circuits as they were with all ports."""
         if not self._outages.ports.size:
-            return self._circuits
-        return self.fabric.without(self._circuits, self._outages.ports[:0])[0]
+            return self.circuits
+        return self.fabric.without(self.circuits, self._outages.ports[:0])[0]
 
     def carry(
         self,
@@ -578,7 +570,7 @@ class Network:
     def _solve(self, key: tuple[int, ...]) -> np.ndarray:
         """Return the rates of all active transfers, by flow groups whose numbers are a key."""
         if self._classes is None:  # sorts all links, which prices alone never need
-            self._classes = LinkClasses(self._graph.capacity_bytes_per_s)
+            self._classes = LinkClasses(self.graph.capacity_bytes_per_s)
         for transfer in self._active:
             flow_group = transfer.flow_group
             if flow_group.index not in self._classes:
@@ -646,7 +638,7 @@ class Network:
     def _move(self, flow_group: FlowGroup) -> bool:
         """Start moving the ports that a flow group needs, unless one is busy or moving; return whether."""
         flows, demand = self._outages.placed(flow_group.flows), self._outages.all_placed(flow_group.demand)
-        circuits, change = self.fabric.configure(self._circuits, flows, demand)
+        circuits, change = self.fabric.configure(self.circuits, flows, demand)
         if not self.fabric.connected(circuits, flows):
             if self._outages.ports.size:
                 return False
@@ -663,8 +655,8 @@ class Network:
         if self._dark[moved].any() or any(self._loses(one, moves, circuits) for one in self._keeping()):
             return False
         self._advance()
-        self._circuits = circuits
-        self._graph = self._outages.left(self.fabric.graph(circuits))
+        self.circuits = circuits
+        self.graph = self._outages.left(self.fabric.graph(circuits))
         self._dark[moved] += 1
         self._moved_at[moved] = self._version + 1  # the version that begins now
         self._relocate()
@@ -729,8 +721,8 @@ class Network:
         self._advance()
         change = Reconfiguration()
         if failure.ports:
-            self._circuits, change = self.fabric.without(self._circuits, self._outages.ports)
-        self._graph = self._outages.left(self.fabric.graph(self._circuits))
+            self.circuits, change = self.fabric.without(self.circuits, self._outages.ports)
+        self.graph = self._outages.left(self.fabric.graph(self.circuits))
         if change.moved_links.size:
             nobody = Flows(sources=np.empty(0, int), destinations=np.empty(0, int), size_bytes=0.0)
             self._dark[change.moved_links] += 1

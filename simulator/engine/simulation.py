@@ -159,7 +159,7 @@ class Simulation:
 
     def run(self) -> Trace:
         """Return the trace of the whole step."""
-        if self.traffic.chosen_at_start:
+        if self.network.undisturbed:  # failures and other jobs come between
             self.traffic.price((task.operator, task.rank_class) for task in self.graph.tasks)
         self.start()
         play(self.network)

@@ -86,11 +86,11 @@ class OperandSpread:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CapturedProduct:
-    """Operands of one product of a trained model, in statistics."""
+class ProductPlace:
+    """Product of a trained model of which something was captured."""
 
     model: str
-    """Model that they are of."""
+    """Model that it is of."""
     layer: int
     """Number of the block, from 0."""
     product: str
@@ -103,6 +103,12 @@ class CapturedProduct:
     """Rows of A, as captured."""
     n: int
     """Columns of B, as captured."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CapturedProduct(ProductPlace):
+    """Operands of one product of a trained model, in statistics."""
+
     a: OperandSpread
     """First operand."""
     b: OperandSpread
@@ -349,7 +355,7 @@ def _floored(scale: Reals) -> Reals:
     return np.maximum(scale, _FLOOR * max(_rms(scale), np.finfo(float).tiny))
 
 
-_PLACE = ("model", "layer", "product", "phase", "k", "m", "n")
+_PLACE = tuple(one.name for one in fields(ProductPlace))
 _PAIR = (*_PLACE, "meeting", "coherence")
 COLUMNS = (*_PAIR, *(f"{which}_{one.name}" for which in ("a", "b") for one in fields(OperandSpread)))
 """Columns of the table; quantiles stand in one cell, separated by blanks."""
@@ -564,23 +570,9 @@ def captured_statistics(found: CapturedProduct) -> Operands:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CapturedLaw:
+class CapturedLaw(ProductPlace):
     """Statistics of the operands of one product of a trained model."""
 
-    model: str
-    """Model that they are of."""
-    layer: int
-    """Number of the block, from 0."""
-    product: str
-    """Product of the block, as of `CapturedProduct`."""
-    phase: Phase
-    """Forward product, or one of the gradients."""
-    k: int
-    """Products of a sum, as captured."""
-    m: int
-    """Rows of A, as captured."""
-    n: int
-    """Columns of B, as captured."""
     operands: Operands
     """Statistics of both operands."""
 

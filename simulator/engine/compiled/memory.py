@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, MutableSequence, Sequence
+from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -446,6 +446,11 @@ class At(NamedTuple):
     """Begin; [changes]."""
     lit_s: int
     """Instant at which light passed again; [changes]."""
+
+
+def places(tables: Mapping[str, int]) -> At:
+    """Return where tables begin; 0 for those that a step does not have, which nothing then looks at."""
+    return At(**{**dict.fromkeys(At._fields, 0), **tables})
 
 
 class Memories:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.collectives.flow_groups import FlowGroup
-from simulator.engine.compiled.memory import At, Memories
+from simulator.engine.compiled.memory import At, Memories, places
 from simulator.engine.compiled.programs import NO_CAPACITY, PASSED_ON, NotCoveredError, StepNetwork
 from simulator.engine.network import LinkClasses
 from simulator.interfaces import Circuits
@@ -121,9 +121,6 @@ class Settings:
         What carries them.
     """
 
-    TABLES = "setting first_entry next_entry entry_row entry_moved first_met met then"
-    """Tables that `lay` and `lay_known` add and other circuits do not have."""
-
     def __init__(self, groups: tuple[FlowGroup, ...], network: StepNetwork) -> None:
         self.groups = groups
         self._fabric = network.fabric
@@ -159,7 +156,6 @@ class Settings:
     def lay(self, memories: Memories) -> None:
         """Add cells, as they are before the first event."""
         memories.rows("cell", self.cells_of)
-        memories.wholes("cell_of", 0)
         memories.wholes("setting moved_last", len(self.cells))
         slots = SLOTS * (1 + len(self.cells))
         memories.wholes("change_group change_ports", slots)
@@ -264,7 +260,7 @@ class Settings:
         known = Memories(*self._base)
         self.lay_known(known)
         ends = known.joined()
-        at = At(**(memories.at | known.at))
+        at = places(memories.at | known.at)
         return np.concatenate([whole, ends[0]]), np.concatenate([real, ends[1]]), at
 
     def learnt(

@@ -13,7 +13,7 @@ import numpy as np
 
 from simulator.collectives.flow_groups import FlowGroup
 from simulator.engine.compiled.loop import Play, Turning, compiled_play, is_compiled, play, record
-from simulator.engine.compiled.memory import KINDS, LEVELS, RESUME, At, Memories
+from simulator.engine.compiled.memory import KINDS, LEVELS, RESUME, At, Memories, places
 from simulator.engine.compiled.programs import Charge, NotCoveredError, Programs, StepNetwork, StepStructure
 from simulator.engine.compiled.settings import Settings, lay_rows
 from simulator.engine.compiled.turns import StepExchanges, fixed_loads, lane_need, lay_lanes, turn
@@ -165,8 +165,6 @@ def _lay_circuits(
     lay_lanes(memories, needs, network)
     if network.turns:
         StepExchanges(structure, programs, network).lay(memories)
-    else:
-        memories.wholes(StepExchanges.TABLES, 0)
     if network.by_parts:
         return 0
     capacity = network.network.graph.capacity_bytes_per_s
@@ -184,7 +182,6 @@ def _lay_circuits(
         for mine, loaded in zip(classes, loads, strict=True)
     ]
     memories.real("alone", alone)
-    memories.reals("latency", 0)
     return lanes
 
 
@@ -296,7 +293,7 @@ class Player:
         self._settings = settings
         if settings is None:
             self.whole, self.real = memories.joined()
-            self.at = At(**memories.at)
+            self.at = places(memories.at)
         else:
             self.whole, self.real, self.at = settings.joined(memories)
         self._room = self.at.most_changes

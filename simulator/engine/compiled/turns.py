@@ -37,7 +37,7 @@ from simulator.engine.compiled.memory import (
     task_of,
 )
 from simulator.engine.compiled.programs import NotCoveredError, Programs, StepNetwork, StepStructure
-from simulator.engine.compiled.settings import Settings, cells
+from simulator.engine.compiled.settings import cells
 from simulator.engine.lookahead import exchanges, short_s
 from simulator.fabric import Loads
 from simulator.operators import Collective
@@ -122,13 +122,6 @@ class StepExchanges:
     network : StepNetwork
         The fabric with the prices of its collectives.
     """
-
-    TABLES = (
-        "task_class work here there chained short still first_exchange first_part part first_begun begun "
-        "first_passes passes first_sent sent first_mine mine next_mine first_theirs theirs next_theirs "
-        "first_asked asked next_asked"
-    )
-    """Tables that `lay` adds."""
 
     def __init__(self, structure: StepStructure, programs: Programs, network: StepNetwork) -> None:
         works, self.work_of = structure.works, structure.work_of
@@ -237,8 +230,6 @@ def lay_lanes(memories: Memories, needs: Sequence[LaneNeed], network: StepNetwor
         memories.reals("change_s", peers.size)
         most = max((need.senders.size for need in needs), default=0) * lanes
         memories.real("turn_s", (fabric.lane_turn_s(ports) for ports in range(most + 1)))
-        memories.wholes(Settings.TABLES, 0)
-        memories.at["slots"] = 0
 
 
 def lane_to(ints: Ints, at: At, row: int, peer: int) -> int:
