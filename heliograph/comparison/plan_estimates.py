@@ -16,6 +16,7 @@ from simulator.engine.lookahead import short_s
 from simulator.errors import ParameterError, WorkloadError, nearest
 from simulator.fabric import CircuitPolicy, Fabric, PortTiming
 from simulator.interfaces import Flows
+from simulator.layout import Axis
 from simulator.node import Node
 from simulator.results import StepBound
 from simulator.step_estimate import Order, StepArrays, estimate
@@ -596,11 +597,17 @@ def _priced(
 
 
 def bound_of(system: System, pricer: PlanPricer, row: PlanArrays) -> StepBound:
-    """Return what no run of the plan of one row can beat."""
-    outside = sum(
-        float(moved[0]) for moved in pricer.costs(row, FreeLines(system.fabric)).outside_bytes.values()
-    )
+    """Return what no run of the plan of one row can beat.
+
+    Gathers and sums in groups, in fewer bits or of a secondary copy are left out: arrays of plans count them
+    as if they were not.
+    """
+    moved = pricer.costs(row, FreeLines(system.fabric)).outside_bytes
     plan, node = row.plan(0), pricer.node
+    sharding, traffic = plan.sharding, plan.traffic
+    fewer = sharding.shard_group or sharding.secondary_copy
+    fewer = fewer or traffic.quantised_weights or traffic.quantised_gradients
+    outside = sum(float(sent[0]) for axis, sent in moved.items() if not (fewer and axis == Axis.GRADIENT))
     port = system.fabric.traits.card_bytes_per_s
     return StepBound(
         compute_s=model_flops(pricer.config, plan.share) / (node.peak_flop_per_s * system.accelerators),

@@ -10,6 +10,7 @@ al., arXiv:2104.08378).
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from simulator.amounts import Matrices
@@ -669,39 +670,49 @@ class Parts:
         keys = self.seen(keys)
         batch = share.batch.micro_batch * heads
         scores = batch * rows * keys
-        flash = share.recompute.attention.on_chip
-        moved = 0 if flash else scores
-        drops = self.config.dropout and not flash
+        drops = config.dropout and not share.recompute.attention.on_chip
         mask = scores / self.width  # a byte per score; a fused kernel draws it again instead
-        dropped = (
-            (self.elementwise(Role.ATTENTION_DROPOUT, flops=scores, read=scores, written=scores + mask),)
-            if drops
-            else ()
-        )
+        dropped = self.elementwise(Role.ATTENTION_DROPOUT, flops=scores, read=scores, written=scores + mask)
         relative = config.positions is Positions.RELATIVE
-        roles = (Role.ATTENTION_SCORES, *((Role.ATTENTION_POSITION_SCORES,) if relative else ()))
+        *scored, valued = self.attended(
+            {Role.ATTENTION_SCORES: keys} | ({Role.ATTENTION_POSITION_SCORES: keys} if relative else {}),
+            Role.ATTENTION_SOFTMAX,
+            Role.ATTENTION_VALUES,
+            batch=batch,
+            rows=rows,
+            head_dim=config.head_dim,
+            keys=keys,
+            value_dim=config.value_dim or config.head_dim,
+        )
+        return (*scored, *((dropped,) if drops else ()), valued)
+
+    def attended(
+        self,
+        scores: Mapping[Role, int],
+        softmax: Role,
+        values: Role,
+        *,
+        batch: int,
+        rows: int,
+        head_dim: int,
+        keys: int,
+        value_dim: int,
+    ) -> tuple[Step, ...]:
+        """Return products that make scores, each with so many columns, their softmax and the values.
+
+        A fused kernel keeps scores, of `rows` queries and `keys` keys a head, on chip.
+        """
+        count = batch * rows * keys
+        flash = self.share.recompute.attention.on_chip
+        moved = 0 if flash else count
+        made, read = (Matrices.C, Matrices.A) if flash else (Matrices.NONE, Matrices.NONE)
         return (
             *(
-                self.product(
-                    role,
-                    batch=batch,
-                    m=rows,
-                    k=config.head_dim,
-                    n=keys,
-                    on_chip=Matrices.C if flash else Matrices.NONE,
-                )
-                for role in roles
+                self.product(role, batch=batch, m=rows, k=head_dim, n=columns, on_chip=made)
+                for role, columns in scores.items()
             ),
-            self.elementwise(Role.ATTENTION_SOFTMAX, flops=SOFTMAX_FLOPS * scores, read=moved, written=moved),
-            *dropped,
-            self.product(
-                Role.ATTENTION_VALUES,
-                batch=batch,
-                m=rows,
-                k=keys,
-                n=config.value_dim or config.head_dim,
-                on_chip=Matrices.A if flash else Matrices.NONE,
-            ),
+            self.elementwise(softmax, flops=SOFTMAX_FLOPS * count, read=moved, written=moved),
+            self.product(values, batch=batch, m=rows, k=keys, n=value_dim, on_chip=read),
         )
 
     def seen(self, keys: int) -> int:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from simulator.amounts import Matrices
 from simulator.operators import Elementwise, Role
-from workloads.layers.parts import SOFTMAX_FLOPS, Boundary, Parts, Step
+from workloads.layers.parts import Boundary, Parts, Step
 from workloads.models.architecture import FLOPS, Activation, Retrieval, TransformerConfig
 from workloads.plan.parts import Recompute
 from workloads.plan.plan import Share
@@ -146,35 +145,15 @@ class RetrievalParts:
 
     def scores(self, one: Reading) -> tuple[Step, ...]:
         """Return both kinds of scores, their softmax and the values."""
-        flash = self.share.recompute.attention.on_chip
-        batch = one.sequences * one.heads // self.share.axes.tp
-        rows = one.rows // one.sequences
-        count = batch * rows * one.keys
-        moved = 0 if flash else count
-        hidden = Matrices.C if flash else Matrices.NONE
-        return (
-            self.block.product(
-                Role.RETRIEVAL_SCORES, batch=batch, m=rows, k=one.head_dim, n=one.keys, on_chip=hidden
-            ),
-            self.block.product(
-                Role.RETRIEVAL_POSITION_SCORES,
-                batch=batch,
-                m=rows,
-                k=one.head_dim,
-                n=one.distances,
-                on_chip=hidden,
-            ),
-            self.block.elementwise(
-                Role.RETRIEVAL_SOFTMAX, flops=SOFTMAX_FLOPS * count, read=moved, written=moved
-            ),
-            self.block.product(
-                Role.RETRIEVAL_VALUES,
-                batch=batch,
-                m=rows,
-                k=one.keys,
-                n=one.head_dim,
-                on_chip=Matrices.A if flash else Matrices.NONE,
-            ),
+        return self.block.attended(
+            {Role.RETRIEVAL_SCORES: one.keys, Role.RETRIEVAL_POSITION_SCORES: one.distances},
+            Role.RETRIEVAL_SOFTMAX,
+            Role.RETRIEVAL_VALUES,
+            batch=one.sequences * one.heads // self.share.axes.tp,
+            rows=one.rows // one.sequences,
+            head_dim=one.head_dim,
+            keys=one.keys,
+            value_dim=one.head_dim,
         )
 
     def feed_forward(self) -> tuple[Step, ...]:

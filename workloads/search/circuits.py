@@ -318,15 +318,15 @@ class StepPlay:
         What asks for them.
     zero : int
         What is sharded.
-    reshard : bool
-        Whether parameters are gathered for the way back, too.
+    gathers : int
+        Gathers of parameters by every microbatch: forward, and again backward.
     several : bool
         Whether a step has several microbatches.
     """
 
-    def __init__(self, walk: CircuitWalk, stage: Stage, *, zero: int, reshard: bool, several: bool) -> None:
+    def __init__(self, walk: CircuitWalk, stage: Stage, *, zero: int, gathers: int, several: bool) -> None:
         self._walk, self._stage = walk, stage
-        self._zero, self._reshard, self._several = zero, reshard, several
+        self._zero, self._gathers, self._several = zero, gathers, several
         self._found: dict[Waits, StageTurns] = {}
 
     def turns(self, waits: Waits) -> StageTurns:
@@ -357,9 +357,8 @@ class StepPlay:
         return StageTurns(each=each, once=once, alone=alone, among=among, sums_slower=slower)
 
     def _microbatch(self, play: StagePlay, *, first: bool = False, last: bool = False) -> float:
-        every = self._zero == 3
-        forward = play.run(0, gathers=every or (self._zero > 0 and first), sums=False)
-        return forward + play.run(1, gathers=every and self._reshard, sums=self._zero >= 2 or last)
+        forward = play.run(0, gathers=self._gathers > 0 or (self._zero > 0 and first), sums=False)
+        return forward + play.run(1, gathers=self._gathers > 1, sums=self._zero >= 2 or last)
 
 
 class StagePlay:
@@ -630,6 +629,8 @@ class PlanCircuits:
     """The plans."""
     sum_groups: tuple[SumGroups, SumGroups]
     """Groups that sum gradients, those of experts apart."""
+    gathers: np.ndarray
+    """Gathers of parameters by every microbatch, shape [P]."""
     pieces: np.ndarray
     """Pieces in which a chunk's gradients and parameters travel, shape [P]."""
     shapes: Sequence[ShapeWork]
@@ -703,6 +704,7 @@ class PlanCircuits:
             chunks,
             several,
             self.plans["zero"],
+            self.gathers,
             self.plans["vpp"],
         ]
         first, place = distinct(columns)
@@ -728,7 +730,7 @@ class PlanCircuits:
                 walk,
                 stage,
                 zero=int(self.plans["zero"][row]),
-                reshard=self.plans.base.sharding.reshard,
+                gathers=int(self.gathers[row]),
                 several=bool(several[row]),
             )
             play.turns(Waits())  # after which the ports of its turns are known

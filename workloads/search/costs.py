@@ -64,6 +64,7 @@ from workloads.search.plans import (
     end_parameters,
     endpoints_of,
     ends_of,
+    microbatch_gathers,
     parameters,
     priced,
     stage_blocks,
@@ -370,6 +371,7 @@ class _Pricing:
         self.blocks = stage_blocks(pricer.config, plans) / self.copies[:, None]
         self.held = parameters(pricer.config, plans)
         self.sum_groups = sum_groups(plans, self.held)
+        self.gathers = microbatch_gathers(plans)
         rows, self.shape_of = plans.distinct(WORK)
         self.shapes = [pricer.shape(plans, int(row)) for row in rows]
         self.layout_rows, self.layout_of = self._sites()
@@ -430,6 +432,7 @@ class _Pricing:
             config=self.pricer.config,
             plans=self.plans,
             sum_groups=self.sum_groups,
+            gathers=self.gathers,
             pieces=self._pieces(),
             shapes=self.shapes,
             shape_of=self.shape_of,
@@ -487,7 +490,7 @@ class _Pricing:
             ends_s=np.stack([one.ends_s for one in three], axis=3),
             ends_share=end_parameters(self.pricer.config, plans)
             / np.maximum(1.0, sum(self.held))[:, :, None],
-            gathers=np.where(zero == 3, np.where(plans.base.sharding.reshard, 2, 1), 0),
+            gathers=self.gathers,
             sums_each=zero >= 2,
             pieces=self._pieces(),
             taken_s=busy_s * lost / max(1.0 - lost, 1e-9),
@@ -594,11 +597,8 @@ class _Pricing:
         """Traffic of a whole step by axis, of the fullest inner stage."""
         plans = self.plans
         found = self._inner_traffic()
-        formats = plans.base.precision
-        passed = plans.microbatches / self.copies
-        zero = plans["zero"]
-        gathers = np.where(zero == 3, 2.0 * passed, np.where(zero > 0, 1.0, 0.0))
-        sums = np.where(zero >= 2, passed, 1.0)
+        formats, zero = plans.base.precision, plans["zero"]
+        gathers, sums = self._moves()
         for one in self.sum_groups:
             sizes, count = one.ranks, one.parameters[:, 1]
             gathered, summed = count * formats.weight_bytes * gathers, count * formats.grad_bytes * sums
@@ -696,6 +696,13 @@ class _Pricing:
         held = self.blocks[:, 0] * self.copies / self.chunks
         return np.asarray(pieces_of(self.plans.whole, np.maximum(1, held), self.chunks))
 
+    def _moves(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the gathers and the sums of each piece in a step, shape [P] each."""
+        zero, passed = self.plans["zero"], self.plans.microbatches / self.copies
+        once = np.where(zero > 0, 1.0, 0.0)
+        gathers = np.where(self.gathers > 0, self.gathers * passed, once)
+        return gathers, np.where(zero >= 2, passed, 1.0)
+
     def _no_gradients(self) -> dict[str, np.ndarray]:
         """Return what `_gradients` does where nothing is moved."""
         many = len(self.plans)
@@ -737,9 +744,7 @@ class _Pricing:
                 continue
             mine = np.flatnonzero(self.layout_of == number)
             shards = zero[mine] > 0
-            passed = plans.microbatches[mine] / self.copies[mine]
-            gathers = np.where(zero[mine] == 3, 2.0 * passed, 1.0)
-            sums = np.where(zero[mine] >= 2, passed, 1)
+            gathers, sums = (times[mine] for times in self._moves())
             pieces = units[mine]
             gathered, summed = count[mine] * formats.weight_bytes / size, count[mine] * formats.grad_bytes
             for kind, rows, payload, key, times in (

@@ -588,6 +588,13 @@ def sum_groups(plans: PlanArrays, held: tuple[np.ndarray, np.ndarray]) -> tuple[
     )
 
 
+def microbatch_gathers(plans: PlanArrays) -> np.ndarray:
+    """Return how often every microbatch gathers parameters: forward, and again backward, shape [P]."""
+    whole = plans.whole
+    each = whole.sharding.gathers_every_microbatch(whole.axes)
+    return np.where(each, 2 if plans.base.sharding.reshard else 1, 0)
+
+
 def end_parameters(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
     """Return the parameters of a rank's embedding and head on the three stages, shape [P, 3, 2]."""
     first, place = plans.distinct(("tp", "pp", "schedule"))

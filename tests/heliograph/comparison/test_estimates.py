@@ -5,13 +5,13 @@ import math
 
 import pytest
 
-from heliograph.comparison.plan_estimates import estimates, feasible
+from heliograph.comparison.plan_estimates import Objective, bound_of, estimates, feasible
 from heliograph.comparison.plan_search import moving
 from heliograph.simulation import run_at_target
 from heliograph.systems import build_system
 from workloads.models.config import load_model
 from workloads.pipeline.schedule import SCHEDULES as KNOWN
-from workloads.plan.plan import Plan
+from workloads.plan.plan import Plan, parse_plan
 from workloads.search import circuits
 from workloads.search.costs import PlanPricer
 from workloads.search.plans import SCHEDULES, grid
@@ -208,3 +208,39 @@ def test_circuits_turn_on_fewer_replicas_and_stages_as_on_all(monkeypatch):
     every = estimates(system, PlanPricer(config, system.node()), plans).mode_time_s
     assert len(plans) > 8
     assert few == pytest.approx(every, rel=0.01)
+
+
+def on_slow_cards(text):
+    """Return estimate, bound and run of a plan of short sequences, in s: most goes to gathers and sums."""
+    config = MODELS["dense"]
+    system = build_system("gpu_packet", accelerators=32).with_({"nic.bandwidth_bytes_per_s": "5 GB/s"})
+    base = system.planned(parse_plan(f"global_batch=64,sequence_length=128,{text}"))
+    columns = {"zero": (base.sharding.zero,), "pp": (base.axes.pp,)}
+    plans, _ = feasible(config, grid(base, 32, 1, ONE | columns), system.node().memory.capacity_bytes)
+    assert len(plans) == 1
+    pricer = PlanPricer(config, system.node())
+    estimated_s = estimates(system, pricer, plans).values[Objective.TIME][0]
+    ran = run_at_target(system, config, plans.plan(0), placement=plans.placement(0))
+    return estimated_s, bound_of(system, pricer, plans).step_time_s, ran.step_time_s
+
+
+def test_parameters_that_stages_keep_are_gathered_once_a_step():
+    estimated_s, bound_s, ran_s = on_slow_cards("zero=3,reshard=false,pp=2")
+    assert estimated_s == pytest.approx(ran_s, rel=0.05)
+    assert 0.4 * ran_s < bound_s < ran_s
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "zero=1",
+        "zero=3",
+        "zero=3,reshard=false",
+        "zero=3,shard_group=8",
+        "zero=3,quantised_weights=true,quantised_gradients=true",
+        "zero=3,secondary_copy=true,local_group=8",
+    ],
+)
+def test_no_run_beats_the_bound_of_its_plan(text):
+    _, bound_s, ran_s = on_slow_cards(text)
+    assert bound_s < ran_s
