@@ -54,6 +54,11 @@ class RescuedCore(FormattedCore):
         return self.core.peak_macs_per_s / self.repeats
 
     @property
+    def operands_per_symbol(self) -> float:
+        """Operand symbols that the converters of one core set at a time."""
+        return float(self.core.full_load.symbols) / self.core.symbol_rate_hz
+
+    @property
     def operand_bytes_per_symbol(self) -> float:
         """Bytes that one core fetches from the buffer in one symbol at full load."""
         return self.core.operand_bytes_per_symbol
@@ -120,9 +125,9 @@ class RotatedCore(RescuedCore):
 
     @cached_property
     def format_parts(self) -> tuple[Part, ...]:
-        """Adders, as many as convert one vector of elements each symbol, and their additions."""
+        """Adders, as many as keep pace with the operands' converters, and their additions."""
         rounds = math.log2(self.width)
-        lanes = self.core.operand_bytes_per_symbol * rounds
+        lanes = self.operands_per_symbol * rounds
         return (
             Part("operand transform", self.butterfly, lanes),
             Part("operand transform", self.butterfly, rounds, self.butterfly.energy_j, Per.ELEMENT),
@@ -253,7 +258,7 @@ class SlicedCore(RescuedCore):
     def format_parts(self) -> tuple[Part, ...]:
         """Adders before the converters, and a subtraction for each slice but the last."""
         return (
-            Part("operand transform", self.splitter, self.core.operand_bytes_per_symbol * (self.slices - 1)),
+            Part("operand transform", self.splitter, self.operands_per_symbol * (self.slices - 1)),
             Part("operand transform", self.splitter, self.slices - 1, self.splitter.energy_j, Per.ELEMENT),
         )
 

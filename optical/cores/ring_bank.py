@@ -33,7 +33,7 @@ from optical.cores.analog import (
     source_parts,
     streaming,
 )
-from optical.cores.core import Reload, tiled_loads
+from optical.cores.core import PARTIAL_SUM_BYTES, Reload, tiled_loads
 from optical.devices import (
     AbsorptionModulator,
     Comb,
@@ -178,8 +178,9 @@ class RingBank(AnalogCore):
 
     @property
     def operand_bytes_per_symbol(self) -> float:
-        """Bytes that one core fetches from the buffer in one symbol: a value once for both signs."""
-        return self.wavelengths * self.word_bytes / SIGN_PASSES
+        """Bytes between converters and buffer in one symbol: inputs, and partial sums read and written."""
+        words = self.wavelengths * self.word_bytes
+        return (words + self.receivers * 2.0 * PARTIAL_SUM_BYTES) / SIGN_PASSES
 
     @property
     def light(self) -> Light:

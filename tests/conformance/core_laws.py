@@ -533,6 +533,19 @@ def a_full_core_draws_what_full_load_says(unit):
         )
 
 
+def a_full_core_fetches_what_it_states(unit):
+    """Words of a product that fills the arrays, over its symbols, partial sums included; to 2 %.
+
+    What feeds the converters, and the ports of the buffer, are sized by `operand_bytes_per_symbol`.
+    """
+    core, work = unit.core, unit.core.work(FULL, unit.cores)
+    fetched = work.operand_bytes / (work.light_s * core.symbol_rate_hz * unit.cores)
+    assert math.isclose(fetched, core.operand_bytes_per_symbol, rel_tol=0.02), (
+        f"{core.name}: a core fetches {fetched:.4g} bytes a symbol in a product that fills it, and "
+        f"operand_bytes_per_symbol is {core.operand_bytes_per_symbol:.4g}; which of the two leaves some out?"
+    )
+
+
 MOST_W_PER_M2 = 790e4
 """Heat that microchannels took off a silicon chip: 790 W/cm2 (Tuckerman and Pease, IEEE Electron Device
 Letters 2 (1981) 126, abstract)."""
@@ -607,6 +620,7 @@ LAWS = (
     equal_products_take_the_same_in_every_phase,
     no_core_is_for_free,
     a_full_core_draws_what_full_load_says,
+    a_full_core_fetches_what_it_states,
     a_chip_can_be_cooled,
     what_spoils_a_sample_reaches_the_record,
 )

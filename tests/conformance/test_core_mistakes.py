@@ -130,6 +130,13 @@ class PeakTwice(Crossbar):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NoPartialSums(PcmCrossbar):
+    @property
+    def operand_bytes_per_symbol(self):
+        return self.modulators * self.word_bytes / self.passes
+
+
+@dataclass(frozen=True, kw_only=True)
 class BitsForBytes(Crossbar):
     def events(self, operator, cores):
         found = super().events(operator, cores)
@@ -191,6 +198,7 @@ def wrong(kind):
         (DrivenTwice, laws.keeps_the_seam, "parts lists 'modulator' of .* twice"),
         (PeakTwice, laws.a_full_product_reaches_the_peak, "a factor in peak_macs_per_s"),
         (BitsForBytes, laws.operands_are_fetched_once_a_symbol, "fetch 8 words for a symbol"),
+        (NoPartialSums, laws.a_full_core_fetches_what_it_states, "which of the two leaves some out"),
         (JoulesThatStand, laws.what_stands_draws_watts, "say of what: per=Per.SAMPLE"),
         (BetterThanItsLight, laws.keeps_the_seam, "converters can only add noise"),
     ],
