@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from experiments.hardware import DEFAULT_ACCELERATORS, SYSTEM, Hardware, Workload
+from experiments.hardware import SYSTEM, Hardware, Workload
 from experiments.study import (
     Block,
     Parser,
@@ -59,7 +59,7 @@ from heliograph.sweeps.space import (
 )
 from heliograph.sweeps.store import Status, Store, Told
 from heliograph.sweeps.work import Reader, code_digest, outside_digest
-from heliograph.systems.names import is_system, narrow_format
+from heliograph.systems.names import DEFAULT_ACCELERATORS, is_system, narrow_format
 from simulator.errors import HeliographError, ParameterError, is_number, nearest
 from simulator.fabric import CircuitPolicy
 from simulator.parameter_tree import parse_assignment
