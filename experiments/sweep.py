@@ -43,9 +43,18 @@ from heliograph.report_page.page import (
     told,
 )
 from heliograph.simulation import simulate
-from heliograph.sweeps.front import Front, Searched, search_front
 from heliograph.sweeps.points import StepWork, asks_for_best, settled
-from heliograph.sweeps.running import Asked, Engine, Grid, Means, axis, run_sweep
+from heliograph.sweeps.running import (
+    Asked,
+    Engine,
+    Front,
+    Grid,
+    Means,
+    Searched,
+    axis,
+    run_sweep,
+    search_front,
+)
 from heliograph.sweeps.space import (
     STEP,
     Optimise,
