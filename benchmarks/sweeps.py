@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import heliograph as hg
-from heliograph.sweeps.front import Front, Searched, search_front
 from heliograph.sweeps.points import StepWork
-from heliograph.sweeps.running import Asked, Means, axis, run_sweep
+from heliograph.sweeps.running import Asked, Front, Means, Searched, axis, run_sweep, search_front
 from heliograph.sweeps.space import Axis, Optimise, Range, Space, Value
 from heliograph.sweeps.store import Outcome, Status, Store
 from heliograph.sweeps.work import outcome_of

@@ -15,7 +15,7 @@ from heliograph.records import canonical_json, check_writable, row_of, write_ato
 from heliograph.report import ReportTable
 from heliograph.simulation import StepResult, lit_for_all, run_at_target, wear_warnings
 from heliograph.systems import System, build_system
-from heliograph.systems.names import DEFAULT_CORE
+from heliograph.systems.names import DEFAULT_ACCELERATORS, DEFAULT_CORE
 from heliograph.tables import comparison_rows
 from heliograph.workload import model_named, plan_on, ranks_of
 from simulator.errors import HeliographError, ParameterError, SuspectWarning
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-DEFAULT_ACCELERATORS = 1024
-"""Accelerators where neither the plan nor the user says how many."""
 BESIDE_PRODUCTS = ("fabric", "host", "economics", "penalties")
 """Parts of a system in which no product is executed."""
 CROSSBAR = "photonic_packet:crossbar"

@@ -13,6 +13,7 @@ from typing import Any
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.catalogue import LISTINGS, Parameter, description, listing, parameter_lines
 from heliograph.parameters import unit_of
+from heliograph.records import CONFIG, SUMMARY
 from heliograph.report import ReportRow, ReportTable, format_quantity
 from simulator.errors import ParameterError, is_number
 from simulator.files import read_json_value
@@ -81,8 +82,6 @@ class Parameters(Study):
         return Described(parameters=tuple(description(self.name)))
 
 
-CONFIG, SUMMARY = "config.json", "summary.json"
-"""Files of a comparison: every parameter, and what came out."""
 COMPARE = "compare"
 """Command whose directory has them."""
 INPUT_KEYS = ("options", "arguments", "versions", "git_commit", "table_sha256", "systems", "seed", "axes")
@@ -213,14 +212,9 @@ class Change:
     @property
     def relative(self) -> float | None:
         """Second over first, less one; None where that is no number."""
-        numbers = all(is_number(one) for one in self._both)
-        if not numbers or self.first == 0.0:
+        if not (is_number(self.first) and is_number(self.second)) or self.first == 0.0:
             return None
         return float(self.second / self.first) - 1.0
-
-    @property
-    def _both(self) -> tuple[Any, Any]:
-        return self.first, self.second
 
 
 def changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Change]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.hardware import DEFAULT_ACCELERATORS, SYSTEM, Hardware, Workload
+from experiments.hardware import SYSTEM, Hardware, Workload
 from experiments.study import Block, Progress, Result, Row, Study, option, refuse_unused
 from heliograph.catalogue import show
 from heliograph.comparison.plan_estimates import Objective
@@ -43,6 +43,7 @@ from heliograph.report_page.page import (
 from heliograph.simulation import lit_for_all
 from heliograph.systems import SYSTEMS, System
 from heliograph.systems.fabrics import CIRCUITS, check_fabric
+from heliograph.systems.names import DEFAULT_ACCELERATORS
 from heliograph.workload import check_format_used, model_named, plan_keys, shared_plan
 from optical.fabrics.circuits import domain_demands
 from optical.fabrics.node_circuits import DirectConnect

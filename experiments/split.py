@@ -45,8 +45,9 @@ from heliograph.figures import PALETTE, REFERENCE, new_figure, plain_ticks
 from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.simulation import lit, step_graph
 from heliograph.systems import System
+from heliograph.systems.names import DEFAULT_ACCELERATORS
 from heliograph.systems.system import InputShares, Kind, PhaseShares, kind_of
-from heliograph.workload import model_named, plan_for, ranks_of
+from heliograph.workload import model_named, plan_on, ranks_of
 from optical.cores.core import Core
 from optical.cores.number_formats import BlockFloatCore
 from optical.cores.rescues import JOINT, HybridCore, RotatedCore
@@ -72,8 +73,6 @@ if TYPE_CHECKING:
 
 TABLE = Path(workloads.training.__file__).parent / "learnt_sensitivities.csv"
 """Rise of the loss of the model that ships by noise on one product; its head says how it was measured."""
-ACCELERATORS = 1024
-"""Accelerators unless a plan says."""
 DIMMER = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125)
 """Laser powers, over the one for which the system is sized; a choice."""
 _ROWS = 512
@@ -910,12 +909,9 @@ class SplitProducts(Study):
             raise ParameterError(msg)
         refuse_unused(self.hardware, ("fabric",), "products and their operands cross no fabric")
         config = model_named(self.workload.model)
-        usual = ranks_of(self.workload.plan) or ACCELERATORS
+        usual = ranks_of(self.workload.plan) or DEFAULT_ACCELERATORS
         system = self.hardware.system(self.system, accelerators=self.accelerators, usual_accelerators=usual)
-        memory_bytes = system.node().memory.capacity_bytes
-        plan = plan_for(
-            config, self.workload.plan, accelerators=system.accelerators, memory_bytes=memory_bytes
-        )
+        plan = plan_on(system, config, self.workload.plan)
         if system.photonic is None:
             msg = (
                 f"--system {system.name} has no light to split with; name a photonic one, as photonic_packet"

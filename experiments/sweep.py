@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from experiments.hardware import DEFAULT_ACCELERATORS, SYSTEM, Hardware, Workload
+from experiments.hardware import SYSTEM, Hardware, Workload
 from experiments.study import (
     Block,
     Parser,
@@ -43,9 +43,18 @@ from heliograph.report_page.page import (
     told,
 )
 from heliograph.simulation import simulate
-from heliograph.sweeps.front import Front, Searched, search_front
 from heliograph.sweeps.points import StepWork, asks_for_best, settled
-from heliograph.sweeps.running import Asked, Engine, Grid, Means, axis, run_sweep
+from heliograph.sweeps.running import (
+    Asked,
+    Engine,
+    Front,
+    Grid,
+    Means,
+    Searched,
+    axis,
+    run_sweep,
+    search_front,
+)
 from heliograph.sweeps.space import (
     STEP,
     Optimise,
@@ -59,7 +68,7 @@ from heliograph.sweeps.space import (
 )
 from heliograph.sweeps.store import Status, Store, Told
 from heliograph.sweeps.work import Reader, code_digest, outside_digest
-from heliograph.systems.names import is_system, narrow_format
+from heliograph.systems.names import DEFAULT_ACCELERATORS, is_system, narrow_format
 from simulator.errors import HeliographError, ParameterError, is_number, nearest
 from simulator.fabric import CircuitPolicy
 from simulator.parameter_tree import parse_assignment

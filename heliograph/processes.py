@@ -340,9 +340,21 @@ class _Worker:
         except OSError:  # it has ended, which is told where it is waited for
             pass
 
-    def answer(self) -> Any:  # noqa: ANN401 - of the job
-        """Return what becomes of the job: its result, `_Raised` or `Ended`."""
-        self.job = None
+    def settle(self, keep: Callable[[Any, Any], None], *, interrupted: bool = False) -> None:
+        """Hand on what becomes of the job, its result or `Ended`; Ctrl-C waits for it.
+
+        Interrupted, a job without a result is dropped: what interrupted this process may have ended it.
+        """
+        with ctrl_c_later():
+            job, answer = self.job, self._answer()
+            self.job = None
+            if isinstance(answer, _Raised | Ended) and interrupted:
+                return
+            if isinstance(answer, _Raised):
+                raise answer.error
+            keep(job, answer)
+
+    def _answer(self) -> Any:  # noqa: ANN401 - of the job
         try:
             return self.answers.recv()
         except (EOFError, OSError):
@@ -408,50 +420,42 @@ class Crew:
         try:
             while len(self._workers) < self._count:
                 self._workers.append(_Worker(self._prepared))
-            while busy := self._hand_out(left):
-                for ready in multiprocessing.connection.wait(list(busy)):
-                    with ctrl_c_later():
-                        job = busy[ready].job
-                        answer = busy[ready].answer()
-                        if isinstance(answer, _Raised):
-                            raise answer.error
-                        keep(job, answer)
+            self._hand_out(left)
+            while done := self._done():
+                for worker in done:
+                    worker.settle(keep)
+                self._hand_out(left)
         except KeyboardInterrupt:
             sys.stderr.write(
                 f"interrupted: runs at work have {GRACE_S:.0f} s to finish; Ctrl-C again stops them\n"
             )
-            self._finish(keep)
+            deadline = time.monotonic() + GRACE_S
+            while done := self._done(max(0.0, deadline - time.monotonic())):
+                for worker in done:
+                    worker.settle(keep, interrupted=True)
             raise
 
-    def _hand_out(self, left: Iterator[Any]) -> dict[Any, _Worker]:
-        """Give idle processes their next jobs; return all that are busy, by their ends of the pipes."""
-        idle = [worker for worker in self._workers if worker.job is None]
-        given = list(zip(idle, left, strict=False))
+    def _hand_out(self, left: Iterator[Any]) -> None:
+        """Give idle processes their next jobs."""
+        given = list(zip([one for one in self._workers if one.job is None], left, strict=False))
         for worker, _ in given:
             if not worker.process.is_alive():
                 worker.start()
         for worker, job in given:
             worker.hand(job)
-        return {worker.answers: worker for worker in self._workers if worker.job is not None}
 
-    def _finish(self, keep: Callable[[Any, Any], None]) -> None:
-        """Keep the results of jobs at work that finish in time."""
-        deadline = time.monotonic() + GRACE_S
-        while busy := {worker.answers: worker for worker in self._workers if worker.job is not None}:
-            done = multiprocessing.connection.wait(list(busy), timeout=max(0.0, deadline - time.monotonic()))
-            if not done:
-                return
-            for ready in done:
-                with ctrl_c_later():
-                    job = busy[ready].job  # type: ignore[index]
-                    answer = busy[ready].answer()  # type: ignore[index]
-                    if not isinstance(answer, _Raised | Ended):  # ended by what interrupted this one
-                        keep(job, answer)
+    def _done(self, patience_s: float | None = None) -> list[_Worker]:
+        """Wait for processes that are done with their jobs, and return them; none if none has a job."""
+        busy = {worker.answers: worker for worker in self._workers if worker.job is not None}
+        ready = multiprocessing.connection.wait(list(busy), patience_s) if busy else []
+        return [busy[one] for one in ready]  # type: ignore[index]
 
 
 def _work(theirs: multiprocessing.connection.Connection, prepared: bytes) -> None:
-    """Do jobs until the other end is closed."""
-    prepare_worker()
+    """Do jobs until the other end is closed; Ctrl-C is left to the parent, with which this ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.set_threshold(50_000, 20, 20)  # as the command line does
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     do: Callable[[Any], Any] | None = None
     while True:
         try:
@@ -465,6 +469,13 @@ def _work(theirs: multiprocessing.connection.Connection, prepared: bytes) -> Non
             error.add_note("".join(traceback.format_exception(error)))  # a traceback stays in its process
             answer = _Raised(error)
         theirs.send(answer)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
 
 
 def run_all(
@@ -525,18 +536,3 @@ def run_all(
     else:
         with Crew(partial(partial, watched, work), workers) as crew:
             both(in_crew)
-
-
-def prepare_worker() -> None:
-    """Leave Ctrl-C to the parent, and end with it even when it is killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    gc.set_threshold(50_000, 20, 20)  # as the command line does
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        sentinel = parent.sentinel
-        threading.Thread(target=_end_with_parent, args=(sentinel,), daemon=True).start()
-
-
-def _end_with_parent(sentinel: int) -> None:
-    multiprocessing.connection.wait([sentinel])
-    os._exit(1)

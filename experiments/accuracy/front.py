@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from experiments.accuracy.prediction import QUICK_STEPS, Effort, Prediction, predict_and_execute
-from experiments.hardware import CROSSBAR, DEFAULT_ACCELERATORS, SYSTEM, Hardware
+from experiments.hardware import CROSSBAR, SYSTEM, Hardware
 from experiments.study import Block, Progress, Result, Row, Study, option, refuse_unused
 from heliograph.accuracy.law import (
     NARROW,
@@ -47,8 +47,9 @@ from heliograph.records import TrainingCache, plain
 from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.simulation import StepRuns, run_step, step_graph
 from heliograph.systems import System, build_system
+from heliograph.systems.names import DEFAULT_ACCELERATORS
 from heliograph.systems.sanity_checks import limits_told
-from heliograph.workload import model_named, plan_for, plan_on
+from heliograph.workload import model_named, plan_on
 from optical.cores.sizing import LASER
 from optical.devices import Converter
 from simulator.errors import BudgetError, LinkError, ParameterError
@@ -869,8 +870,7 @@ class ToEqualLoss(Study):
         for done, name in enumerate(self.system):
             progress(name, done, len(self.system))
             system = self.hardware.system(name, accelerators=self.accelerators)
-            memory_bytes = system.node().memory.capacity_bytes
-            plan = plan_for(config, "", accelerators=system.accelerators, memory_bytes=memory_bytes)
+            plan = plan_on(system, config)
             found, failed = points_of(system, config, plan, laws, tuple(sizes.values()))
             points, missing = points + found, missing + failed
         for precision in (Precision.BF16, Precision.FP8):

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.hardware import DEFAULT_ACCELERATORS, Replaced, changes
+from experiments.hardware import Replaced, changes
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.figures import PALETTE, REFERENCE, label, legend_below_or_above, new_figure
 from heliograph.parameters import CHOICE, SET, Parameter, parameters_of
 from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
 from heliograph.systems import System, build_system
 from heliograph.systems.fabrics import CIRCUITS, FABRICS
-from heliograph.systems.names import DEFAULT_CORE
+from heliograph.systems.names import DEFAULT_ACCELERATORS, DEFAULT_CORE
 from simulator.errors import HeliographError, ParameterError
 from simulator.parameter_tree import replace_at
 from simulator.tables import Status

@@ -142,7 +142,9 @@ class Goodput(Result):
         for fabric in dict.fromkeys(point.fabric for point in self.points):
             title = f"{fabric}: a failed host is replaced by {self.of(fabric)[0].splicing}"
             blocks.append(table_of(title, self.of(fabric), lambda one: f"{one.accelerators:,}", COLUMNS))
-        return [*blocks, refused_line(self.refused)] if self.refused else blocks
+        if self.refused:
+            blocks.append(f"{len(self.refused)} sizes do not fit their fabric, the first: {self.refused[0]}")
+        return blocks
 
     def figure(self) -> Figure:
         """Return the machine that jobs fill, and their effective time, by size."""
@@ -318,8 +320,3 @@ _BROADEST, _THINNER, _THINNEST = 3.8, 1.3, 1.1
 """Width of the first fabric's curve, by how much the next are thinner, and of the thinnest, points."""
 _BESIDE = 1.5
 """Ratio of sizes up to which a published job stands beside those of the study; a choice."""
-
-
-def refused_line(refused: Sequence[str]) -> str:
-    """Return what could not be built, in a line, or nothing."""
-    return f"{len(refused)} sizes do not fit their fabric, the first: {refused[0]}" if refused else ""

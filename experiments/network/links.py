@@ -19,6 +19,7 @@ from heliograph.figures import PALETTE, REFERENCE, label, name_rows, new_figure
 from heliograph.report import format_si, table_of, value_table
 from heliograph.simulation import StepResult, run_at_target
 from heliograph.systems import System
+from heliograph.systems.names import DEFAULT_ACCELERATORS
 from heliograph.workload import model_named, plan_on, ranks_of
 from simulator.collectives.traffic import play
 from simulator.engine.simulation import Simulation
@@ -425,8 +426,6 @@ SEEDS = 5
 """Hashes that are drawn where nobody says how many."""
 MOST_PAIRS, MOST_SEEDS = 1024, 1000
 """Most queue pairs of a flow, and most hashes, each of which takes a step."""
-ACCELERATORS = 1024
-"""Accelerators where neither plan nor option says."""
 _ROW_IN, _REST_IN, _TITLE, _TEXT_SHARE = 0.34, 1.25, 110, 0.12
 
 
@@ -571,7 +570,7 @@ class BySpreading(Study):
     model: str = option("llama-3.1-405b", "model by name, or a config.json")
     plan: str = option("", "tp=8,pp=16,dp=8,micro_batch=1,global_batch=512,...")
     accelerators: int | None = option(
-        None, f"how many; default the system file's, the plan's, else {ACCELERATORS}", metavar="N"
+        None, f"how many; default the system file's, the plan's, else {DEFAULT_ACCELERATORS}", metavar="N"
     )
     queue_pairs: tuple[int, ...] = option(QUEUE_PAIRS, "queue pairs of a hashed flow", commas=True)
     seeds: int = option(SEEDS, "hashes that are drawn for each", metavar="N")
@@ -588,7 +587,7 @@ class BySpreading(Study):
     def run(self, progress: Progress) -> SpreadSteps:
         """Return step times of every spreading, and on circuits."""
         config = model_named(self.model)
-        usual = ranks_of(self.plan) or ACCELERATORS
+        usual = ranks_of(self.plan) or DEFAULT_ACCELERATORS
         packets = self.hardware.system(self.system, accelerators=self.accelerators, usual_accelerators=usual)
         if not isinstance(packets.fabric, MultipathFabric):
             msg = (

@@ -113,10 +113,7 @@ def _scatter(rows: Sequence[Outcome]) -> Figure:
 
 def _strips(rows: Sequence[Outcome]) -> Figure:
     """Return rows of several units, those of a source beside each other."""
-    groups: dict[str, list[Outcome]] = {}
-    for one in rows:
-        groups.setdefault(family(one.source), []).append(one)
-    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    ordered = _largest_first(rows, lambda one: family(one.source))
     figure = new_figure(1.4 + 0.24 * len(ordered))
     axes = figure.add_subplot()
     _bands(axes.axvline)
@@ -170,14 +167,21 @@ def _legend_name(name: str) -> str:
 def _groups(rows: Sequence[Outcome]) -> list[tuple[str, list[Outcome]]]:
     """Return the rows by family of source, the largest first; what exceeds the colours goes together."""
     crowded = len({one.source for one in rows}) > MOST_COLOURS + 1
-    groups: dict[str, list[Outcome]] = {}
-    for one in rows:
-        groups.setdefault(family(one.source) if crowded else one.source, []).append(one)
-    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    ordered = _largest_first(rows, lambda one: family(one.source) if crowded else one.source)
     if len(ordered) <= MOST_COLOURS + 1:
         return ordered
     rest = [one for _, group in ordered[MOST_COLOURS:] for one in group]
     return [*ordered[:MOST_COLOURS], ("others", rest)]
+
+
+def _largest_first(
+    rows: Sequence[Outcome], name: Callable[[Outcome], str]
+) -> list[tuple[str, list[Outcome]]]:
+    """Return rows by a name of each, the largest group first."""
+    groups: dict[str, list[Outcome]] = {}
+    for one in rows:
+        groups.setdefault(name(one), []).append(one)
+    return sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,6 @@
 
 `space` makes points of values and conditions, told in Python or by a TOML file, `work` says what points have
 in common and runs many at once, `points` says what those of steps do, `store` keeps what became of them,
-`running` joins these; `front` lets an optimiser choose the points. Nothing is imported here: a worker loads
-what its points need.
+`running` joins these, for a grid and where an optimiser chooses the points. Nothing is imported here: a
+worker loads what its points need.
 """

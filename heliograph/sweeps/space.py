@@ -384,6 +384,11 @@ class Optimise:
     seed: int = 0
     """Root of its randomness."""
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of all objectives, those that are to be small first."""
+        return (*self.minimise, *self.maximise)
+
 
 @dataclass(frozen=True, kw_only=True)
 class StudyFile:

@@ -4,9 +4,18 @@ import sys
 import numpy as np
 import pytest
 
-from heliograph.sweeps.front import Front, Searched, hypervolume, pareto, search_front
 from heliograph.sweeps.points import StepWork
-from heliograph.sweeps.running import Asked, Means, axis, run_sweep
+from heliograph.sweeps.running import (
+    Asked,
+    Front,
+    Means,
+    Searched,
+    axis,
+    hypervolume,
+    pareto,
+    run_sweep,
+    search_front,
+)
 from heliograph.sweeps.space import Optimise, Range, Space
 from heliograph.sweeps.store import Store
 from simulator.errors import HeliographError, ParameterError
