@@ -45,7 +45,7 @@ class Workload:
     """Model and plan."""
 
     model: str = option("llama-3.1-405b", "model by name, or a config.json")
-    plan: str = option("", "tp=8,pp=16,dp=8,micro_batch=1,global_batch=512,...")
+    plan: str = option("", "tp=8,pp=16,dp=8,micro_batch=1,global_batch=512,... (heliograph list plan)")
 
 
 @dataclass(frozen=True, kw_only=True)
