@@ -7,7 +7,7 @@ import math
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from experiments.study import Block, Progress, Result, Row, Study, option, refuse_unused
 from heliograph.parameters import status_counts
@@ -24,7 +24,7 @@ from workloads.models.architecture import TransformerConfig
 from workloads.plan.plan import plan_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from matplotlib.figure import Figure
 
@@ -43,7 +43,7 @@ class Workload:
     """Model and plan."""
 
     model: str = option("llama-3.1-405b", "model by name, or a config.json")
-    plan: str = option("", "tp=8,pp=16,dp=8,micro_batch=1,global_batch=512,...")
+    plan: str = option("", "tp=8,pp=16,dp=8,micro_batch=1,global_batch=512,... (heliograph list plan)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,28 +291,55 @@ class Step(Study):
         """Return the step."""
         if self.chakra:  # its name is but the beginning of those of files, and may be a directory's
             check_writable(self.chakra.with_name(f"{self.chakra.name}.0.et"))
-        result = one_step(self.system, self.workload, self.hardware, accelerators=self.accelerators)
-        if self._is_idle(result):
-            told = ", ".join(f"--set {one}" for one in self.hardware.settings)
-            warnings.warn(f"{told} changes nothing of this step", SuspectWarning, stacklevel=2)
+        result = self._result(self.hardware)
+        warn_if_idle(self.hardware, result, self._result, "this step")
         if self.trace:
             events = {"traceEvents": result.trace.perfetto_events()}
             write_atomically(self.trace, canonical_json(events))
         return SteppedOnce(result=result, chakra=write_chakra(result, self.chakra) if self.chakra else "")
 
-    def _is_idle(self, result: StepResult) -> bool:
-        """Return whether the step without the numbers that were set is the same."""
-        if not self.hardware.settings:
-            return False
-        plain = dataclasses.replace(self.hardware, settings=())
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", SuspectWarning)
-                other = one_step(self.system, self.workload, plain, accelerators=self.accelerators)
-        except HeliographError:  # it does not even run without them
-            return False
-        rows = [row_of(one.record()) | {"settings": ""} for one in (result, other)]
-        return rows[0] == rows[1]
+    def _result(self, hardware: Hardware) -> StepResult:
+        """Return the step on some hardware."""
+        return one_step(self.system, self.workload, hardware, accelerators=self.accelerators)
+
+
+class Recorded(Protocol):
+    """A result as plain data."""
+
+    def record(self) -> dict[str, Any]:
+        """Return it as plain data, SI throughout."""
+        ...
+
+
+def warn_if_idle(
+    hardware: Hardware, result: Recorded, again: Callable[[Hardware], Recorded], what: str
+) -> None:
+    """Warn of numbers of ``--set`` without which a result is the same.
+
+    Parameters
+    ----------
+    hardware : Hardware
+        The hardware with what was set.
+    result : Recorded
+        What came out.
+    again : callable
+        Returns what comes out of other hardware.
+    what : str
+        Name of the result, and what else there is to say.
+    """
+    if not hardware.settings:
+        return
+    plain = dataclasses.replace(hardware, settings=())
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SuspectWarning)
+            other = again(plain)
+    except HeliographError:  # it does not even run without them
+        return
+    rows = [row_of(one.record()) | {"settings": ""} for one in (result, other)]
+    if rows[0] == rows[1]:
+        told = ", ".join(f"--set {one}" for one in hardware.settings)
+        warnings.warn(f"{told} changes nothing of {what}", SuspectWarning, stacklevel=3)
 
 
 def write_chakra(result: StepResult, prefix: Path) -> str:

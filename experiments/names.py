@@ -42,7 +42,7 @@ class Named(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Names(Study):
-    """Names of systems, models, cores, fabrics, devices or parts."""
+    """Names of systems, models, cores, fabrics, devices or parts, or the keys of a plan."""
 
     what: str = option(..., "what is listed", metavar="|".join(LISTINGS), positional=True)
 

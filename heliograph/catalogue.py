@@ -26,6 +26,7 @@ from simulator.fabric import Fabric, missing_members
 from simulator.parameter_tree import shown_paths
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import known_models
+from workloads.plan.keys import described_keys
 
 ACCELERATORS = 1024
 """Size at which a fabric is shown."""
@@ -182,6 +183,10 @@ def _devices() -> dict[str, str]:
     }
 
 
+def _plan() -> dict[str, str]:
+    return {one.name: f"{one.takes}; default {one.usual}. {one.meaning}" for one in described_keys()}
+
+
 LISTINGS: Mapping[str, Callable[[], dict[str, str]]] = MappingProxyType(
     {
         "systems": _systems,
@@ -190,6 +195,7 @@ LISTINGS: Mapping[str, Callable[[], dict[str, str]]] = MappingProxyType(
         "fabrics": _fabrics,
         "devices": _devices,
         "parts": parts_listing,
+        "plan": _plan,
     }
 )
 """Kinds of things that have names, with what lists them."""

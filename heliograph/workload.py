@@ -8,9 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from heliograph.plugins import from_outside, is_reference
+from heliograph.plugins import from_outside, is_reference, offered
 from heliograph.systems.system import System
-from simulator.errors import ParameterError, SuspectWarning, WorkloadError, plain_number, told
+from simulator.errors import (
+    HeliographError,
+    IncompleteWarning,
+    ParameterError,
+    SuspectWarning,
+    WorkloadError,
+    plain_number,
+    told,
+)
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import from_hugging_face, known_models, load_model, register_model
 from workloads.pipeline.schedule import SCHEDULES, register_schedule
@@ -184,6 +192,15 @@ def know_schedule(name: str) -> None:
             register_schedule(name, found)
 
 
+def know_offered_schedules() -> None:
+    """Register the schedules of all installed packages, with a warning of each that cannot be."""
+    for name in offered(SCHEDULE_GROUP):
+        try:
+            know_schedule(name)
+        except HeliographError as error:
+            warnings.warn(f"schedule '{name}' is not tried: {error}", IncompleteWarning, stacklevel=2)
+
+
 def plan_on(system: System, config: TransformerConfig, text: str = "") -> Plan:
     """Return the plan that a text names, or the default one of a system; see `plan_for`."""
     check_format_used(text, [system])
@@ -266,7 +283,7 @@ def _usual_batch(accelerators: int, sequence_length: int) -> int:
 def shared_plan(config: TransformerConfig, accelerators: int, text: str = "") -> Plan:
     """Return what all plans of a search share: what a text says, else the usual sequence length and batch."""
     base = Plan.of(sequence_length=default_sequence_length(config))
-    plan = parse_plan(text, base=base) if text else base
+    plan = _parsed(text, base) if text else base
     if "global_batch" in text:
         return plan
     return plan.with_(global_batch=_usual_batch(accelerators, plan.batch.sequence_length))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.hardware import SYSTEM, Hardware
+from experiments.hardware import SYSTEM, Hardware, warn_if_idle
 from experiments.network.circuits import read_demand
 from experiments.study import Block, Progress, Result, Row, Study, option, refuse_unused
 from heliograph.records import canonical_json, write_atomically
@@ -534,8 +534,16 @@ class ReplayTrace(Study):
         graph = import_trace(
             self.prefix, groups=self.groups, compute=compute, ignore_missing=self.ignore_missing
         )
-        system = self.hardware.system(self.system, accelerators=self.accelerators or graph.ranks)
-        result = replay(graph, system, compute)
+
+        def replayed(hardware: Hardware) -> ReplayResult:
+            system = hardware.system(self.system, accelerators=self.accelerators or graph.ranks)
+            return replay(graph, system, compute)
+
+        result = replayed(self.hardware)
+        told = (
+            "" if self.modelled else "; its compute takes the time of the record (--modelled: the system's)"
+        )
+        warn_if_idle(self.hardware, result, replayed, f"this replay{told}")
         if self.trace:
             events = {"traceEvents": result.trace.perfetto_events()}
             write_atomically(self.trace, canonical_json(events))

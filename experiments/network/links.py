@@ -568,7 +568,7 @@ class BySpreading(Study):
         metavar="SYSTEM",
     )
     model: str = option("llama-3.1-405b", "model by name, or a config.json")
-    plan: str = option("", "tp=8,pp=16,dp=8,micro_batch=1,global_batch=512,...")
+    plan: str = option("", "tp=8,pp=16,dp=8,micro_batch=1,global_batch=512,... (heliograph list plan)")
     accelerators: int | None = option(
         None, f"how many; default the system file's, the plan's, else {DEFAULT_ACCELERATORS}", metavar="N"
     )

@@ -22,10 +22,12 @@ from simulator.results import StepBound
 from simulator.step_estimate import Order, StepArrays, estimate
 from workloads.layers.transformer import model_flops
 from workloads.models.architecture import TransformerConfig
+from workloads.pipeline.schedule import Schedule
 from workloads.plan.parts import Kept, TensorGrid
+from workloads.plan.rules import broken_by_subject
 from workloads.search.contention import AXES, beside_sums
 from workloads.search.costs import PlanCosts, PlanPricer
-from workloads.search.plans import PlanArrays, broken_rules, memory_bytes, nearest_ranks
+from workloads.search.plans import SAME, PlanArrays, broken_rules, memory_bytes, nearest_ranks
 
 
 def under_mode(
@@ -617,9 +619,19 @@ def bound_of(system: System, pricer: PlanPricer, row: PlanArrays) -> StepBound:
 
 
 def feasible(
-    config: TransformerConfig, plans: PlanArrays, capacity_bytes: float
+    config: TransformerConfig, plans: PlanArrays, capacity_bytes: float, schedule: Schedule | None = None
 ) -> tuple[PlanArrays, dict[str, int]]:
     """Return the plans that keep all rules and fit the memory, and how many others break which rule first.
+
+    Parameters
+    ----------
+    config, plans : TransformerConfig, PlanArrays
+        The model, and the plans.
+    capacity_bytes : float
+        Memory of an accelerator.
+    schedule : Schedule, optional
+        Schedule with which plans run that are ranked in the form of another: they keep its rules, too, and
+        have stages.
 
     Raises
     ------
@@ -637,8 +649,12 @@ def feasible(
         raise WorkloadError(msg)
     counts: dict[str, int] = {}
     left = np.ones(len(plans), dtype=bool)
-    for reason, broken in broken_rules(config, plans).items():
-        counts[reason] = int((left & broken).sum())
+    rules = [*broken_rules(config, plans).items()]
+    if schedule is not None:
+        rules.append((SAME, plans["pp"] == 1))
+        rules += broken_by_subject(config, plans.whole.with_(schedule=schedule), len(plans)).items()
+    for reason, broken in rules:
+        counts[reason] = counts.get(reason, 0) + int((left & broken).sum())
         left &= ~broken
     kept = plans.taken(left)
     if len(kept):

@@ -37,7 +37,7 @@ from workloads.plan.parts import Recompute
 from workloads.plan.plan import Plan, plan_text
 from workloads.plan.rules import check, idle
 from workloads.search.costs import PlanPricer
-from workloads.search.plans import COLUMNS, PLACEMENTS, RECOMPUTES, PlanArrays, column_of, grid
+from workloads.search.plans import CHOSEN, COLUMNS, PLACEMENTS, RECOMPUTES, PlanArrays, column_of, grid
 from workloads.step.memory import check_fits
 from workloads.step.step import task_count
 
@@ -193,7 +193,7 @@ def rescheduled(
     ran = [one]
     saved = False
     for schedule in SCHEDULES.values():
-        tried = schedule.closed_form is None and not schedule.flows
+        tried = schedule not in CHOSEN["schedule"] and not schedule.flows
         if (schedule.saves_memory and saved) or not (tried or schedule.saves_memory):
             continue
         try:

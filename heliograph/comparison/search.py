@@ -27,13 +27,22 @@ from heliograph.processes import OnProgress, unheard
 from heliograph.report import Tabular, format_si
 from heliograph.simulation import lit_for_all, system_of
 from heliograph.systems.system import System
-from heliograph.workload import ModelLike, check_format_used, keys_text, plan_keys, shared_plan
+from heliograph.workload import (
+    ModelLike,
+    check_format_used,
+    keys_text,
+    know_offered_schedules,
+    plan_keys,
+    shared_plan,
+)
 from heliograph.workload import model as model_of
 from simulator.engine.simulation import Simulation
 from simulator.errors import ParameterError, WorkloadError, nearest
 from simulator.fabric import CircuitPolicy
 from simulator.results import summarise
 from workloads.models.architecture import TransformerConfig
+from workloads.pipeline.schedule import Pipeline, Schedule
+from workloads.pipeline.schedules import GPIPE, ONE_FORWARD_ONE_BACKWARD
 from workloads.plan.plan import Plan, plan_text, plan_words
 from workloads.search.costs import PlanPricer
 from workloads.search.plans import CHOSEN, COLUMNS, PlanArrays, column_of, grid
@@ -192,19 +201,46 @@ def topologies(system: System) -> dict[str, System]:
     return found
 
 
+RANKED_STAGES = 4
+"""Stages with which `ranked_as` asks what a schedule keeps, times what their number must be a multiple of."""
+
+
+def ranked_as(kind: Schedule) -> Schedule:
+    """Return the schedule in whose closed form plans of a schedule are ranked: its own, if it has one.
+
+    Notes
+    -----
+    Others are ranked as 1F1B, or as GPipe, which has the same bubble, if a stage of theirs keeps the
+    activations of more microbatches than any of 1F1B's. Plans that only their own lesser memory would fit
+    are left out.
+    """
+    if kind in CHOSEN["schedule"]:
+        return kind
+    stages = RANKED_STAGES * kind.multiple
+    least = max(2 * stages, kind.least_microbatches.of(stages))
+    pipeline = Pipeline(schedule=kind, stages=stages, microbatches=-(-least // kind.multiple) * kind.multiple)
+    layers = (1.0 / pipeline.chunks,) * pipeline.chunks
+    most = max(pipeline.kept(stage, layers) for stage in range(stages))
+    return ONE_FORWARD_ONE_BACKWARD if most <= stages else GPIPE
+
+
 def pinned(text: str, base: Plan) -> dict[str, tuple[int, ...]]:
-    """Return the columns that a plan's text names, each with its only value."""
+    """Return the columns that a plan's text names, each with its only value; a schedule as it is ranked."""
     named = plan_keys(text)
     pinned: dict[str, tuple[int, ...]] = {}
+    kind = base.schedule.kind
+    ranked = base.with_(schedule=ranked_as(kind))
     for name in COLUMNS:
         if name not in named:
             continue
-        value = base.value(name)
+        value = ranked.value(name)
         known = CHOSEN.get(name)
         if known is not None and value not in known:
             msg = f"plan: a search has no {name}={value}; {nearest(str(value), [str(one) for one in known])}"
             raise ParameterError(msg)
-        pinned[name] = (column_of(base, name),)
+        pinned[name] = (column_of(ranked, name),)
+    if "schedule" in pinned and kind.interleaved is None:
+        pinned.setdefault("vpp", (1,))
     return pinned
 
 
@@ -229,7 +265,8 @@ def search(
     model : str, pathlib.Path, mapping or TransformerConfig
         As `heliograph.model` takes it.
     plan : str or mapping
-        What all plans share: ``"global_batch=1024"``, and what is not to vary: ``"tp=8"``.
+        What all plans share: ``"global_batch=1024"``, and what is not to vary: ``"tp=8"``, or a schedule,
+        which may be one of a file or a package.
     objective : str
         ``time`` (default), ``energy`` or ``cost``: what is least.
     top : int
@@ -300,7 +337,8 @@ def rank_and_run(
     found : Search
         Where results are put, one after the other.
     choices : mapping, optional
-        Values of a plan's columns to try, or one to pin it (`workloads.search.plans.grid`).
+        Values of a plan's columns to try, or one to pin it (`workloads.search.plans.grid`). With a schedule
+        among them, plans that were ranked run with that of `base`.
     savings : sequence of mapping
         Operators that are computed again alone, each tried (`heliograph.comparison.plan_search.SAVINGS`).
     top : int
@@ -313,10 +351,16 @@ def rank_and_run(
     """
     some = next(iter(systems.values()))
     kinds: list[PlanArrays] = []
+    schedule = base.schedule.kind
+    free = "schedule" not in (choices or {})
+    if free:
+        know_offered_schedules()
+    as_another = None if free or schedule is ranked_as(schedule) else schedule
     shared = some.planned(base) if "fp8_params" in fixed else searched(some, base)
+    shared = shared.with_(schedule=ranked_as(schedule))
     for kind, tried in saving(shared, choices or {}, savings).items():
         plans = grid(kind, some.accelerators, config.experts, tried)
-        plans, rejected = feasible(config, plans, some.node().memory.capacity_bytes)
+        plans, rejected = feasible(config, plans, some.node().memory.capacity_bytes, as_another)
         found.rejected = rejected if not kinds else found.rejected
         kinds.append(plans)
     pricer, prices = PlanPricer(config, some.node()), Prices()
@@ -329,9 +373,12 @@ def rank_and_run(
         ]
         found.waiting += rankings[0] if len(rankings) == 1 else _merged(rankings, found.objective)
         found.ranked += many
+    if as_another is not None:
+        found.waiting = [
+            dataclasses.replace(one, plan=one.plan.with_(schedule=as_another)) for one in found.waiting
+        ]
     many = len(found.waiting)
     began_s = time.monotonic()
-    free = "schedule" not in (choices or {})
     while found.waiting:
         one, done = found.waiting[0], many - len(found.waiting)
 

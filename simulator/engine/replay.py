@@ -23,13 +23,21 @@ import simpy
 from simulator.collectives.algorithms import Algorithm
 from simulator.collectives.flow_groups import AxisDemand, FlowGroup
 from simulator.collectives.traffic import Traffic, carry_collective, play
-from simulator.engine.lookahead import Lookahead, need_order, queued_before
+from simulator.engine.lookahead import Lookahead, computed, need_order, queued_before
 from simulator.engine.network import Network, Tally, circuit_spans
 from simulator.errors import RouteError, WorkloadError
 from simulator.fabric import Fabric, lone_cards
 from simulator.interfaces import Bound, Cost, Flows
 from simulator.node import Node
-from simulator.operators import Collective, CollectiveKind, Elementwise, MatMul, Phase, topological_order
+from simulator.operators import (
+    Collective,
+    CollectiveKind,
+    Elementwise,
+    MatMul,
+    Phase,
+    Sequence,
+    topological_order,
+)
 from simulator.results import Span, Stream, Trace, category
 
 
@@ -45,8 +53,8 @@ class Recorded(Elementwise):
 class Work:
     """Work of every rank of a class for itself."""
 
-    operator: MatMul | Elementwise
-    """What is run on the accelerator's units."""
+    operator: MatMul | Elementwise | Sequence
+    """What is run on the accelerator's units; of a run of operators nothing that communicates."""
     host: bool = False
     """Whether the host does it, beside the accelerator."""
 
@@ -376,11 +384,15 @@ class Replay:
         return end
 
     def _work(self, task: RankTask, work: Work) -> None:
-        cost = self.node.cost(work.operator)
-        (one,) = task.classes
-        self._tally.charge(cost, len(self.graph.classes[one]))
-        ending = self._ending(task, {category(work.operator, cost): cost.time_s})
-        self.env.timeout(cost.time_s).callbacks.append(ending)
+        (here,) = task.classes
+        run = work.operator.items if isinstance(work.operator, Sequence) else ((work.operator, 1),)
+        parts_s: defaultdict[str, float] = defaultdict(float)
+        for one, times in (pair for item in run for pair in computed(*item)):
+            cost = self.node.cost(one)
+            self._tally.charge(cost, times * len(self.graph.classes[here]))
+            parts_s[category(one, cost)] += cost.time_s * times
+        ending = self._ending(task, parts_s)
+        self.env.timeout(math.fsum(parts_s.values())).callbacks.append(ending)
 
     def _carry(self, task: RankTask) -> Generator[simpy.Event, Any, None]:
         operator, number = self.carried[task.id]

@@ -13,6 +13,8 @@ import heliograph as hg
 from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
 from heliograph.catalogue import listing
+from heliograph.comparison.plan_estimates import Objective
+from heliograph.comparison.search import ranked_as
 from heliograph.systems import build_system, fabrics
 from optical.cores import CORES, registry
 from optical.cores.analog import source_parts
@@ -145,6 +147,39 @@ def test_a_schedule_of_a_file_draws_itself(capsys, tmp_path):
     asked = ["network", "schedule", SCHEDULE, "--microbatches", "10"]
     assert main([*asked, "--json", "--out", str(tmp_path / "eager.png")]) == 0
     assert json.loads(capsys.readouterr().out)["peak_microbatches"] == [7, 5, 3, 1]
+
+
+SEARCHED = "pp=2,tp=2,cp=1,micro_batch=1,recompute=none,overlap_tensor=false,global_batch=16"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("schedule", [SCHEDULE, "v_half", "pipedream", "zb_v"])
+def test_a_search_runs_the_schedule_that_is_asked_for_and_no_other(schedule):
+    """With a closed form, without one, and from a file."""
+    found = hg.search("gpu_packet", SHAPE, f"{SEARCHED},schedule={schedule}", accelerators=8, top=2)
+    assert {str(one.plan.schedule.kind) for one in found.found} == {schedule}
+    assert found.winner.result.step_time_s > 0.0
+    assert 0.5 < found.winner.estimate[Objective.TIME] / found.winner.result.step_time_s < 2.0
+
+
+@pytest.mark.slow
+def test_a_free_search_tries_schedules_of_installed_packages(tmp_path, monkeypatch):
+    points = "outside_order = mine_outside:EAGER\nbad = mine_outside:NONE"
+    module = "from tests.workloads.pipeline.eager import EAGER\n"
+    package(tmp_path, monkeypatch, module, {"heliograph.schedules": points})
+    told = []
+    with pytest.warns(SuspectWarning, match="schedule 'bad' is not tried: "):
+        hg.search(
+            "gpu_packet", SHAPE, SEARCHED, accelerators=8, top=1, progress=lambda what, *_: told.append(what)
+        )
+    assert any("the same with outside_order" in one for one in told)
+
+
+def test_a_schedule_without_closed_form_is_ranked_as_one_that_keeps_as_much():
+    known = schedules.SCHEDULES
+    assert ranked_as(known["zb_v"]) is known["zb_v"]
+    assert ranked_as(known["v_half"]) is ranked_as(known["pipedream"]) is known["1f1b"]
+    assert ranked_as(EAGER) is known["gpipe"]
 
 
 def test_a_file_s_attribute_stands_in_a_name_and_in_a_system_file(tmp_path):

@@ -443,7 +443,7 @@ class Batch(_Part):
     global_batch: int = 1
     """Sequences in a step, over all data-parallel ranks."""
     sequence_length: int = 2048
-    """Tokens in a sequence; see `workloads.plan.plan.default_sequence_length`."""
+    """Tokens in a sequence."""
     steps: int = 1
     """Steps that one run holds. With more than one, times are those of a step in the steady state, where no
     stage waits for another's update. Plans whose steps overlap hold as many as that state needs."""
@@ -637,7 +637,8 @@ class Recomputation(_Part):
     """Activations that are computed twice, and the kernels of attention and of element-wise work."""
 
     kind: Recompute = Recompute.NONE
-    """What is computed twice."""
+    """What is computed twice: nothing, core attention (selective, arXiv:2205.05198, which a flash kernel does
+    by itself), or whole blocks."""
     attention: Attention = Attention.FLASH
     """Whether scores are written to memory, and masked ones computed."""
     attention_keys: int = 0

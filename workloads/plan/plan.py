@@ -248,7 +248,7 @@ KEYS: Mapping[str, tuple[str, str]] = MappingProxyType(
 
 def _part_and_field(key: str) -> tuple[str, str]:
     if key not in KEYS:
-        msg = f"plan: unknown key '{key}'; {nearest(key, KEYS, noun='key')}"
+        msg = f"plan: unknown key '{key}'; {nearest(key, KEYS, noun='key')} (heliograph list plan tells all)"
         raise WorkloadError(msg)
     return KEYS[key]
 
@@ -264,7 +264,7 @@ DEFAULT_LONGEST_SEQUENCE = 8192
 SHAPE = ("tp", "pp", "dp", "micro_batch", "global_batch", "sequence_length")
 """Keys that a plan's text always has."""
 
-_ALIASES = {
+ALIASES = {
     "tensor": "tp",
     "pipeline": "pp",
     "data": "dp",
@@ -272,6 +272,7 @@ _ALIASES = {
     "expert": "ep",
     "sequence": "sequence_length",
 }
+"""Other names of keys."""
 
 
 def default_sequence_length(config: TransformerConfig) -> int:
@@ -307,7 +308,7 @@ def parse_plan(text: str, *, base: Plan | None = None) -> Plan:
         if "=" in written:
             msg = f"plan: '{part}' must be one key=value; put a comma between two"
             raise WorkloadError(msg)
-        key = _ALIASES.get(key, key)
+        key = ALIASES.get(key, key)
         if key in values:
             msg = f"plan: '{key}' stands twice; keep one"
             raise WorkloadError(msg)

@@ -431,6 +431,10 @@ def _degrees(accelerators: int, experts: int) -> Iterator[tuple[int, ...]]:
                     yield tp, cp, pp, accelerators // (tp * cp * pp), ep
 
 
+SAME = "the same as another plan"
+"""Reason for which rows are left out that are another in disguise."""
+
+
 def broken_rules(config: TransformerConfig, plans: PlanArrays) -> dict[str, np.ndarray]:
     """Return, for every rule that a plan must keep, which rows break it, shape [P] each.
 
@@ -443,7 +447,7 @@ def broken_rules(config: TransformerConfig, plans: PlanArrays) -> dict[str, np.n
     tasks = task_count(config, plans.whole, plans.base.steps_in_run)
     found = broken_by_subject(config, plans.whole, len(plans))
     named = {subject: found.pop(subject) for subject in SUBJECTS} | {
-        "the same as another plan": _disguised(plans),
+        SAME: _disguised(plans),
         "more tasks than a step graph holds": np.asarray(tasks > MOST_TASKS),
     }
     left = ~np.logical_or.reduce(list(named.values()))

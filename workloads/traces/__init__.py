@@ -1,7 +1,7 @@
 """Traces of other tools: Chakra execution traces (extra ``chakra``), and the task graphs of TopoOpt.
 
-`nodes` has a Chakra trace's nodes and files, `exporting` makes them of a step, `importing` a graph of ranks
-of them; `task_graph` reads TopoOpt's task graphs.
+`nodes` has a Chakra trace's nodes and files, `operators` those of a run as text, `exporting` makes them of a
+step, `importing` a graph of ranks of them; `task_graph` reads TopoOpt's task graphs.
 """
 
 from workloads.traces.exporting import export_step

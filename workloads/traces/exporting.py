@@ -1,8 +1,9 @@
 """A training step as Chakra traces, one file a rank, as ASTRA-sim reads them.
 
-A run of operators between two collectives becomes one COMP node, with its operations, its bytes and the time
-that a given accelerator takes; a collective a COMM_COLL node of a group; a send a pair of SEND and RECV. The
-host's issue of kernels, where it can be what a run waits for, is a COMP node on the CPU beside it.
+A run of operators between two collectives becomes one COMP node, with its operations, its bytes, its
+operators one by one and the time that a given accelerator takes; a collective a COMM_COLL node of a group; a
+send a pair of SEND and RECV. The host's issue of kernels, where it can be what a run waits for, is a COMP
+node on the CPU beside it.
 
 Notes
 -----
@@ -21,6 +22,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, pairwise
 from pathlib import Path
+from types import MappingProxyType
 
 import networkx
 
@@ -49,6 +51,7 @@ from workloads.traces.nodes import (
     encode_node,
     write_messages,
 )
+from workloads.traces.operators import Run, operators_text
 
 MOST = 498
 """Highest number of a group: it and the one above it stay below 500."""
@@ -140,8 +143,14 @@ ALGORITHM = "algorithm"
 """Attribute with the algorithm that a collective must use, if it must."""
 TWO_LEVEL = "two_level"
 """Attribute of an all-to-all that goes within nodes and between them in turn."""
+OPERATORS = "operators"
+"""Attribute with the operators of a run (`workloads.traces.operators`); others have their sums alone."""
 CONTINUES = "continues"
 """Attribute of a communication that repeats the one before, ahead of others of its group."""
+NO_WORK: Mapping[str, Attribute] = MappingProxyType(
+    {"num_ops": Attribute(Form.INT64, 0), "tensor_size": Attribute(Form.UINT64, 0)}
+)
+"""Attributes of time in which no unit works."""
 _MICROSECOND_S = to_si("duration_s", 1.0, "us")
 
 
@@ -314,7 +323,7 @@ class Program:
         self,
         here: int,
         name: str,
-        work: tuple[tuple[MatMul | Elementwise, int], ...],
+        work: Run,
         deps: tuple[int, ...],
         order: tuple[int, ...],
     ) -> tuple[int, ...]:
@@ -322,7 +331,12 @@ class Program:
         duration_s = math.fsum(self._cost(one).time_s * times for one, times in work)
         moved = math.fsum(moved_bytes(one) * times for one, times in work)
         flops = math.fsum(float(one.flops) * times for one, times in work)
-        return self._timed(here, name, duration_s, deps, order, flops=flops, moved_bytes=moved)
+        attributes = {
+            "num_ops": Attribute(Form.INT64, round(flops)),
+            "tensor_size": Attribute(Form.UINT64, round(moved)),
+            OPERATORS: Attribute(Form.STRING, operators_text(work)),
+        }
+        return self._timed(here, name, duration_s, deps, order, work=attributes)
 
     def _timed(
         self,
@@ -332,8 +346,7 @@ class Program:
         deps: tuple[int, ...],
         order: tuple[int, ...],
         *,
-        flops: float = 0.0,
-        moved_bytes: float = 0.0,
+        work: Mapping[str, Attribute] = NO_WORK,
         cpu: bool = False,
     ) -> tuple[int, ...]:
         late_s = duration_s + (0.0 if cpu else self._late_s[here])
@@ -342,8 +355,7 @@ class Program:
             self._late_s[here] = late_s - whole * _MICROSECOND_S
         attributes = {
             "is_cpu_op": Attribute(Form.BOOL, cpu),
-            "num_ops": Attribute(Form.INT64, round(flops)),
-            "tensor_size": Attribute(Form.UINT64, round(moved_bytes)),
+            **work,
             DURATION: Attribute(Form.DOUBLE, duration_s),
         }
         return self._node(here, name, NodeType.COMP, deps, order, duration_us=whole, attributes=attributes)

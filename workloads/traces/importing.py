@@ -2,8 +2,8 @@
 
 Collectives are matched by group: the n-th of a group on one rank is the n-th on all its ranks. Sends are
 matched with receives by sender, receiver, tag and place. Compute takes its recorded time, or what a unit
-needs for its operations and bytes. Groups come from the file that ASTRA-sim takes, or from the node in which
-PyTorch records them.
+needs for its operators; where a trace tells none, for a product of its operations and bytes. Groups come from
+the file that ASTRA-sim takes, or from the node in which PyTorch records them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from simulator.engine.replay import Message, RankGraph, RankTask, Recorded, Together, Work
 from simulator.errors import IncompleteWarning, ParameterError, WorkloadError
 from simulator.files import read_json
-from simulator.operators import CollectiveKind, Elementwise, MatMul, Phase
+from simulator.operators import CollectiveKind, Elementwise, MatMul, Phase, Sequence
 from simulator.units import to_si
 from workloads.traces.exporting import (
     ALGORITHM,
@@ -29,12 +29,18 @@ from workloads.traces.exporting import (
     CONTINUES,
     DURATION,
     GROUPS_SUFFIX,
+    OPERATORS,
     TWO_LEVEL,
 )
 from workloads.traces.nodes import CommType, Node, NodeType, read_trace
+from workloads.traces.operators import read_operators
 
 ELEMENT_BYTES = 2
 """Bytes of an element of a product whose shape is not recorded: bf16."""
+TILES = (64, 8)
+"""Multiples that sides of a product are taken to, the largest first: a kernel's tile, and 16 bytes."""
+MOST_MOVED = 8
+"""Tiles of which a side has so many at least, so that it moves by a sixteenth at most; a choice."""
 LEAST_INTENSITY = 1.0
 """Operations per byte below which work is no product; dimensionless."""
 
@@ -51,16 +57,25 @@ def recorded(node: Node, duration_s: float) -> Recorded:
     )
 
 
-def operator_of(node: Node) -> MatMul | Elementwise:
-    """Return work with the operations and the bytes of a node, in the shape that is most likely.
+def operator_of(node: Node) -> MatMul | Elementwise | Sequence:
+    """Return the operators that a node tells, or work with its operations and bytes in the likeliest shape.
+
+    Raises
+    ------
+    ValueError
+        If it tells operators that cannot be read.
 
     Notes
     -----
     Below one operation a byte it is work without a product. Above, x rows meet a square weight of y x y: of
     F operations and E elements, 2 x y^2 = F and y^2 + 2 x y = E, of whose solutions the one with the fewest
     rows is taken; fused products move fewer elements than any one product of F operations can, which is
-    3 (F/2)^(2/3), and count as a cube.
+    3 (F/2)^(2/3), and count as a cube. Sides of products that people train are whole tiles, so y, and then
+    x, is taken to the nearest multiple of `TILES`: odd sides would slow those units alone that mind them.
     """
+    told = node.get(OPERATORS, "")
+    if isinstance(told, str) and told:
+        return Sequence(name=node.name, phase=Phase.FORWARD, items=read_operators(told))
     operations, bytes_moved = float(node.whole("num_ops")), float(node.whole("tensor_size"))
     if operations < LEAST_INTENSITY * bytes_moved or operations < 2.0:
         return Elementwise(
@@ -70,17 +85,22 @@ def operator_of(node: Node) -> MatMul | Elementwise:
             read_bytes=bytes_moved,
             written_bytes=0.0,
         )
-    side = _side(operations, bytes_moved / ELEMENT_BYTES)
-    rows = operations / (2.0 * side**2)
+    side = _tiled(_side(operations, bytes_moved / ELEMENT_BYTES))
     return MatMul(
         name=node.name,
         phase=Phase.FORWARD,
         batch=1,
-        m=max(1, round(rows)),
-        k=max(1, round(side)),
-        n=max(1, round(side)),
+        m=_tiled(operations / (2.0 * side**2)),
+        k=side,
+        n=side,
         element_bytes=ELEMENT_BYTES,
     )
+
+
+def _tiled(size: float) -> int:
+    """Return a whole side: a multiple of the largest tile that moves it by a sixteenth at most."""
+    tile = next((one for one in TILES if size >= MOST_MOVED * one), 1)
+    return max(1, round(size / tile) * tile)
 
 
 def _side(operations: float, elements: float) -> float:
@@ -188,7 +208,7 @@ def import_trace(
         and what the traces themselves record. A collective without a group is one of all ranks.
     compute : Compute
         Recorded: nodes take the time that they took, those that have none what a unit needs for their
-        operations and bytes. Modelled: all on the accelerator take the latter.
+        operators, or their operations and bytes. Modelled: all on the accelerator take the latter.
     ignore_missing : bool
         Whether a node that others wait for and no file holds counts as done, with one warning for all, as
         in traces that begin or end in the middle of a run.
@@ -343,7 +363,11 @@ class _Matching:
         known = recorded_s > 0.0 or DURATION in node.attributes
         modelled = self._compute is Compute.MODELLED and not on_cpu
         keeps = on_cpu or (known and not modelled)
-        operator = recorded(node, recorded_s) if keeps else operator_of(node)
+        try:
+            operator = recorded(node, recorded_s) if keeps else operator_of(node)
+        except ValueError as error:
+            msg = f"{one.where}: {error}; write the trace again"
+            raise WorkloadError(msg) from None
         self._add(
             [one],
             Work(operator=operator, host=on_cpu or node.type is not NodeType.COMP),

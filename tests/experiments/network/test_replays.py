@@ -7,7 +7,7 @@ import pytest
 from experiments.__main__ import main
 from experiments.validation.driver import validate
 from tests.workloads.traces.test_task_graph import TASKS, graph_of
-from workloads.traces import Node, NodeType, write_trace
+from workloads.traces import Attribute, Form, Node, NodeType, write_trace
 
 STEP = ["--system", "gpu_packet", "--plan", "tp=2,dp=2,global_batch=4,sequence_length=1024", "--json"]
 
@@ -79,6 +79,30 @@ def test_a_target_of_precision_is_refused_of_a_trace(tmp_path, capsys):
         assert main([*command, "--set", f"laser_power_w={power}", "--json", "--modelled"]) == 0
         drawn.append(json.loads(capsys.readouterr().out)["energy_j"])
     assert drawn[0] < drawn[1]
+
+
+@pytest.mark.parametrize(
+    ("setting", "options", "told"),
+    [
+        (
+            "tdp_w=300",
+            [],
+            "changes nothing of this replay; its compute takes the time of the record (--modelled",
+        ),
+        ("nic.bandwidth_bytes_per_s=1e9", ["--modelled"], "changes nothing of this replay\n"),
+        ("memory.bandwidth_bytes_per_s=1e12", ["--modelled"], ""),
+    ],
+)
+def test_a_number_that_changes_nothing_of_a_replay_is_told(tmp_path, capsys, setting, options, told):
+    work = {"num_ops": Attribute(Form.INT64, 10), "tensor_size": Attribute(Form.UINT64, 2**30)}
+    write_trace(
+        tmp_path / "t.0.et", [Node(id=1, name="x", type=NodeType.COMP, duration_us=9, attributes=work)]
+    )
+    command = ["network", "trace", str(tmp_path / "t"), "--system", "gpu_packet", *options]
+    assert main([*command, "--set", setting]) == 0
+    error = capsys.readouterr().err
+    assert error.count("\n") == (1 if told else 0)
+    assert told in error
 
 
 def test_a_directory_of_task_graphs_is_judged_and_what_is_not_there_is_skipped(tmp_path):

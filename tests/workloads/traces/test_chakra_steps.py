@@ -6,14 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import heliograph as hg
 from electronic.fabrics.packets import Wires
+from electronic.gpu import alignment_share, load_gpu
+from experiments.network.flows import replay
 from experiments.validation.peers.astra_sim import Dimension, Method, Run, Shape
 from experiments.validation.peers.astra_sim import Wires as SimulatedWires
 from heliograph.systems import build_system
+from simulator.amounts import Matrices
 from simulator.engine.replay import Clockwork, Replay, Together, as_recorded
 from simulator.engine.simulation import Simulation
 from simulator.errors import IncompleteWarning, ParameterError, WorkloadError
-from simulator.operators import Elementwise, MatMul
+from simulator.operators import Elementwise, Held, MatMul, Phase
 from workloads.models.config import load_model
 from workloads.plan.plan import parse_plan
 from workloads.step.step import build_step
@@ -29,8 +33,9 @@ from workloads.traces import (
     read_trace,
     write_trace,
 )
-from workloads.traces.exporting import numbered
+from workloads.traces.exporting import OPERATORS, numbered
 from workloads.traces.importing import operator_of
+from workloads.traces.operators import operators_text, read_operators
 
 PLANS = (
     "tp=2,pp=2,dp=2,global_batch=4,sequence_length=1024",
@@ -332,6 +337,69 @@ def test_a_product_s_shape_comes_back_from_its_operations_and_bytes(shape):
     found = operator_of(node_of(2 * rows * side**2, 2 * (side**2 + 2 * rows * side)))
     assert isinstance(found, MatMul)
     assert (found.m, found.k, found.n) == (rows, side, side)
+
+
+@pytest.mark.parametrize(("rows", "side"), [(2048, 5418), (1956, 5544), (100, 3000), (3, 700)])
+def test_odd_sides_are_whole_tiles_of_nearly_as_much_work(rows, side):
+    """A GPU halves the rate of rows that are no multiple of 16 bytes, which no trained model has."""
+    operations = 2 * rows * side**2
+    found = operator_of(node_of(operations, 2 * (side**2 + 2 * rows * side)))
+    assert found.k % 64 == found.n % 64 == 0
+    assert found.m % 8 == 0 or found.m < 64
+    assert found.flops == pytest.approx(operations, rel=1 / 16)
+    assert alignment_share(load_gpu("h100"), replace(found, held=Held.B)) == 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "told", "most"),
+    [
+        ("gpu_packet", True, 1e-3),
+        ("gpu_packet:fp8", True, 1e-3),
+        ("photonic_packet", True, 1e-3),
+        ("gpu_packet", False, 0.05),
+        ("photonic_packet", False, 0.05),
+    ],
+)
+def test_modelled_compute_of_a_step_s_own_trace_takes_the_step_s_time_and_energy(tmp_path, name, told, most):
+    """On GPUs as in light; kernel by kernel also where only operations and bytes are told, as by others."""
+    system = hg.system(name, accelerators=8).with_(penalties="none")
+    system = system.with_({"lighting.target": "none"}) if system.photonic else system
+    result = hg.simulate(system, "llama-3-8b", "tp=2,pp=2,dp=2,global_batch=8,sequence_length=2048")
+    files = export_step(result.graph, system.node(), tmp_path / "t", kernels=not told)
+    for file in () if told else files[:-1]:
+        nodes = [
+            replace(one, attributes={k: v for k, v in one.attributes.items() if k != OPERATORS})
+            for one in read_trace(file)
+        ]
+        write_trace(file, nodes)
+    found = replay(import_trace(tmp_path / "t", compute=Compute.MODELLED), system, Compute.MODELLED).record()
+    assert found["time_s"] == pytest.approx(result.step_time_s, rel=most)
+    assert found["energy_j"] == pytest.approx(result.energy_j, rel=most)
+
+
+def test_operators_of_a_run_come_back_from_their_text():
+    run = (
+        (MatMul(name="a", phase=Phase.GRAD_WEIGHT, batch=2, m=3, k=4, n=5, held=Held.B), 7),
+        (MatMul(name="b", phase=Phase.FORWARD, batch=1, m=1, k=1, n=1, on_chip=Matrices.A | Matrices.C), 1),
+        (
+            Elementwise(
+                name="c", phase=Phase.UPDATE, flops=0.5, read_bytes=1.0, written_bytes=2.0, kernels=3
+            ),
+            2,
+        ),
+    )
+    assert read_operators(operators_text(run)) == run
+
+
+@pytest.mark.parametrize(
+    "text", ["[", "7", '[[1,"sum",{}]]', '[[1,"product",{"m":4}]]', '[[1,"other",{"x":1}]]']
+)
+def test_operators_that_cannot_be_read_are_refused_with_their_node(tmp_path, text):
+    node = node_of(1000, 4000)
+    node = replace(node, attributes={**node.attributes, OPERATORS: Attribute(Form.STRING, text)})
+    with pytest.raises(WorkloadError, match=r"t\.0\.et: byte \d+: node 1 'w': its operators cannot be read"):
+        import_trace(write(tmp_path, [node]), compute=Compute.MODELLED)
 
 
 def test_little_arithmetic_is_no_product_and_much_is_a_cube():
