@@ -46,7 +46,7 @@ from heliograph.processes import OnProgress, unheard
 from heliograph.records import TrainingCache
 from heliograph.report import ReportRow, ReportTable
 from optical.execution import AnalogSpec
-from optical.execution.spec import OperandTransforms, largest_mantissa, misread_shifts
+from optical.execution.spec import OperandTransforms, largest_code, misread_shifts
 from simulator.errors import ParameterError
 from simulator.keys import mix_key
 from simulator.operators import Phase
@@ -679,7 +679,7 @@ def _misread(arithmetic: Arithmetic) -> MisreadProducts | None:
     shifts, chances = misread_shifts(spec.residues)
     return MisreadProducts(
         length=int(spec.analog_length),
-        mantissa=largest_mantissa(spec.dac_bits),
+        mantissa=largest_code(spec.dac_bits),
         numbers=spec.residues.product,
         shifts=tuple(shifts[shifts > 0.0].tolist()),
         chances=tuple(chances[shifts > 0.0].tolist()),

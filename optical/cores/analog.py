@@ -44,7 +44,13 @@ from optical.devices import (
     static_w,
 )
 from optical.devices.devices import Adder, Soa, bytes_of_bits
-from optical.devices.limits import TELECOM_WAVELENGTH_M, Light, noise_of_bits
+from optical.devices.limits import (
+    TELECOM_WAVELENGTH_M,
+    Light,
+    noise_of_bits,
+    quantiser_bits,
+    quantiser_variance,
+)
 from optical.devices.named_parts import named_parts_table
 from optical.devices.parts import energy_j
 from optical.devices.waveguides import Routing
@@ -331,8 +337,8 @@ class AnalogCore(Array):
     @property
     def encoder(self) -> Converter:
         """DAC with the effective bits that its operands have in the light (`encoding`)."""
-        bits = -0.5 * math.log2(3.0 * self.encoding) if self.encoding else math.inf
-        return dataclasses.replace(self.dac, enob_bits=min(bits, self.dac.nominal_bits))
+        bits = min(quantiser_bits(self.encoding), self.dac.nominal_bits)
+        return dataclasses.replace(self.dac, enob_bits=bits)
 
     @property
     def word_bytes(self) -> float:
@@ -482,6 +488,11 @@ class AnalogCore(Array):
         return self.noise_ratio.effective_bits
 
     @property
+    def reading_variance(self) -> float:
+        """Variance of reading one full-scale product with all others dark, relative to it, ADC included."""
+        return self.budget.noise.sample_noise.of(1) + quantiser_variance(self.adc.enob_bits)
+
+    @property
     def repeated_variance(self) -> float:
         """Error of a loaded element that chip and loaded operand settle together, in full scales squared."""
         return 0.0
@@ -502,9 +513,9 @@ class AnalogCore(Array):
         Notes
         -----
         Operands stand in the light with fewer effective bits than the DAC's grid has; the difference of the
-        two noise powers, 4^-b / 3 in units of the full scale each, is the encoding error.
+        two errors is the encoding error.
         """
-        grid, effective = (4.0**-bits / 3.0 for bits in (self.dac.nominal_bits, self.encoder.enob_bits))
+        grid, effective = map(quantiser_variance, (self.dac.nominal_bits, self.encoder.enob_bits))
         return AnalogSpec(
             **dataclasses.asdict(self.budget.noise),
             dac_bits=self.dac.nominal_bits,
@@ -521,13 +532,13 @@ class AnalogCore(Array):
 
         Notes
         -----
-        A gain is read with one product at full scale and all others dark (`AnalogSpec.reading_variance`), the
-        same for modulators and receivers; each modulator is taken to be read by one receiver, though all of
-        its row would tell of it. Where weights are held, only the streamed operand has a converter that errs
-        anew in every symbol; the other's share of `encoding_variance` stays with each output.
+        A gain is read with one product at full scale, the same for modulators and receivers; each modulator
+        is taken to be read by one receiver, though all of its row would tell of it. Where weights are held,
+        only the streamed operand has a converter that errs anew in every symbol; the other's share of
+        `encoding_variance` stays with each output.
         """
         spec, chip, array = self.output_record(phase), self.chip, self.array
-        reading = spec.reading_variance
+        reading = self.reading_variance
         modulator = chip.gain_variance(chip.modulator_gain, reading)
         errors = ChipErrors(
             seed=self.chip_seed,

@@ -27,7 +27,7 @@ from optical.execution import AnalogSpec, Scale
 from optical.execution.spec import (
     Remainder,
     Residues,
-    largest_mantissa,
+    check_mantissas,
     largest_residue,
     residue_mean_square,
 )
@@ -48,21 +48,23 @@ def elements_of(operator: Products) -> Amount:
     return operator.batch * operator.k * (operator.m + operator.n)
 
 
+def logic_parts(logic: FormatLogic, samples_hz: float) -> tuple[Part, ...]:
+    """Return the electronics of a number format, as many lanes as its samples per second need."""
+    return (
+        Part("number format", logic, math.ceil(samples_hz / logic.rate_hz)),
+        Part("number format", logic, 1, logic.element_j, Per.ELEMENT),
+        Part("number format", logic, 1, logic.sample_j, Per.RESULT),
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
-class WrappedCore:
-    """Base of cores that are another core with something around it."""
+class FormattedCore(ABC):
+    """Base of cores that are another core with a number format around it: what the format leaves as it is."""
 
     name: str
     """Name shown in tables and messages."""
     core: Core
     """The core that multiplies."""
-
-
-class FormattedCore(WrappedCore, ABC):
-    """Base of cores that are another core with a number format: what the format leaves as it is."""
-
-    logic: FormatLogic
-    """Digital electronics of the format."""
 
     @property
     def cluster(self) -> int:
@@ -120,17 +122,8 @@ class FormattedCore(WrappedCore, ABC):
 
     @property
     @abstractmethod
-    def samples_hz(self) -> float:
-        """Samples per second that the format takes at full load."""
-
-    @cached_property
     def format_parts(self) -> tuple[Part, ...]:
-        """Electronics of the format, as many lanes as its samples need."""
-        return (
-            Part("number format", self.logic, math.ceil(self.samples_hz / self.logic.rate_hz)),
-            Part("number format", self.logic, 1, self.logic.element_j, Per.ELEMENT),
-            Part("number format", self.logic, 1, self.logic.sample_j, Per.RESULT),
-        )
+        """Electronics of the format."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,6 +176,11 @@ class BlockFloatCore(FormattedCore):
         """Samples that are scaled per second at full load."""
         return self.peak_macs_per_s / self.analog_length
 
+    @cached_property
+    def format_parts(self) -> tuple[Part, ...]:
+        """Electronics of the format."""
+        return logic_parts(self.logic, self.samples_hz)
+
     @property
     def full_load(self) -> Events:
         """Events per second on one core with all parts at work."""
@@ -220,19 +218,13 @@ class ResidueCore(FormattedCore):
         check_range(self, "mantissa_bits", low=2)
         check_range(self, "parallel", low=1, high=len(self.moduli))
         check_whole(self, "mantissa_bits", "parallel")
-        largest = self.analog_length * largest_mantissa(self.mantissa_bits) ** 2
-        if 2 * largest + 1 > math.prod(self.moduli):
-            msg = (
-                f"ResidueCore '{self.name}': sums of {self.analog_length} products of "
-                f"{self.mantissa_bits}-bit mantissas reach {largest} to either side, and the moduli "
-                f"{self.moduli} tell {math.prod(self.moduli)} numbers apart; "
-                "add a modulus, or take fewer bits or a shorter sum"
-            )
-            raise ParameterError(msg)
+        remedy = "add a modulus, or take fewer bits or a shorter sum"
+        owner = f"ResidueCore '{self.name}'"
+        check_mantissas(owner, self.moduli, self.analog_length, self.mantissa_bits, remedy)
         codes = 2.0**self.forward.dac_bits
         if max(self.moduli) > codes:
             msg = (
-                f"ResidueCore '{self.name}': modulus {max(self.moduli)} is more than the {codes:g} codes of "
+                f"{owner}: modulus {max(self.moduli)} is more than the {codes:g} codes of "
                 "the operand converter; take smaller moduli or more bits"
             )
             raise ParameterError(msg)
@@ -324,6 +316,11 @@ class ResidueCore(FormattedCore):
     def samples_hz(self) -> float:
         """Remainders that are read per second at full load."""
         return self.parallel * self.core.peak_macs_per_s / self.analog_length
+
+    @cached_property
+    def format_parts(self) -> tuple[Part, ...]:
+        """Electronics of the format."""
+        return logic_parts(self.logic, self.samples_hz)
 
     def parts(self) -> tuple[Part, ...]:
         """Return the parts list of one core, all its copies."""

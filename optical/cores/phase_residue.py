@@ -46,12 +46,12 @@ from optical.devices.named_parts import named_parts_table
 from optical.devices.parts import Device, Named, energy_j
 from optical.devices.waveguides import Routing
 from optical.execution import AnalogSpec, Rounding, Scale
-from optical.execution.spec import Residues, largest_mantissa
+from optical.execution.spec import Residues, any_of, check_mantissas, largest_code
 from optical.noise.chip import CalibrationCost
 from optical.noise.link_budget import Element, NoiseRatio, absorbed_db, check_closes, elements_of, loss_db
 from optical.noise.receiver import Receiver, Symbols
 from simulator.amounts import Reals
-from simulator.errors import ParameterError, check_choices, check_positive, check_range, check_whole
+from simulator.errors import check_choices, check_positive, check_range, check_whole
 from simulator.operators import Phase, Products
 from simulator.units import ratio_from_db, to_si
 
@@ -550,7 +550,7 @@ class PhaseArray:
     @property
     def wrong_sample(self) -> float:
         """Chance of misreading any of a sample's remainders, 0 to 1."""
-        return -math.expm1(math.fsum(math.log1p(-one.misreading) for one in self.channels))
+        return any_of([one.misreading for one in self.channels])
 
     @property
     def load_s(self) -> float:
@@ -592,20 +592,14 @@ class PhaseResidueCore:
         check_choices(self)
         check_range(self, "mantissa_bits", low=2)
         check_whole(self, "mantissa_bits")
-        largest, numbers = int(self.full_scale), math.prod(self.core.moduli)
-        if 2 * largest + 1 > numbers:
-            msg = (
-                f"PhaseResidueCore '{self.name}': sums of {self.core.length} products of "
-                f"{self.mantissa_bits}-bit mantissas reach {largest} to either side, and the moduli "
-                f"{self.core.moduli} tell {numbers} numbers apart; raise the exponent, or take fewer bits or "
-                "a shorter row"
-            )
-            raise ParameterError(msg)
+        remedy = "raise the exponent, or take fewer bits or a shorter row"
+        owner = f"PhaseResidueCore '{self.name}'"
+        check_mantissas(owner, self.core.moduli, self.core.length, self.mantissa_bits, remedy)
 
     @property
     def full_scale(self) -> float:
         """Largest sum to either side, n q^2."""
-        return float(self.core.length * largest_mantissa(self.mantissa_bits) ** 2)
+        return float(self.core.length * largest_code(self.mantissa_bits) ** 2)
 
     @property
     def symbol_rate_hz(self) -> float:

@@ -49,11 +49,6 @@ class RescuedCore(FormattedCore):
         return 1
 
     @property
-    @abstractmethod
-    def format_parts(self) -> tuple[Part, ...]:
-        """Electronics of the transform."""
-
-    @property
     def peak_macs_per_s(self) -> float:
         """Multiply-accumulates per second of one core, repetitions taken off."""
         return self.core.peak_macs_per_s / self.repeats
@@ -62,11 +57,6 @@ class RescuedCore(FormattedCore):
     def operand_bytes_per_symbol(self) -> float:
         """Bytes that one core fetches from the buffer in one symbol at full load."""
         return self.core.operand_bytes_per_symbol
-
-    @property
-    def samples_hz(self) -> float:
-        """Samples per second at full load."""
-        return self.core.peak_macs_per_s / self.analog_length
 
     def analog(self, phase: Phase) -> AnalogSpec:
         """Return what of the core reaches a product of a phase: its own errors, on transformed operands."""

@@ -50,7 +50,7 @@ from optical.devices import (
     shipped,
 )
 from optical.devices.devices import RingRouter, bytes_of_bits
-from optical.devices.limits import Light
+from optical.devices.limits import Light, quantiser_bits, quantiser_variance
 from optical.devices.named_parts import named_parts_table
 from optical.devices.programmable import (
     NEIGHBOURS,
@@ -236,10 +236,10 @@ class RingBank(AnalogCore):
         return self.setting_errors() | self.crosstalk_errors()
 
     def setting_errors(self) -> dict[str, float]:
-        """Return the variance of a weight by what sets it anew at each load: a quantiser's, 4^-bits / 3."""
+        """Return the variance of a weight by what sets it anew at each load."""
         return {
-            "lock": 4.0**-self.ring.setting_bits / 3.0,
-            "driver": 4.0**-self.tuning_dac.enob_bits / 3.0,
+            "lock": quantiser_variance(self.ring.setting_bits),
+            "driver": quantiser_variance(self.tuning_dac.enob_bits),
         }
 
     def crosstalk_errors(self) -> dict[str, float]:
@@ -262,8 +262,7 @@ class RingBank(AnalogCore):
 
     def _left(self, variance: float, couplings: int) -> float:
         """Return what is left of a crosstalk by so many couplings after they were measured."""
-        light = self.budget.noise.sample_noise.of(1)
-        reading = (light + 4.0**-self.adc.enob_bits / 3.0) * UNIFORM_MEAN_SQUARE
+        reading = self.reading_variance * UNIFORM_MEAN_SQUARE
         each = variance / couplings if couplings else 0.0
         return couplings * left_after(each, reading, self.chip.readings)
 
@@ -282,7 +281,7 @@ class RingBank(AnalogCore):
     @property
     def weight_bits(self) -> float:
         """Effective bits of one weight, of a signal that spans [-1, 1]: a quantiser's with the same error."""
-        return -0.5 * math.log2(3.0 * math.fsum(self.weight_errors().values()))
+        return quantiser_bits(math.fsum(self.weight_errors().values()))
 
     @property
     def weight_noise(self) -> Mapping[str, float]:

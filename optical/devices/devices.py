@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from optical.devices.limits import photon_energy_j
+from optical.devices.limits import photon_energy_j, quantiser_variance
 from optical.devices.parts import Device, ElectronicDevice, Named
 from simulator.errors import ParameterError, check_positive, check_range
 from simulator.tables import Table, read_table
@@ -538,11 +538,11 @@ class Converter(ElectronicDevice):
 
         Notes
         -----
-        4^-b / 3 of the effective bits at low frequency, and distortion whose amplitude grows with frequency,
+        That of the effective bits at low frequency, and distortion whose amplitude grows with frequency,
         as settling that depends on the code does: the square of f / sfdr_hz has the mean 1/3 of its value at
         the highest frequency. A full-scale tone has the variance 1/2.
         """
-        error = 4.0**-self.enob_bits / 3.0
+        error = quantiser_variance(self.enob_bits)
         if self.sfdr_db is None or self.sfdr_hz is None:
             return error
         return error + 0.5 * ratio_from_db(-self.sfdr_db) * (0.5 * symbol_rate_hz / self.sfdr_hz) ** 2 / 3.0
@@ -554,7 +554,7 @@ class Converter(ElectronicDevice):
 
     @property
     def walden_j(self) -> float:
-        """Energy per conversion step, power / (2^ENOB rate)."""
+        """Walden's figure of merit: energy per conversion step, power / (2^ENOB rate)."""
         return self.conversion_j / 2.0**self.enob_bits
 
     def rescaled(self, enob_bits: float) -> Converter:

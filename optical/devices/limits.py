@@ -46,7 +46,8 @@ def bits_of_noise(ratio: float) -> float:
 
     Notes
     -----
-    The sine has half the power of a sample at full scale. An ideal quantiser of b bits, 4^-b / 3, has b.
+    The sine has half the power of a sample at full scale. An ideal quantiser has its own bits, to within the
+    rounding of 1.76 and 6.02 (`quantiser_variance`).
     """
     return math.inf if ratio == 0.0 else bits_from_snr(0.5 / ratio)
 
@@ -54,6 +55,16 @@ def bits_of_noise(ratio: float) -> float:
 def noise_of_bits(bits: float) -> float:
     """Return the noise over the square of full scale that leaves so many effective bits (`bits_of_noise`)."""
     return 0.5 / snr_from_bits(bits)
+
+
+def quantiser_variance(bits: float) -> float:
+    """Return the error of an ideal quantiser of so many bits, full scale from -1 to 1: 4^-bits / 3."""
+    return 4.0**-bits / 3.0
+
+
+def quantiser_bits(variance: float) -> float:
+    """Return the bits of the ideal quantiser that errs so much; infinite without an error."""
+    return -0.5 * math.log2(3.0 * variance) if variance else math.inf
 
 
 def snr_from_bits(bits: float) -> float:
@@ -111,17 +122,6 @@ def sampling_floor_j(enob_bits: float) -> float:
     """
     _positive(enob_bits=enob_bits)
     return 8.0 * BOLTZMANN_J_PER_K * ROOM_TEMPERATURE_K * snr_from_bits(enob_bits)
-
-
-def walden_j(power_w: float, rate_hz: float, enob_bits: float) -> float:
-    """Return Walden's figure of merit, energy per conversion step: power / (2^ENOB rate).
-
-    References
-    ----------
-    R. H. Walden, "Analog-to-digital converter survey and analysis", IEEE JSAC 17, 539 (1999).
-    """
-    _positive(power_w=power_w, rate_hz=rate_hz)
-    return power_w / (2.0**enob_bits * rate_hz)
 
 
 def schreier_db(power_w: float, rate_hz: float, enob_bits: float) -> float:

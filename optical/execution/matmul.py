@@ -10,7 +10,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.autograd import forward_ad
@@ -21,6 +21,10 @@ from optical.execution.operands import Order, Orders, multiply_transformed
 from optical.execution.spec import AnalogSpec, ProductSpecs, loads_second, spec_from_json
 from simulator.errors import WorkloadError
 from simulator.keys import mix_key
+
+if TYPE_CHECKING:  # slow to import, and there where somebody distributes tensors
+    import torch.distributed.tensor
+    from torch.distributed.tensor import DTensor, Placement
 
 _KEY_MASK = 2**64 - 1
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -40,6 +44,8 @@ _SUMS_ROWS, _EXACT_TILES = 1, 2
 """Flags of the operator."""
 _SHARED = -1
 """Stands in a key where the number of a row block would, for draws that all of them share."""
+_OTHER_ROWS, _OTHER_COLUMNS, _OTHER_SUMMED = range(3)
+"""Along which dimension of a product a core is another core; folded into the key with the offset."""
 _MOST_AT_ONCE = 2**22
 """Outputs of row blocks that are made before they are added up, so that their memory stays small."""
 
@@ -93,9 +99,8 @@ def noisy_matmul(
         multiply = functools.partial(
             noisy_matmul, specs=specs, key=key, weight=weight, part_blocks=part_blocks
         )
-        distributed = _multiply_distributed(a, b, multiply, _Origin(place, first_block, specs.row_block))
-        if distributed is not None:
-            return distributed
+        if _is_distributed(a) or _is_distributed(b):
+            return _sharded(a, b, multiply, place=place, first_block=first_block, row_block=specs.row_block)
     if torch.amp.is_autocast_available(a.device.type) and torch.is_autocast_enabled(a.device.type):
         dtype = torch.get_autocast_dtype(a.device.type)
         a, b = a.to(dtype), b.to(dtype)
@@ -136,39 +141,123 @@ def _is_plain(a: torch.Tensor, b: torch.Tensor) -> bool:
     )
 
 
-class _Origin(NamedTuple):
-    """Place of a product of distributed tensors in the whole."""
-
-    place: tuple[int, ...]
-    first_block: int
-    row_block: int
+def _is_distributed(x: torch.Tensor) -> bool:
+    return "torch.distributed.tensor" in sys.modules and isinstance(x, torch.distributed.tensor.DTensor)
 
 
-def _multiply_distributed(
-    a: torch.Tensor, b: torch.Tensor, multiply: Callable[..., torch.Tensor], origin: _Origin
-) -> torch.Tensor | None:
-    """Return the product of distributed tensors, or None if neither is one."""
-    if not torch.distributed.is_available() or "torch.distributed.tensor" not in sys.modules:
-        return None
-    from optical.execution.sharded import DTensor, sharded_matmul  # noqa: PLC0415 - slow, and rarely needed
+def _sharded(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    multiply: Callable[..., torch.Tensor],
+    *,
+    place: tuple[int, ...],
+    first_block: int,
+    row_block: int,
+) -> DTensor:
+    """Return the product of distributed tensors; every process runs its shard on a core of its own.
 
-    if not isinstance(a, DTensor) and not isinstance(b, DTensor):
-        return None
+    Notes
+    -----
+    Rows of A keep the row blocks, hence the draws, of the product in one process. A shard of columns of B, or
+    of the summed dimension, is held by another core: its offset is folded into the key, and partial sums of
+    cores are added digitally. Where shards do not fit together, B is gathered first. A plain operand counts
+    as replicated.
+    """
+    meshes = [x.device_mesh for x in (a, b) if isinstance(x, torch.distributed.tensor.DTensor)]
+    if meshes[0] != meshes[-1]:
+        msg = f"operands lie on the meshes {meshes[0]} and {meshes[-1]}; distribute both on one"
+        raise WorkloadError(msg)
+    a, b = (_on_mesh(x, meshes[0]) for x in (a, b))
+    layouts = [_layout(one, other, a, b) for one, other in zip(a.placements, b.placements, strict=True)]
+    a = a.redistribute(placements=[each.a for each in layouts])
+    b = b.redistribute(placements=[each.b for each in layouts])
+    local_a = a.to_local(grad_placements=[each.grad_a for each in layouts])
+    local_b = b.to_local(grad_placements=[each.grad_b for each in layouts])
+    first_row, core = _offsets(a, b)
+    block, unit = row_block, "rows"
+    if b.dim() > 2:
+        block, unit = max(1, block // max(local_a.shape[-2], 1)), "matrices"
+    if first_row % block:
+        msg = (
+            f"row_block ({block} {unit}) must divide the shards of a product, of which one begins at "
+            f"{first_row}; choose a smaller one"
+        )
+        raise WorkloadError(msg)
+    local = multiply(local_a, local_b, place=(*place, *core), first_block=first_block + first_row // block)
+    shape = torch.Size((*a.shape[:-1], b.shape[-1]))
+    return torch.distributed.tensor.DTensor.from_local(
+        local,
+        meshes[0],
+        [each.c for each in layouts],
+        run_check=False,
+        shape=shape,
+        stride=torch.empty(shape, device="meta").stride(),
+    )
 
-    def product(a: torch.Tensor, b: torch.Tensor, *, place: tuple[int, ...], first_row: int) -> torch.Tensor:
-        block, unit = origin.row_block, "rows"
-        if b.dim() > 2:
-            block, unit = max(1, block // max(a.shape[-2], 1)), "matrices"
-        if first_row % block:
-            msg = (
-                f"row_block ({block} {unit}) must divide the shards of a product, of which one begins at "
-                f"{first_row}; choose a smaller one"
-            )
-            raise WorkloadError(msg)
-        first = origin.first_block + first_row // block
-        return multiply(a, b, place=(*origin.place, *place), first_block=first)
 
-    return sharded_matmul(a, b, product)
+def _on_mesh(x: torch.Tensor, mesh: torch.distributed.DeviceMesh) -> DTensor:
+    if isinstance(x, torch.distributed.tensor.DTensor):
+        return x
+    whole = [torch.distributed.tensor.Replicate()] * mesh.ndim
+    return torch.distributed.tensor.DTensor.from_local(x, mesh, whole, run_check=False)
+
+
+class _Layout(NamedTuple):
+    """Layout of operands, the result and gradients on one dimension of the mesh."""
+
+    a: Placement
+    b: Placement
+    c: Placement
+    grad_a: Placement
+    grad_b: Placement
+
+
+def _layout(a: Placement, b: Placement, a_tensor: DTensor, b_tensor: DTensor) -> _Layout:
+    """Return how a product is run whose operands lie so on one dimension of the mesh."""
+    placed = torch.distributed.tensor
+    summed_a, summed_b, columns = a_tensor.ndim - 1, b_tensor.ndim - 2, b_tensor.ndim - 1
+    whole, summed = placed.Replicate(), placed.Partial()
+    dim_a = a.dim % a_tensor.ndim if isinstance(a, placed.Shard) else None
+    dim_b = b.dim % b_tensor.ndim if isinstance(b, placed.Shard) else None
+    if dim_a == summed_a or (dim_a is None and dim_b == summed_b):
+        sides = placed.Shard(summed_a), placed.Shard(summed_b)
+        return _Layout(*sides, summed, *sides)
+    if dim_a is None and dim_b == columns:
+        return _Layout(
+            whole, placed.Shard(columns), placed.Shard(a_tensor.ndim - 1), summed, placed.Shard(columns)
+        )
+    dim = dim_a if dim_a is not None else dim_b
+    if dim is None:
+        return _Layout(whole, whole, whole, whole, whole)
+    each = placed.Shard(dim)
+    if b_tensor.ndim > 2 and dim < b_tensor.ndim - 2:
+        return _Layout(each, each, each, each, each)
+    return _Layout(each, whole, each, each, summed)
+
+
+def _offsets(a: DTensor, b: DTensor) -> tuple[int, tuple[int, ...]]:
+    """Return the global number of the first row, or matrix, and what else tells this core from others."""
+    of_a, of_b = (
+        torch.distributed.tensor._utils.compute_local_shape_and_global_offset(
+            x.shape, x.device_mesh, x.placements
+        )[1]
+        for x in (a, b)
+    )
+    rows_end = a.ndim - 1 if b.ndim == 2 else a.ndim - 2
+    first_row, core = 0, []
+    for dim in range(a.ndim - 1):
+        if dim < rows_end and math.prod(a.shape[:dim]) == 1:
+            first_row += of_a[dim] * math.prod(a.shape[dim + 1 : rows_end])
+        elif _is_cut(a, dim):
+            core += [_OTHER_ROWS, dim, of_a[dim]]
+    for kind, dim in ((_OTHER_COLUMNS, b.ndim - 1), (_OTHER_SUMMED, b.ndim - 2)):
+        if _is_cut(b, dim):
+            core += [kind, of_b[dim]]
+    return first_row, tuple(core)
+
+
+def _is_cut(x: DTensor, dim: int) -> bool:
+    return any(isinstance(one, torch.distributed.tensor.Shard) and one.dim == dim for one in x.placements)
 
 
 def _batched(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tuple[int, ...]]:

@@ -20,7 +20,7 @@ import torch
 
 from optical.execution.draws import Draws, fixed_gains
 from optical.execution.kernels import SMALLEST_SCALE, energy_of, full_scale, to_codes
-from optical.execution.spec import AnalogSpec, OperandTransforms, Rounding, Scale
+from optical.execution.spec import AnalogSpec, OperandTransforms, Rounding, Scale, largest_code
 from optical.noise.chip import ChipErrors
 from simulator.keys import mix_key
 
@@ -198,11 +198,6 @@ class Operand:
     def recoded(self, codes: torch.Tensor, summed_dim: int) -> Operand:
         """Return an operand of other codes on the same grid, or of some of them."""
         return replace(self, codes=codes, energy=energy_of(codes, summed_dim, self.energy.dtype))
-
-
-def largest_code(bits: float) -> int:
-    """Return the largest code of a symmetric signed converter."""
-    return max(1, math.floor(2.0 ** (bits - 1.0)) - 1)
 
 
 def encode(

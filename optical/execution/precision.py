@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from optical.execution.spec import (
@@ -22,7 +23,7 @@ from optical.execution.spec import (
     OperandTransforms,
     Rounding,
     Scale,
-    largest_mantissa,
+    largest_code,
     loads_second,
     misread_shifts,
 )
@@ -52,7 +53,7 @@ LOADING = "loaded weights"
 UNLIKE = "unlike parts"
 MISREAD = "misread remainders"
 """Causes of noise, beside those of a sample (`AnalogSpec.noise_of_sample`)."""
-_FINEST = 4096.0
+_FINEST = 4096
 """Codes beyond which rounding is not followed, its noise being below -80 dB of full scale; dimensionless."""
 _SELDOM = 1e-4
 """Chance of samples with so many larger channels below which they are left out where clipping is looked
@@ -170,7 +171,7 @@ class _Geometry(NamedTuple):
             bits += (self.transforms.slices - 1) * (self.transforms.slice_bits - 1)
         if math.isinf(bits):
             return None
-        largest = min(max(1, math.floor(2.0 ** (bits - 1.0)) - 1), int(_FINEST))
+        largest = min(largest_code(bits), _FINEST)
         return even_codes(largest, stochastic=self.rounding is Rounding.STOCHASTIC)
 
 
@@ -370,7 +371,7 @@ def _noise(spec: AnalogSpec, pieces: _Pieces) -> dict[str, float]:
     wrong = spec.load_variance + (spec.chip.repeated_variance if spec.chip is not None else 0.0)
     noise |= {LOADING: wrong * sums.loaded, UNLIKE: _unlike(spec, sums)}
     if spec.residues is not None:
-        unit = largest_mantissa(spec.dac_bits) ** -4.0
+        unit = largest_code(spec.dac_bits) ** -4.0
         return noise | {MISREAD: unit / square * float(pieces.weight @ misread_variances(spec, pieces))}
     if math.isinf(spec.adc_enob_bits):
         return noise
@@ -582,12 +583,10 @@ def misread_variances(spec: AnalogSpec, pieces: _Pieces) -> Reals:
     How many steps each remainder is off is convolved over all residues of the dynamic range; a sum that
     leaves the range by it wraps around. Sums are Gaussian with the operands' mean square.
     """
-    from scipy.special import ndtr  # noqa: PLC0415 - takes its time
-
     residues = spec.residues
     if residues is None:
         return np.zeros_like(pieces.weight)
-    unit = float(largest_mantissa(spec.dac_bits)) ** 2
+    unit = float(largest_code(spec.dac_bits)) ** 2
     shift, chance = misread_shifts(residues)
     half, whole = residues.product / 2.0, residues.product
     wrapped = chance * ((shift - whole) ** 2 - shift**2)
@@ -595,6 +594,6 @@ def misread_variances(spec: AnalogSpec, pieces: _Pieces) -> Reals:
     deviations, found = unit * np.sqrt(width * a * b), np.full(len(width), float(np.sum(chance * shift**2)))
     for place, deviation in enumerate(deviations):
         near = half - shift < min(width[place] * unit, _FARTHEST * deviation)  # no sum is larger
-        wraps = ndtr((shift[near] - half) / max(deviation, _TINY))
+        wraps = scipy.special.ndtr((shift[near] - half) / max(deviation, _TINY))
         found[place] += float(wrapped[near] @ wraps)
     return found

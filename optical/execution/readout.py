@@ -35,8 +35,8 @@ from optical.execution.kernels import (
     variance_of,
 )
 from optical.execution.kernels import read as read_codes
-from optical.execution.operands import Operand, largest_code
-from optical.execution.spec import AnalogSpec, NoiseLaw, Shot
+from optical.execution.operands import Operand
+from optical.execution.spec import AnalogSpec, NoiseLaw, Shot, largest_code
 from optical.noise.chip import CommonNoise
 from simulator.errors import ClippingWarning
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
@@ -64,6 +64,13 @@ def residue_mean_square(modulus: int) -> float:
 def misreading(sigma_steps: float) -> float:
     """Return how likely Gaussian noise of so many steps rms is above half a step, 0 to 1."""
     return math.erfc(0.5 / (sigma_steps * math.sqrt(2.0))) if sigma_steps > 0.0 else 0.0
+
+
+def any_of(chances: Collection[float]) -> float:
+    """Return how likely at least one of independent events is, 0 to 1."""
+    if max(chances) >= 1.0:
+        return 1.0
+    return -math.expm1(math.fsum(math.log1p(-chance) for chance in chances))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,10 +128,7 @@ class Residues:
     @property
     def wrong_sample(self) -> float:
         """How likely a sample comes out wrong, that is, any of its remainders; 0 to 1."""
-        chances = self.misreadings
-        if max(chances) >= 1.0:
-            return 1.0
-        return -math.expm1(math.fsum(math.log1p(-chance) for chance in chances))
+        return any_of(self.misreadings)
 
     @property
     def error_variance(self) -> float:
@@ -144,7 +148,7 @@ class Residues:
         -----
         Full scale is n q^2. Rounding has the variance 1/12 per mantissa, times q^2 of its partner.
         """
-        largest = largest_mantissa(mantissa_bits)
+        largest = largest_code(mantissa_bits)
         noise = length * largest**2 / 6.0 + self.error_variance
         return bits_of_noise(noise / (length * largest**2) ** 2)
 
@@ -167,6 +171,25 @@ class Residues:
                 "either side need more; take more or larger moduli, shorter sums or smaller mantissas"
             )
             raise ParameterError(msg)
+
+
+def check_mantissas(
+    owner: str, moduli: tuple[int, ...], length: int, mantissa_bits: int, remedy: str
+) -> None:
+    """Refuse mantissas whose sums of so many products leave the dynamic range of a core's moduli.
+
+    Raises
+    ------
+    ParameterError
+        If they do; it names the owner and the remedy.
+    """
+    largest, numbers = length * largest_code(mantissa_bits) ** 2, math.prod(moduli)
+    if 2 * largest + 1 > numbers:
+        msg = (
+            f"{owner}: sums of {length} products of {mantissa_bits}-bit mantissas reach {largest} to either "
+            f"side, and the moduli {moduli} tell {numbers} numbers apart; {remedy}"
+        )
+        raise ParameterError(msg)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -242,9 +265,9 @@ def _steps(sigma: float, count: int, generator: np.random.Generator) -> np.ndarr
     return np.where(generator.random(count) < 0.5, -size, size)
 
 
-def largest_mantissa(bits: float) -> int:
-    """Return the largest code of a symmetric signed mantissa of so many bits."""
-    return int(2 ** (bits - 1)) - 1
+def largest_code(bits: float) -> int:
+    """Return the largest code of a symmetric signed converter, or mantissa, of so many bits."""
+    return max(1, math.floor(2.0 ** (bits - 1.0)) - 1)
 
 
 class Scale(StrEnum):
@@ -410,14 +433,7 @@ class AnalogSpec(HashedOnce, LightNoise):
             msg = "AnalogSpec: residues need scale 'block' and finite dac_bits, those of the mantissas"
             raise ParameterError(msg)
         if self.residues is not None:
-            self.residues.check_sums(self.analog_length * largest_mantissa(self.dac_bits) ** 2)
-
-    @property
-    def reading_variance(self) -> float:
-        """Variance of reading one full-scale product with all else dark, relative to it, ADC included."""
-        causes = self.noise_of_sample().items()
-        light = SampleNoise.sum_of(noise for cause, noise in causes if cause != ENCODING).of(1)
-        return light + 4.0**-self.adc_enob_bits / 3.0
+            self.residues.check_sums(self.analog_length * largest_code(self.dac_bits) ** 2)
 
     def noise_of_sample(self, *, own: bool = False) -> dict[str, SampleNoise]:
         """Return the noise of one analog sample by its cause, converters of outputs and chips apart."""

@@ -20,7 +20,7 @@ import scipy
 
 from optical.scheduling.birkhoff import BALANCE_TOLERANCE
 from optical.scheduling.schedule import DARK
-from optical.scheduling.topology import AllReduceGroup, job_topology
+from optical.scheduling.topology import AllReduceGroup, coprime_strides, job_topology
 from simulator.errors import ParameterError, RouteError
 from simulator.fabric import Fabric
 from simulator.interfaces import Flows, Reconfiguration, Wiring
@@ -109,6 +109,57 @@ class Circuits:
         after = _turned(self.tx_peer, moving, target)
         unlent = None if self.unlent is None else _turned(self.unlent, moving, target)
         return Circuits(after, self.plans, self.failed, unlent, targets=self.targets)
+
+    def changed_links(self, after: Circuits) -> np.ndarray:
+        """Return the circuits that turn, go dark or change in capacity until others stand, shape [n].
+
+        They are numbered ``endpoint * lanes + lane``.
+        """
+        turned = after.tx_peer != self.tx_peer
+        return np.flatnonzero(turned | (after.lanes_of_first != self.lanes_of_first))
+
+    def turned_lanes(self, after: Circuits) -> int:
+        """Return how many lanes lead elsewhere, and not nowhere, when others stand."""
+        return int(((after.tx_peer != self.tx_peer) & (after.tx_peer != DARK)).sum())
+
+    def lent(self, pairs: np.ndarray) -> np.ndarray:
+        """Return lanes in which pairs whose every lane is down have one that others can spare, [E, lanes].
+
+        Parameters
+        ----------
+        pairs : numpy.ndarray
+            Source and destination of the circuits that are wanted, distinct, shape [P, 2]. A pair takes the
+            first lane that works at both ends and is idle there, or serves pairs that keep another working
+            one; a pair that finds none keeps its dead lanes, and so waits.
+        """
+        sends, dead = self.lit.copy(), (self.lit == DARK) & (self.tx_peer != DARK)
+        for source, destination in pairs.tolist():
+            if (sends[source] == destination).any():
+                continue
+            lane = _spare_lane(sends, self.works[source] & self.works[destination], source, destination)
+            if lane == DARK:
+                free = dead[source] & (self.tx_peer[source] == destination)
+                free &= ~(sends == destination).any(axis=0)
+                sends[source, free] = destination
+                continue
+            sends[sends[:, lane] == destination, lane] = DARK
+            sends[source, lane] = destination
+        return sends
+
+
+def _spare_lane(sends: np.ndarray, works: np.ndarray, source: int, destination: int) -> int:
+    """Return a lane that a pair may have, or `DARK`: idle ones first, then those that others can miss."""
+    found = DARK
+    for lane in np.flatnonzero(works).tolist():
+        other = int(sends[source, lane])
+        senders = np.flatnonzero(sends[:, lane] == destination)
+        if other == DARK and not senders.size:
+            return int(lane)
+        missed = other == DARK or (sends[source] == other).sum() > 1
+        missed = missed and all((sends[sender] == destination).sum() > 1 for sender in senders)
+        if missed and found == DARK:
+            found = int(lane)
+    return found
 
 
 def _turned(tx_peer: np.ndarray, moving: np.ndarray, target: np.ndarray) -> np.ndarray:
@@ -297,16 +348,6 @@ class CircuitFabric(Fabric, Protocol):
         return after
 
 
-def coprime_strides(circuits: ForwardingCircuits, members: np.ndarray) -> tuple[int, ...]:
-    """Return the strides along which every one of some vertices [n] has a circuit, each a ring of all."""
-    size = len(members)
-    return tuple(
-        stride
-        for stride in range(1, size)
-        if math.gcd(stride, size) == 1 and circuits.direct(members, np.roll(members, -stride))[1].all()
-    )
-
-
 NO_WAY = -9999
 """What scipy gives for a vertex that cannot be reached, or is the start itself."""
 
@@ -360,6 +401,14 @@ class ForwardingCircuits:
         """Return the circuit from sources straight to destinations, and whether there is one, each [F]."""
         lit = self.circuits.lit[sources] == destinations[:, None]
         return sources * self.degree + lit.argmax(axis=1), lit.any(axis=1)
+
+    def ring_strides(self, members: np.ndarray) -> tuple[int, ...]:
+        """Return the strides along which every one of some vertices [n] has a circuit, each a ring of all."""
+        return tuple(
+            stride
+            for stride in coprime_strides(len(members))
+            if self.direct(members, np.roll(members, -stride))[1].all()
+        )
 
     def ways(
         self, sources: np.ndarray, destinations: np.ndarray, turns: np.ndarray | int = 0

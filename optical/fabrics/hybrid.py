@@ -26,7 +26,6 @@ from optical.fabrics.node_circuits import (
     NodeCircuits,
     RegionCircuits,
     card_variants,
-    changed_links,
     region_links,
 )
 from optical.fabrics.switches import LaneOptics, OpticalSwitch, load_optics, load_switch
@@ -288,7 +287,7 @@ class HybridFabric(BesidePackets, NodeCircuits, CircuitsBeside):
         axes = list(circuits.axes)
         for region in asking.tolist():
             axes[region] = flows.axis, self._pattern(flows)
-        moved = changed_links(circuits.circuits, after)
+        moved = circuits.circuits.changed_links(after)
         turned = replace(circuits, circuits=after, axes=tuple(axes))
         return turned, Reconfiguration(
             reconfiguration_s=self.cards_turn_s(moved.size),

@@ -26,7 +26,6 @@ from optical.fabrics.circuits import (
     ForwardingCircuits,
     busiest_first,
     circuit_wiring,
-    coprime_strides,
     domain_demands,
     even_circuits,
     job_links,
@@ -330,8 +329,7 @@ class NodeCircuits(NodeFabric, CircuitFabric, Protocol):
 
     def move_energy_j(self, before: Circuits, after: Circuits) -> float:
         """Return the energy of turning the ports of all circuits that are new."""
-        turned = (after.tx_peer != before.tx_peer) & (after.tx_peer != DARK)
-        return self.stages * self.card_lanes * int(turned.sum()) * self.switch.move_energy_j
+        return self.stages * self.card_lanes * before.turned_lanes(after) * self.switch.move_energy_j
 
     def passing_energy_j(self, flows: Flows, hops: np.ndarray) -> float:
         """Return the energy of flows between nodes over so many circuits each, shape [F].
@@ -361,12 +359,6 @@ def card_variants(fabric: NodeCircuits, replaced: Callable[..., Fabric]) -> dict
         with contextlib.suppress(LinkError):  # its light may not pass them
             found[TURNING_SWITCH] = replaced(switch=load_switch(TURNING_SWITCH))
     return found
-
-
-def changed_links(before: Circuits, after: Circuits) -> np.ndarray:
-    """Return the circuits that turn, go dark or change in capacity, numbered ``vertex * degree + lane``."""
-    turned = after.tx_peer != before.tx_peer
-    return np.flatnonzero(turned | (after.lanes_of_first != before.lanes_of_first))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -462,7 +454,7 @@ class DirectConnect(NodeCircuits):
                 return circuits, Reconfiguration()
             self._refuse(circuits, flows)
         after, _ = self.without(self._laid_out([flows], flows.axis), failed)
-        moved = changed_links(circuits.circuits, after.circuits)
+        moved = circuits.circuits.changed_links(after.circuits)
         return after, Reconfiguration(
             reconfiguration_s=self.cards_turn_s(moved.size),
             moved_links=moved,
@@ -537,7 +529,7 @@ class DirectConnect(NodeCircuits):
         nodes, size = self.scale_up.node_of(group), len(group)
         if len(np.unique(nodes)) < size or size < 2:
             return ()
-        return coprime_strides(circuits, nodes)
+        return circuits.ring_strides(nodes)
 
     def transfer_energy_j(self, flows: Flows) -> float:
         """Return the dynamic energy of carrying all the flows once, were there a circuit for each."""

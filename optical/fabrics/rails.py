@@ -22,7 +22,6 @@ from optical.fabrics.switches import (
     chassis_of,
     chassis_ports,
     lane_budget,
-    lend_lanes,
     load_optics,
     load_switch,
     spare_time_s,
@@ -302,12 +301,10 @@ class OcsRails(NodeFabric, CircuitFabric):
 
     def _turn(self, circuits: Circuits, after: Circuits) -> Reconfiguration:
         """Return what it costs to turn circuits into others."""
-        turned = after.tx_peer != circuits.tx_peer
-        resized = after.lanes_of_first != circuits.lanes_of_first
-        ports = int((turned & (after.tx_peer != DARK)).sum())
+        ports = circuits.turned_lanes(after)
         return Reconfiguration(
             reconfiguration_s=self.lane_turn_s(ports),
-            moved_links=np.flatnonzero(turned | resized),
+            moved_links=circuits.changed_links(after),
             energy_j=ports * self.traits.lane_move_energy_j,
         )
 
@@ -338,9 +335,8 @@ class OcsRails(NodeFabric, CircuitFabric):
         pairs = self._pairs([flows], circuits)[0]
         lent = []
         for one in wanted:
-            lanes = lend_lanes(one.tx_peer, pairs, circuits.failed)
             unlent = one.tx_peer if one.unlent is None else one.unlent
-            lent.append(Circuits(lanes, circuits.plans, circuits.failed, unlent))
+            lent.append(Circuits(one.lent(pairs), circuits.plans, circuits.failed, unlent))
         relayed = [replace(one, relays=True) for one in lent]
         return next((one for one in (*lent, *relayed) if self.connected(one, flows)), circuits)
 

@@ -1,4 +1,4 @@
-"""Optical circuit switches, the lanes that shine through them, whether light arrives, and ports that fail."""
+"""Optical circuit switches, the lanes that shine through them, whether light arrives, and lost chassis."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from statistics import NormalDist
 
 import numpy as np
 
-from optical.scheduling.schedule import DARK
 from simulator.errors import LinkError, ParameterError, check_positive, check_range
 from simulator.tables import Shelf
 from simulator.topology.scale_up import BillItem, Nic
@@ -315,58 +314,6 @@ def switch_names() -> tuple[str, ...]:
 
 load_optics = Shelf(LaneOptics, PARAMETERS / "transceivers.csv")
 """Optics of a lane, e.g. ``"lane-100g"``."""
-
-
-def lend_lanes(tx_peer: np.ndarray, pairs: np.ndarray, failed: np.ndarray) -> np.ndarray:
-    """Return lanes in which pairs whose every lane is down have one that others can spare.
-
-    Parameters
-    ----------
-    tx_peer : numpy.ndarray
-        Destination of each lane as if no port were down, shape [E, lanes].
-    pairs : numpy.ndarray
-        Source and destination of the circuits that are wanted, distinct, shape [P, 2].
-    failed : numpy.ndarray
-        Ports that are down, ``endpoint * lanes + lane``, shape [n].
-
-    Returns
-    -------
-    numpy.ndarray
-        Shape [E, lanes]. A pair takes the first lane that works at both ends and is idle there, or serves
-        pairs that keep another working one; a pair that finds none keeps its dead lanes, and so waits.
-    """
-    lanes = tx_peer.shape[1]
-    works: np.ndarray = ~np.isin(np.arange(tx_peer.size), failed).reshape(-1, lanes)
-    sends = tx_peer.copy()
-    dead = (sends != DARK) & ~(works & works[sends, np.arange(lanes)])
-    sends[dead] = DARK
-    for source, destination in pairs.tolist():
-        if (sends[source] == destination).any():
-            continue
-        lane = _spare_lane(sends, works[source] & works[destination], source, destination)
-        if lane == DARK:
-            free = dead[source] & (tx_peer[source] == destination)
-            free &= ~(sends == destination).any(axis=0)
-            sends[source, free] = destination
-            continue
-        sends[sends[:, lane] == destination, lane] = DARK
-        sends[source, lane] = destination
-    return sends
-
-
-def _spare_lane(sends: np.ndarray, works: np.ndarray, source: int, destination: int) -> int:
-    """Return a lane that a pair may have, or `DARK`: idle ones first, then those that others can miss."""
-    found = DARK
-    for lane in np.flatnonzero(works).tolist():
-        other = int(sends[source, lane])
-        senders = np.flatnonzero(sends[:, lane] == destination)
-        if other == DARK and not senders.size:
-            return int(lane)
-        missed = other == DARK or (sends[source] == other).sum() > 1
-        missed = missed and all((sends[sender] == destination).sum() > 1 for sender in senders)
-        if missed and found == DARK:
-            found = int(lane)
-    return found
 
 
 def chassis_of(switch: OpticalSwitch, rail: int, planes: int) -> np.ndarray:

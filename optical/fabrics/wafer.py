@@ -17,12 +17,11 @@ from optical.fabrics.circuits import (
     Circuits,
     ForwardingCircuits,
     circuit_wiring,
-    coprime_strides,
     domain_demands,
     job_links,
     lanes_of,
 )
-from optical.fabrics.node_circuits import BesidePackets, CircuitsBeside, changed_links
+from optical.fabrics.node_circuits import BesidePackets, CircuitsBeside
 from optical.fabrics.switches import PARAMETERS, LaneBudget
 from simulator.errors import LinkError, ParameterError, RouteError, check_choices, check_positive, check_range
 from simulator.fabric import CircuitPolicy, PortOwner, Ports, PortTiming, Traits, check_policy
@@ -267,14 +266,10 @@ class WaferFabric(BesidePackets, CircuitsBeside):
     def _laid_out(self, tx_peer: np.ndarray, served: Sequence[Flows]) -> np.ndarray:
         """Return lanes of which those of wafers with traffic are laid out for it, shape [E, lanes]."""
         after, size = tx_peer.copy(), self.node_size
-        known: dict[bytes, np.ndarray] = {}
         for wafer, demand in domain_demands(served, np.arange(self.endpoints), size).items():
-            key = demand.matrix.tobytes()
-            if key not in known:
-                links = job_links(demand, self.wafer.lanes, all_meet=self.policy is CircuitPolicy.STATIC)
-                known[key] = lanes_of(links, self.wafer.lanes)
-            lanes = known[key]
-            after[wafer * size : (wafer + 1) * size] = np.where(lanes == DARK, DARK, lanes + wafer * size)
+            links = job_links(demand, self.wafer.lanes, all_meet=self.policy is CircuitPolicy.STATIC)
+            first = wafer * size
+            after[first : first + size] = lanes_of(links, self.wafer.lanes, first)
         return after
 
     def _on_wafer(self, flows: Flows) -> np.ndarray:
@@ -313,10 +308,9 @@ class WaferFabric(BesidePackets, CircuitsBeside):
         axes = list(circuits.axes)
         for wafer in lacking.tolist():
             axes[wafer] = flows.axis
-        moved = changed_links(before, after)
-        turned = int(((after.tx_peer != before.tx_peer) & (after.tx_peer != DARK)).sum())
+        moved = before.changed_links(after)
         # Each of the two ends of a circuit has an element that turns; so has every tile between at most.
-        elements = turned * (self.wafer.longest_hops + 1)
+        elements = before.turned_lanes(after) * (self.wafer.longest_hops + 1)
         return ForwardingCircuits(circuits=after, domain=self.node_size, axes=tuple(axes)), Reconfiguration(
             reconfiguration_s=self.wafer.reconfiguration_s if moved.size else 0.0,
             moved_links=self.packets.wiring.links + moved,
@@ -370,7 +364,7 @@ class WaferFabric(BesidePackets, CircuitsBeside):
         """Return the strides along which all of a group on one wafer have circuits."""
         if len(group) < 2 or len(np.unique(group // self.node_size)) > 1:
             return ()
-        return coprime_strides(circuits, group)
+        return circuits.ring_strides(group)
 
     def transfer_energy_j(self, flows: Flows) -> float:
         """Return the dynamic energy of carrying all the flows once, were there a circuit for each."""

@@ -207,11 +207,6 @@ def makespan_bound(
     return float(np.maximum(np.maximum(with_packets, together), dark).min(axis=1).max(initial=0.0))
 
 
-def least_line_time(demand: np.ndarray, rate_bytes_per_s: float) -> float:
-    """Return the time of the busiest port without any delay, s: what a packet switch of that rate takes."""
-    return largest_line(checked(demand)) / rate_bytes_per_s
-
-
 def is_worth_moving(*, before_s: float, after_s: float, reconfiguration_s: float) -> bool:
     """Return whether turning circuits pays: the transfer time saved exceeds the delay."""
     return before_s - after_s > reconfiguration_s

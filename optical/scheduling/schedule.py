@@ -26,12 +26,12 @@ from optical.scheduling.birkhoff import (
     checked,
     degree,
     double,
+    duty,
     eclipse,
     exposed_delay,
     fewest,
     largest_line,
     least_lengths,
-    least_line_time,
     line_sums,
     makespan_bound,
     solstice,
@@ -161,7 +161,7 @@ class CircuitSchedule:
             return 0.0
         if self.packet_rate_bytes_per_s == 0.0:
             return float("inf")
-        return least_line_time(self.residue, self.packet_rate_bytes_per_s)
+        return largest_line(self.residue) / self.packet_rate_bytes_per_s
 
     @property
     def makespan_s(self) -> float:
@@ -171,8 +171,8 @@ class CircuitSchedule:
     @property
     def duty(self) -> float:
         """Share of the switches' busy time in which they carry, 0 to 1."""
-        busy_s = float(self.durations_s.sum()) + self.configurations * self.reconfiguration_s
-        return float(self.durations_s.sum()) / busy_s if busy_s > 0.0 else 1.0
+        held_s = float(self.durations_s.sum())
+        return duty(held_s=held_s, reconfiguration_s=self.configurations * self.reconfiguration_s)
 
     @cached_property
     def bound_s(self) -> float:

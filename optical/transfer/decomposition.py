@@ -18,7 +18,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
-from optical.transfer.elements import Complex, Real, mzi_matrix, require, wrapped
+from optical.transfer.elements import Complex, Real, mzi_matrix, wrapped
 from optical.transfer.mesh import Index, Mesh, MeshErrors, MeshLayout, MeshShape, absorb, mesh_of_blocks
 from simulator.errors import ParameterError
 
@@ -89,23 +89,6 @@ class Calibration:
         """Return how many times shifters are set, one after the other."""
         fringes = (3 if self.knows_couplers else 2) * layout.count + layout.modes - 1
         return fringes * self.fringe_points
-
-    def readings(self, layout: MeshLayout) -> int:
-        """Return how many powers are read: both outputs of what is being set."""
-        return 2 * self.settings(layout)
-
-    def time_s(self, layout: MeshLayout, *, settling_s: float) -> float:
-        """Return the time of a calibration whose readings wait for a shifter to settle.
-
-        Parameters
-        ----------
-        layout : MeshLayout
-            Positions.
-        settling_s : float
-            From a setting to a reading.
-        """
-        require("settling_s", settling_s, 0.0)
-        return self.settings(layout) * settling_s
 
 
 def couplers_from_fringe(theta_rad: ArrayLike, bar_power: ArrayLike) -> Real:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from optical.transfer.elements import Complex, Real
-from optical.transfer.models import MICROMETRE_M, scattering_matrix
+from optical.transfer.models import MICROMETRE_M, ports_of, scattering_matrix
 from simulator.errors import ParameterError
 from simulator.files import read_text
 from simulator.parameter_tree import quantity
@@ -321,7 +321,7 @@ def sampled(model: Callable[..., Any], name: str, frequency_hz: Real) -> Measure
         msg = f"{name}: returns {type(answer).__name__}; a model returns {{('in0', 'out0'): field, ...}}"
         raise ParameterError(msg)
     fields = _fields(answer, name, wl.shape)
-    ports = tuple(sorted({port for pair in fields for port in pair}))
+    ports = ports_of(fields)
     length_m = _default_length_m(model)
     return MeasuredScattering(
         name=name,

@@ -13,7 +13,7 @@ from heliograph.parameters import parameters_of
 from heliograph.systems import build_system, sanity_checks
 from heliograph.systems.parts import figures_of_merit, parts_listing, place_for, with_part
 from optical.cores import CORES
-from optical.devices.limits import sampling_floor_j, schreier_db, walden_j
+from optical.devices.limits import sampling_floor_j, schreier_db
 from optical.devices.named_parts import Role, fits, named_parts
 from simulator.errors import HeliographError, ParameterError, SuspectWarning
 from simulator.operators import Phase
@@ -195,7 +195,7 @@ def test_no_adc_beats_thermal_noise_and_its_figures_are_those_of_its_row(name):
     assert adc.conversion_j > 100 * sampling_floor_j(adc.enob_bits)
     text = figures_of_merit(part)
     assert f"Schreier {schreier_db(adc.power_w, adc.rate_hz, adc.enob_bits):.1f} dB" in text
-    walden = 1e15 * walden_j(adc.power_w, adc.rate_hz, adc.enob_bits)
+    walden = 1e15 * adc.power_w / (2.0**adc.enob_bits * adc.rate_hz)
     assert f"Walden {walden:.3g} fJ" in text or f"Walden {walden:.1f} fJ" in text
 
 

@@ -14,8 +14,7 @@ from optical.cores import CORES, load_core
 from optical.execution import AnalogSpec, ProductSpecs, Rounding, Scale
 from optical.execution.matmul import noisy_matmul
 from optical.execution.numerics import AnalogNumerics
-from optical.execution.operands import largest_code
-from optical.execution.spec import Residues, Shot
+from optical.execution.spec import Residues, Shot, largest_code
 from simulator.operators import Phase
 
 LENGTH = 36
