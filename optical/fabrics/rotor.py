@@ -27,7 +27,7 @@ from optical.fabrics.switches import (
     load_switch,
 )
 from simulator.errors import ParameterError, check_choices, check_range
-from simulator.fabric import Loads, NodeFabric, Traits
+from simulator.fabric import Loads, NodeFabric, Traits, route_loads
 from simulator.interfaces import Flows, Wiring
 from simulator.topology.graphs import NO_LINK, GraphFabric, bundle, joined, node_links, packed
 from simulator.topology.scale_up import BillItem, Nic, ScaleUp, load_nic
@@ -395,6 +395,7 @@ class RotorFabric(NodeFabric, GraphFabric):
             scale_up=self.scale_up,
             card_bytes_per_s=self.nic.bandwidth_bytes_per_s,
             routes_by_size=True,
+            routes_by_company=True,
             idle_numbers={
                 **self.optics.idle_numbers,
                 "command_s": "circuits turn in a fixed round, on no command",
@@ -467,6 +468,52 @@ class RotorFabric(NodeFabric, GraphFabric):
         """Return what flows of equal rate take of every link, their relays' included."""
         return self._spread(flows, self.route(circuits, flows), NOBODY)
 
+    def loads_apart(self, circuits: None, flows: Flows) -> list[Loads]:
+        """Return what each of flows that run together takes of links; each has its share of what is relayed.
+
+        Small ones among them and large ones have relays of their own; those without bytes have nobody beside.
+        """
+        sizes = flows.sizes_bytes
+        small = (sizes < self.bulk_bytes) & self.rotation.turns
+        found: dict[int, Loads] = {}
+        for some in (small & (sizes > 0.0), ~small & (sizes > 0.0)):
+            largest = float(sizes[some].max(initial=0.0))
+            part = replace(
+                flows.part(some), size_bytes=largest, weights=sizes[some] / largest if largest else None
+            )
+            found |= zip(np.flatnonzero(some).tolist(), self._apart(part), strict=True)
+        alone = super().loads_apart(circuits, flows.part(sizes == 0.0))
+        found |= zip(np.flatnonzero(sizes == 0.0).tolist(), alone, strict=True)
+        return [found[flow] for flow in range(sizes.size)]
+
+    def _apart(self, flows: Flows) -> list[Loads]:
+        """Return what each of flows takes of links that are all small or all large."""
+        latency_s, total, size = self.graph(None).latency_s, self.endpoints, self.node_size
+        off_node = self.scale_up.off_node(flows)
+        rails = np.where(off_node, self.scale_up.rail_of(flows.destinations), size)
+        found: dict[int, Loads] = {}
+        for rail in np.unique(rails).tolist():
+            here = np.flatnonzero(rails == rail)
+            routes = self.route(None, flows.part(here))
+            shared, scale, more_s = np.zeros(2 * total), 1.0, 0.0
+            if rail < size:
+                part = flows.part(here)
+                relays = self._relays(part)
+                further, more_s = self._beyond_direct(part, relays)
+                relayed = np.tile(further * relays.carried, 2)
+                own = route_loads(routes, latency_s, part.weights)
+                ports = np.bincount(own.links, own.usage, latency_s.size)[: 2 * total]
+                scale = self._stretch(part, relays, ports + relayed)
+                shared = relayed / float(part.sizes_bytes.sum() / part.size_bytes)
+            for flow, route in zip(here.tolist(), routes, strict=True):
+                links = route[route >= 0]
+                usage = np.bincount(links, minlength=latency_s.size).astype(float)
+                usage[: 2 * total] = scale * (usage[: 2 * total] + shared)
+                taken = np.flatnonzero(usage)
+                path_s = float(latency_s[links].sum()) + more_s
+                found[flow] = Loads(links=taken, usage=usage[taken], latency_s=path_s)
+        return [found[flow] for flow in range(off_node.size)]
+
     def loads_around(self, circuits: None, flows: Flows, failed: np.ndarray) -> Loads:
         """Return the same past failed links; ends whose port is down relay nothing."""
         ports = failed[failed < 2 * self.endpoints] % self.endpoints
@@ -487,18 +534,23 @@ class RotorFabric(NodeFabric, GraphFabric):
                 routes[(routes >= total) & (routes < 2 * total)],
             )
             found = self._relays(replace(flows, sources=entered, destinations=left - total), barred)
-            if self._small(flows):
-                hops = self.rotation.mean_hops
-                usage[: 2 * total] += np.tile((hops - 1.0) * found.carried, 2)
-                more_s = self.hop_latency_s * (self.rotation.most_hops - 1) - self.rotation.wait_s
-            else:
-                usage[: 2 * total] += np.tile(found.relayed_share * found.carried, 2)
-                # Where circuits are full before ports are, what is left of the ports is of no use.
-                usage[: 2 * total] *= (self.ends - 1) / found.rate / usage[: 2 * total].max()
-                more_s = self.hop_latency_s * (found.relayed_share > 0.0)
+            further, more_s = self._beyond_direct(flows, found)
+            ports = usage[: 2 * total] + np.tile(further * found.carried, 2)
+            usage[: 2 * total] = ports * self._stretch(flows, found, ports)
             latency_s = np.where(off_node, latency_s + more_s, latency_s)
         links = np.flatnonzero(usage)
         return Loads(links=links, usage=usage[links], latency_s=float(latency_s.max(initial=0.0)))
+
+    def _beyond_direct(self, flows: Flows, relays: Relays) -> tuple[float, float]:
+        """Return how often flows cross circuits beyond the direct one, and how much longer their way is."""
+        if self._small(flows):
+            longer_s = self.hop_latency_s * (self.rotation.most_hops - 1) - self.rotation.wait_s
+            return self.rotation.mean_hops - 1.0, longer_s
+        return relays.relayed_share, self.hop_latency_s * (relays.relayed_share > 0.0)
+
+    def _stretch(self, flows: Flows, relays: Relays, usage: np.ndarray) -> float:
+        """Return the factor on what flows take of ports; full circuits leave the rest of ports idle."""
+        return 1.0 if self._small(flows) else (self.ends - 1) / relays.rate / float(usage.max())
 
     def _small(self, flows: Flows) -> bool:
         """Return whether flows cross several lanes at once instead of waiting."""
