@@ -126,9 +126,10 @@ class Rotation:
 
     Notes
     -----
-    The matchings are the N shifts i -> i + k modulo N, each of them held by one lane for one slot, so a round
-    takes ``ceil(N / lanes)`` slots. The lanes' turns are staggered evenly over a slot, so that only one is
-    dark at a time. With a lane for every matching nothing turns.
+    The matchings are the N - 1 shifts i -> i + k modulo N to others, each of them held by one lane for one
+    slot, so a round takes ``ceil((N - 1) / lanes)`` slots. A place that is left over holds shift 0, further
+    ones stay dark. The lanes' turns are staggered evenly over a slot, so that only one is dark at a time.
+    With a lane for every matching nothing turns.
 
     References
     ----------
@@ -153,7 +154,12 @@ class Rotation:
     @property
     def slots(self) -> int:
         """Slots of a round."""
-        return -(-self.ends // self.lanes)
+        return max(1, -(-(self.ends - 1) // self.lanes))
+
+    @property
+    def first_shift(self) -> int:
+        """Shift of the first place: 0 where there is a place for it, else 1."""
+        return int(self.lanes * self.slots < self.ends)
 
     @property
     def turns(self) -> bool:
@@ -201,7 +207,8 @@ class Rotation:
         """
         for seed in range(SEEDS):
             order = np.zeros(self.lanes * self.slots, dtype=np.int64)
-            order[: self.ends] = np.random.default_rng(seed).permutation(self.ends)
+            matchings = np.arange(self.first_shift, self.ends)
+            order[: matchings.size] = np.random.default_rng(seed).permutation(matchings)
             shifts = order.reshape(self.slots, self.lanes).T
             if all((_hops(self.ends, lit) < self.ends).all() for lit in _instants(shifts)):
                 return shifts
@@ -269,13 +276,15 @@ def lit_s(rotation: Rotation) -> np.ndarray:
     Returns
     -------
     numpy.ndarray
-        Begin and end of matching i -> i + k, shape [N, 2]; matching k is held by lane k modulo the lanes.
+        Begin and end of matching i -> i + k, shape [N, 2]: the lanes take them in their order, one after the
+        other. Matching 0 has those of 1 where it has no place.
 
     Notes
     -----
     Lane l begins to turn at l / lanes of a slot, and again a slot later; it is dark while it turns.
     """
-    lane, slot = np.arange(rotation.ends) % rotation.lanes, np.arange(rotation.ends) // rotation.lanes
+    place = np.maximum(np.arange(rotation.ends) - rotation.first_shift, 0)
+    lane, slot = place % rotation.lanes, place // rotation.lanes
     turn_s = (slot + lane / rotation.lanes) * rotation.slot_s
     return np.stack([turn_s + rotation.reconfiguration_s, turn_s + rotation.slot_s], axis=1)
 
@@ -528,12 +537,14 @@ class RotorFabric(NodeFabric, GraphFabric):
         usage = np.bincount(routes[crossed], weights=carried, minlength=graph.latency_s.size)
         latency_s = np.where(crossed, graph.latency_s[np.where(crossed, routes, 0)], 0.0).sum(axis=1)
         off_node = self.scale_up.off_node(flows)
-        if off_node.any():
+        if each[off_node].any():
             entered, left = (
                 routes[crossed & (routes < total)],
                 routes[(routes >= total) & (routes < 2 * total)],
             )
-            found = self._relays(replace(flows, sources=entered, destinations=left - total), barred)
+            weights = None if flows.weights is None else each[(crossed & (routes < total)).any(axis=1)]
+            outside = replace(flows, sources=entered, destinations=left - total, weights=weights)
+            found = self._relays(outside, barred)
             further, more_s = self._beyond_direct(flows, found)
             ports = usage[: 2 * total] + np.tile(further * found.carried, 2)
             usage[: 2 * total] = ports * self._stretch(flows, found, ports)
@@ -566,7 +577,7 @@ class RotorFabric(NodeFabric, GraphFabric):
         carried = np.zeros(self.endpoints)
         seen: dict[bytes, Relays] = {}
         each = np.ones(len(destinations)) if flows.weights is None else flows.weights[off_node]
-        for rail in np.unique(rails):
+        for rail in np.unique(rails[each > 0.0]):
             here = rails == rail
             count = np.zeros((self.ends, self.ends))
             np.add.at(

@@ -167,5 +167,5 @@ def test_flows_of_opera_above_its_size_wait_for_circuits_and_others_do_not(tmp_p
     bulk = ran(tmp_path / "k.csv", shifts(15), **given)
     every = ran(tmp_path / "k.csv", shifts(15), **given, settings=("bulk_bytes=0",))
     assert bulk.times.makespan_s == every.times.makespan_s
-    mixed = ran(tmp_path / "mixed.csv", shifts(15) + "0,9,1e3\n", **given)
+    mixed = ran(tmp_path / "mixed.csv", shifts(15) + "0,1,1e9\n0,10,0\n0,9,1e3\n", **given)
     assert mixed.times.finish_s[-1] < mixed.fabric.rotation.wait_s < mixed.times.finish_s[0]
