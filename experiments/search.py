@@ -275,6 +275,7 @@ class PlanSearch(Study):
         for fabric in self.fabrics or ("",):
             try:
                 built = lit_for_all(self._built(fabric), config)
+                self.objective.check_told(built.fabric)
                 systems |= topologies(built) if self.variants else {fabric or built.fabric.name: built}
             except HeliographError as error:
                 if len(self.fabrics) < 2:

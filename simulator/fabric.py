@@ -114,6 +114,8 @@ class Traits:
     """Reconfiguration time, in which circuits that move carry nothing."""
     routes_by_size: bool = False
     """Whether small transfers go other ways than large ones."""
+    routes_by_company: bool = False
+    """Whether a transfer goes other ways beside others than alone."""
     ports: Ports | None = None
     """Ports that fail one by one; None where only the ends of links have names (`Fabric.wired`)."""
     splicing: Splicing = Splicing.HOST
@@ -355,6 +357,12 @@ class Fabric(Protocol):
         """
         latency_s = self.graph(circuits).latency_s
         return route_loads(self.route(circuits, flows), latency_s, flows.weights)
+
+    def loads_apart(self, circuits: Circuits, flows: Flows) -> list[Loads]:
+        """Return what each of flows that run together takes of links, F of them; by default as if alone."""
+        each = np.arange(len(flows.sources))
+        pairs = dataclasses.replace(flows, weights=None)
+        return [self.loads(circuits, pairs.part(each == flow)) for flow in each]
 
     def loads_around(self, circuits: Circuits, flows: Flows, failed: np.ndarray) -> Loads:
         """Return the same past links that carry nothing, shape [n]; by default that of `around`."""

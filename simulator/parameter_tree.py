@@ -16,7 +16,7 @@ import math
 import re
 import typing
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache, cached_property
@@ -145,9 +145,45 @@ def replace_at(obj: TreeT, path: str, value: float | str) -> TreeT:
         If the path fits no parameter or several, the value is not of the parameter's kind, the unit does not
         fit the suffix, or a constructor refuses the value.
     """
-    leaf = _find(obj, path)
-    changed = dataclasses.replace(leaf.owner, **{leaf.field: _converted(leaf, value)})
-    return typing.cast("TreeT", rebuilt(obj, {id(leaf.owner): changed}))
+    return replace_all(obj, {path: value})
+
+
+def replace_all(obj: TreeT, values: Mapping[str, float | str]) -> TreeT:
+    """Return a copy of a tree in which several parameters are others; those of one part change at once.
+
+    So values that need each other may come in any order. Of two for one parameter the later stays.
+
+    Parameters
+    ----------
+    obj : dataclass
+        The tree.
+    values : mapping of str to float or str
+        Values by path, as `replace_at` takes them; the parts change in the order of their first.
+
+    Raises
+    ------
+    ParameterError
+        As in `replace_at`.
+    """
+    left = dict(values)
+    while left:
+        leaves = {path: _find(obj, path) for path in left}
+        owner = next(iter(leaves.values())).owner
+        mine = {path: leaf for path, leaf in leaves.items() if leaf.owner is owner}
+        fields = {leaf.field: _converted(leaf, left.pop(path)) for path, leaf in mine.items()}
+        obj = typing.cast("TreeT", rebuilt(obj, {id(owner): dataclasses.replace(owner, **fields)}))
+    return obj
+
+
+def same_part(obj: object, one: str, other: str) -> bool:
+    """Return whether two paths name parameters of one part.
+
+    Raises
+    ------
+    ParameterError
+        If a path fits no parameter, or several.
+    """
+    return _find(obj, one).owner is _find(obj, other).owner
 
 
 def parse_assignment(text: str) -> tuple[str, str]:

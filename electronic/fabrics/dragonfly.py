@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from electronic.fabrics.packets import AddingFabric
 from simulator.errors import ParameterError, check_range
-from simulator.fabric import Loads, route_loads
+from simulator.fabric import Fabric, Loads, route_loads
 from simulator.interfaces import Flows, Wiring
 from simulator.topology.clos import GlobalLinks
 from simulator.topology.graphs import NO_LINK, both_ways, bundle, joined, stacked
@@ -43,6 +43,8 @@ class Dragonfly(AddingFabric):
     Balanced for uniform traffic is a = 2 p = 2 h; a group then has a h + 1 peers at most. Where fewer groups
     stand, pairs of groups share the global links equally, and what does not divide stays dark. Valiant
     routing goes by way of every other group, or within a group every other router, in equal shares.
+    A single group has only the routers that its endpoints need, and no global links. They share equally the
+    local ports that lead to missing ones, up to as many links between two as either has endpoints.
 
     References
     ----------
@@ -59,20 +61,21 @@ class Dragonfly(AddingFabric):
     global_links: int = 16
     """Links of a router to other groups, h; dimensionless."""
     local_width: int = 1
-    """Links in parallel between two routers of a group; dimensionless."""
-    routing: Routing = Routing.MINIMAL
-    """Which way flows take."""
+    """Links in parallel between two routers of a full group; dimensionless."""
+    routing: Routing | None = None
+    """Which way flows take; None: minimal, or in a step Valiant's where that is faster (`laid_for`)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range(self, "terminals", "routers", "local_width", low=1)
         check_range(self, "global_links", low=1 if self.groups > 1 else 0)
-        ports = self.terminals + (self.routers - 1) * self.local_width + self.global_links
+        peers, outside = self.routers_in_use - 1, self.global_links if self.groups > 1 else 0
+        ports = self.terminals + peers * self.local_links + outside
         if ports > self.switch.radix:
             msg = (
-                f"a router needs {ports} ports: {self.terminals} endpoints, {self.routers - 1} x "
-                f"{self.local_width} local and {self.global_links} global links; '{self.switch.name}' has "
-                f"{self.switch.radix}; try fewer, balanced is routers = 2 terminals = 2 global_links"
+                f"a router needs {ports} ports: {self.terminals} endpoints, {peers} x {self.local_links} "
+                f"local and {outside} global links; '{self.switch.name}' has {self.switch.radix}; try fewer, "
+                "balanced is routers = 2 terminals = 2 global_links"
             )
             raise ParameterError(msg)
         _ = self.peers
@@ -87,6 +90,23 @@ class Dragonfly(AddingFabric):
         """Groups."""
         return math.ceil(self.endpoints / self.group_endpoints)
 
+    @property
+    def routers_in_use(self) -> int:
+        """Routers of a group; of a single one those with endpoints."""
+        return math.ceil(self.endpoints / self.terminals) if self.groups == 1 else self.routers
+
+    @property
+    def local_links(self) -> int:
+        """Links between two routers of a group."""
+        ports = (self.routers - 1) * self.local_width
+        return max(self.local_width, min(self.terminals, ports // max(1, self.routers_in_use - 1)))
+
+    def laid_for(self, blocks: tuple[int, ...]) -> tuple[Fabric, ...]:
+        """Return the fabric, and where nobody chose its routing, Valiant's if there is another way."""
+        if self.routing is not None or max(self.groups, self.routers_in_use) < 3:
+            return (self,)
+        return (self, replace(self, routing=Routing.VALIANT, name=f"{self.name}, {Routing.VALIANT}"))
+
     @cached_property
     def peers(self) -> GlobalLinks:
         """Links between groups, on the routers' global ports."""
@@ -99,22 +119,21 @@ class Dragonfly(AddingFabric):
 
     @property
     def switches(self) -> int:
-        """Routers; of a single group only those with endpoints."""
-        return math.ceil(self.endpoints / self.terminals) if self.groups == 1 else self.groups * self.routers
+        """Routers of all groups."""
+        return self.groups * self.routers_in_use
 
     @property
     def trunks(self) -> int:
         """Links between routers, both ways one."""
-        inside = self.switches if self.groups == 1 else self.routers
-        local = self.groups * inside * (inside - 1) // 2 * self.local_width
-        return local + self.peers.links // 2
+        pairs = self.routers_in_use * (self.routers_in_use - 1) // 2
+        return self.groups * pairs * self.local_links + self.peers.links // 2
 
     def trunk_wiring(self, first_vertex: int) -> Wiring:
         """Return local links, by group, router and peer, then global links, by group and channel."""
-        a = self.routers
+        a = self.routers_in_use
         group, here, there = (part.ravel() for part in np.indices((self.groups, a, a)))
         rate = self.trunk_bytes_per_s
-        width = np.where(here == there, 0, self.local_width)
+        width = np.where(here == there, 0, self.local_links)
         local = bundle(
             first_vertex + group * a + here,
             first_vertex + group * a + there,
@@ -133,20 +152,20 @@ class Dragonfly(AddingFabric):
     def trunk_paths(self, sources: np.ndarray, destinations: np.ndarray) -> list[np.ndarray]:
         """Return the links between routers at each place of the way; of Valiant's ways, one."""
         here, there = sources // self.terminals, destinations // self.terminals
-        if self.routing is Routing.MINIMAL:
+        if self.routing is not Routing.VALIANT:
             return self._leg(here, there, destinations)
         return self._detour(sources, destinations, sources + destinations // self.terminals)
 
     def loads(self, circuits: None, flows: Flows) -> Loads:
         """Return what flows of equal rate take of every link; Valiant's are spread over all detours alike."""
-        if self.routing is Routing.MINIMAL:
+        if self.routing is not Routing.VALIANT:
             return super().loads(circuits, flows)
         sources, destinations = flows.sources, flows.destinations
         weights = np.ones(len(sources)) if flows.weights is None else flows.weights
         far = sources // self.group_endpoints != destinations // self.group_endpoints
         moving = sources != destinations
         routes, shares = [], []
-        for some, ways in ((far, self.groups - 2), (moving & ~far, self.routers - 2)):
+        for some, ways in ((far, self.groups - 2), (moving & ~far, self.routers_in_use - 2)):
             begin, end = sources[some], destinations[some]
             for number in range(max(1, ways)):
                 detour = self._detour(begin, end, np.full(begin.size, number))
@@ -159,7 +178,7 @@ class Dragonfly(AddingFabric):
 
         Groups that are neither a flow's first nor its last are counted from the first onwards, routers alike.
         """
-        a, groups = self.routers, self.groups
+        a, groups = self.routers_in_use, self.groups
         here, there = sources // self.terminals, destinations // self.terminals
         group, far = here // a, there // a
         around = (group != far) & (groups > 2)
@@ -170,16 +189,17 @@ class Dragonfly(AddingFabric):
         router = group * a + _passing(here % a, there % a, number, a)
         stop = np.where(around, begin[channel], np.where(aside, router, here))
         first = np.where(stop != here, here * a + stop % a, NO_LINK)
-        second = np.where(around, self._local_links + channel, NO_LINK)
+        second = np.where(around, self._first_global + channel, NO_LINK)
         return [first, second, *self._leg(np.where(around, end[channel], stop), there, destinations)]
 
     @property
-    def _local_links(self) -> int:
-        return self.groups * self.routers**2
+    def _first_global(self) -> int:
+        """Number of the first link between groups, as `trunk_wiring` counts."""
+        return self.groups * self.routers_in_use**2
 
     def _leg(self, here: np.ndarray, there: np.ndarray, spread: np.ndarray) -> list[np.ndarray]:
         """Return local, global and local link of the minimal way between routers."""
-        a = self.routers
+        a = self.routers_in_use
         group, far = here // a, there // a
         leaves = group != far
         channel = self.peers.channel(group, far, spread=spread)
@@ -187,7 +207,7 @@ class Dragonfly(AddingFabric):
         gateway = np.where(leaves, begin[channel], there)
         arrival = np.where(leaves, end[channel], there)
         first = np.where(gateway != here, here * a + gateway % a, NO_LINK)
-        middle = np.where(leaves, self._local_links + channel, NO_LINK)
+        middle = np.where(leaves, self._first_global + channel, NO_LINK)
         last = np.where(leaves & (arrival != there), arrival * a + there % a, NO_LINK)
         return [first, middle, last]
 
@@ -253,29 +273,31 @@ class DragonflyPlus(AddingFabric):
         return np.arange(self.endpoints) // self.terminals
 
     @property
-    def _leaves_in_use(self) -> int:
+    def leaves_in_use(self) -> int:
         """Leaves of a group; of a single one those with endpoints."""
         return math.ceil(self.endpoints / self.terminals) if self.groups == 1 else self.leaves
 
     @property
     def switches(self) -> int:
         """Leaves and spines; a single leaf needs no spine."""
-        used = self._leaves_in_use
+        used = self.leaves_in_use
         return 1 if self.groups == used == 1 else self.groups * (used + self.spines)
 
     @property
     def trunks(self) -> int:
         """Links between switches, both ways one."""
-        used = self._leaves_in_use
+        used = self.leaves_in_use
         if self.groups == used == 1:
             return 0
         return self.groups * used * self.spines + self.peers.links // 2
 
     def trunk_wiring(self, first_vertex: int) -> Wiring:
         """Return links from leaves to spines, from spines to leaves, and between groups."""
-        group, leaf, spine = (part.ravel() for part in np.indices((self.groups, self.leaves, self.spines)))
-        low = first_vertex + group * self.leaves + leaf
-        first_spine = first_vertex + self.groups * self.leaves
+        group, leaf, spine = (
+            part.ravel() for part in np.indices((self.groups, self.leaves_in_use, self.spines))
+        )
+        low = first_vertex + group * self.leaves_in_use + leaf
+        first_spine = first_vertex + self.groups * self.leaves_in_use
         high = first_spine + group * self.spines + spine
         begin, end = (vertices[: self.peers.links] for vertices in self.peers.ends)
         rate, latency_s = self.trunk_bytes_per_s, self.trunk_latency_s
@@ -296,7 +318,7 @@ class DragonflyPlus(AddingFabric):
         near = group * self.spines + destinations % self.spines
         up = np.where(leaves, begin[channel], near) % self.spines
         down = np.where(leaves, end[channel], near) % self.spines
-        local_links = self.groups * self.leaves * self.spines
+        local_links = self.groups * self.leaves_in_use * self.spines
         return [
             np.where(climbs, here * self.spines + up, NO_LINK),
             np.where(leaves, 2 * local_links + channel, NO_LINK),

@@ -105,6 +105,8 @@ class Line:
     """Price of all of them."""
     behind: tuple[Parameter, ...]
     """Numbers that move the line."""
+    untold: tuple[str, ...] = ()
+    """Quantities, ``power_w`` or ``price_usd``, of which nobody gave a number; they count as zero."""
 
     def status(self, endings: tuple[str, ...]) -> str:
         """Return the least trusted status behind the line of numbers with such names, or nothing."""
@@ -186,6 +188,7 @@ def bill_of(priced: Priced, name: str) -> Bill:
             power_w=_span(0, item, base, corners),
             price_usd=_span(1, item, base, corners),
             behind=tuple(behind[item]),
+            untold=tuple(what for what, each in EACH.items() if each in part.untold),
         )
         for item, part in base.items()
     ]
@@ -322,6 +325,8 @@ COMPARED = ("W", "W range", "$", "$ range")
 """Heads of bills beside each other; all per accelerator."""
 UNITS = MappingProxyType({"power_w": ("W", ("_w",)), "price_usd": ("USD", PRICES)})
 """Unit of each quantity, and what the names of the numbers behind it end in."""
+EACH = MappingProxyType({"power_w": "w_each", "price_usd": "usd_each"})
+"""Number of an item from which each quantity follows."""
 THOUSANDS = 1e5
 """From here on a value is told in thousands or more."""
 SHOWN_ENDS = 12
@@ -349,7 +354,8 @@ def line_rows(bill: Bill, what: str) -> list[ReportRow]:
         each = span.value / line.count if line.count else 0.0
         cells = (f"{line.count:,}", format_si(each, unit), *_cells(span, unit), f"{share[line.item]:.1%}")
         per_accelerator = format_si(span.value / bill.accelerators, unit)
-        rows.append(ReportRow(line.item, (*cells, per_accelerator), line.status(names) or "exact"))
+        source = "not given, counts as 0" if what in line.untold else line.status(names) or "exact"
+        rows.append(ReportRow(line.item, (*cells, per_accelerator), source))
     total = bill.total(what)
     one = _over(total, bill.accelerators)
     sums = ("", "", *_cells(total, unit), "100.0%", format_si(one.value, unit))

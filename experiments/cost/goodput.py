@@ -29,7 +29,7 @@ from simulator.goodput import (
     spared_share,
     spliced_share,
 )
-from simulator.parameter_tree import parse_assignment, replace_at
+from simulator.parameter_tree import parse_assignment, replace_all
 from simulator.topology.torus import TPU_V4
 
 if TYPE_CHECKING:
@@ -231,8 +231,7 @@ def _fleet(request: GoodputOf) -> Fleet:
     if (twice := repeated(path for path, _ in changes)) is not None:
         msg = f"--set {twice} is given twice; leave one of them out"
         raise ParameterError(msg)
-    for path, value in changes:
-        fleet = replace_at(fleet, path, value)
+    fleet = replace_all(fleet, dict(changes))
     if request.machine < fleet.hosts.accelerators or request.machine % fleet.hosts.accelerators:
         msg = f"a machine of {request.machine} accelerators must be whole hosts of {fleet.hosts.accelerators}"
         raise ParameterError(msg)

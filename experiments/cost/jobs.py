@@ -101,7 +101,8 @@ class SharedRuns(Result):
 
     def report(self) -> list[Block]:
         """Return the table of all jobs."""
-        title = f"{len(self.runs)} jobs on {self.system.name}, {self.system.accelerators} accelerators"
+        jobs = f"{len(self.runs)} job{'s' if len(self.runs) > 1 else ''}"
+        title = f"{jobs} on {self.system.name}, {self.system.accelerators} accelerators"
         return [ReportTable(title, [run.job.name for run in self.runs], job_rows(self))]
 
 

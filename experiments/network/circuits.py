@@ -189,12 +189,13 @@ class CollectivePlans(Result):
             "changes": lambda one: str(one.changes),
             "all move together": lambda one: format_si(one.together_s, "s"),
             "overlapped": lambda one: format_si(one.plan.makespan_s, "s"),
-            "saved": lambda one: f"{one.saved_percent:.1f} %",
+            "saved": lambda one: f"{one.saved_percent:z.1f} %",
             "over bound": lambda one: f"{one.plan.over_bound:.3f}",
         }
         title = (
             f"{str(self.kind).replace('_', ' ')} of {format_si(self.size_bytes, 'B')} on {self.ranks} ranks, "
-            f"{plant.switches} planes, {format_si(plant.rate_bytes_per_s, 'B/s')} a circuit, "
+            f"{plant.switches} plane{'s' if plant.switches > 1 else ''}, "
+            f"{format_si(plant.rate_bytes_per_s, 'B/s')} a circuit, "
             f"reconfiguration {format_si(plant.reconfiguration_s, 's')}"
         )
         best = f"Least: {self.best.algorithm}."
@@ -279,7 +280,7 @@ def plan_collective(
         )
     if not found:
         msg = (
-            f"{', '.join(left_out)} on {plant.switches} planes is too long to plan "
+            f"{', '.join(left_out)} on {plant.switches} plane(s) is too long to plan "
             f"(steps times planes at most {MOST_CHOICES}); take fewer ranks or planes"
         )
         raise ParameterError(msg)
@@ -351,7 +352,7 @@ def _draw_planes(axes: Axes, study: CollectivePlans, one: PlannedCollective) -> 
                     height=0.8,
                 )
             before = what.destinations
-    title = f"{label(one.algorithm)}: {len(one.steps)} steps, {one.saved_percent:.1f} % saved"
+    title = f"{label(one.algorithm)}: {len(one.steps)} steps, {one.saved_percent:z.1f} % saved"
     axes.set_title(title, loc="left")
     axes.set_xlim(0.0, end_s / factor)
     axes.set_ylim(study.plant.switches - 0.5, -0.5)

@@ -7,6 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -177,19 +178,52 @@ def _as_flows(sources: np.ndarray, destinations: np.ndarray, size_bytes: float) 
     return Flows(sources=sources, destinations=destinations, size_bytes=size_bytes, axis=AXIS)
 
 
-def flow_set(fabric: Fabric, circuits: Circuits, flows: FlowList) -> tuple[FlowSet, LinkGraph]:
-    """Return flows with their ways, and the links: the fabric's, then one for each latency of a way."""
+def flow_sets(fabric: Fabric, circuits: Circuits, flows: FlowList) -> list[tuple[FlowSet, LinkGraph]]:
+    """Return flows with their ways, and the links: the fabric's, then one for each latency of a way.
+
+    Where a way depends on who runs beside, the flows have ways as if all ran together, and as if those did
+    that start together.
+    """
     graph = fabric.graph(circuits)
-    every = _as_flows(flows.sources, flows.destinations, 1.0)
+    largest = float(flows.size_bytes.max(initial=0.0))
+    every = _as_flows(flows.sources, flows.destinations, largest)
+    if largest > 0.0:
+        every = replace(every, weights=flows.size_bytes / largest)
     routes = fabric.route(circuits, every)
-    same = _alike(fabric.loads(circuits, every), route_loads(routes, graph.latency_s))
-    given = {"size_bytes": flows.size_bytes, "start_s": flows.start_s, "after": flows.after}
-    if same:  # each flow has one way
-        return FlowSet(routes=routes, **given), graph
-    ways = [
-        fabric.loads(circuits, every.part(np.arange(flows.sources.size) == flow))
-        for flow in range(flows.sources.size)
-    ]
+    plain = route_loads(routes, graph.latency_s, every.weights)
+    mixed = fabric.traits.routes_by_size and float(flows.size_bytes.min(initial=largest)) < largest
+    if not mixed and _alike(fabric.loads(circuits, every), plain):  # each flow has one way
+        ways = FlowSet(routes=routes, size_bytes=flows.size_bytes, start_s=flows.start_s, after=flows.after)
+        return [(ways, graph)]
+    found = [_spread(fabric.loads_apart(circuits, every), flows, graph)]
+    rounds = _rounds(flows)
+    if fabric.traits.routes_by_company and rounds.any():
+        order = np.argsort(rounds, kind="stable")
+        loads = [fabric.loads_apart(circuits, every.part(rounds == one)) for one in range(rounds.max() + 1)]
+        by_flow = dict(zip(order.tolist(), chain.from_iterable(loads), strict=True))
+        found.append(_spread([by_flow[flow] for flow in range(rounds.size)], flows, graph))
+    return found
+
+
+def _rounds(flows: FlowList) -> np.ndarray:
+    """Return the number of those that start together, shape [F]: as early, behind as many others in a row."""
+    depth = np.zeros(flows.size_bytes.size, dtype=np.int64)
+    waits_for = np.bincount(flows.after[:, 1], minlength=depth.size)
+    followers = defaultdict(list)
+    for first, second in flows.after.tolist():
+        followers[first].append(second)
+    ready = np.flatnonzero(waits_for == 0).tolist()
+    for flow in ready:  # grows as the last of those that a flow waits for is met
+        for later in followers[flow]:
+            depth[later] = max(depth[later], depth[flow] + 1)
+            waits_for[later] -= 1
+            if not waits_for[later]:
+                ready.append(later)
+    return np.asarray(np.unique(np.stack([flows.start_s, depth]), axis=1, return_inverse=True)[1])
+
+
+def _spread(ways: list[Loads], flows: FlowList, graph: LinkGraph) -> tuple[FlowSet, LinkGraph]:
+    """Return flows that take shares of many links, and the links with one for each latency of a way."""
     latencies, which = np.unique([way.latency_s for way in ways], return_inverse=True)
     links, hops = graph.capacity_bytes_per_s.size, 1 + max(way.links.size for way in ways)
     taken = np.full((len(ways), hops), NO_LINK, dtype=np.int64)
@@ -202,7 +236,10 @@ def flow_set(fabric: Fabric, circuits: Circuits, flows: FlowList) -> tuple[FlowS
         capacity_bytes_per_s=np.concatenate([graph.capacity_bytes_per_s, wide]),
         latency_s=np.concatenate([np.zeros(links), latencies]),
     )
-    return FlowSet(routes=taken, usage=usage, **given), wider
+    spread = FlowSet(
+        routes=taken, usage=usage, size_bytes=flows.size_bytes, start_s=flows.start_s, after=flows.after
+    )
+    return spread, wider
 
 
 def _alike(one: Loads, other: Loads) -> bool:
@@ -377,9 +414,11 @@ class FlowsOnFabric(Study):
             )
             raise ParameterError(msg)
         circuits = lit(fabric, flows)
-        chosen, graph = flow_set(fabric, circuits, flows)
         progress("flows", 0, 2)
-        times = simulate(chosen, graph)
+        runs = [
+            (simulate(chosen, graph), chosen, graph) for chosen, graph in flow_sets(fabric, circuits, flows)
+        ]
+        times, chosen, graph = min(runs, key=lambda run: run[0].makespan_s)
         progress("links", 1, 2)
         own = fabric.graph(circuits)
         carried = loads_over_time(chosen, graph, times.makespan_s, self.intervals)

@@ -18,7 +18,7 @@ from simulator.errors import HeliographError, nearest
 from simulator.operators import Sequence as Work
 from simulator.operators import Task
 from simulator.results import Span, Stream, steady
-from workloads.pipeline.schedule import SCHEDULES, Pass, PassTimes, Played, peak_kept, play
+from workloads.pipeline.schedule import ALIASES, SCHEDULES, Pass, PassTimes, Played, peak_kept, play
 from workloads.pipeline.schedules import ONE_FORWARD_ONE_BACKWARD
 from workloads.plan.plan import Plan
 
@@ -151,7 +151,7 @@ def unit_timeline(name: str, *, stages: int, microbatches: int, chunks: int, tim
     Parameters
     ----------
     name : str
-        One of `schedule_names`.
+        One of `schedule_names`, or what papers call one.
     stages, microbatches : int
         At least 1.
     chunks : int
@@ -159,6 +159,7 @@ def unit_timeline(name: str, *, stages: int, microbatches: int, chunks: int, tim
     times : PassTimes
         Length of passes.
     """
+    name = ALIASES.get(name, name)
     _check(name, stages=stages, microbatches=microbatches, chunks=chunks, times=times)
     kind = ONE_FORWARD_ONE_BACKWARD if name == INTERLEAVED else SCHEDULES[name]
     plan = Plan.of(

@@ -252,6 +252,24 @@ class Objective(StrEnum):
         """Name of its value in records: time of the step in s, its energy in J, its cost in USD."""
         return _COLUMNS[self]
 
+    def check_told(self, fabric: Fabric) -> None:
+        """Refuse a fabric of which nobody gave what is to be least: drawn graphs need no watts and prices.
+
+        Raises
+        ------
+        ParameterError
+            If no part of it has power, where energy is to be least, or a price, where cost is.
+        """
+        each = {Objective.ENERGY: ("w_each", "static_w"), Objective.COST: ("usd_each", "price_usd")}
+        number, attribute = each.get(self, ("", ""))
+        parts = fabric.bill().values()
+        if number and parts and all(number in part.untold for part in parts):
+            msg = (
+                f"{fabric.name}: no part has '{attribute}', so that the least {self} cannot be told; give it "
+                "to nodes or edges of the file"
+            )
+            raise ParameterError(msg)
+
     @classmethod
     def named(cls, name: str) -> Objective:
         """Return the objective of a name; a `ParameterError` for any other."""

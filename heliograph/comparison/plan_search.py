@@ -685,7 +685,10 @@ def best_plan(
     ------
     WorkloadError
         If no plan runs, with what leaves none.
+    ParameterError
+        If nobody gave the power or the prices of which the least is sought.
     """
+    objective.check_told(system.fabric)
     say("estimating plans")
     trials = _Trials(config, effort, say, objective=objective)
     rank = partial(_ranking, system, config, prices=prices or Prices(), objective=objective)

@@ -52,7 +52,15 @@ from simulator.interfaces import ComputeUnit, Cost, Numerics
 from simulator.node import NO_PENALTIES, Host, Node, Penalties
 from simulator.operands.statistics import OperandKind
 from simulator.operators import SCORES, VALUES, Elementwise, MatMul, Phase, Role
-from simulator.parameter_tree import get_at, parse_assignment, path_of, replace_at, shown_paths
+from simulator.parameter_tree import (
+    get_at,
+    parse_assignment,
+    path_of,
+    replace_all,
+    replace_at,
+    same_part,
+    shown_paths,
+)
 from simulator.results import Economics, default_economics
 from workloads.plan.parts import Precision
 from workloads.plan.plan import Plan
@@ -848,18 +856,28 @@ def _changes(changes: Mapping[str, float | str] | None, numbers: Mapping[str, fl
 
 
 def _with_changes(system: System, changes: Sequence[Change]) -> System:
-    """Return a system with numbers and parts changed in their order, and sized."""
+    """Return a system with numbers and parts changed in their order, and sized.
+
+    Numbers of one part that no change of a part stands between change at once.
+    """
     paths: dict[str, Change] = {}
     changes = _measured_last(changes)
+    waiting: list[Change] = []
     for one in changes:
         with one.named():
             _refuse_choice(one.key)
             _refuse_unlit(system, one.key)
+            if not _names_number(system, one.key):
+                system, waiting = _numbered(system, waiting), []
             warn_of_unit(system, one.key, one.value)
             path = _path(system, one)
-            system = _changed(system, one)
+            if _names_number(system, one.key):
+                waiting.append(one)
+            else:
+                system = _changed(system, one)
             _refuse_lost(paths, path, one)
             paths[path] = one
+    system = _numbered(system, waiting)
     for one in changes:
         with one.named():
             check_effect(system.fabric, one.key)
@@ -978,10 +996,36 @@ def fitting(system: System, assignments: Iterable[str]) -> list[str]:
     return found
 
 
+def _numbered(system: System, changes: Sequence[Change]) -> System:
+    """Return a system with numbers changed, those of one part at once, and nothing sized."""
+    while changes:
+        together = [one for one in changes if same_part(system, one.key, changes[0].key)]
+        changes = [one for one in changes if one not in together]
+        try:
+            system = _at_once(system, together)
+        except ParameterError:
+            with _to_blame(system, together).named():
+                system = _at_once(system, together)
+    return system
+
+
+def _at_once(system: System, changes: Sequence[Change]) -> System:
+    return replace_all(system, {one.key: one.value for one in changes})
+
+
+def _to_blame(system: System, changes: Sequence[Change]) -> Change:
+    """Return the first change of several that do not go together without which the others do, or the last."""
+    for change in changes:
+        with contextlib.suppress(ParameterError):
+            _at_once(system, [one for one in changes if one is not change])
+            return change
+    return changes[-1]
+
+
 def _changed(system: System, change: Change) -> System:
-    """Return a system with one number, or one part, changed and nothing sized."""
+    """Return a system with one part changed and nothing sized."""
     path, value = change.key, change.value
-    wanted = isinstance(value, str) and names_part(value) and not _names_number(system, path)
+    wanted = isinstance(value, str) and names_part(value)
     known = str(value) in named_parts() or is_measured(value)
     if wanted and (known or place_for(system, path) is not None):
         folder = change.file.parent if change.file is not None else None

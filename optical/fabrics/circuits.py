@@ -21,6 +21,7 @@ import scipy
 from optical.scheduling.birkhoff import BALANCE_TOLERANCE
 from optical.scheduling.schedule import DARK
 from optical.scheduling.topology import AllReduceGroup, coprime_strides, job_topology
+from simulator.collectives.algorithms import standing_distances
 from simulator.errors import ParameterError, RouteError
 from simulator.fabric import Fabric
 from simulator.interfaces import Flows, Reconfiguration, Wiring
@@ -387,7 +388,9 @@ class ForwardingCircuits:
             inside = np.where(peers == DARK, DARK, peers - first)[first : first + self.domain]
             key = inside.tobytes()
             if key not in known:
-                known[key] = _before(inside, self.domain)
+                tails, lanes = np.nonzero(inside != DARK)
+                lit = (np.ones(tails.size), (tails, inside[tails, lanes]))
+                known[key] = _before(scipy.sparse.csr_array(lit, shape=(self.domain, self.domain)))
             found[:, first : first + self.domain] = known[key]
         return found
 
@@ -441,13 +444,12 @@ class ForwardingCircuits:
         return np.sum([column >= 0 for column in columns], axis=0) if columns else np.zeros(len(sources), int)
 
 
-def _before(peers: np.ndarray, size: int) -> np.ndarray:
-    """Return predecessors on some shortest ways between all vertices of a domain, [ways, size, size].
+def _before(lit: scipy.sparse.csr_array) -> np.ndarray:
+    """Return predecessors on some shortest ways over circuits between N vertices, shape [ways, N, N].
 
     Of ways equally short each pair begins at another: the k-th, counted round, if its numbers add up to k.
     """
-    tails, lanes = np.nonzero(peers != DARK)
-    lit = scipy.sparse.csr_array((np.ones(tails.size), (tails, peers[tails, lanes])), shape=(size, size))
+    size = lit.shape[0]
     hops = scipy.sparse.csgraph.shortest_path(lit, unweighted=True)
     into = lit.tocsc()
     arrivals = np.diff(into.indptr)
@@ -576,13 +578,21 @@ def job_links(demand: DomainDemand, degree: int, *, all_meet: bool = True) -> np
 
     Notes
     -----
-    Several layouts are tried, and that one is kept whose busiest circuit carries least. The first is that
+    Several layouts are tried, and that one is kept whose busiest circuit carries least, pairs spread over
+    their shortest ways as flows are. The first is that
     of TopologyFinder with TotientPerms (`optical.scheduling.topology.job_topology`): what it leaves of the
     degree doubles the busiest circuits, and if some vertices could not reach those they have to, one lane of
     each goes into a ring through all first. It was made for rings and few pairs; of exchanges among about as
     many vertices as there are lanes it leaves some pairs far apart. The others keep some lanes of each vertex
     for the thinnest traffic, sends and steps of rings, and give the rest to the pairs that take longest; or
-    give one lane of each vertex to what joins the parts that the busiest pairs leave.
+    give one lane of each vertex to what joins the parts that the busiest pairs leave. Where a vertex sends
+    to more others than it has lanes, nodes pass much on, and layouts of few hops are tried too: distances in
+    a circle as for an all-to-all (`standing_distances`), and matchings drawn at random beside a ring.
+
+    References
+    ----------
+    Singla, Hong, Popa and Godfrey, "Jellyfish: Networking Data Centers Randomly", NSDI 2012: random regular
+    graphs have nearly the shortest paths that their degree allows.
     """
     if len(demand.pairs) < 2:
         return np.zeros(demand.pairs.shape, dtype=np.int64)
@@ -611,6 +621,8 @@ def _laid_links(
     published = busiest_first(np.where(found.links > 0, wanted, 0.0), degree, found.links)
     others = [_thinnest_first(demand.matrix, degree, kept) for kept in range(min(degree, _MOST_KEPT) + 1)]
     others.append(_parts_joined(demand.matrix, degree))
+    if (demand.matrix > 0.0).sum(axis=1).max() > degree:
+        others += _of_few_hops(demand.matrix, degree)
     others = list({links.tobytes(): links for links in others}.values())
     carried = [
         _busiest_bytes(published, wanted, all_meet=all_meet),
@@ -623,6 +635,36 @@ def _laid_links(
 
 _MOST_KEPT = 4
 """Most lanes of a vertex that are tried for its thinnest traffic; a choice."""
+_DRAWN = 8
+"""Layouts drawn at random that are tried; a choice."""
+
+
+def _of_few_hops(wanted: np.ndarray, degree: int) -> list[np.ndarray]:
+    """Return circuits from which all are near, those with traffic first, several of shape [N, N].
+
+    Parameters
+    ----------
+    wanted : numpy.ndarray
+        Bytes from vertex to vertex, shape [N, N]; more than `degree` of a row are positive.
+    degree : int
+        Circuits that a vertex may begin, and as many that it may end.
+    """
+    every, found = np.arange(len(wanted)), []
+    distances = standing_distances(len(wanted), degree)
+    if distances:
+        circle = np.zeros(wanted.shape, dtype=np.int64)
+        circle[every[:, None], (every[:, None] + distances) % len(wanted)] = 1
+        found.append(circle)
+    for seed in range(_DRAWN):
+        generator = np.random.default_rng(seed)
+        links = np.zeros(wanted.shape, dtype=np.int64)
+        links[every, np.roll(every, -1)] = 1
+        for _ in range(degree - 1):
+            taken = (links > 0) | (every[:, None] == every)
+            worth = np.where(taken, -float(links.size), generator.random(links.shape) + (wanted > 0.0))
+            links[scipy.optimize.linear_sum_assignment(worth, maximize=True)] += 1
+        found.append(links)
+    return found
 
 
 def _parts_joined(wanted: np.ndarray, degree: int) -> np.ndarray:
@@ -665,18 +707,20 @@ def _thinnest_first(wanted: np.ndarray, degree: int, kept: int) -> np.ndarray:
 
 
 def _busiest_bytes(links: np.ndarray, wanted: np.ndarray, *, all_meet: bool) -> float:
-    """Return the bytes over the busiest circuit, pairs on a shortest way each; infinite if some have none."""
-    lit = scipy.sparse.csr_array(links > 0)
-    hops, before = scipy.sparse.csgraph.shortest_path(lit, unweighted=True, return_predecessors=True)
-    if np.isinf(hops if all_meet else hops[wanted > 0.0]).any():
+    """Return the bytes over the busiest circuit, pairs spread over ways; infinite if some have none."""
+    before = _before(scipy.sparse.csr_array(links > 0, dtype=float))
+    apart = (before[0] == NO_WAY) & ~np.eye(len(links), dtype=bool)
+    if (apart if all_meet else apart & (wanted > 0.0)).any():
         return np.inf
-    sources, here = np.nonzero(wanted)
-    sent, carried = wanted[sources, here], np.zeros(links.shape)
-    while sources.size:
-        earlier = before[sources, here]
-        np.add.at(carried, (earlier, here), sent)
-        going = earlier != sources
-        sources, here, sent = sources[going], earlier[going], sent[going]
+    carried = np.zeros(links.shape)
+    for earlier_than in before:
+        sources, here = np.nonzero(wanted)
+        sent = wanted[sources, here] / len(before)
+        while sources.size:
+            earlier = earlier_than[sources, here]
+            np.add.at(carried, (earlier, here), sent)
+            going = earlier != sources
+            sources, here, sent = sources[going], earlier[going], sent[going]
     return float((carried / np.maximum(links, 1)).max())
 
 

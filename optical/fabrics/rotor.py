@@ -27,7 +27,7 @@ from optical.fabrics.switches import (
     load_switch,
 )
 from simulator.errors import ParameterError, check_choices, check_range
-from simulator.fabric import Loads, NodeFabric, Traits
+from simulator.fabric import Loads, NodeFabric, Traits, route_loads
 from simulator.interfaces import Flows, Wiring
 from simulator.topology.graphs import NO_LINK, GraphFabric, bundle, joined, node_links, packed
 from simulator.topology.scale_up import BillItem, Nic, ScaleUp, load_nic
@@ -126,9 +126,10 @@ class Rotation:
 
     Notes
     -----
-    The matchings are the N shifts i -> i + k modulo N, each of them held by one lane for one slot, so a round
-    takes ``ceil(N / lanes)`` slots. The lanes' turns are staggered evenly over a slot, so that only one is
-    dark at a time. With a lane for every matching nothing turns.
+    The matchings are the N - 1 shifts i -> i + k modulo N to others, each of them held by one lane for one
+    slot, so a round takes ``ceil((N - 1) / lanes)`` slots. A place that is left over holds shift 0, further
+    ones stay dark. The lanes' turns are staggered evenly over a slot, so that only one is dark at a time.
+    With a lane for every matching nothing turns.
 
     References
     ----------
@@ -153,7 +154,12 @@ class Rotation:
     @property
     def slots(self) -> int:
         """Slots of a round."""
-        return -(-self.ends // self.lanes)
+        return max(1, -(-(self.ends - 1) // self.lanes))
+
+    @property
+    def first_shift(self) -> int:
+        """Shift of the first place: 0 where there is a place for it, else 1."""
+        return int(self.lanes * self.slots < self.ends)
 
     @property
     def turns(self) -> bool:
@@ -201,7 +207,8 @@ class Rotation:
         """
         for seed in range(SEEDS):
             order = np.zeros(self.lanes * self.slots, dtype=np.int64)
-            order[: self.ends] = np.random.default_rng(seed).permutation(self.ends)
+            matchings = np.arange(self.first_shift, self.ends)
+            order[: matchings.size] = np.random.default_rng(seed).permutation(matchings)
             shifts = order.reshape(self.slots, self.lanes).T
             if all((_hops(self.ends, lit) < self.ends).all() for lit in _instants(shifts)):
                 return shifts
@@ -269,13 +276,15 @@ def lit_s(rotation: Rotation) -> np.ndarray:
     Returns
     -------
     numpy.ndarray
-        Begin and end of matching i -> i + k, shape [N, 2]; matching k is held by lane k modulo the lanes.
+        Begin and end of matching i -> i + k, shape [N, 2]: the lanes take them in their order, one after the
+        other. Matching 0 has those of 1 where it has no place.
 
     Notes
     -----
     Lane l begins to turn at l / lanes of a slot, and again a slot later; it is dark while it turns.
     """
-    lane, slot = np.arange(rotation.ends) % rotation.lanes, np.arange(rotation.ends) // rotation.lanes
+    place = np.maximum(np.arange(rotation.ends) - rotation.first_shift, 0)
+    lane, slot = place % rotation.lanes, place // rotation.lanes
     turn_s = (slot + lane / rotation.lanes) * rotation.slot_s
     return np.stack([turn_s + rotation.reconfiguration_s, turn_s + rotation.slot_s], axis=1)
 
@@ -395,6 +404,7 @@ class RotorFabric(NodeFabric, GraphFabric):
             scale_up=self.scale_up,
             card_bytes_per_s=self.nic.bandwidth_bytes_per_s,
             routes_by_size=True,
+            routes_by_company=True,
             idle_numbers={
                 **self.optics.idle_numbers,
                 "command_s": "circuits turn in a fixed round, on no command",
@@ -467,6 +477,52 @@ class RotorFabric(NodeFabric, GraphFabric):
         """Return what flows of equal rate take of every link, their relays' included."""
         return self._spread(flows, self.route(circuits, flows), NOBODY)
 
+    def loads_apart(self, circuits: None, flows: Flows) -> list[Loads]:
+        """Return what each of flows that run together takes of links; each has its share of what is relayed.
+
+        Small ones among them and large ones have relays of their own; those without bytes have nobody beside.
+        """
+        sizes = flows.sizes_bytes
+        small = (sizes < self.bulk_bytes) & self.rotation.turns
+        found: dict[int, Loads] = {}
+        for some in (small & (sizes > 0.0), ~small & (sizes > 0.0)):
+            largest = float(sizes[some].max(initial=0.0))
+            part = replace(
+                flows.part(some), size_bytes=largest, weights=sizes[some] / largest if largest else None
+            )
+            found |= zip(np.flatnonzero(some).tolist(), self._apart(part), strict=True)
+        alone = super().loads_apart(circuits, flows.part(sizes == 0.0))
+        found |= zip(np.flatnonzero(sizes == 0.0).tolist(), alone, strict=True)
+        return [found[flow] for flow in range(sizes.size)]
+
+    def _apart(self, flows: Flows) -> list[Loads]:
+        """Return what each of flows takes of links that are all small or all large."""
+        latency_s, total, size = self.graph(None).latency_s, self.endpoints, self.node_size
+        off_node = self.scale_up.off_node(flows)
+        rails = np.where(off_node, self.scale_up.rail_of(flows.destinations), size)
+        found: dict[int, Loads] = {}
+        for rail in np.unique(rails).tolist():
+            here = np.flatnonzero(rails == rail)
+            routes = self.route(None, flows.part(here))
+            shared, scale, more_s = np.zeros(2 * total), 1.0, 0.0
+            if rail < size:
+                part = flows.part(here)
+                relays = self._relays(part)
+                further, more_s = self._beyond_direct(part, relays)
+                relayed = np.tile(further * relays.carried, 2)
+                own = route_loads(routes, latency_s, part.weights)
+                ports = np.bincount(own.links, own.usage, latency_s.size)[: 2 * total]
+                scale = self._stretch(part, relays, ports + relayed)
+                shared = relayed / float(part.sizes_bytes.sum() / part.size_bytes)
+            for flow, route in zip(here.tolist(), routes, strict=True):
+                links = route[route >= 0]
+                usage = np.bincount(links, minlength=latency_s.size).astype(float)
+                usage[: 2 * total] = scale * (usage[: 2 * total] + shared)
+                taken = np.flatnonzero(usage)
+                path_s = float(latency_s[links].sum()) + more_s
+                found[flow] = Loads(links=taken, usage=usage[taken], latency_s=path_s)
+        return [found[flow] for flow in range(off_node.size)]
+
     def loads_around(self, circuits: None, flows: Flows, failed: np.ndarray) -> Loads:
         """Return the same past failed links; ends whose port is down relay nothing."""
         ports = failed[failed < 2 * self.endpoints] % self.endpoints
@@ -481,24 +537,31 @@ class RotorFabric(NodeFabric, GraphFabric):
         usage = np.bincount(routes[crossed], weights=carried, minlength=graph.latency_s.size)
         latency_s = np.where(crossed, graph.latency_s[np.where(crossed, routes, 0)], 0.0).sum(axis=1)
         off_node = self.scale_up.off_node(flows)
-        if off_node.any():
+        if each[off_node].any():
             entered, left = (
                 routes[crossed & (routes < total)],
                 routes[(routes >= total) & (routes < 2 * total)],
             )
-            found = self._relays(replace(flows, sources=entered, destinations=left - total), barred)
-            if self._small(flows):
-                hops = self.rotation.mean_hops
-                usage[: 2 * total] += np.tile((hops - 1.0) * found.carried, 2)
-                more_s = self.hop_latency_s * (self.rotation.most_hops - 1) - self.rotation.wait_s
-            else:
-                usage[: 2 * total] += np.tile(found.relayed_share * found.carried, 2)
-                # Where circuits are full before ports are, what is left of the ports is of no use.
-                usage[: 2 * total] *= (self.ends - 1) / found.rate / usage[: 2 * total].max()
-                more_s = self.hop_latency_s * (found.relayed_share > 0.0)
+            weights = None if flows.weights is None else each[(crossed & (routes < total)).any(axis=1)]
+            outside = replace(flows, sources=entered, destinations=left - total, weights=weights)
+            found = self._relays(outside, barred)
+            further, more_s = self._beyond_direct(flows, found)
+            ports = usage[: 2 * total] + np.tile(further * found.carried, 2)
+            usage[: 2 * total] = ports * self._stretch(flows, found, ports)
             latency_s = np.where(off_node, latency_s + more_s, latency_s)
         links = np.flatnonzero(usage)
         return Loads(links=links, usage=usage[links], latency_s=float(latency_s.max(initial=0.0)))
+
+    def _beyond_direct(self, flows: Flows, relays: Relays) -> tuple[float, float]:
+        """Return how often flows cross circuits beyond the direct one, and how much longer their way is."""
+        if self._small(flows):
+            longer_s = self.hop_latency_s * (self.rotation.most_hops - 1) - self.rotation.wait_s
+            return self.rotation.mean_hops - 1.0, longer_s
+        return relays.relayed_share, self.hop_latency_s * (relays.relayed_share > 0.0)
+
+    def _stretch(self, flows: Flows, relays: Relays, usage: np.ndarray) -> float:
+        """Return the factor on what flows take of ports; full circuits leave the rest of ports idle."""
+        return 1.0 if self._small(flows) else (self.ends - 1) / relays.rate / float(usage.max())
 
     def _small(self, flows: Flows) -> bool:
         """Return whether flows cross several lanes at once instead of waiting."""
@@ -514,7 +577,7 @@ class RotorFabric(NodeFabric, GraphFabric):
         carried = np.zeros(self.endpoints)
         seen: dict[bytes, Relays] = {}
         each = np.ones(len(destinations)) if flows.weights is None else flows.weights[off_node]
-        for rail in np.unique(rails):
+        for rail in np.unique(rails[each > 0.0]):
             here = rails == rail
             count = np.zeros((self.ends, self.ends))
             np.add.at(

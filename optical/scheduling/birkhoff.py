@@ -492,25 +492,38 @@ def eclipse(
     Bojja Venkatakrishnan, Alizadeh and Viswanath, "Costly circuits, submodular schedules and approximate
     Caratheodory theorems", SIGMETRICS 2016: bytes served are submodular in configurations, so the greedy
     choice serves at least half of what any schedule serves within the window (up to `tolerance`
-    less). A matching is best held until
-    one of its entries is served or the window ends; of these lengths the best is found by bisection with
-    bounds (`_densest`), in few matchings instead of one for each entry.
+    less). A matching is best held until one of its entries is served or the window ends; of these lengths the
+    best is found by bisection with bounds (`_densest`), in few matchings instead of one for each entry.
+
+    Where a delay is next to nothing, slivers are worth a matching each and the choice never ends. After as
+    many configurations as serve all of any demand, N^2 - 2 N + 2, the rest is decomposed (Birkhoff and von
+    Neumann), the longest first.
     """
     left = np.array(demand, dtype=float)
-    floor = largest_line(left) * BALANCE_TOLERANCE
+    floor = largest_line(left) * BALANCE_TOLERANCE / max(len(left), 1)
     sources = np.arange(len(left))
     parts: list[Part] = []
     used, held = 0.0, math.inf
+    most = len(left) ** 2 - 2 * len(left) + 2
+    rest: Iterator[Part] = iter(())
     while left.max(initial=0.0) > floor and window_bytes - used > delay_bytes:
         if packet_share > 0.0 and largest_line(left) <= packet_share * used:
             break
         longest = min(window_bytes - used - delay_bytes, float(left.max()))
-        choice = _densest(left, delay_bytes, min(held, longest), longest, tolerance)
-        held = choice.held
-        parts.append((choice.columns, choice.held))
-        used += choice.held + delay_bytes
-        rest = left[sources, choice.columns] - choice.held
-        left[sources, choice.columns] = np.where(rest > floor, rest, 0.0)
+        if len(parts) < most:
+            choice = _densest(left, delay_bytes, min(held, longest), longest, tolerance)
+            columns, held = choice.columns, choice.held
+        else:
+            if len(parts) == most:
+                rest = iter(sorted(birkhoff_von_neumann(stuffed(left)), key=lambda part: -part[1]))
+            found = next(rest, None)
+            if found is None:
+                break
+            columns, held = found[0], min(found[1], longest)
+        parts.append((columns, held))
+        used += held + delay_bytes
+        unserved = left[sources, columns] - held
+        left[sources, columns] = np.where(unserved > floor, unserved, 0.0)
     return parts
 
 

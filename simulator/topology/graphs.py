@@ -802,4 +802,11 @@ def _mean(drawing: Drawing, owners: list[tuple[Mapping[str, Any], str]]) -> Bill
     watts = [drawing.number(attributes, "static_w", where, default=0.0) for attributes, where in owners]
     usd = [drawing.number(attributes, "price_usd", where, default=0.0) for attributes, where in owners]
     count = max(1, len(owners))
-    return BillItem(count=len(owners), w_each=sum(watts) / count, usd_each=sum(usd) / count)
+    told = {key for attributes, _ in owners for key in attributes}
+    keys = {"w_each": "static_w", "usd_each": "price_usd"}
+    return BillItem(
+        count=len(owners),
+        w_each=sum(watts) / count,
+        usd_each=sum(usd) / count,
+        untold=tuple(name for name, key in keys.items() if owners and key not in told),
+    )

@@ -161,6 +161,8 @@ class BillItem:
     """Fibres that end at one."""
     fibre_m: float = 0.0
     """Fibre that one lights, its half of each link."""
+    untold: tuple[str, ...] = ()
+    """Names of those of its numbers that nobody gave; they count as zero."""
 
     def __post_init__(self) -> None:
         check_range(self, "count", "w_each", "usd_each", "fibre_ends", "fibre_m")

@@ -7,6 +7,7 @@ import pytest
 
 from electronic.devices import load_packet_switch
 from electronic.fabrics.dragonfly import Dragonfly, DragonflyPlus, Routing
+from electronic.fabrics.fat_tree import FatTree
 from electronic.fabrics.torus import Medium, TorusFabric, Wrap, cube_sides
 from simulator.errors import LinkError, ParameterError
 from simulator.interfaces import Flows
@@ -48,7 +49,9 @@ def test_more_groups_than_links_are_refused():
 
 def test_a_router_without_enough_ports_is_refused():
     with pytest.raises(ParameterError, match="needs 65 ports"):
-        Dragonfly(endpoints=64, terminals=18)
+        Dragonfly(endpoints=1000, terminals=18)
+    with pytest.raises(ParameterError, match="needs 79 ports: 48 endpoints, 1 x 31 local and 0 global"):
+        Dragonfly(endpoints=96, terminals=48)
     with pytest.raises(ParameterError, match="a leaf needs 65 ports"):
         DragonflyPlus(endpoints=64, terminals=33)
 
@@ -127,6 +130,37 @@ def test_a_single_group_of_dragonfly_plus_is_a_leaf_spine_network():
 def test_what_has_no_endpoints_is_not_bought():
     assert Dragonfly(endpoints=8).switches == DragonflyPlus(endpoints=8).switches == 1
     assert Dragonfly(endpoints=8).trunks == DragonflyPlus(endpoints=8).trunks == 0
+
+
+@pytest.mark.parametrize("endpoints", [16, 32, 72, 128, 512, 520])
+@pytest.mark.parametrize("routing", Routing)
+def test_a_dragonfly_carries_only_over_routers_and_links_that_it_buys(endpoints, routing):
+    """Valiant's detours of a single group once went over routers that it did not have."""
+    fabric = Dragonfly(endpoints=endpoints, routing=routing)
+    links = fabric.wiring
+    packets = endpoints + fabric.nodes
+    between = (links.tails >= packets) & (links.heads >= packets)
+    joined = links.capacity_bytes_per_s[between].sum() / fabric.trunk_bytes_per_s
+    assert joined == pytest.approx(2 * fabric.trunks)
+    assert max(links.tails.max(), links.heads.max()) == packets + fabric.switches - 1
+
+
+@pytest.mark.parametrize("endpoints", [32, 128, 256])
+def test_a_small_group_shares_the_ports_to_missing_routers(endpoints):
+    """Traffic to all others then is as fast as over one switch; with single links it took up to ten times."""
+    fabric = Dragonfly(endpoints=endpoints)
+    assert fabric.terminals + (fabric.switches - 1) * fabric.local_links <= fabric.switch.radix
+    given = {"kind": CollectiveKind.ALL_TO_ALL, "payload": 1e9}
+    tree_s = collective_s(FatTree(endpoints=endpoints), **given)
+    assert collective_s(fabric, **given) == pytest.approx(tree_s, rel=0.01)
+
+
+def test_a_step_takes_the_faster_routing_where_nobody_chose_one():
+    assert [one.routing for one in FLY.laid_for((72,))] == [None, Routing.VALIANT]
+    chosen = replace(FLY, routing=Routing.MINIMAL)
+    assert chosen.laid_for((72,)) == (chosen,)
+    two_routers = Dragonfly(endpoints=32)
+    assert two_routers.laid_for((32,)) == (two_routers,)  # there is no other way
 
 
 CUBE = TorusFabric(endpoints=64, x=4, y=4)

@@ -120,6 +120,28 @@ def test_all_fabrics_stand_beside_each_other_with_files(capsys, tmp_path):
     assert all("assumed" in row["sources"] for row in rows if row["item"] == "transceiver")
 
 
+@pytest.mark.parametrize("price", [{}, {"price_usd": 1000.0}])
+def test_parts_of_a_drawn_graph_without_prices_are_not_free(capsys, tmp_path, price):
+    """Once 0 USD, exact."""
+    nodes = [{"id": f"g{place}", "kind": "endpoint"} for place in range(8)]
+    nodes.append({"id": "leaf", "kind": "switch"} | price)
+    links = [{"source": f"g{place}", "target": "leaf"} for place in range(8)]
+    graph = {"graph": {"capacity_bytes_per_s": 5e10, "latency_s": 1e-6}, "nodes": nodes, "links": links}
+    file = tmp_path / "net.json"
+    file.write_text(json.dumps(graph))
+    fabric = ("--fabric", f"graph:{file}", "--accelerators", 8)
+    code, out, _ = call(capsys, *fabric, "--out", tmp_path / "bill")
+    assert code == 0
+    told = {line.split()[0]: line for line in out.partition("Price of")[2].splitlines() if "USD" in line}
+    assert ("not given, counts as 0" in told["switch"]) == (not price)
+    assert "not given, counts as 0" in told["endpoint"]
+    plan = ("--plan", "dp=8,global_batch=8,recompute=full", "--objective", "cost", "--top", "1")
+    asked = ("--model", "llama-3-8b", *fabric, *plan, "--out", tmp_path / "search")
+    code, _, err = builders.call(capsys, "search", *asked)
+    assert (code == BAD_INPUT) == (not price)
+    assert ("no part has 'price_usd', so that the least cost cannot be told" in err) == (not price)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

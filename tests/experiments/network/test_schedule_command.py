@@ -8,10 +8,11 @@ from matplotlib.image import imread
 
 from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
-from experiments.network.schedule import schedule_names
+from experiments.network.schedule import schedule_names, unit_timeline
 from heliograph.figures import DPI, WIDTH_IN
 from tests import builders
-from workloads.pipeline.schedule import SCHEDULES
+from workloads.pipeline.schedule import SCHEDULES, PassTimes
+from workloads.plan.plan import parse_plan
 
 PLAN = "tp=8,pp=2,dp=2,global_batch=16,sequence_length=2048"
 
@@ -114,3 +115,13 @@ def test_bad_input_is_one_sentence(capsys, arguments, message):
     assert out == ""
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_a_schedule_goes_by_the_name_of_its_paper_too():
+    """Qi et al., arXiv:2401.10241, call it ZB-H1, whose nearest name was that of another, zb_h2."""
+    times = {"times": PassTimes(forward=1.0, inputs=1.0, weights=1.0)}
+    one, other = (
+        unit_timeline(name, stages=4, microbatches=8, chunks=1, **times) for name in ("zb_h1", "zero_bubble")
+    )
+    assert one == other
+    assert parse_plan("pp=2,schedule=zb_h1").schedule.kind is SCHEDULES["zero_bubble"]

@@ -66,6 +66,13 @@ def test_a_range_gives_a_row_for_each_end():
     assert [one.measured for one in down] == [pytest.approx(0.74), pytest.approx(0.77)]
 
 
+def test_forwarding_across_rails_is_free_where_bytes_cross_domain_and_card_at_once():
+    """arXiv:2307.12169: 8.2 to 11.2 %; it adds the time over a domain nine times as wide as a card."""
+    for one in outcomes(system="Rail-only", metric="all-to-all overhead", value="8.2-11.2", unit="%"):
+        assert one.predicted == pytest.approx(0.0, abs=1e-9)
+        assert "11.1% longer" in one.hint
+
+
 def test_bounds_and_reductions_are_read_by_their_number():
     bound = outcomes(system="TPU v4", metric="OCS+optics share of system cost", value="<5", unit="%")
     assert bound[0].measured == pytest.approx(0.05)

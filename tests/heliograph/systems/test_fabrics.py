@@ -143,6 +143,32 @@ def test_a_graph_file_stands_beside_the_system_that_names_it(tmp_path):
     assert step_s(by_file) == step_s(by_name)
 
 
+@pytest.mark.parametrize("turn", [1, -1])
+def test_numbers_that_need_each_other_come_in_any_order(tmp_path, turn):
+    """Routers with more endpoints are of smaller groups; one by one, either order of some was refused."""
+    numbers = {"fabric.terminals": 32, "fabric.routers": 4, "fabric.global_links": 2, "fabric.local_width": 8}
+    changes = dict(list(numbers.items())[::turn])
+    dragonfly = "gpu_packet@dragonfly"
+    file = tmp_path / "own.toml"
+    lines = (f"{path.partition('.')[2]} = {value}" for path, value in changes.items())
+    file.write_text("\n".join(['base = "gpu_packet"', "[fabric]", 'kind = "dragonfly"', *lines]))
+    found = [
+        build_system(dragonfly, accelerators=512, assignments=[f"{k}={v}" for k, v in changes.items()]),
+        build_system(dragonfly, accelerators=512).with_(changes),
+        build_system(str(file), accelerators=512),
+    ]
+    assert {one.fabric.switches for one in found} == {16}
+
+
+def test_of_numbers_that_do_not_go_together_the_wrong_one_is_named(tmp_path):
+    file = tmp_path / "own.toml"
+    file.write_text('base = "gpu_packet"\n[fabric]\nkind = "dragonfly"\nrouters = 4\nterminals = 70\n')
+    with pytest.raises(ParameterError, match=r"own.toml:5: fabric.terminals: a router needs 89 ports"):
+        build_system(str(file), accelerators=512)
+    with pytest.raises(ParameterError, match="a router needs 84 ports"):
+        build_system("gpu_packet@dragonfly", accelerators=512).with_({"terminals": 60, "local_width": 1})
+
+
 @pytest.mark.parametrize(
     ("name", "options", "match"),
     [

@@ -18,6 +18,7 @@ from optical.fabrics.circuits import (
     busiest_first,
     domain_demands,
     job_links,
+    lanes_of,
 )
 from optical.fabrics.hybrid import HybridFabric
 from optical.fabrics.in_network_reduction import OpticalReduction, load_optical_adder
@@ -295,6 +296,26 @@ def test_exchanges_among_as_many_as_there_are_lanes_leave_room_for_thin_traffic(
     assert max(links.sum(axis=0).max(), links.sum(axis=1).max()) <= 8
     topology = JobTopology(links=links, degree=8, strides=(), matched_degree=8)
     assert topology.link_bytes(demand.matrix).max() < 1.2 * 1.8e11
+
+
+@pytest.mark.parametrize(("nodes", "degree"), [(16, 4), (24, 8), (32, 8), (64, 16)])
+def test_even_exchanges_among_more_nodes_than_lanes_are_spread(nodes, degree):
+    """Bound: at most degree^k vertices are k hops away (Moore). Layouts for rings and few pairs carry up to
+    eighteen times that over one circuit, as cliques joined by single lanes."""
+    demand = DomainDemand(groups=(), pairs=1.0 - np.eye(nodes))
+    links = job_links(demand, degree)
+    assert (links.sum(axis=0) == degree).all()
+    assert (links.sum(axis=1) == degree).all()
+    near = np.minimum(degree, nodes - 1)
+    bound = (near + 2 * (nodes - 1 - near)) / degree
+    vertices = np.arange(nodes)
+    circuits = ForwardingCircuits(circuits=Circuits(lanes_of(links, degree)), domain=nodes)
+    one, other = (side.ravel() for side in np.meshgrid(vertices, vertices))
+    carried = np.zeros(nodes * degree)
+    for turn in range(4):
+        for column in circuits.ways(one, other, turn):
+            np.add.at(carried, column[column >= 0], 0.25)
+    assert bound <= carried.max() < 1.6 * bound
 
 
 def test_flows_of_a_pair_take_turns_over_ways_equally_short():

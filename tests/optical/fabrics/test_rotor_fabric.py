@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 import simpy
 
-from optical.fabrics.rotor import Relaying, Rotation, RotorFabric, least_lanes, relay_always, relay_surplus
+from optical.fabrics.rotor import (
+    Relaying,
+    Rotation,
+    RotorFabric,
+    least_lanes,
+    lit_s,
+    relay_always,
+    relay_surplus,
+)
 from optical.fabrics.switches import load_optics, load_switch
 from simulator.engine.network import FlowGroup, Network
 from simulator.errors import LinkError, ParameterError
@@ -166,10 +174,28 @@ def test_small_transfers_do_not_wait_and_pay_with_capacity():
     assert together_s(opera, *uniform, 2e7) == together_s(FABRIC, *uniform, 2e7)
 
 
-def test_a_lane_for_everyone_never_turns():
-    fabric = replace(FABRIC, lanes=RACKS)
+@pytest.mark.parametrize("lanes", [RACKS - 1, RACKS])
+@pytest.mark.parametrize("bulk_bytes", [0.0, 1e7])
+def test_a_lane_for_everyone_never_turns(lanes, bulk_bytes):
+    """A lane for every other is enough: nobody needs one to itself. With 8 lanes 9 ends once turned."""
+    fabric = replace(FABRIC, lanes=lanes, bulk_bytes=bulk_bytes)
     assert fabric.rotation.duty == 1.0
     assert fabric.rotation.wait_s == 0.0
+    sent_s = 1e7 / fabric.lane_bytes_per_s
+    assert together_s(fabric, *everyone(RACKS), 1e7) == pytest.approx(sent_s, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("ends", "lanes", "slots"), [(16, 4, 4), (17, 4, 4), (26, 8, 4), (9, 8, 1), (5, 1, 4)]
+)
+def test_a_round_has_a_place_for_every_shift_to_others(ends, lanes, slots):
+    rotation = Rotation(ends=ends, lanes=lanes, reconfiguration_s=1e-5, hold_ratio=10.0)
+    assert rotation.slots == slots
+    begin, end = lit_s(rotation)[1:].T
+    assert (begin >= 0.0).all()
+    assert (end <= rotation.round_s + rotation.slot_s).all()
+    if lanes > 1:
+        assert set(range(1, ends)) <= set(rotation.shifts.ravel())
 
 
 def test_too_few_settings_or_too_little_light_are_errors():
