@@ -18,7 +18,7 @@ from simulator.errors import HeliographError, nearest
 from simulator.operators import Sequence as Work
 from simulator.operators import Task
 from simulator.results import Span, Stream, steady
-from workloads.pipeline.schedule import ALIASES, SCHEDULES, Pass, PassTimes, Played, peak_kept, play
+from workloads.pipeline.schedule import SCHEDULE_ALIASES, SCHEDULES, Pass, PassTimes, Played, peak_kept, play
 from workloads.pipeline.schedules import ONE_FORWARD_ONE_BACKWARD
 from workloads.plan.plan import Plan
 
@@ -159,7 +159,7 @@ def unit_timeline(name: str, *, stages: int, microbatches: int, chunks: int, tim
     times : PassTimes
         Length of passes.
     """
-    name = ALIASES.get(name, name)
+    name = SCHEDULE_ALIASES.get(name, name)
     _check(name, stages=stages, microbatches=microbatches, chunks=chunks, times=times)
     kind = ONE_FORWARD_ONE_BACKWARD if name == INTERLEAVED else SCHEDULES[name]
     plan = Plan.of(

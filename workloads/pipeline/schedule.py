@@ -242,9 +242,9 @@ def most_kept(slots: tuple[Slot, ...], layers: tuple[float, ...]) -> float:
 _KNOWN: dict[str, Schedule] = {}
 SCHEDULES: Mapping[str, Schedule] = MappingProxyType(_KNOWN)
 """Schedules by name, in the order in which they were registered."""
-ALIASES: Mapping[str, str] = MappingProxyType({"zb_h1": "zero_bubble"})
+SCHEDULE_ALIASES: Mapping[str, str] = MappingProxyType({"zb_h1": "zero_bubble"})
 """Names that papers give schedules of other names."""
-RESERVED = frozenset({"interleaved", *ALIASES})
+RESERVED = frozenset({"interleaved", *SCHEDULE_ALIASES})
 """Names that mean something else: 1F1B with several chunks a stage is a plan's vpp."""
 
 

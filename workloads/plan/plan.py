@@ -12,7 +12,7 @@ from typing import Any, Self
 from simulator.errors import WorkloadError, nearest
 from simulator.layout import RankLayout
 from workloads.models.architecture import TransformerConfig
-from workloads.pipeline.schedule import ALIASES, SCHEDULES, Pipeline, Schedule, Updates
+from workloads.pipeline.schedule import SCHEDULE_ALIASES, SCHEDULES, Pipeline, Schedule, Updates
 from workloads.plan.parts import (
     Axes,
     Batch,
@@ -353,7 +353,7 @@ def _parse_value(key: str, written: str) -> object:
             raise WorkloadError(msg)
         return written.lower() == "true"
     try:
-        return SCHEDULES[ALIASES.get(written, written)] if kind is Schedule else kind(written)
+        return SCHEDULES[SCHEDULE_ALIASES.get(written, written)] if kind is Schedule else kind(written)
     except (KeyError, ValueError):
         msg = f"plan: {key} must be {kind_phrase(kind)}; got '{written}'"
         raise WorkloadError(msg) from None
