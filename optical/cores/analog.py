@@ -492,7 +492,7 @@ class AnalogCore(Array):
     @property
     def reading_variance(self) -> float:
         """Variance of reading one full-scale product with all others dark, relative to it, ADC included."""
-        return self.budget.noise.sample_noise.of(1) + quantiser_variance(self.adc.enob_bits)
+        return self.budget.variance_of(1) + quantiser_variance(self.adc.enob_bits)
 
     @property
     def repeated_variance(self) -> float:

@@ -58,8 +58,9 @@ from optical.devices.programmable import (
 )
 from optical.devices.waveguides import Routing
 from optical.execution import AnalogSpec
+from optical.execution.spec import PassiveTile
 from optical.noise.chip import CalibrationCost, Chip
-from optical.noise.link_budget import UNIFORM_MEAN_SQUARE, Element, OscillatorBudget, elements_of
+from optical.noise.link_budget import Element, OscillatorBudget, elements_of
 from optical.transfer.decomposition import Calibration
 from optical.transfer.mesh import MeshLayout as MeshPositions
 from simulator.amounts import Amount, choose
@@ -339,8 +340,8 @@ class MziMesh(AnalogCore):
 
     @property
     def load_variance(self) -> float:
-        """Error of a loaded weight by phases, in full scales squared, for weights spread over [-1, 1]."""
-        return self.matrix_error.phases**2 * UNIFORM_MEAN_SQUARE
+        """Error of a loaded weight by phases, over the mean square of its tile."""
+        return self.matrix_error.phases**2
 
     @property
     def calibration(self) -> CalibrationCost:
@@ -358,19 +359,20 @@ class MziMesh(AnalogCore):
     @property
     def weight_noise(self) -> Mapping[str, float]:
         """Noise over signal of a full-scale sample by wrong weights."""
-        return {"wrong weights": self.relative_matrix_error**2 * UNIFORM_MEAN_SQUARE / self.ports}
+        return {"wrong weights": self.relative_matrix_error**2 / self.ports}
 
     def output_record(self, phase: Phase) -> AnalogSpec:
         """Return the record of one output by itself; couplers not allowed for scale the matrix."""
         blind = self.configuration is Configuration.IDEAL
         gain = self.matrix_error.uncorrected_gain if blind else 1.0
         record = super().output_record(phase)
-        return dataclasses.replace(record, load_variance=self.load_variance, product_gain=gain)
+        tile = PassiveTile(outputs=self.ports, norm_variance=self.link.norm_variance)
+        return dataclasses.replace(record, load_variance=self.load_variance, product_gain=gain, tile=tile)
 
     @property
     def repeated_variance(self) -> float:
-        """Error of a loaded element by couplers, in full scales squared."""
-        return self.coupler_error**2 * UNIFORM_MEAN_SQUARE
+        """Error of a loaded weight by couplers, over the mean square of its tile."""
+        return self.coupler_error**2
 
     @property
     def array(self) -> ArrayShape:

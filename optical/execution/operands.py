@@ -252,14 +252,16 @@ def encode(
         dithered = draws if dithers else None
         codes, energy, scale = to_codes(x, reach, dim, dtype=dtype, draws=dithered, blocks=blocks)
     if error > 0.0:
-        codes = codes.add(draws.gaussian(x.shape, x.dtype), alpha=reach * error)
+        drawn = draws.gaussian(x.shape, x.dtype)
+        drawn = drawn if spec.tile is None else drawn.mul_(tile_rms(codes, dim, spec)).div_(reach)
+        codes = codes.add(drawn, alpha=reach * error)
         energy = energy_of(codes, dim, x.dtype)
     operand = Operand(codes=codes, step=1.0 / reach, scale=scale, energy=energy, loaded=loaded)
     operand = operand.mT if turned else operand
-    return operand if spec.chip is None else _on_chip(operand, summed_dim, spec.chip, draws.blocks)
+    return operand if spec.chip is None else _on_chip(operand, summed_dim, spec, spec.chip, draws.blocks)
 
 
-def _on_chip(x: Operand, summed_dim: int, chip: ChipErrors, blocks: int) -> Operand:
+def _on_chip(x: Operand, summed_dim: int, spec: AnalogSpec, chip: ChipErrors, blocks: int) -> Operand:
     """Return an operand with the gains of its positions, and with what this chip does to just these codes.
 
     A core that holds weights loads its second operand; any other takes B for it.
@@ -269,7 +271,7 @@ def _on_chip(x: Operand, summed_dim: int, chip: ChipErrors, blocks: int) -> Oper
     if x.loaded if chip.holds_weights else summed_dim == -2:
         kind, lines, variance = _SECOND, chip.columns, chip.second_gain
         if chip.repeated_variance > 0.0:
-            x = _with_repeated(x, summed_dim, chip, min(blocks, x.codes.shape[0]))
+            x = _with_repeated(x, summed_dim, spec, chip, min(blocks, x.codes.shape[0]))
     else:
         kind, lines, variance = _FIRST, chip.rows, chip.first_gain
     if variance == 0.0:
@@ -279,13 +281,34 @@ def _on_chip(x: Operand, summed_dim: int, chip: ChipErrors, blocks: int) -> Oper
     return x.recoded(x.floating * (gains if summed_dim == -1 else gains.mT), summed_dim)
 
 
-def _with_repeated(x: Operand, summed_dim: int, chip: ChipErrors, blocks: int) -> Operand:
+def _with_repeated(x: Operand, summed_dim: int, spec: AnalogSpec, chip: ChipErrors, blocks: int) -> Operand:
     """Return a loaded operand with the errors that this chip gives just these codes, block by block."""
     codes_BKN = x.codes if summed_dim == -2 else x.codes.mT
     keys = [mix_key(chip.seed, _REPEATED, _content(part)) for part in codes_BKN.chunk(blocks)]
     error = Draws(keys, torch.device("cpu")).gaussian(codes_BKN.shape, x.energy.dtype).to(x.energy.device)
     error = error if summed_dim == -2 else error.mT
+    if spec.tile is not None:
+        error = error * tile_rms(x.floating, summed_dim, spec) * x.step
     return x.recoded(x.floating + error * (math.sqrt(chip.repeated_variance) / x.step), summed_dim)
+
+
+def tile_rms(codes: torch.Tensor, summed_dim: int, spec: AnalogSpec) -> torch.Tensor:
+    """Return the rms of its tile for each element of a loaded operand, [B, K, N] or [B, M, K]."""
+    outputs = codes.shape[1] if spec.tile is None else spec.tile.outputs
+    high, wide = (spec.analog_length, outputs) if summed_dim == -2 else (outputs, spec.analog_length)
+    squares = torch.nn.functional.avg_pool2d(codes.square(), (high, wide), ceil_mode=True)
+    rms = squares.sqrt_().repeat_interleave(high, 1).repeat_interleave(wide, 2)
+    return rms[:, : codes.shape[1], : codes.shape[2]]
+
+
+def tile_norms(codes_BKN: torch.Tensor, inputs: int, outputs: int) -> torch.Tensor:
+    """Return the square of the largest singular value of the tile of each sample and column, [B, T, N]."""
+    _, length, columns = codes_BKN.shape
+    padded = torch.nn.functional.pad(codes_BKN, (0, -columns % outputs, 0, -length % inputs))
+    tiles = padded.nan_to_num(0.0, 0.0, 0.0).unflatten(2, (-1, outputs)).unflatten(1, (-1, inputs))
+    tiles = tiles.transpose(2, 3)  # without numbers that are none, which no eigenvalue is found of
+    squares = torch.linalg.eigvalsh(tiles.mT @ tiles)[..., -1]
+    return squares.repeat_interleave(outputs, 2)[..., :columns]
 
 
 def _content(codes: torch.Tensor) -> int:

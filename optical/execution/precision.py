@@ -27,6 +27,7 @@ from optical.execution.spec import (
     loads_second,
     misread_shifts,
 )
+from optical.noise.link_budget import RECEIVER
 from simulator.amounts import Reals
 from simulator.errors import ParameterError
 from simulator.operands.statistics import (
@@ -142,7 +143,10 @@ def predicted_of(spec: AnalogSpec, products: tuple[Product, ...]) -> Precision:
     a rotation narrower than the sum leaves its pieces unlike is left out. What is drawn anew falls with the
     passes. Slices are a finer grid; that later ones add noise of their own, a few percent, is left out.
     """
-    geometry = _Geometry(spec.scale, spec.rounding, spec.dac_bits, spec.analog_length, spec.transforms)
+    outputs = 0 if spec.tile is None else spec.tile.outputs
+    geometry = _Geometry(
+        spec.scale, spec.rounding, spec.dac_bits, spec.analog_length, outputs, spec.transforms
+    )
     pieces = _pieces(geometry, products)
     found = _noise(spec, pieces)
     if spec.transforms is not None and spec.transforms.passes > 1:
@@ -161,6 +165,7 @@ class _Geometry(NamedTuple):
     rounding: Rounding
     dac_bits: float
     analog_length: int
+    tile_outputs: int
     transforms: OperandTransforms | None
 
     @property
@@ -256,6 +261,10 @@ class _Sums(NamedTuple):
     """Variance of an output's gain."""
     loaded: float
     """Variance of loaded elements, in full scales."""
+    tile: float
+    """The same over the mean square of their tile."""
+    norm: float
+    """Variance of a sample per square of the largest singular value of its tile."""
     node: float
     """Variance of couplers of nodes, in which rows and columns of unlike energy meet."""
     line: float
@@ -280,6 +289,8 @@ class _Pieces:
     """Mean squares of the scaled elements of A and of B."""
     coherence: Reals
     """Coherence of the operands."""
+    norm_square: Reals
+    """Mean square of the largest singular value of a sample's tile of scaled elements; zero without tiles."""
 
     @functools.cached_property
     def samples(self) -> _Mixture:
@@ -311,6 +322,7 @@ def _pieces(geometry: _Geometry, products: tuple[Product, ...]) -> _Pieces:
         raise ParameterError(msg)
     whole = math.fsum(one.weight for one in counted)
     found: list[tuple[Product, _Vectors]] = []
+    most = geometry.analog_length
     weights: list[float] = []
     for product in counted:
         light, kept = _transformed(product, geometry.transforms)
@@ -321,7 +333,8 @@ def _pieces(geometry: _Geometry, products: tuple[Product, ...]) -> _Pieces:
         share = product.weight / whole * kept / signal if signal > 0.0 else math.inf
         found += [(light, one) for one in vectors]
         weights += [share * one.count for one in vectors]
-    unit, most = np.array([_units(*one, geometry.analog_length) for one in found]), geometry.analog_length
+    norm_square = np.array([_norm_square(geometry, *one) for one in found])
+    unit = np.array([_units(*one, most, norm) for one, norm in zip(found, norm_square, strict=True)])
     weight = np.array(weights)
     return _Pieces(
         scale=geometry.scale,
@@ -334,16 +347,66 @@ def _pieces(geometry: _Geometry, products: tuple[Product, ...]) -> _Pieces:
             np.array([one.b.unit_square for _, one in found]),
         ),
         coherence=np.array([product.operands.coherence for product, _ in found]),
+        norm_square=norm_square,
     )
 
 
-def _units(product: Product, vectors: _Vectors, analog_length: int) -> tuple[float, ...]:
+_TILES, _LONGEST_HELD = 256, 2048
+"""Least tiles that are drawn to find their largest singular values, and longest sums of them; choices."""
+
+
+def _norm_square(geometry: _Geometry, product: Product, vectors: _Vectors) -> float:
+    """Return the mean square of the largest singular value of a full sample's tile, in full scales."""
+    if not geometry.tile_outputs:
+        return 0.0
+    second = loads_second(product.rows, product.columns)
+    operands, length = product.operands, vectors.length
+    law, scaled = (operands.b, vectors.b) if second else (operands.a, vectors.a)
+    outputs = int(product.columns if second else product.rows)
+    rest = outputs % geometry.tile_outputs
+    drawn, width = min(length, _LONGEST_HELD), min(length, geometry.analog_length)
+    pattern = max(0.0, operands.coherence / operands.meeting - 1.0) * (drawn - 1) / max(1, length - 1)
+    common = Operands(a=law, b=law, coherence=1.0 + pattern)
+    found = math.fsum(
+        share * _norm_over_energy(geometry.scale, common, drawn, width, columns)
+        for columns, share in ((geometry.tile_outputs, outputs - rest), (rest, rest))
+        if share
+    )
+    return width * scaled.unit_square * found / outputs
+
+
+@functools.lru_cache(maxsize=1024)
+def _norm_over_energy(scale: Scale, operands: Operands, length: int, width: int, outputs: int) -> float:
+    """Return the mean square of the largest singular value of tiles of A over the mean energy of a row in it.
+
+    Notes
+    -----
+    Of independent elements it is near (1 + sqrt(outputs/width))^2, 4 for square tiles (Marchenko and Pastur
+    1967). Channels that are louder, and a pattern that rows have in common, raise it; hence tiles are drawn.
+    """
+    generator, count = np.random.default_rng(_SEED), length // width
+    norms, energies = [], []
+    for _ in range(math.ceil(_TILES / count)):
+        x = operands.draw(generator, outputs, length, 1)[0]
+        tiles = x[:, : count * width].reshape(outputs, count, width).transpose(1, 0, 2)
+        if scale is Scale.BLOCK:
+            tiles = tiles / np.maximum(np.abs(tiles).max(2, keepdims=True), _TINY)
+        if scale is Scale.ROW:
+            tiles = tiles / np.maximum(np.abs(x).max(1)[:, None], _TINY)
+        norms.append(np.linalg.norm(tiles, 2, axis=(1, 2)) ** 2)
+        energies.append((tiles**2).sum(2))
+    return float(np.mean(norms) / np.mean(energies))
+
+
+def _units(product: Product, vectors: _Vectors, analog_length: int, norm_square: float) -> tuple[float, ...]:
     """Return the power of noise that a unit of each error makes of vectors, in the order of `_Sums`."""
     a, b, length, signal = vectors.a, vectors.b, vectors.length, vectors.signal
     loaded, other = (b, a) if loads_second(product.rows, product.columns) else (a, b)
     squares = length * a.coded_square * b.coded_square
     uneven = a.energy_square * b.scale_square + a.scale_square * b.energy_square
     uneven -= 2.0 * length**2 * a.coded_square * b.coded_square
+    met = 1.0 + (product.operands.meeting - 1.0) / min(length, analog_length)  # one channel of a tile's
+    scales, samples = a.scale_square * b.scale_square, length / min(length, analog_length)
     each = a.unit_fourth - a.unit_square**2 + b.unit_fourth - b.unit_square**2
     spread = max(0.0, length * each) * a.scale_square * b.scale_square
     return (
@@ -353,6 +416,8 @@ def _units(product: Product, vectors: _Vectors, analog_length: int) -> tuple[flo
         squares,
         signal * product.operands.coherence,
         length * loaded.scale_square * other.coded_square,
+        length * loaded.scale_square * loaded.unit_square * other.coded_square * met,
+        samples * scales * norm_square,
         0.25 * (max(0.0, uneven) + spread),
         0.25 * spread / 3.0,
     )
@@ -369,7 +434,8 @@ def _noise(spec: AnalogSpec, pieces: _Pieces) -> dict[str, float]:
         for cause, one in spec.noise_of_sample().items()
     }
     wrong = spec.load_variance + (spec.chip.repeated_variance if spec.chip is not None else 0.0)
-    noise |= {LOADING: wrong * sums.loaded, UNLIKE: _unlike(spec, sums)}
+    noise[RECEIVER] += spec.norm_variance * sums.norm / square
+    noise |= {LOADING: wrong * (sums.loaded if spec.tile is None else sums.tile), UNLIKE: _unlike(spec, sums)}
     if spec.residues is not None:
         unit = largest_code(spec.dac_bits) ** -4.0
         return noise | {MISREAD: unit / square * float(pieces.weight @ misread_variances(spec, pieces))}
@@ -399,6 +465,7 @@ def _range(spec: AnalogSpec, pieces: _Pieces) -> tuple[Reals, Reals]:
     signal = spec.product_gain**2 * width * a * b * pieces.coherence
     noise = spec.sample_noise
     power = signal + noise.constant + noise.by_product * width * a * b + noise.by_each * width * (a + b)
+    power = power + spec.norm_variance * pieces.norm_square
     range_ = np.minimum(spec.adc_range_sigma * np.sqrt(power), spec.analog_length)
     if math.isinf(spec.adc_bits):
         return range_, np.zeros_like(range_)

@@ -35,7 +35,7 @@ from optical.execution.kernels import (
     variance_of,
 )
 from optical.execution.kernels import read as read_codes
-from optical.execution.operands import Operand
+from optical.execution.operands import Operand, tile_norms
 from optical.execution.spec import AnalogSpec, NoiseLaw, Shot, largest_code
 from optical.noise.chip import CommonNoise
 from simulator.errors import ClippingWarning
@@ -134,6 +134,19 @@ class Coded:
         return Energies(*(_of_blocks(x, min(self.blocks, len(x))) for x in (row, column, row * column)))
 
     @functools.cached_property
+    def norms(self) -> Amounts:
+        """Sum over samples of the squares of their tiles' largest singular values, in full scales.
+
+        Of each block, [G], in the mean over its outputs; zero of a core that is not passive.
+        """
+        tile, length = self.spec.tile, self.spec.analog_length
+        if tile is None:
+            return 0.0
+        held = self.a.mT if self.a.loaded else self.b
+        found = tile_norms(held.floating, length, tile.outputs).sum(1).mean(1, dtype=torch.float64)
+        return _of_blocks(_amounts(found), min(self.blocks, len(found))) * held.step**2
+
+    @functools.cached_property
     def probes(self) -> Probes:
         """Codes of some analog samples of rows of A and of columns of B."""
         return _probe(self, self.a), _probe(self, self.b.mT)
@@ -183,6 +196,7 @@ def set_gain(coded: Coded, product: torch.Tensor | None) -> Gain:
         both = coded.row_unit * coded.energies.row + coded.column_unit * coded.energies.column
         power = power + noise.by_each / parts * both
     power = power + cross * (noise.by_product / spec.product_gain**2)
+    power = power + spec.norm_variance * coded.norms / (parts * unit**2)
     range_, clipping = (spec.adc_range_sigma * power**0.5).clip(SMALLEST_SCALE, most), none
     if parts > 1.0 and math.isfinite(spec.adc_bits):
         edge = torch.as_tensor(range_, dtype=samples.dtype).view(-1, 1, 1, 1, 1)
@@ -236,6 +250,7 @@ def law_of(coded: Coded, gain: Gain) -> Law:
         range_=gain.range_ * unit,
         coupling=gain.coupling,
         clipping=gain.clipping * unit**2,
+        norms=coded.norms,
     )
     codes = largest_code(spec.adc_bits) if samples == 1 and math.isfinite(spec.adc_bits) else 0
     law, zero = _encoding_apart(coded, law), gain.range_ * 0.0

@@ -323,6 +323,26 @@ class OperandTransforms:
             raise ParameterError(msg)
 
 
+@dataclass(frozen=True, kw_only=True)
+class PassiveTile:
+    """Tile of weights held by light that nothing amplifies.
+
+    Notes
+    -----
+    Light carries the tile over its largest singular value, which is multiplied back behind the detectors and
+    the receivers' noise with it. What is wrong with the light's way is wrong in proportion to the tile.
+    """
+
+    outputs: int
+    """Columns of the loaded operand in one tile, whose rows are the products of a sample."""
+    norm_variance: float
+    """Noise of a sample per square of its tile's largest singular value."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "outputs", low=1)
+        check_light(self, "norm_variance")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoiseLaw:
     """Law of noise: variance of an output by the energies of its row of A and of its column of B.
@@ -376,7 +396,9 @@ class AnalogSpec(HashedOnce, LightNoise):
 
     A weight-stationary core loads one operand (`loads_second`): each element of it is wrong by a draw of
     `load_variance`, and all vectors of the product meet the same wrong element. Grid and encoding error of
-    the streamed operand's converter are put on it too, which is a little too much: they are finer.
+    the streamed operand's converter are put on it too, which is a little too much: they are finer. Where the
+    core is passive (`tile`), a sample has the noise ``norm_variance S^2`` besides, S being the largest
+    singular value of its tile of scaled elements; outputs of a product are given its mean over their tiles.
 
     Records of their own say what is not redrawn with every output: `chip` what is fixed for a chip, `common`
     the intensity noise that outputs share, `encoding` which of them share `encoding_variance`, `shot` whether
@@ -399,7 +421,8 @@ class AnalogSpec(HashedOnce, LightNoise):
     encoding_variance: float
     """Error of setting an operand, per unit of the other operand squared."""
     load_variance: float = 0.0
-    """Error of an element of the loaded operand, in full scales squared; drawn once per load."""
+    """Error of an element of the loaded operand, drawn once per load: in full scales squared or, where the
+    core is passive, over the mean square of its tile."""
     product_gain: float = 1.0
     """Mean of the product over phase errors, exp(-s^2/2), dimensionless; calibration does not undo it."""
     scale: Scale = Scale.ROW
@@ -408,6 +431,8 @@ class AnalogSpec(HashedOnce, LightNoise):
     """Rounding of the operands."""
     residues: Residues | None = None
     """Residue numbers in which blocks are multiplied; they take the place of all other errors of a sample."""
+    tile: PassiveTile | None = None
+    """Tile that the loaded operand is held in, where nothing amplifies it."""
     chip: ChipErrors | None = None
     """Errors that are fixed for the chip."""
     common: CommonNoise | None = None
@@ -451,10 +476,17 @@ class AnalogSpec(HashedOnce, LightNoise):
         return SampleNoise.sum_of(self.noise_of_sample(own=True).values())
 
     @property
+    def norm_variance(self) -> float:
+        """Noise of a sample per square of the largest singular value of its tile."""
+        return 0.0 if self.tile is None else self.tile.norm_variance
+
+    @property
     def is_exact(self) -> bool:
         """Whether nothing at all happens to a product."""
         converted = math.isfinite(min(self.dac_bits, self.adc_enob_bits))
-        if converted or self.product_gain != 1.0 or self.load_variance > 0.0 or max(self.sample_noise) > 0.0:
+        if converted or self.product_gain != 1.0 or self.load_variance > 0.0:
+            return False
+        if max(self.norm_variance, *self.sample_noise) > 0.0:
             return False
         return self.chip is None or self.chip.is_empty
 
@@ -462,10 +494,16 @@ class AnalogSpec(HashedOnce, LightNoise):
         """Return whether outputs have any noise of their own, rounding of several samples included."""
         rounded = math.isfinite(self.adc_enob_bits) and (samples > 1 or self.adc_enob_bits < self.adc_bits)
         single = self.encoding is not None and self.encoding_variance > 0.0 and self.encoding.serves_one
-        return rounded or single or max(self.own_noise) > 0.0
+        return rounded or single or max(self.norm_variance, *self.own_noise) > 0.0
 
     def noise_law(
-        self, samples: int, *, range_: Amount, coupling: Amount, clipping: Amount = 0.0
+        self,
+        samples: int,
+        *,
+        range_: Amount,
+        coupling: Amount,
+        clipping: Amount = 0.0,
+        norms: Amount = 0.0,
     ) -> NoiseLaw:
         """Return the law of what each output draws for itself.
 
@@ -480,9 +518,11 @@ class AnalogSpec(HashedOnce, LightNoise):
             Mean of ``sum((a b)^2)`` over that of ``sum(a^2) sum(b^2)``; 1/n for independent operands.
         clipping : float or array
             Mean square of what clipping takes off a sample, in full-scale products squared.
+        norms : float or array
+            Sum over samples of the squares of their tiles' largest singular values.
         """
         noise = self.own_noise
-        constant: Amount = samples * noise.constant
+        constant: Amount = samples * noise.constant + self.norm_variance * norms
         if math.isfinite(self.adc_enob_bits):
             executed = 2.0 ** (1.0 - self.adc_bits) if samples == 1 else 0.0
             missing = ((2.0 ** (1.0 - self.adc_enob_bits)) ** 2 - executed**2) * samples / 12.0

@@ -211,8 +211,9 @@ class ChipErrors:
     lines: int = 1
     """Wavelengths that products of a sum take in turn."""
     repeated_variance: float = 0.0
-    """Error of a loaded element, in full scales squared, that chip and loaded operand settle together: the
-    same whenever this chip loads the same, another for anything else."""
+    """Error of a loaded element that chip and loaded operand settle together, in the unit of
+    `optical.execution.AnalogSpec.load_variance`: the same whenever this chip loads the same, another for
+    anything else."""
 
     def __post_init__(self) -> None:
         check_range(self, "seed")

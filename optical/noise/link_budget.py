@@ -242,9 +242,13 @@ class LightBudget(ABC):
     def pair_w(self) -> float:
         """Power of all light on the balanced pair of one output, operands at full scale."""
 
+    def variance_of(self, length: int, mean_square: float = 1.0) -> float:
+        """Return the variance of a sample of so many products whose operands have a mean square."""
+        return self.noise.sample_noise.of(length, mean_square)
+
     def noise_variance(self, mean_square: float = 1.0) -> float:
         """Return the variance of a sample whose operands have a mean square; 1 is full scale."""
-        return self.noise.sample_noise.of(self.analog_length, mean_square)
+        return self.variance_of(self.analog_length, mean_square)
 
     @property
     def typical_snr(self) -> float:
@@ -502,6 +506,23 @@ class IntensityBudget(LightBudget):
         )
 
 
+def spread_norm(length: int, mean_square: float) -> float:
+    """Return the square of the largest singular value of a square tile of independent entries.
+
+    Parameters
+    ----------
+    length : int
+        Rows, and columns.
+    mean_square : float
+        Of the entries.
+
+    Notes
+    -----
+    The upper edge 4 n <w^2> of Marchenko and Pastur (1967), and never more than all the tile's power.
+    """
+    return min(4.0, length) * length * mean_square
+
+
 @dataclass(frozen=True, kw_only=True)
 class OscillatorBudget(LightBudget):
     """Link budget of one output of a mesh, its field read beside a local oscillator of the same laser.
@@ -509,13 +530,14 @@ class OscillatorBudget(LightBudget):
     Notes
     -----
     Each of n inputs has the power P, an output interferes with an oscillator of power L, and a product of a
-    weight and an input contributes s a w to the field: I = 2 R sqrt(L P) s sum(a w). A mesh cannot amplify,
-    so its matrix must have a largest singular value of 1; a matrix of entries spread evenly over [-1, 1] has
-    2 sqrt(n/3) (Marchenko and Pastur 1967, the upper edge), hence s = sqrt(3/n)/2. Noise of a sample:
+    weight and an input contributes a w / S to the field: I = 2 R sqrt(L P) sum(a w) / S. A mesh cannot
+    amplify: its matrix has a largest singular value of 1, and S is that of the tile of weights, which is
+    multiplied back behind the detectors. Noise of a sample:
 
     - amplifier and dark current; shot noise 2 q R L B of the oscillator; what the pair fails to reject of its
-      intensity noise, (k R L / 2)^2 RIN B: none of them knows the operands;
-    - shot noise of the output's own power, 2 q R P s^2 sum(a w)^2 B;
+      intensity noise, (k R L / 2)^2 RIN B: none of them knows the operands, and in full-scale products they
+      count S^2 times;
+    - shot noise of the output's own power, 2 q R P sum(a w)^2 / S^2 B;
     - intensity noise y^2 RIN B, as oscillator and signal fluctuate together, and interference of symbols. The
       square of the sum is counted as the sum of squares in execution (uncorrelated operands) and
       in full at full scale.
@@ -557,14 +579,9 @@ class OscillatorBudget(LightBudget):
         return self.launch_w * self.oscillator_share * ratio_from_db(-self.oscillator_loss_db) / self.split
 
     @property
-    def field_share(self) -> float:
-        """Field that a full-scale product adds to the output over that of an input, dimensionless."""
-        return 0.5 / math.sqrt(UNIFORM_MEAN_SQUARE * self.length)
-
-    @property
     def product_current_a(self) -> float:
-        """Difference current of one full-scale product."""
-        field = math.sqrt(self.received_w * self.oscillator_w) * self.field_share
+        """Difference current of one full-scale product in a tile whose largest singular value is 1."""
+        field = math.sqrt(self.received_w * self.oscillator_w)
         return 2.0 * self.receiver.responsivity_a_per_w * field * self.receiver.usable
 
     @property
@@ -576,9 +593,19 @@ class OscillatorBudget(LightBudget):
 
     @property
     def thermal_variance(self) -> float:
-        """Variance of a sample that does not depend on the operands."""
+        """Return 0: what does not know the operands counts by the tile's norm (`norm_variance`)."""
+        return 0.0
+
+    @property
+    def norm_variance(self) -> float:
+        """Variance of a sample per square of the largest singular value of the tile."""
         noise_a2 = self.receiver.thermal_current_a2 + math.fsum(self._oscillator)
         return noise_a2 / self.product_current_a**2
+
+    def variance_of(self, length: int, mean_square: float = 1.0) -> float:
+        """Return the variance of a sample of so many products whose operands have a mean square."""
+        of_norm = self.norm_variance * spread_norm(length, mean_square)
+        return super().variance_of(length, mean_square) + of_norm
 
     @property
     def shot_variance(self) -> float:
@@ -592,13 +619,13 @@ class OscillatorBudget(LightBudget):
 
     @property
     def _signal_shot(self) -> float:
-        power_w = self.received_w * self.field_share**2
-        return self.receiver.shot_a * self.receiver.responsivity_a_per_w * power_w / self.product_current_a**2
+        light_a = self.receiver.responsivity_a_per_w * self.received_w
+        return self.receiver.shot_a * light_a / self.product_current_a**2
 
     @property
     def noise_ratio(self) -> NoiseRatio:
-        """Noise over signal of a full-scale sample, all products +1."""
-        unit = 1.0 / (self.product_current_a * self.length) ** 2
+        """Noise over signal of a full-scale sample, all products +1: a tile whose norm is its length."""
+        unit = 1.0 / self.product_current_a**2
         shot_a2, common_a2 = self._oscillator
         return NoiseRatio(
             dark=self.receiver.thermal_current_a2 * unit,

@@ -16,6 +16,7 @@ from optical.devices import Domain, Modulator, Per, area_m2, full_load_w, static
 from optical.execution import AnalogSpec, Scale
 from optical.execution.numerics import AnalogNumerics
 from optical.execution.spec import loads_second
+from optical.noise.link_budget import spread_norm
 from simulator.errors import HeliographError
 from simulator.interfaces import Bound
 from simulator.operators import MatMul, Phase
@@ -89,10 +90,12 @@ def error_variance(spec):
     n, square = spec.analog_length, 1.0 / 3.0
     shared = spec.common.variance if spec.common is not None else 0.0
     noise = spec.thermal_variance + n * (spec.rin_variance + shared) * square**2
-    noise += 2 * n * square * (spec.shot_variance + spec.encoding_variance) + n * square * spec.load_variance
+    of_element = 1.0 if spec.tile is None else square
+    noise += 2 * n * square * (spec.shot_variance + spec.encoding_variance)
+    noise += n * square * spec.load_variance * of_element + spec.norm_variance * spread_norm(n, square)
     if spec.chip is not None:
         noise += n * square**2 * (spec.chip.element_gain + spec.chip.output_gain)
-        noise += n * square * spec.chip.repeated_variance + spec.chip.imbalance * n * 2 / 45
+        noise += n * square * spec.chip.repeated_variance * of_element + spec.chip.imbalance * n * 2 / 45
     return noise / (n * square**2)
 
 
@@ -113,6 +116,12 @@ def answers(unit):
     return numbers, [*records, dataclasses.astuple(uncalibrated.analog(Phase.FORWARD))]
 
 
+def norm_square(spec, loaded):
+    """Mean over the outputs of the square of the largest singular value of their tiles, a sample high."""
+    parts = loaded.double()[0].split(spec.tile.outputs if spec.tile else loaded.shape[2], 1)
+    return sum(part.shape[1] * torch.linalg.matrix_norm(part, 2) ** 2 for part in parts) / loaded.shape[2]
+
+
 def exact_variance(spec, a, b):
     """Mean over the outputs of the variance that a record states for just these operands."""
     a2, b2 = a.double().square(), b.double().square()
@@ -125,7 +134,10 @@ def exact_variance(spec, a, b):
     shared = signal if spec.common.length > 1 else squares
     noise = spec.thermal_variance + (spec.shot_variance + spec.encoding_variance) * both
     noise = noise + spec.rin_variance * squares + spec.common.variance * shared
-    noise = noise + (spec.load_variance + spec.chip.repeated_variance) * streamed
+    loaded = b if second else a.mT
+    of_element = 1.0 if spec.tile is None else loaded.double().square().mean()  # one tile
+    noise = noise + (spec.load_variance + spec.chip.repeated_variance) * of_element * streamed
+    noise = noise + spec.norm_variance * norm_square(spec, loaded)
     noise = noise + spec.chip.element_gain * squares + spec.chip.output_gain * signal
     uneven = a2.sum(-1, keepdim=True) - b2.sum(-2, keepdim=True)
     noise = noise + spec.chip.imbalance * uneven.square() / 4
@@ -146,7 +158,7 @@ def noise_alone_and_together(spec):
     """Signal over noise of a full-scale sample if intensity noise of its products adds up as powers, and as
     fields; thermal and shot noise as powers."""
     length = spec.analog_length
-    still = spec.thermal_variance + 2 * length * spec.shot_variance
+    still = spec.thermal_variance + 2 * length * spec.shot_variance + spec.norm_variance * length**2
     light = spec.rin_variance + (spec.common.variance if spec.common is not None else 0.0)
     return tuple(length**2 / (still + count * light) for count in (length, length**2))
 
@@ -380,6 +392,7 @@ def noiseless_limit_is_the_exact_product(unit):
         load_variance=0.0,
         product_gain=1.0,
         residues=None,
+        tile=None,
         chip=None,
         common=None,
     )
@@ -406,7 +419,7 @@ def executed_noise_has_the_stated_variance(unit):
     a2, b2 = a.double().square(), b.double().square()
     operands_square = a2.sum(-1, keepdim=True) + b2.sum(-2, keepdim=True)
     variance = spec.thermal_variance + (spec.shot_variance + spec.encoding_variance) * operands_square
-    variance = variance + spec.rin_variance * (a2 @ b2)
+    variance = variance + spec.rin_variance * (a2 @ b2) + spec.norm_variance * norm_square(spec, b)
     standardised = noise / variance.sqrt()
     count = standardised.numel()
     assert float(standardised.mean()) == pytest.approx(0.0, abs=5 / math.sqrt(count))

@@ -5,10 +5,14 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from optical.cores.mzi_mesh import Configuration, RealMatrixError, default_mesh
+from optical.execution import AnalogSpec
+from optical.execution.numerics import AnalogNumerics
 from optical.transfer.decomposition import program_weight
 from optical.transfer.mesh import draw_errors
+from simulator.operands.statistics import signal_to_noise_db
 from simulator.operators import Phase
 from simulator.parameter_tree import replace_at
 from tests.builders import self_configured
@@ -118,12 +122,12 @@ def test_the_core_takes_its_errors_from_these_laws():
     law = CORE.matrix_error
     corrected = dataclasses.replace(CORE, configuration=Configuration.CORRECTED)
     spec = corrected.analog(Phase.FORWARD)
-    assert spec.load_variance == pytest.approx(law.phases**2 / 3.0, rel=1e-12)
-    assert spec.chip.repeated_variance == pytest.approx(law.corrected**2 / 3.0, rel=1e-12)
+    assert spec.load_variance == pytest.approx(law.phases**2, rel=1e-12)
+    assert spec.chip.repeated_variance == pytest.approx(law.corrected**2, rel=1e-12)
     assert spec.product_gain == 1.0
     assert CORE.configuration is Configuration.IDEAL  # correction does not pay there
     found = CORE.analog(Phase.FORWARD)
-    assert found.chip.repeated_variance == pytest.approx(law.uncorrected**2 / 3.0, rel=1e-12)
+    assert found.chip.repeated_variance == pytest.approx(law.uncorrected**2, rel=1e-12)
     assert found.product_gain == law.uncorrected_gain
     assert CORE.calibration.time_s < corrected.calibration.time_s
 
@@ -133,6 +137,58 @@ def test_correction_pays_where_errors_are_large():
     small, large = (RealMatrixError(ports=32, phase_rad=0.0, coupler_rad=e) for e in (0.01, 0.06))
     assert small.corrected > small.uncorrected
     assert large.corrected < large.uncorrected
+
+
+PASSIVE = {
+    "even": lambda generator, *shape: generator.uniform(-1.0, 1.0, shape),
+    "gaussian": lambda generator, *shape: generator.standard_normal(shape),
+    "one sign": lambda generator, *shape: 1.0 + 0.1 * generator.standard_normal(shape),
+}
+
+
+def delivered(weight, streamed, generator):
+    """What a mesh of meshes with errors, and their amplifiers alone, make of a weight, tile by tile.
+
+    A tile is programmed over its largest singular value, which is multiplied back behind the detectors.
+    """
+    n, link = CORE.ports, CORE.link
+    noise_a = math.sqrt(link.receiver.thermal_current_a2 + sum(link._oscillator)) / link.product_current_a
+    wrong, noisy = np.zeros((2, len(streamed), weight.shape[1]))
+    for start in range(0, len(weight), n):
+        tile, light = weight[start : start + n].T, streamed[:, start : start + n]
+        programmed = program_weight(tile)
+        errors = chip(
+            programmed,
+            generator,
+            splitter_rad=CORE.coupler.angle_error_rad,
+            phase_rad=CORE.phase_error_rad,
+        )
+        wrong += light @ realised(tile, errors).T
+        noise = noise_a * programmed.scale * generator.standard_normal(noisy.shape)
+        noisy += light @ tile.T + noise
+    return wrong, noisy
+
+
+@pytest.mark.parametrize("kind", PASSIVE)
+def test_executed_errors_are_those_of_programmed_meshes(kind):
+    """Amplifier and wrong weights apart, of tiles over their own norm, spread or of one sign: within 1 dB."""
+    generator, n = np.random.default_rng(11), CORE.ports
+    streamed = generator.standard_normal((64, 16 * n))
+    weight = PASSIVE[kind](generator, 16 * n, n)
+    streamed /= np.abs(streamed).max(1, keepdims=True)
+    weight /= np.abs(weight).max(0)
+    exact = streamed @ weight
+    record, ideal = CORE.analog(Phase.FORWARD), AnalogSpec.ideal()
+    silent = dataclasses.replace(record.tile, norm_variance=0.0)
+    wrong = record.load_variance + record.chip.repeated_variance
+    specs = (
+        dataclasses.replace(ideal, analog_length=n, tile=silent, load_variance=wrong),
+        dataclasses.replace(ideal, analog_length=n, tile=record.tile),
+    )
+    operands = [torch.tensor(x[None]) for x in (streamed, weight)]
+    for spec, light in zip(specs, delivered(weight, streamed, generator), strict=True):
+        executed = AnalogNumerics(spec).matmul(*operands, 1)[0].numpy()
+        assert signal_to_noise_db(exact, executed) == pytest.approx(signal_to_noise_db(exact, light), abs=1.0)
 
 
 def test_perfect_parts_leave_no_error():

@@ -8,6 +8,7 @@ import pytest
 
 from optical.cores import default_mesh
 from optical.devices import static_w
+from optical.noise.link_budget import spread_norm
 from simulator.errors import LinkError, ParameterError
 from simulator.operators import Held, Phase
 from simulator.parameter_tree import replace_at
@@ -19,8 +20,8 @@ CORE = default_mesh()
 def test_spread_matrices_have_the_norm_that_the_budget_scales_by():
     """Marchenko and Pastur 1967: the largest singular value of N x N even entries tends to 2 sqrt(N/3)."""
     matrix = np.random.default_rng(6).uniform(-1, 1, (160, 160))
-    stated = 1.0 / dataclasses.replace(CORE.link, length=160).field_share
-    assert np.linalg.norm(matrix, 2) == pytest.approx(stated, rel=0.04)
+    assert np.linalg.norm(matrix, 2) == pytest.approx(math.sqrt(spread_norm(160, 1 / 3)), rel=0.04)
+    assert spread_norm(1, 1.0) == 1.0
 
 
 def test_the_mesh_has_as_many_parts_as_the_textbook_says():
@@ -35,7 +36,12 @@ def test_the_mesh_has_as_many_parts_as_the_textbook_says():
 def test_no_light_is_gained():
     received = CORE.ports * (CORE.link.received_w + CORE.link.oscillator_w)
     assert received < CORE.laser_power_w
-    assert CORE.link.field_share * math.sqrt(CORE.ports) < 1.0
+    ones = np.ones((CORE.ports, CORE.ports))
+    amplitude = math.sqrt(CORE.link.received_w) * ones @ np.ones(CORE.ports) / np.linalg.norm(ones, 2)
+    full_a = CORE.link.product_current_a * CORE.ports / np.linalg.norm(ones, 2)
+    gain = 2 * CORE.link.receiver.responsivity_a_per_w * CORE.link.receiver.usable
+    assert np.sum(amplitude**2) <= CORE.ports * CORE.link.received_w * (1 + 1e-12)
+    assert full_a == pytest.approx(gain * math.sqrt(CORE.link.oscillator_w) * amplitude[0], rel=1e-12)
 
 
 def test_matrix_error_grows_with_the_mesh_as_its_root():
@@ -67,7 +73,8 @@ def test_default_receiver_and_adc_are_matched():
     n, spec = CORE.ports, CORE.analog(Phase.FORWARD)
     rms = math.sqrt(n / 9)
     adc = (2 * spec.adc_range_sigma * rms / 2**spec.adc_enob_bits) ** 2 / 12
-    assert 0.5 < (spec.thermal_variance + n * spec.rin_variance / 9) / adc < 2.0
+    thermal = spec.norm_variance * spread_norm(n, 1 / 3)
+    assert 0.5 < (thermal + n * spec.rin_variance / 9) / adc < 2.0
 
 
 def test_heat_is_held_all_the_time():

@@ -93,6 +93,7 @@ QUIET = {
     "adc_range_sigma": math.inf,
     "rounding": Rounding.NEAREST,
     "residues": None,
+    "tile": None,
     "chip": None,
     "common": None,
 }

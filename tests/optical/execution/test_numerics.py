@@ -8,7 +8,7 @@ import torch
 import optical.execution.operands
 from optical.execution import AnalogSpec, Rounding, Scale
 from optical.execution.numerics import AnalogNumerics
-from optical.execution.spec import Shot
+from optical.execution.spec import PassiveTile, Shot
 from optical.noise.chip import CommonEncoding
 from simulator.errors import WorkloadError
 from simulator.interfaces import Numerics
@@ -335,6 +335,7 @@ CHANGES = {
     "scale": Scale.TENSOR,
     "rounding": Rounding.STOCHASTIC,
     "shot": Shot.COUNTED,
+    "tile": PassiveTile(outputs=8, norm_variance=1e-3),
     "encoding": CommonEncoding(rows=3, columns=5, holds_weights=False),
 }
 

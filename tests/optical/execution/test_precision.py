@@ -29,8 +29,8 @@ def executed_db(spec, operands, length, draws, rows=128):
 
 THINNED = [
     *((name, OperandKind.GAUSSIAN) for name in CORES),
-    *((name, OperandKind.UNIFORM) for name in ("homodyne", "residue", "pcm_crossbar")),
-    *((name, OperandKind.OUTLIERS) for name in ("crossbar", "block_float", "phase_residue")),
+    *((name, OperandKind.UNIFORM) for name in ("homodyne", "residue", "pcm_crossbar", "mzi_mesh")),
+    *((name, OperandKind.OUTLIERS) for name in ("crossbar", "block_float", "phase_residue", "mzi_mesh")),
     *((name, OperandKind.GRADIENTS) for name in ("ring_bank", "block_float", "mzi_mesh")),
 ]
 """Of all cores and kinds those that differ; `heliograph core precision` has them all."""
@@ -46,6 +46,28 @@ def test_predicted_ratio_is_the_executed_one(name, kind):
     assert predicted(spec, operands, length).snr_db == pytest.approx(
         executed_db(spec, operands, length, draws), abs=0.5
     )
+
+
+@pytest.mark.parametrize("kind", [OperandKind.OUTLIERS, OperandKind.GRADIENTS])
+def test_a_passive_tile_is_as_dim_as_its_loudest_channels_make_it(kind):
+    """A has fewer rows than B columns, and is loaded, of more channels than are drawn; no converters."""
+    found = load_core("mzi_mesh").analog(Phase.FORWARD)
+    spec = dataclasses.replace(
+        AnalogSpec.ideal(),
+        analog_length=found.analog_length,
+        tile=found.tile,
+        load_variance=found.load_variance,
+        chip=found.chip,
+    )
+    operands, length, rows, columns = operands_of(kind), 3072, 48, 96
+    noise = []
+    for seed in range(4):
+        a, b = operands.draw(np.random.default_rng(seed), rows, length, columns)
+        single = [torch.tensor(np.ascontiguousarray(x), dtype=torch.float32)[None] for x in (a, b)]
+        delivered = AnalogNumerics(spec).matmul(*single, seed)[0].numpy()
+        noise.append(10.0 ** (-signal_to_noise_db(a @ b, delivered) / 10.0))
+    stated = predicted(spec, operands, length, rows=rows, columns=columns).snr_db
+    assert stated == pytest.approx(-10.0 * math.log10(np.mean(noise)), abs=0.5)
 
 
 @pytest.mark.parametrize("mismatch", list(Mismatch))
