@@ -46,8 +46,7 @@ from heliograph.systems import build_system
 from optical.cores import CORES, core_precision, load_core
 from simulator.errors import ParameterError
 from simulator.operands.statistics import OperandKind
-from tests.builders import csv_rows
-from tests.conformance.core_laws import cores_that
+from tests.builders import cores_that, csv_rows
 
 each_core = pytest.mark.parametrize("name", CORES)
 DYNAMIC = cores_that(lambda core: not core.holds_weights)
