@@ -43,7 +43,7 @@ from heliograph.report_page.page import (
     told,
 )
 from heliograph.simulation import simulate
-from heliograph.sweeps.front import Front, Searched, search_front
+from heliograph.sweeps.front import Front, Searched, check_columns, search_front
 from heliograph.sweeps.points import StepWork, asks_for_best, settled
 from heliograph.sweeps.running import Asked, Engine, Grid, Means, axis, run_sweep
 from heliograph.sweeps.space import (
@@ -62,6 +62,7 @@ from heliograph.sweeps.work import Reader, code_digest, outside_digest
 from heliograph.systems.names import is_system, narrow_format
 from simulator.errors import HeliographError, ParameterError, is_number, nearest
 from simulator.fabric import CircuitPolicy
+from simulator.files import naming
 from simulator.parameter_tree import parse_assignment
 from workloads.plan.plan import parse_plan, plan_words
 
@@ -392,6 +393,9 @@ class Sweep(Study):
         self._refuse_both(file)
         means = self.running.means(file.store)
         work = _work(file)
+        for key in ("minimise", "maximise") if file.study == STEP else ():
+            with naming(file.path, f"optimise.{key}"):
+                check_columns(getattr(optimise, key))
         front = search_front(
             Searched(
                 name=file.name,
@@ -429,6 +433,9 @@ class Sweep(Study):
         means = self.running.means(file.store)
         work = _work(file)
         if isinstance(work, StepWork):
+            for name in space.names:
+                with naming(file.path, f"{'sweep' if name in file.ranges else 'zip'}.{name}"):
+                    work.check_swept(name, space)
             work = settled(work, space)
         return Asked(name=file.name, work=work, space=space, means=means)
 
@@ -476,7 +483,8 @@ class Sweep(Study):
 def _work(file: StudyFile) -> StepWork | StudyWork:
     """Return what the points of a study file have in common."""
     if file.study != STEP:
-        return StudyWork(command=file.study, fixed={**file.common, **file.fixed})
+        with naming(file.path, "study"):
+            return StudyWork(command=file.study, fixed={**file.common, **file.fixed})
     chosen = {name: file.common[name] for name in file.common if name not in ("system", "model", "plan")}
     return StepWork(
         system=file.common.get("system", USUAL_SYSTEM),

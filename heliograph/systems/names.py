@@ -8,6 +8,7 @@ A name is ``BASE[:WORD...][@FABRIC]``: one of `SYSTEMS`, then words in any order
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -476,6 +477,11 @@ def _from_file(path: Path) -> _Said:
     """Return what a system's file says; its keys are taken out of what it changes."""
     content = read_toml(path)
     written = content.pop("base", None)
+    meant = difflib.get_close_matches("base", set(content) - {"basis"}, n=1, cutoff=0.7)
+    for key in meant if written is None else ():
+        with naming(path, key):
+            msg = f"no key '{key}' in a system's file; did you mean 'base'?"
+            raise ParameterError(msg)
     if not isinstance(written, str):
         msg = f"{path}: key 'base' must name the system to start from: {', '.join(SYSTEMS)}"
         raise ParameterError(msg)
