@@ -79,6 +79,11 @@ COMMANDS = MappingProxyType(
             "show where a photonic core's energy and precision go",
             page="experiments.cores.page:page",
         ),
+        "core check": Command(
+            "experiments.cores.check:CheckCore",
+            "ask a core, of your own too, every law that all cores keep",
+            files="check",
+        ),
         "core compare": Command(
             "experiments.cores.every:AllCores",
             "compare all photonic cores by size, reuse and precision",
@@ -381,6 +386,8 @@ def drive(name: str, study: Study, driven: Driven) -> None:
                 _write_stopped(name, study, progress.finished, out)
             raise
         _tell(name, study, driven, found, out)
+    if failure := found.failure():
+        raise ParameterError(failure)
 
 
 def _is_picture(out: Path) -> bool:

@@ -453,6 +453,10 @@ class Result(Protocol):
         """Return what else is written as JSON, by what it is called after the command and a hyphen."""
         return {}
 
+    def failure(self) -> str:
+        """Return the sentence with which a command ends as failed when all is told; nothing if it did not."""
+        return ""
+
     def write(self, directory: Path, name: str, document: Mapping[str, Any]) -> list[Path]:
         """Write record, tables and pictures, all or none; return the files.
 

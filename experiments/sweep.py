@@ -52,6 +52,7 @@ from heliograph.sweeps.running import (
     Means,
     Searched,
     axis,
+    check_columns,
     run_sweep,
     search_front,
 )
@@ -71,6 +72,7 @@ from heliograph.sweeps.work import Reader, code_digest, outside_digest
 from heliograph.systems.names import DEFAULT_ACCELERATORS, is_system, narrow_format
 from simulator.errors import HeliographError, ParameterError, is_number, nearest
 from simulator.fabric import CircuitPolicy
+from simulator.files import naming
 from simulator.parameter_tree import parse_assignment
 from workloads.plan.plan import parse_plan, plan_words
 
@@ -401,6 +403,9 @@ class Sweep(Study):
         self._refuse_both(file)
         means = self.running.means(file.store)
         work = _work(file)
+        for key in ("minimise", "maximise") if file.study == STEP else ():
+            with naming(file.path, f"optimise.{key}"):
+                check_columns(getattr(optimise, key))
         front = search_front(
             Searched(
                 name=file.name,
@@ -438,6 +443,9 @@ class Sweep(Study):
         means = self.running.means(file.store)
         work = _work(file)
         if isinstance(work, StepWork):
+            for name in space.names:
+                with naming(file.path, f"{'sweep' if name in file.ranges else 'zip'}.{name}"):
+                    work.check_swept(name, space)
             work = settled(work, space)
         return Asked(name=file.name, work=work, space=space, means=means)
 
@@ -485,7 +493,8 @@ class Sweep(Study):
 def _work(file: StudyFile) -> StepWork | StudyWork:
     """Return what the points of a study file have in common."""
     if file.study != STEP:
-        return StudyWork(command=file.study, fixed={**file.common, **file.fixed})
+        with naming(file.path, "study"):
+            return StudyWork(command=file.study, fixed={**file.common, **file.fixed})
     chosen = {name: file.common[name] for name in file.common if name not in ("system", "model", "plan")}
     return StepWork(
         system=file.common.get("system", USUAL_SYSTEM),

@@ -11,7 +11,7 @@ from typing import Any, cast
 from electronic.devices import host_names, load_host
 from electronic.gpu import gpu_names, load_gpu, load_vector, vector_names
 from heliograph.parameters import CHOICE, Parameter, parameter_of, parameters_of, tables
-from heliograph.plugins import from_outside, is_reference, offered
+from heliograph.plugins import bring_in, from_outside, is_reference, offered
 from heliograph.report import Tabular
 from heliograph.simulation import StepResult
 from heliograph.systems.fabrics import FABRIC_GROUP, FABRICS, build_fabric, check_fabric
@@ -21,7 +21,7 @@ from heliograph.systems.system import System, build_system
 from heliograph.workload import MODEL_GROUP, model_named
 from optical.cores import CORES
 from optical.cores.registry import unanswered
-from simulator.errors import HeliographError, ParameterError, is_number, nearest, told
+from simulator.errors import ParameterError, is_number, nearest, told
 from simulator.fabric import Fabric, missing_members
 from simulator.parameter_tree import shown_paths
 from workloads.models.architecture import TransformerConfig
@@ -157,7 +157,7 @@ def _systems() -> dict[str, str]:
 
 
 def _models() -> dict[str, str]:
-    failed = _bring_in(MODEL_GROUP, model_named)
+    failed = bring_in(MODEL_GROUP, model_named)
     models = {name: model_named(name) for name in known_models()}
     return failed | {
         name: f"{model.parameters:,} parameters, {model.layers} layers of width {model.hidden}"
@@ -166,12 +166,12 @@ def _models() -> dict[str, str]:
 
 
 def _cores() -> dict[str, str]:
-    failed = _bring_in(CORE_GROUP, core_named)
+    failed = bring_in(CORE_GROUP, core_named)
     return {name: kind.summary for name, kind in CORES.items()} | failed
 
 
 def _fabrics() -> dict[str, str]:
-    failed = _bring_in(FABRIC_GROUP, check_fabric)
+    failed = bring_in(FABRIC_GROUP, check_fabric)
     return {name: kind.summary for name, kind in FABRICS.items()} | failed
 
 
@@ -201,17 +201,6 @@ LISTINGS: Mapping[str, Callable[[], dict[str, str]]] = MappingProxyType(
 """Kinds of things that have names, with what lists them."""
 
 
-def _bring_in(group: str, load: Callable[[str], object]) -> dict[str, str]:
-    """Register what installed packages offer; return a sentence by the name of each that cannot be."""
-    failed: dict[str, str] = {}
-    for name in offered(group):
-        try:
-            load(name)
-        except HeliographError as error:
-            failed[name] = f"cannot be loaded: {error}"
-    return failed
-
-
 def description(name: str) -> list[Parameter]:
     """Return every parameter of a system, core, fabric, accelerator, host, device or model.
 
@@ -221,13 +210,16 @@ def description(name: str) -> list[Parameter]:
         If nothing has that name.
     """
     makers: dict[str, Callable[[], list[Parameter]]] = {
-        **{one: lambda: _system_parameters(build_system(name)) for one in SYSTEMS},
-        **{one: lambda: parameters_of(core_named(name)) for one in CORES},
-        **{one: lambda: _fabric_parameters(build_fabric(name, ACCELERATORS, "h100")) for one in FABRICS},
-        **{one: lambda: parameters_of(load_gpu(name)) for one in gpu_names()},
-        **{one: lambda: parameters_of(load_vector(name)) for one in vector_names()},
-        **{one: lambda: parameters_of(load_host(name)) for one in host_names()},
-        **{one: lambda: _model_parameters(model_named(name)) for one in known_models()},
+        **dict.fromkeys(offered(CORE_GROUP), lambda: parameters_of(core_named(name))),
+        **dict.fromkeys(offered(FABRIC_GROUP), lambda: _shown_fabric(name)),
+        **dict.fromkeys(offered(MODEL_GROUP), lambda: _model_parameters(model_named(name))),
+        **dict.fromkeys(SYSTEMS, lambda: _system_parameters(build_system(name))),
+        **dict.fromkeys(CORES, lambda: parameters_of(core_named(name))),
+        **dict.fromkeys(FABRICS, lambda: _shown_fabric(name)),
+        **dict.fromkeys(gpu_names(), lambda: parameters_of(load_gpu(name))),
+        **dict.fromkeys(vector_names(), lambda: parameters_of(load_vector(name))),
+        **dict.fromkeys(host_names(), lambda: parameters_of(load_host(name))),
+        **dict.fromkeys(known_models(), lambda: _model_parameters(model_named(name))),
     }
     if name in makers:
         return makers[name]()
@@ -237,7 +229,7 @@ def description(name: str) -> list[Parameter]:
         lacking = unanswered(from_outside(CORE_GROUP, name))
         if 2 * len(lacking) < len(unanswered(None)):
             return parameters_of(core_named(name))
-        return _fabric_parameters(build_fabric(name, ACCELERATORS, "h100"))
+        return _shown_fabric(name)
     if name.endswith(".json"):
         return _model_parameters(model_named(name))
     for table in tables():
@@ -249,6 +241,10 @@ def description(name: str) -> list[Parameter]:
     known = {*makers, *(one for table in tables() for one in table.names)}
     msg = f"nothing is called '{name}'; {nearest(name, known)}"
     raise ParameterError(msg)
+
+
+def _shown_fabric(name: str) -> list[Parameter]:
+    return _fabric_parameters(build_fabric(name, ACCELERATORS, "h100"))
 
 
 def _model_parameters(model: TransformerConfig) -> list[Parameter]:

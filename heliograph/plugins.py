@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import sys
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -58,6 +59,17 @@ def from_outside(group: str, name: str) -> object | None:
 def offered(group: str) -> tuple[str, ...]:
     """Return the names of a group of entry points, importing none."""
     return tuple(point.name for point in metadata.entry_points(group=group))
+
+
+def bring_in(group: str, load: Callable[[str], object]) -> dict[str, str]:
+    """Load what installed packages offer; return a sentence by the name of each that cannot be."""
+    failed: dict[str, str] = {}
+    for name in offered(group):
+        try:
+            load(name)
+        except HeliographError as error:
+            failed[name] = f"cannot be loaded: {error}"
+    return failed
 
 
 def _attribute(reference: str) -> object:

@@ -413,17 +413,21 @@ def naming(path: Path, key: str) -> Iterator[None]:
 
 
 def line_of(text: str, key: str) -> int:
-    """Return the line, from 1, at which a TOML text sets a dotted key or names its part; 0 if none does."""
-    table = ""
+    """Return the line, from 1, at which a TOML text sets a dotted key or names its part; 0 if none does.
+
+    Of a table without such a line it is the one with which the table begins.
+    """
+    table, begins = "", 0
     for number, line in enumerate(text.splitlines(), 1):
-        head = re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line)
+        head = re.match(r"\s*\[{1,2}\s*([^\[\]]+?)\s*\]", line)
         if head:
             table = f"{_unquoted(head[1])}."
+            begins = begins or (number if table == f"{key}." else 0)
             continue
         pair = re.match(r"\s*([\w.\"' -]+?)\s*=", line)
         if pair and f"{table}{_unquoted(pair[1])}" in (key, f"{key}.{PART}"):
             return number
-    return 0
+    return begins
 
 
 def flattened(content: Mapping[str, Any], path: Path, prefix: str = "") -> list[Change]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from electronic.devices import load_scale_up
+from optical.cores import CORES, load_core
 from optical.transfer.decomposition import self_configure
 from simulator.errors import HeliographError
 from simulator.node import Memory
@@ -100,6 +101,19 @@ def dead_numbers(thing, answers, *, factors=(2, 0.5, 0.01), idle=lambda path: Fa
         for path, value in numeric_leaves(thing).items()
         if not idle(path) and not any(moves(path, value, factor) for factor in factors)
     ]
+
+
+def cores_that(fit):
+    """Return the names of the cores that fit; one that cannot be built fails in its own tests, not here."""
+    found = []
+    for name in CORES:
+        try:
+            core = load_core(name)
+        except Exception:
+            continue
+        if fit(core):
+            found.append(name)
+    return found
 
 
 REDUCING = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER)

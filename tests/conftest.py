@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-pytest.register_assert_rewrite("tests.conformance.core_laws")
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 

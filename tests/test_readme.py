@@ -104,7 +104,8 @@ def run(argv, directory):
 @pytest.fixture
 def directory(block, tmp_path):
     """Return a directory with the examples and the files that the page shows under a title."""
-    shutil.copytree(ROOT / "docs" / "examples", tmp_path / "examples")
+    for one in ("examples", "tutorials"):
+        shutil.copytree(ROOT / "docs" / one, tmp_path / one)
     for one in blocks_of(block.page.read_text(), block.page):
         if one.title and one.language in {"toml", "json", "csv"}:
             (tmp_path / one.title).write_text(one.body)

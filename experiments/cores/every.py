@@ -23,9 +23,10 @@ from experiments.cores.one import INPUTS, PICOJOULE, photonic_unit
 from experiments.hardware import Replaced
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.precision import PLAIN_OPERANDS, phase_of
-from heliograph.figures import PALETTE, REFERENCE, label, new_figure, plain_ticks
+from heliograph.figures import HATCHES, PALETTE, REFERENCE, label, new_figure, plain_ticks
 from heliograph.report import ReportRow, ReportTable, prefix_of
 from heliograph.systems import Basis, System, build_system
+from heliograph.systems.names import core_named, every_core
 from heliograph.systems.sanity_checks import light_limits
 from optical.accelerator import PhotonicUnit
 from optical.cores import CORES, AnalogCore, load_core, resized
@@ -274,8 +275,8 @@ class Variant:
 
     @property
     def side(self) -> int:
-        """First of the counts that grow."""
-        return next(iter(self.sides.values()))
+        """First of the counts that grow; 1 of a core that has one size."""
+        return next(iter(self.sides.values()), 1)
 
 
 def photonic_system(name: str, *, gpu: str, basis: str) -> System:
@@ -327,6 +328,11 @@ def _ends(what: str, text: str) -> tuple[float, float]:
     return low, high
 
 
+def sides_by_core(name: str) -> tuple[str, ...]:
+    """Return the counts of a core's array that grow together; none of one that has rescues around it."""
+    return CORES[name].sides if name in CORES else ()
+
+
 def steady_db(core: Core, product: Product) -> float:
     """Return the decibels that all sizes of a core are sized for: what it delivers today, rounded down."""
     return float(math.floor(core_precision(core, (product,)).snr_db))
@@ -359,7 +365,7 @@ def variant(
         Sides of its array over those of today; rounded to whole numbers, at least 1.
     """
     present, product = load_core(name), layer_product(operands)
-    sides = {path: max(1, round(factor * get_at(present, path))) for path in CORES[name].sides}
+    sides = {path: max(1, round(factor * get_at(present, path))) for path in sides_by_core(name)}
     nothing = np.full(len(reuse), math.nan)
     failed = Variant(
         core=name,
@@ -462,7 +468,7 @@ TIE = 0.05
 """Cores that differ by less are alike, as their number is a whole one: the one listed first is shown."""
 NOBODY = -1
 """Winner where no core reaches the target."""
-MEMORY = len(CORES)
+MEMORY = -2
 """Winner where the memory, which all share, sets the time of the fastest."""
 
 
@@ -490,6 +496,11 @@ class CoresResult(Result):
     """Every GPU of the table in every width of operands that it has units for."""
     rivals: tuple[GpuPrice | None, ...]
     """For each target the GPU with the narrowest operands that reach it; None where none do."""
+
+    @property
+    def cores(self) -> tuple[str, ...]:
+        """Names of the cores, in the order of tables and pictures."""
+        return tuple(self.caps)
 
     def report(self) -> list[Block]:
         """Return the table of all cores, and what it does not hold."""
@@ -531,7 +542,7 @@ class Winners:
     """Cores that take least, over targets and reuse; arrays of shape (targets, reuse)."""
 
     core: NDArray[np.int_]
-    """Place of the core in `CORES`; `NOBODY` where none reaches the target, `MEMORY` where all are alike."""
+    """Place in `CoresResult.cores`; `NOBODY` where none reaches the target, `MEMORY` where all are alike."""
     least: Reals
     """Its energy or time per multiply-accumulate; NaN where none wins."""
     gpu: Reals
@@ -566,7 +577,7 @@ def winners(found: CoresResult, quantity: Quantity) -> Winners:
     -----
     An accelerator of which not even one cluster has room wins nothing.
     """
-    shape = (len(CORES), len(found.targets_db), len(found.reuse))
+    shape = (len(found.cores), len(found.targets_db), len(found.reuse))
     fits = np.array([one.outcome is Outcome.WORKS for one in found.maps]).reshape(*shape[:2], 1)
     taken = np.array([getattr(one, quantity) for one in found.maps]).reshape(shape)
     taken = np.where(fits, taken, np.inf)
@@ -609,9 +620,15 @@ def shown_gpus(found: CoresResult) -> list[GpuPrice]:
     ]
 
 
-def colour_of(core: str) -> str:
-    """Return the colour that a core has in every picture."""
-    return PALETTE[list(CORES).index(core)]
+def colour_of(found: CoresResult, core: str) -> str:
+    """Return the colour that a core has in every picture; beyond the palette they begin anew."""
+    return PALETTE[found.cores.index(core) % len(PALETTE)]
+
+
+def hatch_of(found: CoresResult, core: str) -> str:
+    """Return what tells the areas of cores of one colour apart, nothing for the first."""
+    turn = found.cores.index(core) // len(PALETTE)
+    return _MORE[(turn - 1) % len(_MORE)] if turn else ""
 
 
 def energy_by_size(found: CoresResult) -> Figure:
@@ -626,15 +643,15 @@ def energy_by_size(found: CoresResult) -> Figure:
 
     places = [place for place, uses in enumerate(found.reuse) if uses in CURVES]
     places = places or [len(found.reuse) - 1]
-    rows = -(-(len(CORES) + 1) // PANELS)
+    rows = -(-(len(found.cores) + 1) // PANELS)
     figure = new_figure(1.0 + 2.0 * rows)
     panels = list(np.ravel(figure.subplots(rows, PANELS, sharey=True)))
-    for axes, name in zip(panels, CORES, strict=False):
+    for axes, name in zip(panels, found.cores, strict=False):
         for colour, place in zip(_REUSE_COLOURS, places, strict=False):
             _size_curve(axes, found, name, place, colour)
         _gpu_lines(axes, found)
         _size_axes(axes, list(sizes_of(found, name).values()))
-    for axes in panels[len(CORES) :]:
+    for axes in panels[len(found.cores) :]:
         axes.set_axis_off()
     figure.supylabel("Energy per multiply-accumulate (pJ)", fontsize=9.0)
     figure.suptitle(
@@ -750,13 +767,13 @@ def energy_by_reuse(found: CoresResult) -> Figure:
     """Draw the energy per multiply-accumulate over reuse, all cores in one picture."""
     figure = new_figure(4.4)
     axes = figure.add_subplot()
-    for place, name in enumerate(CORES):
+    for place, name in enumerate(found.cores):
         now = present(found, name)
         axes.plot(
             found.reuse,
             now.j_per_mac / PICOJOULE,
             "-" if isinstance(load_core(name), AnalogCore) else "--",
-            color=colour_of(name),
+            color=colour_of(found, name),
             linewidth=1.6,
             marker=MARKERS[place % len(MARKERS)],
             markersize=3.5,
@@ -792,6 +809,7 @@ def energy_by_reuse(found: CoresResult) -> Figure:
 _MEMORY = "#E3E3E3"
 _SHARED = "memory sets the time"
 _HATCH = "////"
+_MORE = HATCHES[2:]
 _LEAST_BLANK = 4.0
 """Decibels of blank above the map that have room for a sentence."""
 
@@ -819,7 +837,16 @@ def winner_maps(found: CoresResult) -> Figure:
         _tell_blank(axes, found, won)
         axes.set_xlabel("Vectors that pass a loaded tile")
     panels[0].set_ylabel(f"Signal over noise (dB), {found.operands} operands")
-    handles = [Patch(color=colour_of(name), label=label(name)) for name in CORES if name in shown]
+    handles = [
+        Patch(
+            facecolor=colour_of(found, name),
+            hatch=hatch_of(found, name),
+            edgecolor=REFERENCE if hatch_of(found, name) else colour_of(found, name),
+            label=label(name),
+        )
+        for name in found.cores
+        if name in shown
+    ]
     handles += [Patch(color=_MEMORY, label=_SHARED)] if _SHARED in shown else []
     handles += [
         Patch(
@@ -840,22 +867,33 @@ def _map_panel(axes: Axes, found: CoresResult, won: Winners) -> set[str]:
     from matplotlib.colors import BoundaryNorm, ListedColormap  # noqa: PLC0415 - only to draw
     from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - only to draw
 
-    names = [*CORES, _SHARED]
+    names = [*found.cores, _SHARED]
+    places = np.where(won.core == MEMORY, len(found.cores), won.core)
     across, up = _edges(np.log10(found.reuse)), _edges(np.array(found.targets_db))
-    colours = ListedColormap([*(colour_of(name) for name in CORES), _MEMORY])
+    colours = ListedColormap([*(colour_of(found, name) for name in found.cores), _MEMORY])
     axes.pcolormesh(
         10.0**across,
         up,
-        np.ma.masked_equal(won.core, NOBODY),
+        np.ma.masked_equal(places, NOBODY),
         cmap=colours,
         norm=BoundaryNorm(np.arange(len(names) + 1) - 0.5, len(names)),
         rasterized=True,
     )
-    hatched = np.ma.masked_where(~won.gpu_wins, np.ones_like(won.least))
-    mesh = axes.pcolor(
-        10.0**across, up, hatched, facecolors="none", edgecolor=REFERENCE, linewidth=0.0, hatch=_HATCH
-    )
-    mesh.set_facecolor("none")
+    hatched = {_HATCH: won.gpu_wins}
+    for place, name in enumerate(found.cores):
+        if hatch := hatch_of(found, name):
+            hatched[hatch] = (won.core == place) | hatched.get(hatch, False)
+    for hatch, where in hatched.items():
+        mesh = axes.pcolor(
+            10.0**across,
+            up,
+            np.ma.masked_where(~where, np.ones_like(won.least)),
+            facecolors="none",
+            edgecolor=REFERENCE,
+            linewidth=0.0,
+            hatch=hatch,
+        )
+        mesh.set_facecolor("none")
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(_short))
     axes.grid(visible=False)
@@ -873,7 +911,7 @@ def _map_panel(axes: Axes, found: CoresResult, won: Winners) -> set[str]:
                 va="top",
                 fontsize=7.0,
             )
-    return {names[place] for place in np.unique(won.core[won.core != NOBODY])}
+    return {names[place] for place in np.unique(places[places != NOBODY])}
 
 
 def _tell_blank(axes: Axes, found: CoresResult, won: Winners) -> None:
@@ -925,7 +963,7 @@ def study_rows(found: CoresResult) -> list[ReportRow]:
     """Return a study as lines of a table, cores first, then the GPUs."""
     places = shown_places(found)
     rows = []
-    for name in CORES:
+    for name in found.cores:
         now, best = present(found, name), best_size(found, name, places[-1])
         cap, cause = found.caps[name]
         rows.append(
@@ -961,7 +999,7 @@ def study_rows(found: CoresResult) -> list[ReportRow]:
 
 def sides_text(one: Variant) -> str:
     """Return the size of an array in words of few letters."""
-    return " x ".join(str(count) for count in one.sides.values())
+    return " x ".join(str(count) for count in one.sides.values()) or "as it is"
 
 
 def _picojoules(energy_j: float) -> str:
@@ -989,8 +1027,8 @@ def summary_lines(found: CoresResult) -> list[str]:
             lines.append(f"No core reaches {found.targets_db[0]:g} dB.")
             break
         lit = reached & ~won.gpu_wins
-        who = (*CORES, "memory sets it for all")
-        counts = {name: int(np.sum(lit & (won.core == place))) for place, name in enumerate(who)}
+        who = {**dict(enumerate(found.cores)), MEMORY: "memory sets it for all"}
+        counts = {name: int(np.sum(lit & (won.core == place))) for place, name in who.items()}
         names = ", ".join(f"{name} {count / reached.sum():.0%}" for name, count in counts.items() if count)
         top = max(target for target, row in zip(found.targets_db, reached, strict=True) if row.any())
         lines.append(
@@ -1003,7 +1041,7 @@ def summary_lines(found: CoresResult) -> list[str]:
 def limit_lines(found: CoresResult) -> list[str]:
     """Return a sentence for each core on the limits that points of its map pass, and by how much at most."""
     lines = []
-    for name in CORES:
+    for name in found.cores:
         works = [one for one in found.maps if one.core == name and one.outcome is Outcome.WORKS]
         most: dict[str, float] = {}
         for passed in (passed for one in works for passed in one.passed):
@@ -1073,6 +1111,12 @@ class AllCores(Study):
     precision: str = option("10:36", "signal over noise of the map, dB", metavar="LOW:HIGH")
     operands: OperandKind = option(PLAIN_OPERANDS, "statistics of the operands on which it is told")
     reuse: str = option("1:1048576", "vectors that pass a load", metavar="LOW:HIGH")
+    cores: tuple[str, ...] = option(
+        (),
+        "cores by name, or FILE.py:CLASS, separated by commas; default all, those of installed packages too",
+        metavar="NAMES",
+        commas=True,
+    )
     replaced: Replaced = field(default_factory=Replaced)
 
     def run(self, progress: Progress) -> CoresResult:
@@ -1080,13 +1124,13 @@ class AllCores(Study):
         given = {"gpu": "h100", "basis": "power"} | self.replaced.given()
         targets, uses = decibel_grid(self.precision), reuse_grid(self.reuse)
         product = layer_product(self.operands)
-        systems = {name: photonic_system(name, **given) for name in CORES}
+        cores = {name: core_named(name) for name in self.cores or every_core()}
+        systems = {name: photonic_system(name, **given) for name in cores}
 
         def sized(name: str, target_db: float, factor: float = 1.0) -> Variant:
             told = (systems[name], name)
             return variant(*told, target_db=target_db, reuse=uses, operands=self.operands, factor=factor)
 
-        cores = {name: load_core(name) for name in CORES}
         caps = {name: most_precision(core, (product,))[0] for name, core in cores.items()}
         gpus = gpu_prices(uses, self.operands)
         own = [price for price in gpus if price.gpu == given["gpu"]]
@@ -1098,9 +1142,11 @@ class AllCores(Study):
             targets_db=targets,
             caps={name: (best.snr_db, best.worst) for name, best in caps.items()},
             sizes=tuple(
-                sized(name, steady_db(cores[name], product), factor) for name in CORES for factor in FACTORS
+                sized(name, steady_db(core, product), factor)
+                for name, core in cores.items()
+                for factor in (FACTORS if sides_by_core(name) else (1.0,))
             ),
-            maps=tuple(sized(name, target) for name in CORES for target in targets),
+            maps=tuple(sized(name, target) for name in cores for target in targets),
             gpus=gpus,
             rivals=tuple(next((one for one in own if one.snr_db >= target), None) for target in targets),
         )

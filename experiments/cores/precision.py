@@ -21,10 +21,11 @@ from heliograph.accuracy.precision import (
     phase_of,
     told_kinds,
 )
+from heliograph.plugins import is_reference
 from heliograph.report import table_of
 from heliograph.systems import build_system
-from heliograph.systems.names import DEFAULT_CORE
-from optical.cores import CORES, load_core
+from heliograph.systems.names import DEFAULT_CORE, core_named, every_core
+from optical.cores import CORES
 from optical.cores.core import Core
 from optical.cores.sizing import with_laser_for
 from optical.execution import AnalogSpec
@@ -88,7 +89,7 @@ class Held:
 def core_of(machine: str) -> Core:
     """Return a core by name; the default core with its parts, its laser sized for `SIZED_FOR`."""
     if machine != DEFAULT_CORE:
-        return load_core(machine)
+        return core_named(machine)
     system = build_system("photonic_packet", core=DEFAULT_CORE, accelerators=1)
     products = captured_products()
     told = format_precision(FORMATS[SIZED_FOR], products)
@@ -266,8 +267,10 @@ class PredictedPrecision(Study):
         if self.draws < 1 or self.layers < 0:
             msg = f"draws ({self.draws}) must be at least 1 and layers ({self.layers}) at least 0"
             raise ParameterError(msg)
-        known = (DEFAULT_CORE, *CORES, *FORMATS)
         for name in self._names:
+            if name in (DEFAULT_CORE, *CORES, *FORMATS) or is_reference(name):
+                continue
+            known = (DEFAULT_CORE, *every_core(), *FORMATS)
             if name not in known:
                 msg = f"no core or number format '{name}'; {nearest(name, known)}"
                 raise ParameterError(msg)
@@ -278,7 +281,7 @@ class PredictedPrecision(Study):
         return (
             tuple(name.strip() for name in self.machines.split(","))
             if self.machines
-            else (DEFAULT_CORE, *CORES, *FORMATS)
+            else (DEFAULT_CORE, *every_core(), *FORMATS)
         )
 
     def _held(self) -> Iterator[Held]:

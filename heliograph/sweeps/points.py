@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +32,7 @@ from heliograph.sweeps.space import (
 )
 from heliograph.sweeps.work import Reader, Work, code_digest, outside_digest
 from heliograph.systems.names import Options, choice_of
+from heliograph.systems.parts import place_for
 from heliograph.systems.system import BUFFER_PATH, CORES_PATH, System, build_system
 from heliograph.systems.system import system as named_system
 from heliograph.workload import (
@@ -45,8 +47,8 @@ from heliograph.workload import (
 from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
 from simulator.engine.compiled.step import StepRuns
-from simulator.errors import HeliographError, ParameterError, nearest
-from simulator.parameter_tree import quantity, reader_of, replace_at
+from simulator.errors import HeliographError, LinkError, ParameterError, nearest
+from simulator.parameter_tree import path_of, quantity, reader_of, replace_at
 from simulator.units import dimension_of
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.plan import Plan, plan_text
@@ -96,6 +98,27 @@ class StepWork:
         if isinstance(self.system, System) and name in (*CHOICES, SYSTEM):
             msg = f"{name} is chosen when a system is built; sweep over it by the name of one"
             raise ParameterError(msg)
+
+    def check_swept(self, name: str, space: Space) -> None:
+        """Raise an error if a name cannot be swept here, or no point has a parameter of that name.
+
+        Raises
+        ------
+        ParameterError
+            As `check_name`, and where all points have one system and its parts, which has no such parameter.
+        """
+        self.check_name(name)
+        if self.base is None or any(map(self._exchanges, (*space.names, *self.fixed))):
+            return
+        try:
+            path_of(self.base, name)
+        except ParameterError:
+            with suppress(LinkError):
+                self.base.with_({name: space.values()[name][0]})
+
+    def _exchanges(self, name: str) -> bool:
+        """Return whether a name stands for a choice or a part, with whose values parameters come and go."""
+        return is_context(name) or (self.base is not None and place_for(self.base, name) is not None)
 
     @cached_property
     def base(self) -> System | None:
@@ -553,7 +576,7 @@ def settled(work: StepWork, space: Space) -> StepWork:
         For a model, plan or choice that is wrong at every point.
     """
     for name in space.names:
-        work.check_name(name)
+        work.check_swept(name, space)
     if any(is_context(name) for name in (*space.names, *work.fixed)):
         return work
     config = model_of(work.model)

@@ -537,6 +537,20 @@ MOST_DRAWS = 50
 """Generations in a row that may bring no new point before the search ends; a choice."""
 
 
+def check_columns(columns: Iterable[str]) -> None:
+    """Raise an error unless a step has such columns.
+
+    Raises
+    ------
+    ParameterError
+        If it has not.
+    """
+    for column in columns:
+        if column not in COLUMNS:
+            msg = f"no column '{column}' to optimise; {nearest(column, COLUMNS, noun='column')}"
+            raise ParameterError(msg)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Searched:
     """A search for the best points."""
@@ -557,10 +571,8 @@ class Searched:
     """Where points are run and kept."""
 
     def __post_init__(self) -> None:
-        for column in self.optimise.columns if self.work.study == STEP else ():
-            if column not in COLUMNS:
-                msg = f"no column '{column}' to optimise; {nearest(column, COLUMNS, noun='column')}"
-                raise ParameterError(msg)
+        if self.work.study == STEP:
+            check_columns(self.optimise.columns)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -431,7 +431,12 @@ def read_study(path: Path) -> StudyFile:
                 msg = f"no key '{key}' in a study; {nearest(key, _KEYS, noun='key')}"
                 raise ParameterError(msg)
     varied = _ranges(path, content.get("sweep", {}))
+    zips = tuple(_zips(path, content.get("zip", [])))
     where = content.get("where", [])
+    conditions = (where,) if isinstance(where, str) else tuple(map(str, where))
+    with naming(path, "where"):
+        for text in conditions:
+            condition(text, (*varied, *(one for axis in zips for one in axis.names)))
     name = str(content.get("name", path.stem))
     store = content.get("store")
     return StudyFile(
@@ -441,8 +446,8 @@ def read_study(path: Path) -> StudyFile:
         common={key: _common(path, key, content[key]) for key in COMMON if key in content},
         fixed={key: _plain(path, f"fixed.{key}", value) for key, value in _flat(content.get("fixed", {}))},
         ranges=varied,
-        zips=tuple(_zips(path, content.get("zip", []))),
-        where=(where,) if isinstance(where, str) else tuple(map(str, where)),
+        zips=zips,
+        where=conditions,
         optimise=_optimise(path, content.get("optimise")),
         store=path.with_suffix(".sqlite") if store is None else path.parent / str(store),
     )
@@ -463,8 +468,9 @@ def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]
 
 def _ranges(path: Path, table: object) -> dict[str, Range | tuple[Value, ...]]:
     if not isinstance(table, Mapping):
-        msg = f"{path.name}: [sweep] must be a table of names with their values"
-        raise ParameterError(msg)
+        with naming(path, "sweep"):
+            msg = "it must be a table of names with their values"
+            raise ParameterError(msg)
     found: dict[str, Range | tuple[Value, ...]] = {}
     for name, value in _flat(table):
         with naming(path, f"sweep.{name}"):
@@ -501,34 +507,38 @@ def _range(name: str, table: Mapping[str, Any]) -> Range:
 
 def _zips(path: Path, tables: object) -> Iterator[Axis]:
     if not isinstance(tables, Sequence) or not all(isinstance(one, Mapping) for one in tables):
-        msg = f"{path.name}: names that vary together stand under [[zip]], with two brackets"
-        raise ParameterError(msg)
+        with naming(path, "zip"):
+            msg = "names that vary together stand under [[zip]], with two brackets"
+            raise ParameterError(msg)
     for table in tables:
         columns: dict[str, tuple[Value, ...]] = {}
         for name, value in _flat(table):
             read = _values(name, value)
             columns[name] = read.values(name) if isinstance(read, Range) else read
-        try:
-            yield zipped(columns)
-        except ParameterError as error:
-            msg = f"{path.name}: {error}"
-            raise ParameterError(msg) from error
+        with naming(path, "zip"):
+            axis = zipped(columns)
+        yield axis
 
 
 def _optimise(path: Path, table: object) -> Optimise | None:
     if table is None:
         return None
     known = ("minimise", "maximise", "trials", "seed")
-    if not isinstance(table, Mapping) or any(key not in known for key in table):
-        msg = f"{path.name}: [optimise] has the keys {', '.join(known)}"
-        raise ParameterError(msg)
+    with naming(path, "optimise"):
+        if not isinstance(table, Mapping) or any(key not in known for key in table):
+            msg = f"its table has the keys {', '.join(known)}"
+            raise ParameterError(msg)
+        return _optimised(table)
+
+
+def _optimised(table: Mapping[str, Any]) -> Optimise:
     few, many = (tuple(_listed(table.get(key, ()))) for key in ("minimise", "maximise"))
     trials, seed = table.get("trials", 200), table.get("seed", 0)
     if not few and not many:
-        msg = f"{path.name}: [optimise] needs columns to minimise or maximise"
+        msg = "it needs columns to minimise or maximise"
         raise ParameterError(msg)
     if not all(isinstance(one, int) and not isinstance(one, bool) for one in (trials, seed)) or trials < 1:
-        msg = f"{path.name}: [optimise] trials and seed must be whole numbers, trials at least 1"
+        msg = "trials and seed must be whole numbers, trials at least 1"
         raise ParameterError(msg)
     return Optimise(minimise=few, maximise=many, trials=trials, seed=seed)
 

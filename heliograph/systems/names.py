@@ -8,6 +8,8 @@ A name is ``BASE[:WORD...][@FABRIC]``: one of `SYSTEMS`, then words in any order
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,11 +19,11 @@ from typing import Any
 
 from electronic.devices import REFERENCE_SYSTEMS
 from electronic.gpu import gpu_names, load_gpu
-from heliograph.plugins import from_outside
+from heliograph.plugins import bring_in, from_outside
 from heliograph.systems.fabrics import CIRCUITS, check_fabric, default_fabric, fabric_in_file
 from optical.cores import CORES, Core, load_core, register_core
 from optical.cores.rescues import rescued, split_name
-from simulator.errors import ParameterError, nearest, plain_number, told
+from simulator.errors import ParameterError, SuspectWarning, nearest, plain_number, told
 from simulator.files import PART, Change, flattened, naming, read_toml
 from simulator.operands.statistics import OperandKind
 from workloads.plan.parts import Precision
@@ -181,6 +183,13 @@ def core_named(name: str) -> Core:
         if found is not None:
             register_core(within, found)
     return rescued(load_core(within), rescues)
+
+
+def every_core() -> tuple[str, ...]:
+    """Return the names of all cores, those of installed packages with them; one that fails is told."""
+    for name, reason in bring_in(CORE_GROUP, core_named).items():
+        warnings.warn(f"core '{name}' is left out: it {reason}", SuspectWarning, stacklevel=2)
+    return tuple(CORES)
 
 
 def check_accelerators(accelerators: int) -> None:
@@ -468,6 +477,11 @@ def _from_file(path: Path) -> _Said:
     """Return what a system's file says; its keys are taken out of what it changes."""
     content = read_toml(path)
     written = content.pop("base", None)
+    meant = difflib.get_close_matches("base", set(content) - {"basis"}, n=1, cutoff=0.7)
+    for key in meant if written is None else ():
+        with naming(path, key):
+            msg = f"no key '{key}' in a system's file; did you mean 'base'?"
+            raise ParameterError(msg)
     if not isinstance(written, str):
         msg = f"{path}: key 'base' must name the system to start from: {', '.join(SYSTEMS)}"
         raise ParameterError(msg)

@@ -7,9 +7,18 @@ import sys
 
 import pytest
 
+from heliograph.core_laws import (
+    LAWS,
+    LAWS_OF_NUMBERS,
+    every_number_moves_some_answer,
+    faults_of,
+    laws_of,
+    unit_of,
+)
 from optical.cores import CORES, load_core
 from optical.cores.rescues import RESCUES
-from tests.conformance.core_laws import LAWS, check_core, every_number_moves_some_answer, laws_of, unit_of
+from simulator.errors import ParameterError
+from tests.conformance.free_space import NOT_THERE, FreeSpace
 from tests.conformance.lithium_niobate import LithiumNiobate
 
 UNUSED = {
@@ -60,24 +69,37 @@ def test_a_core_answers_to_its_name(name, unit):
     )
 
 
-@pytest.mark.parametrize(
-    "law", [law for law in LAWS if law is not every_number_moves_some_answer], ids=lambda law: law.__name__
-)
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
 @each_core
 def test_a_core_keeps(law, name, unit):
     if law not in laws_of(unit):
         pytest.skip("of samples that err a little every time, not of residue numbers")
-    law(unit)
+    assert not list(law(unit))
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("law", LAWS_OF_NUMBERS, ids=lambda law: law.__name__)
 @each_core
-def test_every_number_of_a_core_moves_some_answer(name, unit):
-    every_number_moves_some_answer(unit, UNUSED.get(name, frozenset()))
+def test_a_core_keeps_of_its_numbers(law, name, unit):
+    assert not list(law(unit, UNUSED.get(name, frozenset())))
 
 
-def test_a_core_from_outside_keeps_every_law():
-    check_core(LithiumNiobate)
+@pytest.mark.slow
+@pytest.mark.parametrize(("core_class", "unused"), [(LithiumNiobate, ()), (FreeSpace, NOT_THERE)])
+def test_a_core_from_outside_keeps_every_law(core_class, unused):
+    assert not faults_of(core_class.default(), unused=unused)
+
+
+def test_dead_numbers_are_told_all_at_once():
+    told = every_number_moves_some_answer(unit_of(FreeSpace.default()), ())
+    dead = {text.partition(":")[0] for text in told}
+    assert all(any(f"{one}.".startswith(f"{path}.") for one in dead) for path in NOT_THERE)
+    assert len(dead) > len(NOT_THERE)
+
+
+def test_a_number_that_is_not_there_cannot_be_called_unused():
+    with pytest.raises(ParameterError, match=r"core\.waveguides"):
+        faults_of(FreeSpace.default(), unused=["core.waveguides"])
 
 
 @pytest.mark.slow

@@ -168,3 +168,29 @@ def test_a_picture_that_there_is_not_is_told(capsys, tmp_path):
     code, _, error = call(capsys, "sweep", "--system", "gpu_packet", *words, "--out", tmp_path / "x.png")
     assert code == 0
     assert "is not written: this run has no picture" in " ".join(error.split())
+
+
+OPTIMISED = STUDY.replace('["1 nW", "2 mW", "20 mW"]', '{ from = "2 mW", to = "20 mW" }')
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            STUDY.replace("laser_power", "laser_powr"),
+            "laser.toml:5: sweep.laser_powr_w: no parameter",
+        ),
+        (f"{STUDY}[[zip]]\nlaser.rn = [1]\n", "laser.toml:7: zip.laser.rn: no parameter 'laser.rn'"),
+        (f"study = 'steep'{STUDY}", "laser.toml:1: study: no study 'steep'; did you mean 'step'?"),
+        (
+            f"{OPTIMISED}[optimise]\nminimise = 'step_tim_s'\n",
+            "laser.toml:7: optimise.minimise: no column",
+        ),
+    ],
+)
+def test_a_wrong_name_in_a_study_file_is_told_with_its_line_and_nothing_is_run(capsys, study, text, says):
+    study.write_text(text)
+    code, out, error = call(capsys, "sweep", study)
+    assert (code, out) == (BAD_INPUT, "")
+    assert error.startswith(f"heliograph: {says}"), error
+    assert not study.with_suffix(".sqlite").exists()

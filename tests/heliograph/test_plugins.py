@@ -208,6 +208,8 @@ def test_installed_packages_are_asked_only_for_names_that_are_not_known(tmp_path
     package(tmp_path, monkeypatch, module, points)
     build_system("photonic_packet:crossbar@rails", accelerators=8)
     assert "outside_core" not in CORES
+    for name, path in (("core", "laser_power_w"), ("hub", "endpoints"), ("model", "hidden")):
+        assert path in {row["path"] for row in hg.show(f"outside_{name}").rows()}
     systems = [unsized("photonic_packet:outside_core"), "gpu_packet@outside_hub"]
     found = hg.compare(systems, "outside_model", f"{PLAN},schedule=outside_order")
     check_run(*found.results)

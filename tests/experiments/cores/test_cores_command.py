@@ -11,6 +11,7 @@ from matplotlib.image import imread
 from electronic.gpu import load_gpu
 from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
+from experiments.cores import every
 from experiments.cores.every import (
     FACTORS,
     FORMATS,
@@ -22,8 +23,10 @@ from experiments.cores.every import (
     Quantity,
     best_size,
     blocks,
+    colour_of,
     decibel_grid,
     gpu_price,
+    hatch_of,
     heads,
     layer_product,
     macs_of,
@@ -41,13 +44,14 @@ from experiments.cores.every import (
 )
 from experiments.cores.one import bench
 from experiments.study import Progress
-from heliograph.figures import DPI, WIDTH_IN
+from heliograph.figures import DPI, PALETTE, WIDTH_IN, label
 from heliograph.systems import build_system
-from optical.cores import CORES, core_precision, load_core
-from simulator.errors import ParameterError
+from heliograph.systems import names as systems
+from optical.cores import CORES, core_precision, load_core, register_core, unregister_core
+from simulator.errors import ParameterError, SuspectWarning
 from simulator.operands.statistics import OperandKind
-from tests.builders import csv_rows
-from tests.conformance.core_laws import cores_that
+from tests.builders import call, cores_that, csv_rows
+from tests.conformance.lithium_niobate import LithiumNiobate
 
 each_core = pytest.mark.parametrize("name", CORES)
 DYNAMIC = cores_that(lambda core: not core.holds_weights)
@@ -306,3 +310,68 @@ def test_grids_keep_their_ends():
     assert reuse_grid("3:20") == (3, 6, 12, 20)
     with pytest.raises(ParameterError):
         reuse_grid("1:99999999")
+
+
+@pytest.fixture
+def outside():
+    names = [f"outside_{number}" for number in range(len(PALETTE) + 1 - len(CORES))]
+    for name in names:
+        register_core(name, LithiumNiobate)
+    yield names
+    for name in names:
+        unregister_core(name)
+
+
+def test_more_cores_than_colours_are_drawn_with_hatches(found, outside):
+    alike = {
+        what: tuple(
+            dataclasses.replace(one, core=name)
+            for name in outside
+            for one in getattr(found, what)
+            if one.core == "homodyne"
+        )
+        for what in ("sizes", "maps")
+    }
+    last = outside[-1]
+    more = dataclasses.replace(
+        found,
+        caps=dict(found.caps) | dict.fromkeys(outside, (30.0, "dac")),
+        sizes=found.sizes + alike["sizes"],
+        maps=found.maps
+        + tuple(
+            dataclasses.replace(one, j_per_mac=one.j_per_mac / 10) if one.core == last else one
+            for one in alike["maps"]
+        ),
+    )
+    assert more.cores == (*CORES,)
+    assert [row.label for row in study_rows(more)][: len(CORES)] == list(CORES)
+    assert colour_of(more, last) == colour_of(more, more.cores[0])
+    assert hatch_of(more, last)
+    assert not hatch_of(more, more.cores[0])
+    figures = more.figures()
+    legend = [text.get_text() for text in figures["map"].legends[0].get_texts()]
+    assert label(last) in legend
+    assert f"{last} " in " ".join(summary_lines(more))
+
+
+def test_cores_of_installed_packages_and_files_are_compared(capsys, monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(every, "every_core", lambda: asked.append("all") or ("homodyne",))
+    words = ("core", "compare", "--precision", "16:16", "--reuse", "4096:4096", "--json", "--out")
+    _, out, _ = call(capsys, *words, tmp_path / "all")
+    assert (asked, list(json.loads(out)["caps"])) == (["all"], ["homodyne"])
+    path = tmp_path / "mine.py"
+    module = "from tests.conformance.lithium_niobate import LithiumNiobate\n"
+    path.write_text(f"{module}class Mine(LithiumNiobate):\n    sides = ()\n")
+    names = f"homodyne,{path}:Mine,homodyne+block"
+    try:
+        _, out, _ = call(capsys, *words, tmp_path / "some", "--cores", names)
+    finally:
+        unregister_core(f"{path}:Mine")
+    assert set(json.loads(out)["caps"]) == set(names.split(","))
+
+
+def test_a_core_that_cannot_be_loaded_is_told(monkeypatch):
+    monkeypatch.setattr(systems, "bring_in", lambda group, load: {"bad": "cannot be loaded: no module"})
+    with pytest.warns(SuspectWarning, match="core 'bad' is left out: it cannot be loaded: no module"):
+        assert systems.every_core() == tuple(CORES)

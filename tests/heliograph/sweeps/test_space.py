@@ -48,8 +48,14 @@ def test_a_study_file_is_a_grid_of_what_varies_alone_and_together(tmp_path):
         ("[sweep]\nlaser_power_w = {from = 1, too = 2}", "study.toml:2: .*no key 'too'"),
         ("[sweep]\nlaser_power_w = {from = '1 GHz', to = '2 W', points = 3}", "study.toml:2"),
         ("[sweep]\na = [[1]]", "must be a list"),
-        ("[[zip]]\na = [1, 2]\nb = [1]", "as many values each: a has 2, b has 1"),
-        ("[optimise]\ntrials = 3", "needs columns"),
+        ("[swep]\nlaser_power_w = 1", "study.toml:1: no key 'swep' .*did you mean 'sweep'"),
+        ("sweep = 3", "study.toml:1: sweep: it must be a table"),
+        ("name = 'x'\n[[zip]]\na = [1, 2]\nb = [1]", "study.toml:2: .*as many values each: a has 2, b has 1"),
+        ("[zip]\na = [1]", r"study.toml:1: .*stand under \[\[zip\]\]"),
+        ("name = 'x'\n[optimise]\ntrials = 3", "study.toml:2: optimise: it needs columns"),
+        ("[optimise]\ntrial = 3", "study.toml:1: optimise: its table has the keys"),
+        ("where = 'a <'\n[sweep]\na = [1]", "study.toml:1: where: condition 'a <' cannot be read"),
+        ("where = ['a < 1', 'c < 2']\n[sweep]\na = [1]\n[[zip]]\nb = [1]", "study.toml:1: .*c is not swept"),
     ],
 )
 def test_a_study_file_that_makes_no_sense_is_one_sentence(tmp_path, text, sentence):

@@ -429,6 +429,7 @@ def test_a_file_changes_numbers_of_a_gpu_that_it_may_name(tmp_path):
     [
         ("", "empty"),
         ("[photonic]\ncores = 8\n", "base"),
+        ('name = "x"\nbass = "gpu_packet"\n', "mine.toml:2: no key 'bass' .*did you mean 'base'"),
         ('base = "gpu_packet"\n[fabric]\nlines = 3\n', "lines"),
         ('base = "gpu_packet"\n[fabric]\noversubscription = true\n', "oversubscription"),
         ('base = "gpu_packet"\nbase = "gpu_ocs"\n', "mine.toml"),
@@ -480,7 +481,7 @@ def test_a_broken_toml_file_gets_one_sentence(tmp_path, text, match):
             "mine.toml:3: photonic.core.rows must be a number, with or without a unit; got 'many'",
         ),
         ('base = "photonic_ocs"\ngpu = "h100"\ngpu = "h200"\n', "mine.toml:3: key 'gpu' stands twice"),
-        ('base = "photonic_ocs"\n[set]\nlaser_power_w = "5 mW"\n', "mine.toml: parameters stand at the top"),
+        ('base = "photonic_ocs"\n[set]\nlaser_power_w = "5 mW"\n', "mine.toml:2: parameters stand at"),
         (
             'base = "gpu_packet"\n[gpu]\npart = "h1000"\n',
             "mine.toml:3: gpu: gpus.csv has no accelerator 'h1000'; did you mean 'h100'",

@@ -15,7 +15,7 @@ from simulator.errors import ParameterError
 from simulator.operands.statistics import OperandKind, operands_of
 from simulator.parameter_tree import numeric_leaves, replace_at
 from simulator.units import db_from_ratio, ratio_from_db
-from tests.conformance.core_laws import cores_that
+from tests.builders import cores_that
 
 AMPLIFIERS = {name: named_parts()[name].build() for name in names_of(Role.AMPLIFIER)}
 SOA = AMPLIFIERS["soa_almae_2021"]

@@ -18,7 +18,7 @@ from optical.noise.link_budget import OscillatorBudget
 from simulator.errors import ClippingWarning, SuspectWarning
 from simulator.operators import Phase
 from simulator.parameter_tree import replace_at
-from tests.conformance.core_laws import cores_that
+from tests.builders import cores_that
 
 CORES_WITH_NOISE = cores_that(lambda core: core.analog(Phase.FORWARD).residues is None)
 THERMAL = dataclasses.replace(AnalogSpec.ideal(), analog_length=64, thermal_variance=1.0)
