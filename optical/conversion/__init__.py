@@ -2,7 +2,7 @@
 
 `convert` makes the model, `policy` divides it between light and electronics, `interception` sees the
 functions of its layers and `products` makes them products of matrices; `frames` hold layer, call and key,
-`report` what became of each.
+which `checkpoints` take along to the backward pass; `report` tells what became of each.
 """
 
 from optical.conversion.convert import (

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from optical.conversion.checkpoints import follow_checkpoints
 from optical.conversion.frames import Conversion, NoiseKey, Site, TensorKey, current_frame, entered, opened
 from optical.conversion.interception import Interception, show_to_compilers
 from optical.conversion.policy import (
@@ -147,6 +148,9 @@ def convert(
     calls a layer again; operations are the functions of torch with products in that call, electronic or not,
     so that what is left out moves no other draw.
 
+    What a checkpoint of torch recomputes, a layer or a function with products of its own, runs on the core
+    with the draws of its first run.
+
     `torch.compile` makes one graph of a converted model where it makes one of the model; the key is among its
     inputs, so that a new step or part needs no other compilation. `torch.export`, strict or not, takes it as
     an input too (`KeyedModel`); of the model itself it keeps the key as a constant, and cannot if it is
@@ -176,6 +180,7 @@ def convert(
         model = copy.deepcopy(model)
     conversion.attention = open_attention(model)
     show_to_compilers()
+    follow_checkpoints()
     for number, (name, module) in enumerate(model.named_modules()):
         included = _belongs(name, include, default=True) and not _belongs(name, exclude, default=False)
         included = included and (filter is None or filter(module, name))

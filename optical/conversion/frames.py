@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import functools
 import math
 import threading
@@ -231,6 +232,10 @@ class Frame:
     """Samples that lie one behind the other in the rows of an activation, place by place: the batch's second
     dimension, as within torch's attention."""
 
+    def copy(self) -> Frame:
+        """Return the call as it stands, with counts of its own."""
+        return dataclasses.replace(self, repeats=dict(self.repeats), attention=list(self.attention))
+
     def begin(self) -> None:
         """Count one more operation."""
         self.operation, self.product = self.operation + 1, 0
@@ -365,6 +370,16 @@ def entered(site: Site, *, training: bool, tensors: list[torch.Tensor]) -> Itera
         frames.pop()
         if frame.picks and frames:  # what it returns may be as ragged, as a router's indices are
             frames[-1].ragged = True
+
+
+@contextlib.contextmanager
+def resumed(kept: Frame) -> Iterator[None]:
+    """Run in a call as it stood when it was copied."""
+    _RUNNING.frames.append(kept.copy())
+    try:
+        yield
+    finally:
+        _RUNNING.frames.pop()
 
 
 @torch.compiler.assume_constant_result

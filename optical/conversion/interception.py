@@ -25,6 +25,7 @@ from optical.conversion.products import (
     cell_function,
     chain,
     convolution,
+    distances,
     einsum,
     grouped,
     inner,
@@ -45,12 +46,14 @@ CORE_NAMESPACE = "heliograph"
 """Namespace of the operators that a core runs."""
 _PRODUCTS = (
     "mm bmm addmm baddbmm addmv mv dot vdot addbmm linear matmul convolution convolution_backward "
-    "_convolution _scaled_dot_product lstm gru rnn _thnn _int_mm _grouped_mm _scaled_mm "
-    "_native_multi_head_attention "
-    "_transformer_encoder_layer_fwd mkldnn_linear mkldnn_convolution mkldnn_rnn_layer _trilinear _cudnn_rnn "
-    "_cdist_forward _flash_attention _efficient_attention _addmm_activation"
+    "_convolution lstm gru rnn _int_mm _grouped_mm _scaled_mm _scaled_grouped_mm "
+    "_native_multi_head_attention _transformer_encoder_layer_fwd _trilinear _cudnn_rnn _euclidean_dist "
+    "_addmm_activation linalg_matrix_exp hspmm sspaddmm sparse_sampled_addmm"
 ).split()
-_BY_START = ("_scaled_dot_product", "_thnn", "_flash_attention", "_efficient_attention", "mkldnn_")
+_BY_START = tuple(
+    "_scaled_dot_product _thnn _flash_attention _efficient_attention mkldnn_ _sparse_addmm _sparse_mm "
+    "_sparse_sparse_matmul _sparse_semi_structured _weight_int _scaled_mm_v _scaled_grouped_mm_v".split()
+)
 
 
 def operator_of(func: Callable[..., Any]) -> tuple[str, str]:
@@ -60,8 +63,11 @@ def operator_of(func: Callable[..., Any]) -> tuple[str, str]:
 
 
 def is_product(operator: str) -> bool:
-    """Return whether an operator of torch, without its namespace, multiplies matrices."""
-    return operator in _PRODUCTS or operator.startswith(_BY_START)
+    """Return whether an operator of torch, without its namespace, multiplies matrices.
+
+    Factorizations of matrices and solutions of equations are no products.
+    """
+    return operator.removesuffix("_") in _PRODUCTS or operator.startswith(_BY_START)
 
 
 @dataclass(kw_only=True)
@@ -238,6 +244,7 @@ def _table() -> dict[Callable[..., Any], _Replacement]:
         torch.tensordot: _Replacement(tensordot, dense),
         torch.inner: _Replacement(inner, dense),
         Tensor.inner: _Replacement(inner, dense),
+        torch.cdist: _Replacement(distances, dense),
         torch.chain_matmul: chained,
         torch.linalg.multi_dot: chained,
         functional.scaled_dot_product_attention: _Replacement(
@@ -290,7 +297,7 @@ _ADDED_NAMES = dict.fromkeys(("mat1", "batch1", "mat"), "first") | dict.fromkeys
     ("mat2", "batch2", "vec"), "second"
 )
 _REPLACED = _table()
-_OF_MATRICES = ("matrix_power", "cov", "corrcoef")
+_OF_MATRICES = ("matrix_power", "matrix_exp", "cov", "corrcoef")
 _OF_SPARSE = ("smm", "hspmm", "sspaddmm")
 _WITHOUT_ROAD = {
     getattr(place, name)
@@ -308,9 +315,9 @@ _WITHOUT_ROAD = {
                 *_OF_SPARSE,
             ),
         ),
-        (torch.linalg, ("matrix_power",)),
-        (torch.sparse, ("mm", "addmm")),
-        (functional, ("bilinear", "scaled_grouped_mm", "linear_cross_entropy")),
+        (torch.linalg, ("matrix_power", "matrix_exp")),
+        (torch.sparse, ("mm", "addmm", "sampled_addmm")),
+        (functional, ("bilinear", "scaled_mm", "scaled_grouped_mm", "linear_cross_entropy")),
         (Tensor, ("addbmm_", *_OF_MATRICES, *_OF_SPARSE)),
     )
     for name in names

@@ -578,6 +578,34 @@ def inner(frame: Frame, input: torch.Tensor, other: torch.Tensor) -> torch.Tenso
     return tensordot(frame, input, other, dims=[[input.dim() - 1], [other.dim() - 1]])
 
 
+_DISTANCE_ROWS = 25
+"""Most vectors on either side whose distances torch takes from differences, if it is left to choose."""
+
+
+def distances(
+    frame: Frame,
+    x1: torch.Tensor,
+    x2: torch.Tensor,
+    p: float = 2.0,
+    compute_mode: str = "use_mm_for_euclid_dist_if_necessary",
+) -> torch.Tensor:
+    """Return the distance of each of some vectors from each of others, by a product where torch takes one.
+
+    Notes
+    -----
+    ``|x - y|^2 = |x|^2 + |y|^2 - 2 x y``: the core gives the last term alone. Equal vectors, and those that
+    noise puts closer still, are at distance zero, where the gradient is zero as in torch.
+    """
+    always, chosen = "use_mm_for_euclid_dist", "use_mm_for_euclid_dist_if_necessary"
+    many = max(x1.shape[-2], x2.shape[-2]) > _DISTANCE_ROWS
+    if p != 2.0 or not (compute_mode == always or (compute_mode == chosen and many)):
+        return torch.cdist(x1, x2, p, compute_mode)
+    y = -2.0 * matmul(frame, x1, x2.mT)
+    y = x1.square().sum(-1, keepdim=True) + x2.square().sum(-1).unsqueeze(-2) + y
+    near = y <= 0.0
+    return y.masked_fill(near, 1.0).sqrt().masked_fill(near, 0.0)
+
+
 def _equation(operands: Sequence[object]) -> tuple[str, list[torch.Tensor]]:
     """Return the equation and the operands, whichever way they were given."""
     if isinstance(operands[0], str):

@@ -151,6 +151,82 @@ def test_products_that_no_core_runs_are_refused_unless_they_are_electronic(run):
     torch.testing.assert_close(electronic(x), run(x))
 
 
+ON_CORE = {
+    "addbmm": lambda x: torch.addbmm(x, x.expand(2, -1, -1), x.expand(2, -1, -1)),
+    "baddbmm": lambda x: torch.baddbmm(x, x[None], x[None]),
+    "addmm_": lambda x: x.clone().addmm_(x, x),
+    "chain_matmul": lambda x: torch.chain_matmul(x, x, x),
+    "multi_dot": lambda x: torch.linalg.multi_dot([x, x, x]),
+    "tensordot": lambda x: torch.tensordot(x, x, 1),
+    "inner": lambda x: torch.inner(x, x),
+    "einsum": lambda x: torch.einsum("ij,kj->ik", x, x),
+    "cdist": lambda x: torch.cdist(x, x),
+    "cdist of few": lambda x: torch.cdist(x[:8], x[:8], compute_mode="use_mm_for_euclid_dist"),
+}
+REFUSED = {
+    "matrix_power": lambda x: torch.matrix_power(x, 3),
+    "matrix_exp": torch.matrix_exp,
+    "linalg.matrix_exp": torch.linalg.matrix_exp,
+    "cov": torch.cov,
+    "corrcoef": torch.corrcoef,
+    "bilinear": lambda x: functional.bilinear(x, x, x.expand(4, -1, -1)),
+    "sparse.mm": lambda x: torch.sparse.mm(x.to_sparse(), x),
+    "sparse.sampled_addmm": lambda x: torch.sparse.sampled_addmm(x.to_sparse_csr(), x, x),
+    "smm": lambda x: torch.smm(x.to_sparse(), x),
+    "_scaled_mm": lambda x: torch._scaled_mm(
+        x.to(torch.float8_e4m3fn), x.to(torch.float8_e4m3fn).T, torch.ones(()), torch.ones(())
+    ),
+}
+COUNTED = {
+    "_int_mm": lambda x: torch._int_mm(x.to(torch.int8), x.to(torch.int8)),
+    "_weight_int8pack_mm": lambda x: torch._weight_int8pack_mm(
+        x.bfloat16(), x.to(torch.int8), torch.ones(32, dtype=torch.bfloat16)
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:torch.chain_matmul is deprecated", "ignore:Sparse CSR tensor support")
+@pytest.mark.parametrize("name", [*ON_CORE, *REFUSED, *COUNTED])
+def test_no_function_multiplies_matrices_unseen(name):
+    """Distances among more than 25 vectors were taken by a product that neither core nor watch saw."""
+    run, x = (ON_CORE | REFUSED | COUNTED)[name], draw(32, 32) / 4
+    with watch_products() as counts:
+        run(x)
+    assert counts.escaped
+    layer = convert(Layer(run), CORE)
+    with noise_key(0), watch_products() as counts:
+        if name in REFUSED:
+            with pytest.raises(WorkloadError, match="whose products cannot be run on a core"):
+                layer(x)
+        else:
+            layer(x)
+    assert bool(counts.analog) is (name in ON_CORE)
+    assert bool(counts.escaped) is (name in COUNTED)
+
+
+@pytest.mark.parametrize("rows", [8, 30])
+def test_distances_are_those_of_torch_with_gradients_also_of_equal_vectors(rows):
+    x, y = draw(2, rows, 6), draw(rows + 1, 6)
+    counts = assert_alike(torch.cdist, x, y)
+    assert counts.analog.total() == (rows > 25)
+    grids = [torch.arange(rows * 2.0).view(rows, 2).requires_grad_() for _ in range(2)]
+    for layer, grid in zip((Layer(torch.cdist), convert(Layer(torch.cdist), IDEAL)), grids, strict=True):
+        layer(grid, grid).square().sum().backward()
+    torch.testing.assert_close(grids[1].grad, grids[0].grad)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda x: torch.cdist(x, x, p=1.0),
+        lambda x: torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist"),
+    ],
+)
+def test_distances_from_differences_are_no_products(run):
+    counts = assert_alike(run, draw(30, 6))
+    assert not counts.analog + counts.electronic
+
+
 def test_a_number_is_no_operand_of_a_product():
     with pytest.raises(WorkloadError, match=r"must have a dimension; got shapes \[\] and \[4\]"):
         convert(Layer(torch.matmul), CORE)(torch.ones(()), draw(4))

@@ -13,7 +13,14 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from optical.conversion import NoiseKey, ProductSpecs, StepwiseConverter, convert, noise_key
+from optical.conversion import (
+    NoiseKey,
+    ProductSpecs,
+    StepwiseConverter,
+    convert,
+    noise_key,
+    watch_products,
+)
 from optical.cores import load_core
 from simulator.errors import WorkloadError
 from tests.optical.conversion import ranks
@@ -71,6 +78,52 @@ def test_recomputed_layers_draw_the_same_even_outside_the_key_and_called_again(r
         torch.testing.assert_close(found[None][1], found[reentrant][1], rtol=1e-5, atol=1e-5)
     else:
         assert equal(found[None][1], found[reentrant][1])
+
+
+class Method(nn.Module):
+    """A layer that calls a method three times, with products of its own; the last is nested in another."""
+
+    def __init__(self, reentrant=None):
+        super().__init__()
+        self.first, self.second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.weight, self.reentrant = nn.Parameter(torch.randn(WIDTH, WIDTH) / WIDTH**0.5), reentrant
+
+    def run(self, function, x):
+        return (
+            function(x) if self.reentrant is None else checkpoint(function, x, use_reentrant=self.reentrant)
+        )
+
+    def mix(self, x):
+        y = self.second(nn.functional.gelu(self.first(x))) @ self.weight
+        return x + nn.functional.scaled_dot_product_attention(y, y, y)
+
+    def forward(self, x):
+        x = self.run(self.mix, x) @ self.weight
+        x = self.run(lambda x: self.mix(x) @ self.weight, x)
+        return self.run(lambda x: self.run(self.mix, x @ self.weight), x)
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_recomputed_methods_multiply_on_the_core_and_draw_the_same(reentrant):
+    """Their own products were recomputed exactly, and gradients were up to 19 % off without a word."""
+    torch.manual_seed(0)
+    plain, found = Method(), []
+    for kind in (None, reentrant):
+        model = convert(plain, CORE)
+        model.reentrant = kind
+        losses = []
+        with watch_products() as counts:
+            for part in (0, 1):  # two microbatches in flight
+                x = torch.randn(8, WIDTH, generator=torch.Generator().manual_seed(part), requires_grad=True)
+                with noise_key(1, 2, part=part):
+                    losses.append(model(x).square().sum())
+            for loss in losses:
+                loss.backward()
+        assert not counts.escaped | counts.digital_backward
+        found.append((counts.analog_backward, [loss.detach() for loss in losses], gradients(model)))
+    assert found[0][0] == found[1][0]
+    torch.testing.assert_close(found[1][1:], found[0][1:], rtol=1e-5, atol=1e-4)
 
 
 def test_a_call_that_cannot_be_traced_back_is_refused():
