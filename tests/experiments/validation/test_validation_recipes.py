@@ -71,7 +71,7 @@ def test_every_recipe_cites_its_file_and_names_what_plans_and_chips_have():
     for row in recipes():
         assert row["citation"]
         assert row["plan"] or row["chip"] or row["selective"]
-        parse_plan(",".join(row["plan"].split()), base=narrow if row["precision"] == "fp8.*" else Plan())
+        parse_plan(",".join(row["plan"].split()), base=narrow if "fp8" in row["precision"] else Plan())
         parse_plan(",".join(row["selective"].split()), base=whole)
     chip = accelerator_of(Record(where="x:1", cells={"system": "B200 SXM", "source": "another"})).chip
     names = {pair.split("=")[0] for row in recipes() for pair in row["chip"].split()}
@@ -90,12 +90,18 @@ def test_every_recipe_cites_its_file_and_names_what_plans_and_chips_have():
         ("v25.02", "Nemotron4-340B", "fp8", 2, True),
         ("v25.03", "LLAMA3_70B", "fp8", 4, False),
         ("v25.05.05", "LLAMA3.1_405B", "fp8", 2, True),
+        ("26.02.01", "Qwen3_235B_a22B", "mxfp8", 2, True),
+        ("26.02.01", "LLAMA3_70B", "nvfp4", 2, False),
+        ("26.06", "GPT OSS 120B", "mxfp8", 2, False),
     ],
 )
 def test_gradients_and_weights_have_the_form_that_a_release_states(
     release, model, precision, grad_bytes, alone
 ):
-    cells = {"source": f"NVIDIA DGX Cloud benchmarking {release} ({model.split('-proxy')[0]} {precision})"}
+    page, tail = "NVIDIA DGX Cloud benchmarking", f"({model.split('-proxy')[0]} {precision})"
+    if release.startswith("2"):
+        page, tail = "Megatron-Bridge performance summary,", "NeMo Container"
+    cells = {"source": f"{page} {release} {tail}"}
     cells |= {"model_name": model, "precision": precision, "system": "H100-80GB SXM"}
     plan = Plan.of(precision=Precision(precision), grad_bytes=4)
     formats = with_recipe(Record(where="x:1", cells=cells), plan).precision
