@@ -221,7 +221,7 @@ KINDS = MappingProxyType(
             outcomes=_one(training.outcome),
             label="rows",
             every=20,
-            beside=(Beside(text=training.ranking_text),),
+            beside=(Beside(text=training.ranking_text), Beside(text=training.refused_text)),
             one_format=True,
         ),
         "famous": Kind(

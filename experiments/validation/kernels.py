@@ -224,7 +224,8 @@ def kernel_time_s(  # noqa: PLR0917 - the columns of a table of kernel measureme
     batch : int
         Products, experts or sequences.
     dtype : str
-        Operands: one of `DTYPE_BYTES`. A product that sums into single precision has bf16 operands.
+        Operands: one of `DTYPE_BYTES`. A product that sums into single precision has bf16 operands; one of
+        fp8 operands writes bf16 unless the note's ``out_dtype`` says otherwise.
     note : str
         ``key=value`` pairs that say more: ``accumulate``, ``out_dtype``, ``main_grad_dtype``, ``stage``;
         for attention ``batch, seq_len, head_num, qk_head_dim, v_head_dim``, ``mask=none``, ``window``;
@@ -270,6 +271,9 @@ def _product(fields: Mapping[str, str], m: int, n: int, k: int, *, batch: int, d
         fields.get("main_grad_dtype") == "fp32" and stage == "bwd_grad_w"
     )
     sums = sums and fields.get("accumulate") == "True"
+    element_bytes = 2 if sums else _element_bytes(dtype)
+    # Units for narrow operands write their sums wider, as products within a step do.
+    wider = _element_bytes(fields.get("out_dtype", "bf16")) if element_bytes < 2 else 0
     return MatMul(
         name="product",
         phase=Phase.GRAD_WEIGHT if sums else Phase.FORWARD,
@@ -278,8 +282,8 @@ def _product(fields: Mapping[str, str], m: int, n: int, k: int, *, batch: int, d
         k=k,
         n=n,
         held=Held.NONE if sums else Held.B,
-        element_bytes=2 if sums else _element_bytes(dtype),
-        result_bytes=2.0 * _element_bytes("fp32") if sums else 0.0,
+        element_bytes=element_bytes,
+        result_bytes=float(2 * _element_bytes("fp32") if sums else wider),
     )
 
 

@@ -69,6 +69,9 @@ TRAINING = (
     "precision",
 )
 """Columns in which rows of the same training agree; what else differs is its plan."""
+MEMORY_SHARE, CAST = "memory_share", "cast"
+"""Names beside a row: what its fullest rank needs, over an accelerator's memory; whether products have fewer
+bits than weights."""
 LEAST_PLANS = 3
 """Fewest plans of a training that are ranked."""
 APART = 0.05
@@ -158,7 +161,11 @@ def outcome(record: Record) -> Outcome:
         system, config, plan = run_of(record)
         found = forecast(system, dataclasses.replace(config, name="model"), plan)
         row.constant = constant_s(system.gpu, config, plan)
-        row.beside = {"training": " | ".join(map(record.text, TRAINING))}
+        row.beside = {
+            "training": " | ".join(map(record.text, TRAINING)),
+            MEMORY_SHARE: _fullest_bytes(config, plan) / system.gpu.memory.capacity_bytes,
+            CAST: plan.precision.kind.is_cast,
+        }
         row.predicted, row.hint = found.step_time_s, found.hint
     return row
 
@@ -236,6 +243,32 @@ def ranking_text(outcomes: Iterable[Outcome]) -> str:
         f"{found.worst_loss:.1%} at worst ({constant.worst_loss:.1%}).",
     )
     return "\n".join((*lines, ""))
+
+
+def refused_text(outcomes: Iterable[Outcome]) -> str:
+    """Return in words how many plans that ran the memory model refuses."""
+    shares = {
+        width: [float(one.beside[MEMORY_SHARE]) for one in rows]
+        for width, rows in _by_width(outcomes).items()
+        if rows
+    }
+    if not shares:
+        return ""
+    refused = {width: sum(share > 1.0 for share in each) for width, each in shares.items()}
+    counts = (f"{refused[width]} of {len(each)} in {width}" for width, each in shares.items())
+    total, worst = sum(map(len, shares.values())), max(map(max, shares.values()))
+    return (
+        f"Memory: {sum(refused.values())} of {total} plans that ran would be refused ({', '.join(counts)}); "
+        f"the fullest needs {worst:.2f} of what there is.\n"
+    )
+
+
+def _by_width(outcomes: Iterable[Outcome]) -> dict[str, list[Outcome]]:
+    rows = [one for one in outcomes if one.predicted is not None and MEMORY_SHARE in one.beside]
+    return {
+        "16 bits": [one for one in rows if not one.beside[CAST]],
+        "8 or 4": [one for one in rows if one.beside[CAST]],
+    }
 
 
 def measured_s(record: Record) -> float:
@@ -407,7 +440,10 @@ def _state_bytes(plan: Plan, *, zero: int = 0) -> float:
 
 def fullest_rank(record: Record) -> float:
     """Return all memory of the fullest stage's rank."""
-    config, plan = _model_and_plan(record)
+    return _fullest_bytes(*_model_and_plan(record))
+
+
+def _fullest_bytes(config: TransformerConfig, plan: Plan) -> float:
     return max(sum(memory_by_kind(config, plan, stage).values()) for stage in range(plan.axes.pp))
 
 

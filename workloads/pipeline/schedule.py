@@ -501,16 +501,24 @@ class Pipeline:
         return self.schedule.passes(self.stages, count, self.vpp)
 
     def kept(self, stage: int, layers: tuple[float, ...]) -> float:
-        """Return how many blocks' activations a stage keeps at most, each microbatch counted."""
-        # A forward pass woven into a backward pass keeps its own before the other's are given up.
-        woven = self.weaves and not self.schedule.two_copies
+        """Return how many blocks' activations a stage keeps at most, each microbatch counted.
+
+        Notes
+        -----
+        A forward pass woven into a backward pass runs block i beside the other's block L - 1 - i, which is
+        given up when both are done: one block is kept beyond what the two passes would keep in turn.
+        """
+        run = self.microbatches * (self.steps if self.schedule.flows else 1)
         if len(layers) == 1 and not isinstance(self.schedule.in_flight, InFlight):
             kept = int(self.schedule.in_flight(self.stages, self.microbatches, stage))
-            return min(kept + woven, self.microbatches) * layers[0]
-        run = self.microbatches * (self.steps if self.schedule.flows else 1)
-        shown = min(run, SHOWN_MICROBATCHES * self.stages)
-        slots = self.schedule.passes(self.stages, shown, self.vpp)[stage]
-        return most_kept(slots, layers) + woven * max(layers)
+            blocks = min(kept, self.microbatches) * layers[0]
+        else:
+            shown = min(run, SHOWN_MICROBATCHES * self.stages)
+            slots = self.schedule.passes(self.stages, shown, self.vpp)[stage]
+            blocks = most_kept(slots, layers)
+        if self.weaves and not self.schedule.two_copies:
+            return min(blocks + 1.0, run * sum(layers))
+        return blocks
 
 
 _DURATION_PARTS = {

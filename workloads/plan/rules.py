@@ -124,7 +124,7 @@ def _divides(
     *,
     subject: str,
     when: Number | None = None,
-    tries: Callable[[TransformerConfig], str] | None = None,
+    tries: Callable[[TransformerConfig, Plan], str] | None = None,
 ) -> Rule:
     """Return the rule that one count divides another; the tries are all divisors unless they are given."""
 
@@ -135,7 +135,7 @@ def _divides(
     def sentence(config: TransformerConfig, plan: Plan) -> str:
         label, total = (one if isinstance(one, str) else one(config, plan) for one in (what, name))
         size = whole(config, plan)
-        ways = divisors_phrase(size) if tries is None else tries(config)
+        ways = divisors_phrase(size) if tries is None else tries(config, plan)
         return f"{label} ({part(config, plan)}) must divide {total} ({size}); try {ways}"
 
     return Rule(broken, sentence, subject)
@@ -151,10 +151,18 @@ def _encoder_size(name: str) -> Number:
     return lambda config, _: getattr(config.retrieval, name, 0)
 
 
-def _tensor_tries(config: TransformerConfig) -> str:
+def _tensor_tries(config: TransformerConfig, _: Plan) -> str:
     """Return the tensor ranks that divide all that they must of a model."""
     whole = math.gcd(config.heads, config.ffn_hidden, config.dense_ffn_hidden)
     return divisors_phrase(whole, lambda part: config.kv_heads % part == 0 or part % config.kv_heads == 0)
+
+
+def _expert_tries(_: TransformerConfig, plan: Plan) -> str:
+    """Return the expert ranks that share a plan's data ranks, and the key by which tensor ranks help."""
+    axes = plan.axes
+    ranks = axes.gradient_ranks * (axes.tp if axes.whole_experts else 1)
+    helped = axes.tp > 1 and not axes.whole_experts and ranks * axes.tp % axes.ep == 0
+    return divisors_phrase(ranks) + (", or whole_experts=true" if helped else "")
 
 
 def _ranks_phrase(plan: Plan) -> str:
@@ -292,6 +300,7 @@ AXES_RULES = (
         lambda _, p: ("tensor x " if p.axes.whole_experts else "") + _ranks_phrase(p),
         lambda _, p: p.axes.gradient_ranks * (p.axes.tp if p.axes.whole_experts else 1),
         subject=EXPERTS,
+        tries=_expert_tries,
     ),
 )
 """Ranks along the axes divide what they cut."""

@@ -626,11 +626,10 @@ def kept_blocks(plans: PlanArrays, blocks_P3: np.ndarray) -> np.ndarray:
     woven = int(plan.traffic.overlap_experts)
     stage = np.concatenate([np.zeros_like(p), np.minimum(1, p - 1), p - 1], axis=1)
     group = -(-m // np.maximum(1, m // p))
-    chunked = np.minimum(2 * (p - 1 - stage) + (v - 1) * group + 1 + woven, m * v) * blocks_P3 / v
-    chunked = np.minimum(chunked, m * blocks_P3)
+    chunked = np.minimum(2 * (p - 1 - stage) + (v - 1) * group + 1, m * v) * blocks_P3 / v
     kept = trait(plan.schedule.kind, lambda one: _in_flight(one, p, m, stage))
-    kept = kept + np.where(two_copies(plans)[:, None], 0, woven)
-    return np.where(v > 1, chunked, smaller(kept, m) * blocks_P3)
+    kept = np.where(v > 1, chunked, smaller(kept, m) * blocks_P3)
+    return np.minimum(kept + np.where(two_copies(plans)[:, None], 0, woven), m * blocks_P3)
 
 
 def _in_flight(schedule: Schedule, stages: Any, microbatches: Any, stage: Any) -> np.ndarray:  # noqa: ANN401

@@ -46,6 +46,18 @@ def test_products_take_what_llmcompass_measured(m, n, milliseconds):
     assert predicted == pytest.approx(milliseconds * 1e-3, rel=0.08)
 
 
+def test_narrow_operands_write_two_bytes_as_within_a_step_unless_the_row_says_otherwise():
+    """Azure's H100 takes 802816 x 192 x 768 at 664 TFLOP/s; with one byte a result it would take 914 here."""
+    m, n, k = 802_816, 192, 768
+    times = [
+        kernel_time_s("h100", "matmul", m, n, k, 1, "fp8", note)
+        for note in ("", "out_dtype=bf16", "out_dtype=fp8", "out_dtype=fp32")
+    ]
+    assert times[0] == times[1]
+    assert times[2] < times[0] < times[3]
+    assert 2.0 * m * n * k / times[0] == pytest.approx(664e12, rel=0.2)
+
+
 @pytest.mark.parametrize(
     ("label", "name"),
     [("a100_pcie", "a100-pcie"), ("A100", "a100"), ("b200_bf16_ceperm", "b200"), ("H100-80GB SXM", "h100")],

@@ -13,7 +13,7 @@ from experiments.validation.machines import (
     with_room,
 )
 from experiments.validation.rows import Record
-from workloads.plan.parts import ExpertExchange, Recompute
+from workloads.plan.parts import ExpertExchange, Precision, Recompute
 from workloads.plan.plan import Plan, parse_plan
 
 SOURCE = "NVIDIA DGX Cloud benchmarking v25.02 (LLAMA3_70B bf16)"
@@ -67,14 +67,42 @@ def test_a_recipe_that_recomputes_nothing_counts_more_than_the_memory():
 
 
 def test_every_recipe_cites_its_file_and_names_what_plans_and_chips_have():
-    whole = Plan.of(recompute=Recompute.FULL)
+    whole, narrow = Plan.of(recompute=Recompute.FULL), Plan.of(precision=Precision.FP8)
     for row in recipes():
         assert row["citation"]
         assert row["plan"] or row["chip"] or row["selective"]
-        parse_plan(",".join(row["plan"].split()))
+        parse_plan(",".join(row["plan"].split()), base=narrow if "fp8" in row["precision"] else Plan())
         parse_plan(",".join(row["selective"].split()), base=whole)
     chip = accelerator_of(Record(where="x:1", cells={"system": "B200 SXM", "source": "another"})).chip
     names = {pair.split("=")[0] for row in recipes() for pair in row["chip"].split()}
     assert all(hasattr(chip, name) for name in names)
     assert set(RECIPE_KEYS) < set(recipes()[0])
     assert said_by_recipes(Record(where="x:1", cells={"source": BRIDGE}), "plan")["grad_bytes"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("release", "model", "precision", "grad_bytes", "alone"),
+    [
+        ("v24.11.1", "GPT3-175B", "fp8", 2, True),
+        ("v24.11.1", "GPT3-5B", "fp8", 4, False),
+        ("v25.02", "LLAMA3.1_405B-proxy21L", "bf16", 2, False),
+        ("v25.02", "Nemotron4-15B", "fp8", 4, True),
+        ("v25.02", "Nemotron4-340B", "fp8", 2, True),
+        ("v25.03", "LLAMA3_70B", "fp8", 4, False),
+        ("v25.05.05", "LLAMA3.1_405B", "fp8", 2, True),
+        ("26.02.01", "Qwen3_235B_a22B", "mxfp8", 2, True),
+        ("26.02.01", "LLAMA3_70B", "nvfp4", 2, False),
+        ("26.06", "GPT OSS 120B", "mxfp8", 2, False),
+    ],
+)
+def test_gradients_and_weights_have_the_form_that_a_release_states(
+    release, model, precision, grad_bytes, alone
+):
+    page, tail = "NVIDIA DGX Cloud benchmarking", f"({model.split('-proxy')[0]} {precision})"
+    if release.startswith("2"):
+        page, tail = "Megatron-Bridge performance summary,", "NeMo Container"
+    cells = {"source": f"{page} {release} {tail}"}
+    cells |= {"model_name": model, "precision": precision, "system": "H100-80GB SXM"}
+    plan = Plan.of(precision=Precision(precision), grad_bytes=4)
+    formats = with_recipe(Record(where="x:1", cells=cells), plan).precision
+    assert (formats.grad_bytes, formats.fp8_params) == (grad_bytes, alone)

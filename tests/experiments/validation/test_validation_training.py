@@ -13,7 +13,17 @@ from experiments.validation.machines import (
     with_ends_counted,
 )
 from experiments.validation.rows import Outcome, Record, SkipError
-from experiments.validation.training import constant_s, forecast, measured_s, ranking, ranking_text, run_of
+from experiments.validation.training import (
+    CAST,
+    MEMORY_SHARE,
+    constant_s,
+    forecast,
+    measured_s,
+    ranking,
+    ranking_text,
+    refused_text,
+    run_of,
+)
 from experiments.validation.training import outcome as outcome_of
 from heliograph.simulation import run_step
 from heliograph.systems import build_system
@@ -526,6 +536,19 @@ def test_rows_alike_but_for_their_plan_are_one_training():
     first, other = outcome(), outcome(tp="1", dp="4", micro_batch="2")
     assert first.beside["training"] == other.beside["training"]
     assert outcome(layers="8").beside["training"] != first.beside["training"]
+
+
+def test_plans_that_ran_and_that_memory_refuses_are_counted():
+    shares = ((0.9, False), (1.2, False), (1.5, True))
+    rows = [
+        Outcome(id="", source="", unit="s", predicted=1.0, beside={MEMORY_SHARE: share, CAST: cast})
+        for share, cast in shares
+    ]
+    told = "2 of 3 plans that ran would be refused (1 of 2 in 16 bits, 1 of 1 in 8 or 4)"
+    assert told in refused_text(rows)
+    assert "needs 1.50 of what there is" in refused_text(rows)
+    assert not refused_text([Outcome(id="", source="", unit="s", skipped="no layers")])
+    assert 0.0 < outcome().beside[MEMORY_SHARE]
 
 
 def test_a_column_that_is_misspelt_is_told(tmp_path):

@@ -10,7 +10,7 @@ from tests.workloads.ideal import EVEN, PLAN, ideal_s, product_flops, run
 from workloads.pipeline import schedules
 from workloads.plan.plan import parse_plan
 from workloads.plan.rules import check
-from workloads.step.memory import memory_by_kind
+from workloads.step.memory import layer_activation_bytes, memory_by_kind
 from workloads.step.step import build_step
 
 ROUTED = replace(EVEN, layers=8, experts=16, experts_per_token=2)
@@ -96,9 +96,21 @@ def test_windows_keep_their_places_when_blocks_run_one_by_one():
     assert product_flops(step) == step.model_flops
 
 
-def test_one_more_microbatch_is_kept():
-    kept = [memory_by_kind(ROUTED, BASE.with_(overlap_experts=on), 0)["activations"] for on in (False, True)]
-    assert kept[1] == 2 * kept[0]
+@pytest.mark.parametrize("name", ["one stage", "chunks"])
+def test_one_more_block_is_kept(name):
+    """Block i goes forward beside block L - 1 - i backward, which then is given up.
+
+    Megatron-LM, TransformerModelChunkSchedulePlan.run.
+    """
+    plans = CUTS[name], CUTS[name].with_(overlap_experts=True)
+    kept = [memory_by_kind(ROUTED, plan, 0)["activations"] for plan in plans]
+    assert kept[1] - kept[0] == pytest.approx(layer_activation_bytes(ROUTED, plans[0].share))
+
+
+def test_nothing_is_woven_where_all_microbatches_are_under_way_before_the_first_backward_pass():
+    plans = [BASE.with_(global_batch=BASE.axes.dp, overlap_experts=on) for on in (False, True)]
+    kept = [memory_by_kind(ROUTED, plan, 0)["activations"] for plan in plans]
+    assert kept[1] == kept[0]
 
 
 @pytest.mark.parametrize(

@@ -63,15 +63,21 @@ def test_rules_over_arrays_are_those_of_one_plan(model: str, text: str) -> None:
         assert refused == broken[row], {name: column[row] for name, column in plans.columns.items()}
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_memory_over_arrays_is_that_of_one_plan(model: str) -> None:
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        *((model, "") for model in MODELS),
+        ("mixtral-8x7b", "overlap_experts=true,context_exchange=all_gather"),
+    ],
+)
+def test_memory_over_arrays_is_that_of_one_plan(model: str, text: str) -> None:
     """Within 3 %, or 12 % of interleaved stages.
 
     Of inner stages the fullest is taken to be the second, and of a stage's chunks, which may be uneven, each
     to be of mean size; the engine's own check refuses what then does not fit.
     """
     config = load_model(model)
-    plans = grid(BASE, 32, config.experts, NARROW)
+    plans = grid(parse_plan(text, base=BASE), 32, config.experts, NARROW)
     broken = np.any(list(broken_rules(config, plans).values()), axis=0)
     plans = plans.taken(~broken)
     plans = plans.taken(np.random.default_rng(2).choice(len(plans), 80, replace=False))
