@@ -121,8 +121,9 @@ def test_all_fabrics_stand_beside_each_other_with_files(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("price", [{}, {"price_usd": 1000.0}])
-def test_parts_of_a_drawn_graph_without_prices_are_not_free(capsys, tmp_path, price):
+def test_parts_of_a_drawn_graph_without_prices_are_not_free(monkeypatch, capsys, tmp_path, price):
     """Once 0 USD, exact."""
+    monkeypatch.setenv("COLUMNS", "200")  # one line for each row
     nodes = [{"id": f"g{place}", "kind": "endpoint"} for place in range(8)]
     nodes.append({"id": "leaf", "kind": "switch"} | price)
     links = [{"source": f"g{place}", "target": "leaf"} for place in range(8)]

@@ -59,7 +59,8 @@ def test_looking_ahead_and_cards_both_make_topoopt_dearer():
     assert topoopt_ratio(128, cards=0.0) > topoopt_ratio(128, cards=0.5) > topoopt_ratio(128)
 
 
-def test_the_table_is_among_those_beside_the_rows():
+def test_the_table_is_among_those_beside_the_rows(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")  # one line for each row
     written = BESIDE["differences"].records(())
     assert [one["value"] for one in written] == [one.value for one in differences()]
     text = BESIDE["differences"].text(differences())

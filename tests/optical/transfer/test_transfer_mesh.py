@@ -209,7 +209,7 @@ def test_the_plain_ways_of_the_benchmark_agree_with_ours(monkeypatch, capsys):
     mesh = decompose(unitary)
     for rebuilt in (benchmark.rebuild_by_elements(mesh), benchmark.rebuild_by_matrices(mesh)):
         assert np.abs(np.array(rebuilt) - unitary).max() < 1e-13
-    monkeypatch.setattr(sys, "argv", ["mesh.py", "4"])
+    monkeypatch.setattr(sys, "argv", ["mesh.py", "decompositions", "4"])
     benchmark.main()
     lines = capsys.readouterr().out.splitlines()
     assert [row.split()[:2] for row in lines[1:]] == [["4", "clements"], ["4", "reck"], ["4", "rebuild"]]
