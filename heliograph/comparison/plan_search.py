@@ -35,7 +35,7 @@ from workloads.pipeline.schedule import SCHEDULES
 from workloads.pipeline.schedules import GPIPE
 from workloads.plan.parts import Recompute
 from workloads.plan.plan import Plan, plan_text
-from workloads.plan.rules import check, idle
+from workloads.plan.rules import check, idle, quantised
 from workloads.search.costs import PlanPricer
 from workloads.search.plans import CHOSEN, COLUMNS, PLACEMENTS, RECOMPUTES, PlanArrays, column_of, grid
 from workloads.step.memory import check_fits
@@ -389,10 +389,8 @@ def searched(system: System, base: Plan) -> Plan:
     That takes less memory and traffic, and products have the same operands.
     """
     plan = system.planned(base)
-    quantised = plan.traffic.quantised_weights or plan.traffic.quantised_gradients
-    if not plan.precision.takes_fp8_params or quantised or plan.sharding.secondary_copy:
-        return plan
-    return plan.with_(fp8_params=True)
+    held = plan.precision.takes_fp8_params and not quantised(plan)
+    return plan.with_(fp8_params=True) if held else plan
 
 
 @dataclass(frozen=True, kw_only=True)

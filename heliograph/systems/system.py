@@ -440,9 +440,7 @@ class System(Summary):
         """Return a plan with the format that the system's products have, if it has one of its own."""
         if self.precision in (None, plan.precision.kind):
             return plan
-        held = plan.precision.fp8_params and self.precision in {Precision.FP8, Precision.MXFP8}
-        formats = dataclasses.replace(plan.precision, kind=self.precision, fp8_params=held)
-        return dataclasses.replace(plan, precision=formats)
+        return dataclasses.replace(plan, precision=plan.precision.of_kind(self.precision))
 
     def with_plan(self, plan: Plan) -> System:
         """Return the system with the format of its products named, that of a plan where it has none."""
@@ -867,11 +865,12 @@ def _with_changes(system: System, changes: Sequence[Change]) -> System:
         with one.named():
             _refuse_choice(one.key)
             _refuse_unlit(system, one.key)
-            if not _names_number(system, one.key):
+            number = _names_number(system, one.key)
+            if not number:
                 system, waiting = _numbered(system, waiting), []
             warn_of_unit(system, one.key, one.value)
             path = _path(system, one)
-            if _names_number(system, one.key):
+            if number:
                 waiting.append(one)
             else:
                 system = _changed(system, one)
@@ -989,8 +988,10 @@ def fitting(system: System, assignments: Iterable[str]) -> list[str]:
     found = []
     for text in assignments:
         key, value = parse_assignment(text)
-        if has_parameter(system, key):
-            found.append(text)
+        if not has_parameter(system, key):
+            continue
+        found.append(text)
+        if not _names_number(system, key):
             with contextlib.suppress(HeliographError):  # told where the system is built
                 system = _changed(system, Change(key=key, value=value))
     return found

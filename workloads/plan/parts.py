@@ -901,6 +901,12 @@ class Formats(_Part):
         """Whether weights may be held as operands alone."""
         return self.kind in {Precision.FP8, Precision.MXFP8} and self.master_bytes == 4 and not self.pruned
 
+    def of_kind(self, kind: Precision) -> Formats:
+        """Return the same in another format, weights held as operands alone if that allows it."""
+        plain = dataclasses.replace(self, kind=kind, fp8_params=False)
+        held = self.fp8_params and plain.takes_fp8_params
+        return dataclasses.replace(plain, fp8_params=True) if held else plain
+
     @property
     def weight_bytes(self) -> float:
         """Bytes of one weight as it is updated and gathered."""

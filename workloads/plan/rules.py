@@ -506,7 +506,7 @@ def _without_experts(key: Callable[[Plan], bool], name: Callable[[Plan], str]) -
     )
 
 
-def _quantised(plan: Plan) -> str:
+def quantised(plan: Plan) -> str:
     """Return the first key of ZeRO++ that a plan sets, empty if none."""
     keys = ("quantised_weights", "secondary_copy", "quantised_gradients")
     return next((key for key in keys if plan.value(key)), "")
@@ -523,36 +523,36 @@ SHARDING_RULES = (
     _without_experts(lambda p: p.sharding.shard_group > 0, lambda _: "shard_group"),
     _one_copy(lambda p: p.sharding.shard_group > 0, lambda _: "shard_group"),
     Rule(
-        lambda _, p: bool(_quantised(p)) & ((p.sharding.zero != 3) | (not p.sharding.reshard)),
+        lambda _, p: bool(quantised(p)) & ((p.sharding.zero != 3) | (not p.sharding.reshard)),
         lambda _, p: (
-            f"{_quantised(p)} needs parameters that are shared and gathered for every pass (ZeRO++ stands on "
+            f"{quantised(p)} needs parameters that are shared and gathered for every pass (ZeRO++ stands on "
             f"stage 3); got zero={p.sharding.zero}, reshard={str(p.sharding.reshard).lower()}; try "
             "zero=3,reshard=true"
         ),
     ),
     Rule(
-        lambda _, p: bool(_quantised(p)) & (p.axes.gradient_ranks == 1),
+        lambda _, p: bool(quantised(p)) & (p.axes.gradient_ranks == 1),
         lambda _, p: (
-            f"{_quantised(p)} needs several data-parallel ranks; raise dp or leave {_quantised(p)} out"
+            f"{quantised(p)} needs several data-parallel ranks; raise dp or leave {quantised(p)} out"
         ),
     ),
     Rule(
-        lambda _, p: bool(_quantised(p)) & (p.sharding.fetches_parameters | p.sharding.updates_on_host),
+        lambda _, p: bool(quantised(p)) & (p.sharding.fetches_parameters | p.sharding.updates_on_host),
         lambda _, p: (
-            f"{_quantised(p)} needs parameters and optimizer on the device; leave {_quantised(p)} or the "
+            f"{quantised(p)} needs parameters and optimizer on the device; leave {quantised(p)} or the "
             "other places out"
         ),
     ),
     Rule(
-        lambda _, p: bool(_quantised(p)) & (p.sharding.shard_group > 0),
+        lambda _, p: bool(quantised(p)) & (p.sharding.shard_group > 0),
         lambda _, p: (
-            f"{_quantised(p)} needs parameters shared over all ranks, not in shard_group; leave one out"
+            f"{quantised(p)} needs parameters shared over all ranks, not in shard_group; leave one out"
         ),
     ),
-    _without_experts(lambda p: bool(_quantised(p)), _quantised),
+    _without_experts(lambda p: bool(quantised(p)), quantised),
     Rule(
-        lambda _, p: bool(_quantised(p)) & p.precision.fp8_params,
-        lambda _, p: f"{_quantised(p)} of weights that fp8_params=true holds is not modelled; leave one out",
+        lambda _, p: bool(quantised(p)) & p.precision.fp8_params,
+        lambda _, p: f"{quantised(p)} of weights that fp8_params=true holds is not modelled; leave one out",
     ),
     Rule(
         lambda _, p: (
