@@ -267,18 +267,21 @@ class AnalogCore(Array):
         check_range(self, *self.counts, low=1)
         check_whole(self, *self.counts)
         check_positive(self, "symbol_rate_hz", "laser_power_w", "adc_range_sigma")
-        if self.modulator.driven and self.driver is None:
-            object.__setattr__(self, "driver", usual_driver())
-        elif not self.modulator.driven and self.driver == usual_driver():
-            object.__setattr__(self, "driver", None)
-        elif not self.modulator.driven and self.driver is not None:
+        object.__setattr__(self, "driver", self._driver_beside())
+        self.modulator.drive_loss_db(self.driver, self.half_waves)
+
+    def _driver_beside(self) -> Driver | None:
+        """Return the driver beside the modulator; none where it has no use, if it is the usual one."""
+        if self.modulator.driven:
+            return self.driver or usual_driver()
+        if self.driver is not None and self.driver != usual_driver():
             msg = (
                 f"'{self.name}': modulator '{self.modulator.name}' states the energy of its symbols whole, "
                 "and a driver beside it would do nothing; take a modulator that states its drive first, "
                 "e.g. core.modulator=mzm_si_pin_2014"
             )
             raise ParameterError(msg)
-        self.modulator.drive_loss_db(self.driver, self.half_waves)
+        return None
 
     @property
     def cluster(self) -> int:
