@@ -13,6 +13,7 @@ import functools
 import hashlib
 import math
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -145,6 +146,34 @@ class Table:
         except ParameterError as error:
             msg = f"{self.path.name}: {error}"
             raise ParameterError(msg) from error
+
+    def constants(self, name: str) -> Constants:
+        """Return the numbers of a device that needs no type of its own."""
+        rows = self.of(name)
+        return Constants(name, {row.parameter: float(_as_type(row, float)) for row in rows})
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Numbers of one device as attributes, where no rule holds but that each stands in its table's row."""
+
+    name: str
+    """Device."""
+    values: Mapping[str, float]
+    """Numbers in SI, by parameter."""
+
+    def __getattr__(self, parameter: str) -> float:
+        try:
+            return self.__dict__["values"][parameter]
+        except KeyError:
+            msg = f"'{self.__dict__.get('name')}' has no parameter '{parameter}'"
+            raise AttributeError(msg) from None
+
+    def with_(self, **changes: float) -> Constants:
+        """Return the same with other numbers, each of a parameter that it has."""
+        for parameter in changes:
+            getattr(self, parameter)
+        return Constants(self.name, {**self.values, **changes})
 
 
 def _as_type(row: Row, hint: object) -> float | int | str:

@@ -8,20 +8,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
-from pathlib import Path
 from types import MappingProxyType
 
 from electronic.devices import load_packet_switch, load_scale_up, load_transceiver
 from electronic.fabrics.fat_tree import FatTree, RailOnly, SwitchedDomain
 from electronic.fabrics.packets import RailFabric
 from electronic.gpu import load_gpu
-from experiments.validation.rows import PER_CENT, Record, SkipError
+from experiments.validation.rows import PER_CENT, REFERENCE, Record, SkipError
 from heliograph.report import ReportRow, table_text
 from heliograph.systems.fabrics import build_fabric
 from optical.fabrics.rails import OcsRails
 from optical.fabrics.switches import LaneOptics, OpticalSwitch, load_optics, load_switch
 from optical.fabrics.transceiver_ring import TransceiverRing
-from simulator.tables import read_table
+from simulator.tables import Constants, shipped_table
 from simulator.topology.scale_up import BillItem, ScaleUp, load_nic
 from simulator.topology.torus import TPU_V4
 from simulator.units import BITS_PER_BYTE
@@ -63,44 +62,29 @@ CARD_BITS_PER_S = load_transceiver("dr4-400g").bandwidth_bytes_per_s * BITS_PER_
 """Rate of a card's module in both networks of Opus."""
 DOUBLE_DETOUR = 2.0
 """Uplinks of Sirius over those of a non-blocking network if every byte takes two hops; dimensionless."""
+PRICES = MappingProxyType(
+    {
+        "switches": "switch_usd",
+        "transceivers": "transceiver_usd",
+        "cables": "cable_usd",
+        "fibres": "fibre_usd",
+    }
+)
+"""Parts that a paper counts for an accelerator -> their price."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DomainParts:
-    """Parts that a paper counts for one accelerator of a scale-up domain, and their prices."""
+def paper_parts(name: str) -> Constants:
+    """Return what a paper counts for an accelerator of its domain: ``nvl-72`` or ``infinite-hbd``.
 
-    name: str = "paper"
-    """Paper and domain."""
-    rate_bytes_per_s: float
-    """Rate of an accelerator by which the paper divides."""
-    switches: float = 0.0
-    """Packet switches for each accelerator; dimensionless."""
-    switch_usd: float = 0.0
-    """A packet switch."""
-    transceivers: float = 0.0
-    """Switching transceivers for each accelerator; dimensionless."""
-    transceiver_usd: float = 0.0
-    """A switching transceiver."""
-    cables: float = 0.0
-    """Copper cables for each accelerator; dimensionless."""
-    cable_usd: float = 0.0
-    """A copper cable."""
-    fibres: float = 0.0
-    """Fibres for each accelerator; dimensionless."""
-    fibre_usd: float = 0.0
-    """A fibre."""
-
-    @property
-    def usd(self) -> float:
-        """Price for each accelerator."""
-        packets = self.switches * self.switch_usd + self.transceivers * self.transceiver_usd
-        return packets + self.cables * self.cable_usd + self.fibres * self.fibre_usd
+    ``rate_bytes_per_s`` is the rate of an accelerator by which the paper divides.
+    """
+    return shipped_table(REFERENCE / "paper_parts.csv").constants(name)
 
 
-@cache
-def paper_parts(name: str) -> DomainParts:
-    """Return what a paper counts: ``nvl-72`` or ``infinite-hbd``."""
-    return read_table(Path(__file__).parent / "reference" / "paper_parts.csv").build(DomainParts, name)
+def paper_usd(name: str) -> float:
+    """Return the price of those parts, by the paper, for an accelerator."""
+    parts = paper_parts(name).values
+    return sum(count * parts[PRICES[what]] for what, count in parts.items() if what in PRICES)
 
 
 def hbd_ratios() -> dict[str, float]:
@@ -115,9 +99,11 @@ def hbd_ratios() -> dict[str, float]:
     # A ring sends both ways around, over the lanes of either end of a node.
     ring_rate = 2 * ring.lanes * ring.optics.bandwidth_bytes_per_s
     as_built = ring.cost_usd / switched.cost_usd
-    theirs, rival = paper_parts("infinite-hbd"), paper_parts("nvl-72")
+    theirs, rival = (
+        paper_usd(name) / paper_parts(name).rate_bytes_per_s for name in ("infinite-hbd", "nvl-72")
+    )
     return {
-        "paper": (theirs.usd / theirs.rate_bytes_per_s) / (rival.usd / rival.rate_bytes_per_s),
+        "paper": theirs / rival,
         "as built": as_built,
         "same rate": as_built * domain.bandwidth_bytes_per_s / ring_rate,
         "ring": ring.cost_usd / domain.size,
@@ -127,40 +113,25 @@ def hbd_ratios() -> dict[str, float]:
 
 def _infinite_hbd(record: Record, _: re.Match[str]) -> tuple[float, str]:
     """Return the price of a ring of switching transceivers over that of a switched domain of 72."""
-    ratios, ring, rival = hbd_ratios(), paper_parts("infinite-hbd"), paper_parts("nvl-72")
+    ratios, ring_usd, rival_usd = hbd_ratios(), paper_usd("infinite-hbd"), paper_usd("nvl-72")
     record.assume(
         "the paper's parts and prices for each GB/s (recalled): 18 switches and 5184 cables, 4 transceivers"
     )
     hint = (
         f"{ratios['as built']:.0%} by the bills of hbd_ring and nvlink, {ratios['same rate']:.0%} at the "
-        f"same rate: our ring costs {ratios['ring']:.0f} USD an accelerator (theirs {ring.usd:.0f}), our "
-        f"domain {ratios['domain']:.0f} (theirs {rival.usd:.0f})"
+        f"same rate: our ring costs {ratios['ring']:.0f} USD an accelerator (theirs {ring_usd:.0f}), our "
+        f"domain {ratios['domain']:.0f} (theirs {rival_usd:.0f})"
     )
     return ratios["paper"], hint
 
 
-@dataclass(frozen=True, kw_only=True)
-class PaperPrices:
-    """Prices that a paper gives for its comparison; zero where it has no such part."""
+def paper_prices(name: str) -> Constants:
+    """Return the prices that a paper gives for its comparison: ``rail-only`` or ``topoopt``.
 
-    name: str = "paper"
-    """Paper."""
-    transceiver_usd: float
-    """A module."""
-    port_usd: float
-    """A port of a packet switch."""
-    nic_usd: float = 0.0
-    """A network interface."""
-    panel_port_usd: float = 0.0
-    """A port of a remote-controlled patch panel."""
-    splitter_usd: float = 0.0
-    """A 1x2 optical switch, by which a port looks ahead to the next topology."""
-
-
-@cache
-def paper_prices(name: str) -> PaperPrices:
-    """Return the prices of a paper: ``rail-only`` or ``topoopt``."""
-    return read_table(Path(__file__).parent / "reference" / "paper_prices.csv").build(PaperPrices, name)
+    Of a module, of a port of a packet switch, and for ``topoopt`` of a card, of a port of a remote-controlled
+    patch panel, and of a splitter: a 1x2 optical switch, by which a port looks ahead to the next topology.
+    """
+    return shipped_table(REFERENCE / "paper_prices.csv").constants(name)
 
 
 def network_w(bill: Parts, items: Sequence[str] = SWITCHING) -> float:
@@ -173,7 +144,7 @@ def network_usd(bill: Parts, items: Sequence[str] = SWITCHING) -> float:
     return math.fsum(item.count * item.usd_each for name, item in bill.items() if name in items)
 
 
-def priced(bill: Parts, prices: PaperPrices, radix: int) -> float:
+def priced(bill: Parts, prices: Constants, radix: int) -> float:
     """Return the price of modules and packet switches as a paper prices them."""
     switch_usd = bill["packet switch"].count * radix * prices.port_usd
     return bill["transceiver"].count * prices.transceiver_usd + switch_usd
@@ -584,13 +555,13 @@ def _tpu_differences() -> list[Difference]:
 
 
 def _infinite_hbd_differences() -> list[Difference]:
-    ratios, ring, rival = hbd_ratios(), paper_parts("infinite-hbd"), paper_parts("nvl-72")
+    ratios, ring_usd, rival_usd = hbd_ratios(), paper_usd("infinite-hbd"), paper_usd("nvl-72")
     changes = {
         "the paper's parts and prices for each GB/s": ratios["paper"],
-        "the same for an accelerator": ring.usd / rival.usd,
+        "the same for an accelerator": ring_usd / rival_usd,
         "our bills for an accelerator": ratios["as built"],
-        "our ring over the paper's domain": ratios["ring"] / rival.usd,
-        "the paper's ring over our domain": ring.usd / ratios["domain"],
+        "our ring over the paper's domain": ratios["ring"] / rival_usd,
+        "the paper's ring over our domain": ring_usd / ratios["domain"],
         "our bills at the same rate": ratios["same rate"],
     }
     return _changed("InfiniteHBD over NVL-72, cost", "31 %", changes)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 from scipy.stats import unitary_group
 
 from experiments.accuracy.photons import one_thread
-from experiments.validation.peers.published import light_for, published_table
 from optical.cores.mzi_mesh import default_mesh
 from optical.devices import (
     Converter,
@@ -41,7 +41,8 @@ from optical.transfer.decomposition import decompose
 from optical.transfer.mesh import MeshErrors, MeshLayout, draw_errors
 from simulator.errors import check_positive, check_range
 from simulator.keys import mix_key
-from simulator.units import BITS_PER_BYTE, ratio_from_db
+from simulator.tables import Constants, Table, shipped_table
+from simulator.units import BITS_PER_BYTE, ELEMENTARY_CHARGE_C, ratio_from_db
 
 if TYPE_CHECKING:
     import torch
@@ -81,50 +82,29 @@ SIDE = 28
 """Pixels along an edge of a digit, as MNIST has."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class AlbireoScenario:
-    """Power, energy and area of Albireo's devices in one of its three scenarios."""
+def published_table() -> Table:
+    """Return the constants of published systems: what they were given, not what we hold to be true."""
+    return shipped_table(Path(__file__).parent / "parameters" / "published.csv")
 
-    name: str
-    """Name of the rows."""
-    ring_w: float
-    """Tuning of a ring."""
-    modulator_w: float
-    """Power of a modulator."""
-    laser_w: float
-    """Laser power per multiplier that it lights."""
-    tia_j: float
-    """Energy of an amplifier per sample."""
-    dac_j: float
-    """Energy of a conversion of operands."""
-    adc_w: float
-    """Power of an ADC."""
-    rate_hz: float
-    """Symbols per second that the devices' power was stated for."""
-    table_rate_hz: float
-    """Symbols per second at which the table of power was made; the devices' power does not follow it."""
-    word_j: float
-    """Energy of an access of 64 bits."""
-    ring_area_m2: float
-    """Area of a ring."""
-    modulator_area_m2: float
-    """Area of a modulator."""
-    laser_area_m2: float
-    """Laser area per multiplier."""
-    tia_area_m2: float
-    """Area of an amplifier."""
-    dac_area_m2: float
-    """Area of a DAC."""
-    grating_area_m2: float
-    """Area of an arrayed waveguide grating."""
-    star_area_m2: float
-    """Area of a star coupler."""
-    cache_area_m2: float
-    """Area of the cache."""
 
-    def __post_init__(self) -> None:
-        check_positive(self, "rate_hz", "table_rate_hz")
-        check_range(self, "ring_w", "modulator_w", "laser_w", "tia_j", "dac_j", "adc_w", "word_j")
+def light_for(snr_hz: float, noise_a_per_sqrt_hz: float, responsivity_a_per_w: float) -> float:
+    """Return the least light that a detector and its amplifier need, in watts.
+
+    Parameters
+    ----------
+    snr_hz : float
+        Ratio of signal to noise, of powers, times the bandwidth.
+    noise_a_per_sqrt_hz : float
+        Noise of the amplifier.
+    responsivity_a_per_w : float
+        Of the detector.
+
+    Notes
+    -----
+    The root P of (R P)^2 = SNR (2 q R P + i_n^2) B.
+    """
+    shot_a = ELEMENTARY_CHARGE_C * snr_hz
+    return (shot_a + math.sqrt(shot_a**2 + snr_hz * noise_a_per_sqrt_hz**2)) / responsivity_a_per_w
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,8 +117,10 @@ class Albireo:
     et al., ISPASS 2024.
     """
 
-    scenario: AlbireoScenario
-    """What its devices take."""
+    scenario: Constants
+    """Power, energy and area of its devices; ``laser`` is for each multiplier that it lights, ``word`` an
+    access of 64 bits. Devices' power was stated at ``rate_hz``, which the table of power, made at
+    ``table_rate_hz``, does not follow."""
     groups: int = 9
     """Groups, each with outputs of its own."""
     units: int = 3
@@ -210,7 +192,7 @@ class Albireo:
 @cache
 def load_albireo(scenario: str) -> Albireo:
     """Return Albireo in its ``conservative``, ``moderate`` or ``aggressive`` scenario."""
-    return Albireo(scenario=published_table().build(AlbireoScenario, f"albireo_{scenario}"))
+    return Albireo(scenario=published_table().constants(f"albireo_{scenario}"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,13 +326,15 @@ class MatrixVectorChip:
         fetched_j += wire.energy_j_per_byte(mean_distance_m(area_m2))
         logic = table.build(FormatLogic, "block_float_logic")
         tree_w = wire.clock_w(2.0 * self.side, area_m2, self.rate_hz)
+        # of a transistor of a large chip that is on and does nothing: leakage, clocks, interfaces
+        idle_w = published_table().constants("idle_logic").transistor_idle_w
         control_w = sum(table.build(ControlBlock, name).power_w for name in ("sequencer", "clock_source"))
         return {
             "buffer and wires": fetched_j * symbols_per_s * INPUT_BYTES,
             "serialisers": serialiser.energy_j_per_bit * BITS_PER_BYTE * symbols_per_s * INPUT_BYTES,
             "block scaling": self.scaled * (logic.element_j + logic.sample_j) * symbols_per_s,
             "control and clock": (control_w + tree_w) * self.cores,
-            "idle transistors": load_idle().transistor_idle_w * self.transistors,
+            "idle transistors": idle_w * self.transistors,
         }
 
     @property
@@ -362,22 +346,6 @@ class MatrixVectorChip:
     def explained_share(self) -> float:
         """Share of the published power that parts explain, dimensionless."""
         return self.explained_j_per_mac / self.published_j_per_mac
-
-
-@dataclass(frozen=True, kw_only=True)
-class IdleLogic:
-    """Digital logic that waits."""
-
-    name: str
-    """Name of the rows."""
-    transistor_idle_w: float
-    """Power of one transistor of a large chip that is on and does nothing: leakage, clocks, interfaces."""
-
-
-@cache
-def load_idle() -> IdleLogic:
-    """Return the idle power of the transistors of a large chip."""
-    return published_table().build(IdleLogic, "idle_logic")
 
 
 @cache

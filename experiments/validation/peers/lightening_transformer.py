@@ -18,13 +18,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from experiments.validation.peers.published import BaselineParts, LighteningParts, light_for, published_table
+from experiments.validation.peers.chips import light_for, published_table
 from experiments.validation.rows import Beside
 from heliograph.report import ReportRow, table_text
 from optical.devices import Photodetector, Tia, device_table
 from optical.devices.limits import snr_from_bits
 from optical.devices.programmable import Heater, WeightRing, programmable_table
 from simulator.errors import ParameterError, check_positive, check_range
+from simulator.tables import Constants
 from simulator.units import BITS_PER_BYTE, ratio_from_db, to_si, watts_from_dbm
 
 PUBLISHED_OTHER_BITS = 4
@@ -65,10 +66,6 @@ class Correction(StrEnum):
     """The time of what is no product, in seconds, is added to milliseconds."""
 
 
-def _parts() -> LighteningParts:
-    return published_table().build(LighteningParts, "lightening_transformer")
-
-
 FAULTS = tuple(one for one in Correction if one is not Correction.EVERY_WAVELENGTH)
 """What is wrong whatever the reading."""
 
@@ -97,8 +94,9 @@ class LighteningTransformer:
     """Whether tiles share modulators, cores share converters, and three symbols are summed before an ADC."""
     corrections: frozenset[Correction] = frozenset()
     """What is put right; nothing is the published mode."""
-    parts: LighteningParts = field(default_factory=_parts)
-    """Constants."""
+    parts: Constants = field(default_factory=lambda: published_table().constants("lightening_transformer"))
+    """Constants of its device table; ``router`` is a ring that adds or drops a wavelength, ``local_buffer``
+    a tile's and ``small_buffer`` a core's, ``node`` a dot-product node, ``operation`` one of no product."""
 
     def __post_init__(self) -> None:
         check_range(self, "tiles", "cores", "size", "bits", low=1)
@@ -516,10 +514,6 @@ BANK_FAULTS = (BaselineCorrection.RINGS_SET_ONCE,)
 AnyCorrection = Correction | BaselineCorrection
 
 
-def _baseline_parts() -> BaselineParts:
-    return published_table().build(BaselineParts, "lightening_baselines")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Baseline(ABC):
     """Size of a baseline, and what it shares with the other and with the machine that it is compared with."""
@@ -539,8 +533,8 @@ class Baseline(ABC):
     """Bits of operands and results."""
     corrections: frozenset[AnyCorrection] = frozenset()
     """What is put right; nothing is the published mode."""
-    parts: BaselineParts = field(default_factory=_baseline_parts)
-    """Constants of its own."""
+    parts: Constants = field(default_factory=lambda: published_table().constants("lightening_baselines"))
+    """Constants of its own, those of both baselines."""
 
     def __post_init__(self) -> None:
         check_range(self, "tiles", "cores", "size", "bits", low=1)

@@ -7,7 +7,7 @@ import pytest
 from experiments.__main__ import main
 from experiments.validation.driver import validate
 from experiments.validation.network import outcomes
-from experiments.validation.network_costs import hbd_ratios, paper_parts
+from experiments.validation.network_costs import hbd_ratios, paper_usd
 from experiments.validation.rows import Record
 from heliograph.simulation import run_step
 from heliograph.systems import build_system
@@ -95,8 +95,8 @@ def test_a_ring_of_transceivers_costs_less_than_a_switched_domain():
     ratios = hbd_ratios()
     assert 0.31 < ratios["as built"] < ratios["same rate"] < 1.0
     assert ratios["paper"] == pytest.approx(0.31, abs=0.005)
-    assert paper_parts("nvl-72").usd == pytest.approx((18 * 28000 + 5184 * 35.6) / 72)
-    assert paper_parts("infinite-hbd").usd == pytest.approx(4 * 600 + 199.6 + 4 * 6.8)
+    assert paper_usd("nvl-72") == pytest.approx((18 * 28000 + 5184 * 35.6) / 72)
+    assert paper_usd("infinite-hbd") == pytest.approx(4 * 600 + 199.6 + 4 * 6.8)
 
 
 def test_bits_of_a_reduction_in_light_are_shown_where_a_fabric_has_one(capsys):

@@ -9,12 +9,12 @@ import pytest
 
 from experiments.validation.driver import report, validate
 from experiments.validation.peers.chips import (
-    AlbireoScenario,
     digit_accuracy,
     load_albireo,
     load_chip,
     mesh_accuracy,
     photons_of,
+    published_table,
 )
 from experiments.validation.peers.lightening_transformer import (
     BANK_FAULTS,
@@ -37,7 +37,6 @@ from experiments.validation.peers.lightening_transformer import (
     total_cost,
     workload_cost,
 )
-from experiments.validation.peers.published import BaselineParts, LighteningParts
 from optical.devices import device_table
 from simulator.errors import ParameterError
 
@@ -49,8 +48,8 @@ def outcomes():
     return validate("photonic").outcomes
 
 
-def numbers_of(kind):
-    return [one.name for one in dataclasses.fields(kind) if one.name != "name"]
+def numbers_of(name):
+    return [row.parameter for row in published_table().of(name)]
 
 
 def of(source):
@@ -116,7 +115,7 @@ def test_each_correction_moves_its_own_number_only():
 
 
 def test_a_slow_buffer_is_waited_for_once_it_is_put_right():
-    slow = dataclasses.replace(LighteningTransformer().parts, buffer_access_s=1e-6)
+    slow = LighteningTransformer().parts.with_(buffer_access_s=1e-6)
     machine = LighteningTransformer(parts=slow)
     workload = load_workload("bert-b")
     put_right = total_cost(machine.corrected(Correction.BUFFER_TIME), workload)
@@ -141,13 +140,11 @@ def test_light_for_eight_bits_costs_more_than_twice_that_for_seven():
     assert ratios == sorted(ratios)
 
 
-@pytest.mark.parametrize(
-    "name", [one.name for one in dataclasses.fields(LighteningParts) if one.name != "name"]
-)
+@pytest.mark.parametrize("name", numbers_of("lightening_transformer"))
 def test_no_constant_of_lightening_transformer_is_dead(name):
     """Area, power, energy or time must move, in the published mode or with everything put right."""
     parts = LighteningTransformer().parts
-    moved = dataclasses.replace(parts, **{name: 300.0 * getattr(parts, name)})
+    moved = parts.with_(**{name: 300.0 * getattr(parts, name)})
 
     def figures(constants, corrections):
         machine = LighteningTransformer(parts=constants, corrections=frozenset(corrections))
@@ -158,12 +155,10 @@ def test_no_constant_of_lightening_transformer_is_dead(name):
     assert any(figures(parts, which) != figures(moved, which) for which in ((), FAULTS))
 
 
-@pytest.mark.parametrize(
-    "name", [one.name for one in dataclasses.fields(AlbireoScenario) if one.name != "name"]
-)
+@pytest.mark.parametrize("name", numbers_of("albireo_conservative"))
 def test_no_constant_of_albireo_is_dead(name):
     found = load_albireo("conservative")
-    moved = dataclasses.replace(found.scenario, **{name: 2.0 * getattr(found.scenario, name)})
+    moved = found.scenario.with_(**{name: 2.0 * getattr(found.scenario, name)})
     other = dataclasses.replace(found, scenario=moved)
     assert (found.power_parts_w(), found.area_parts_m2()) != (other.power_parts_w(), other.area_parts_m2())
 
@@ -309,10 +304,10 @@ def test_holding_the_phases_outweighs_everything_else_of_the_mesh():
     assert held == pytest.approx(heaters * 20e-3 * found[PUBLISHED]["time_s"], rel=1e-6)
 
 
-@pytest.mark.parametrize("name", numbers_of(BaselineParts))
+@pytest.mark.parametrize("name", numbers_of("lightening_baselines"))
 def test_no_constant_of_a_baseline_is_dead(name):
     parts = BaselineMesh().parts
-    moved = dataclasses.replace(parts, **{name: 3.0 * getattr(parts, name)})
+    moved = parts.with_(**{name: 3.0 * getattr(parts, name)})
 
     def figures(constants):
         cores = (BaselineRingBank(parts=constants), BaselineMesh(parts=constants))
