@@ -91,142 +91,13 @@ class Family:
     translated: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
 
 
-def gated_family(*, qkv: tuple[str, bool], output: tuple[str, bool], mlp: str = "") -> Family:
-    """Return a family of the kind of Llama: grouped queries, gated feed-forward parts, RMS norms."""
-    return Family(
-        kv_heads=("num_key_value_heads",),
-        gated=True,
-        norm=Norm.RMS,
-        qkv_bias=qkv,
-        output_bias=output,
-        mlp_bias=(mlp, False),
-    )
+_TABLE: Mapping[str, Any] = read_json(Path(__file__).parent / "families.json")
+"""Families by ``model_type``, and kinds of models that are none."""
 
 
-_GPT2 = Family(
-    layers=("n_layer", "num_hidden_layers"),
-    hidden=("n_embd", "hidden_size"),
-    heads=("n_head", "num_attention_heads"),
-    ffn=("n_inner",),
-    ffn_default=True,
-    sequence=("n_positions", "max_position_embeddings"),
-    activation=("activation_function",),
-    positions=Positions.LEARNED,
-    tied=True,
-    dropout=("resid_pdrop", 0.1),
-)
-_BLOOM = Family(
-    layers=("n_layer", "num_hidden_layers"),
-    hidden=("hidden_size", "n_embed"),
-    heads=("n_head", "num_attention_heads"),
-    ffn=(),
-    ffn_default=True,
-    sequence=("seq_length",),
-    sequence_default=2048,
-    positions=Positions.ALIBI,
-    embedding_norm=True,
-    tied=True,
-    dropout=("hidden_dropout", 0.0),
-)
-_OPT = Family(
-    ffn=("ffn_dim",),
-    activation=("activation_function",),
-    positions=Positions.LEARNED,
-    extra_positions=2,
-    qkv_bias=("enable_bias", True),
-    output_bias=("enable_bias", True),
-    mlp_bias=("enable_bias", True),
-    tied=True,
-    dropout=("dropout", 0.1),
-    demands=(("do_layer_norm_before", True),),
-)
-_NEOX = Family(
-    parallel=("use_parallel_residual", True),
-    two_norms=("", True),
-    qkv_bias=("attention_bias", True),
-    output_bias=("attention_bias", True),
-    dropout=("hidden_dropout", 0.0),
-)
-_NO_BIAS = ("", False)
-_SIDE_BY_SIDE = ("", True)
-_EXPERTS = ("num_experts", "num_experts_per_tok")
-_LOCAL_EXPERTS = ("num_local_experts", "num_experts_per_tok")
-_PLAIN = gated_family(qkv=_NO_BIAS, output=_NO_BIAS)
-_BIASED = gated_family(qkv=("attention_bias", False), output=("attention_bias", False))
-"""As Llama's, with biases in attention if a file says so."""
-_LLAMA = replace(_BIASED, mlp_bias=("mlp_bias", False))
-_PALM = replace(_PLAIN, norm=Norm.SCALE, tied=True, parallel=_SIDE_BY_SIDE)
-_RETRO = Family(
-    norm=Norm.RMS,
-    positions=Positions.RELATIVE,
-    qkv_bias=_NO_BIAS,
-    output_bias=_NO_BIAS,
-    mlp_bias=_NO_BIAS,
-    retrieval=True,
-)
-_ROUTED = replace(
-    _BIASED,
-    output_bias=_NO_BIAS,
-    experts=("n_routed_experts", "num_experts_per_tok"),
-    ffn=("moe_intermediate_size",),
-    dense_first="first_k_dense_replace",
-    shared=("n_shared_experts", 0),
-)
-_DEEPSEEK_V3 = replace(_ROUTED, qkv_bias=_NO_BIAS, latent=True, fixed=(("moe_layer_freq", 1),))
-_GLM = replace(_PLAIN, qkv_bias=("attention_bias", True), head_dim_default=128)
-_GLM_4_MOE = replace(_ROUTED, qk_norm=("use_qk_norm", False), router_bias=True)
-_LAST = Windows(switch="use_sliding_window", default=4096, after=("max_window_layers", 28))
-_PHI_3 = replace(_PLAIN, windows=Windows())
-_NORMED = replace(_BIASED, qk_norm=("", True))
-_QWEN3 = replace(_NORMED, windows=_LAST)
-_QWEN3_MOE = replace(
-    _QWEN3,
-    ffn=("moe_intermediate_size",),
-    experts=("num_experts", "num_local_experts", "num_experts_per_tok"),
-    fixed=(("decoder_sparse_step", 1), ("mlp_only_layers", [])),
-)
-_GPT_OSS = replace(
-    gated_family(qkv=("attention_bias", True), output=("attention_bias", True)),
-    mlp_bias=("", True),
-    experts=_LOCAL_EXPERTS,
-    clamped=True,
-    sinks=True,
-    head_dim_default=64,
-    router_bias=True,
-    windows=Windows(every=2, default=128),
-)
-_GROK_1 = replace(_PLAIN, experts=_EXPERTS, post_norms=True, tied=True)
-_GEMMA = replace(_BIASED, activation=("hidden_activation", "hidden_act"), tied=True, head_dim_default=256)
-_GRANITE = replace(_LLAMA, tied=True)
-_GRANITE_MOE = replace(_GRANITE, experts=_LOCAL_EXPERTS)
-_STARCODER_2 = Family(
-    kv_heads=("num_key_value_heads",),
-    qkv_bias=("use_bias", True),
-    output_bias=("use_bias", True),
-    mlp_bias=("use_bias", True),
-    tied=True,
-    dropout=("residual_dropout", 0.0),
-    windows=Windows(),
-)
-_STABLE_LM = replace(
-    _PLAIN,
-    qkv_bias=("use_qkv_bias", False),
-    norm=Norm.LAYER,
-    dropout=("hidden_dropout", 0.0),
-    demands=(("use_parallel_residual", False), ("qk_layernorm", False)),
-)
-_COHERE = replace(_BIASED, norm=Norm.SCALE, parallel=_SIDE_BY_SIDE, tied=True, qk_norm=("use_qk_norm", False))
-_SEED_OSS = gated_family(qkv=("attention_bias", True), output=("attention_out_bias", False), mlp="mlp_bias")
-_GEMMA_2 = replace(_GEMMA, post_norms=True, windows=Windows(every=2, default=4096))
-_GEMMA_3 = replace(
-    _GEMMA_2,
-    qk_norm=("", True),
-    windows=Windows(every=6, every_keys=("sliding_window_pattern", "_sliding_window_pattern"), default=4096),
-)
-
-
-def _nested(names: Mapping[str, str], *groups: str) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
-    """Return a reader of files that call keys by other names, some of them in groups."""
+def _nested(family: str, *groups: str) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+    """Return a reader of files that call keys by a family's names, some of them in groups."""
+    names: Mapping[str, str] = _TABLE["families"][family]["names"]
 
     def flat(values: Mapping[str, Any]) -> Mapping[str, Any]:
         inner = [values[group] for group in groups if isinstance(values.get(group), Mapping)]
@@ -264,242 +135,66 @@ def _falcon_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _mpt_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the values of an MPT under the usual names, with the inner width that its ratio gives."""
-    flat = _nested(_MOSAIC, "attn_config")(values)
+    flat = _nested("mpt", "attn_config")(values)
     width, ratio = flat.get("hidden_size"), flat.get("expansion_ratio", 4)
     whole = isinstance(width, int) and isinstance(ratio, int)
     return {**flat, "intermediate_size": width * ratio} if whole else flat
 
 
-_MOSAIC = {
-    "d_model": "hidden_size",
-    "n_layers": "num_hidden_layers",
-    "n_heads": "num_attention_heads",
-    "max_seq_len": "max_position_embeddings",
-    "kv_n_heads": "num_key_value_heads",
+_READERS: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
+    "falcon": _falcon_keys,
+    "mpt": _mpt_keys,
+    "dbrx": _nested("dbrx", "attn_config", "ffn_config"),
+    "lists": _first_of_lists,
 }
-_FALCON = Family(
-    layers=("num_hidden_layers", "n_layer"),
-    heads=("num_attention_heads", "n_head"),
-    kv_heads=("num_key_value_heads",),
-    ffn=("ffn_hidden_size",),
-    ffn_default=True,
-    sequence_default=2048,
-    activation=("activation",),
-    qkv_bias=("bias", False),
-    output_bias=("bias", False),
-    mlp_bias=("bias", False),
-    tied=True,
-    parallel=_SIDE_BY_SIDE,
-    two_norms=("two_norms", False),
-    dropout=("hidden_dropout", 0.0),
-    demands=(("parallel_attn", True), ("alibi", False)),
-    translated=_falcon_keys,
-)
-_MPT = Family(
-    kv_heads=("num_key_value_heads",),
-    norm=Norm.SCALE,
-    positions=Positions.ALIBI,
-    qkv_bias=_NO_BIAS,
-    output_bias=_NO_BIAS,
-    mlp_bias=_NO_BIAS,
-    tied=True,
-    demands=(("no_bias", True), ("alibi", True), ("qk_ln", False)),
-    names=_MOSAIC,
-    translated=_mpt_keys,
-)
-_DBRX = replace(
-    _PLAIN,
-    experts=("moe_num_experts", "moe_top_k"),
-    norm=Norm.SCALE,
-    ffn=("ffn_hidden_size",),
-    names=_MOSAIC,
-    translated=_nested(_MOSAIC, "attn_config", "ffn_config"),
-)
-_GPT_J = replace(
-    _GPT2,
-    positions=Positions.ROTARY,
-    parallel=_SIDE_BY_SIDE,
-    tied=False,
-    qkv_bias=_NO_BIAS,
-    output_bias=_NO_BIAS,
-    dropout=("resid_pdrop", 0.0),
-)
-_PHI = Family(kv_heads=("num_key_value_heads",), parallel=_SIDE_BY_SIDE, demands=(("qk_layernorm", False),))
-_OLMO_3 = replace(_NORMED, windows=Windows(every=4))
-_NEMOTRON = Family(
-    kv_heads=("num_key_value_heads",),
-    qkv_bias=("attention_bias", False),
-    output_bias=("attention_bias", False),
-    mlp_bias=("mlp_bias", False),
-)
-_ERNIE_4_5 = replace(
-    gated_family(qkv=("use_bias", False), output=("use_bias", False), mlp="use_bias"), tied=True
-)
-_LLAMA_4 = replace(
-    _BIASED,
-    experts=_LOCAL_EXPERTS,
-    head_dim_default=128,
-    qk_norm=("use_qk_norm", True),
-    shared=("", 1),
-    fixed=(("interleave_moe_layer_step", 1),),
-    windows=Windows(every=4, key="attention_chunk_size"),
-)
-_HUNYUAN = replace(
-    _BIASED,
-    qk_norm=("use_qk_norm", False),
-    demands=(("use_cla", False),),
-    translated=_first_of_lists,
-)
-FAMILIES: Mapping[str, Family] = {
-    "llama": _LLAMA,
-    "mistral": replace(_PHI_3, windows=Windows(default=4096)),
-    "mixtral": replace(_PHI_3, experts=_LOCAL_EXPERTS),
-    "phi3": _PHI_3,
-    "gemma": _GEMMA,
-    "gemma2": _GEMMA_2,
-    "gemma3_text": _GEMMA_3,
-    "falcon": _FALCON,
-    "qwen2": replace(_PLAIN, qkv_bias=("", True), windows=_LAST),
-    "gpt2": _GPT2,
-    "gpt_neox": _NEOX,
-    "bloom": _BLOOM,
-    "deepseek": replace(_ROUTED, fixed=(("moe_layer_freq", 1),)),
-    "deepseek_v2": _DEEPSEEK_V3,
-    "deepseek_v3": _DEEPSEEK_V3,
-    "kimi_k2": _DEEPSEEK_V3,
-    "qwen3": replace(_QWEN3, head_dim_default=128),
-    "qwen3_moe": _QWEN3_MOE,
-    "gpt_oss": _GPT_OSS,
-    "grok-1": _GROK_1,
-    "granite": _GRANITE,
-    "granitemoe": _GRANITE_MOE,
-    "starcoder2": _STARCODER_2,
-    "stablelm": _STABLE_LM,
-    "cohere": _COHERE,
-    "seed_oss": replace(_SEED_OSS, head_dim_default=128),
-    "smollm3": _GRANITE,
-    "apertus": replace(_NEMOTRON, norm=Norm.RMS, qk_norm=("", True)),
-    "baichuan": _PLAIN,
-    "cohere2": replace(
-        _COHERE,
-        qk_norm=("", False),
-        windows=Windows(every=4, every_keys=("sliding_window_pattern",), default=4096),
-    ),
-    "dbrx": _DBRX,
-    "dots1": replace(_GLM_4_MOE, qk_norm=("", True), windows=_LAST),
-    "ernie4_5": replace(_ERNIE_4_5, head_dim_default=128),
-    "ernie4_5_moe": replace(
-        _ERNIE_4_5,
-        ffn=("moe_intermediate_size",),
-        experts=("moe_num_experts", "moe_k"),
-        dense_first="moe_layer_start_index",
-        shared=("moe_num_shared_experts", 0),
-        fixed=(("moe_layer_interval", 1),),
-    ),
-    "exaone4": _OLMO_3,
-    "glm": _GLM,
-    "glm4": replace(_GLM, post_norms=True),
-    "glm4_moe": _GLM_4_MOE,
-    "gpt_bigcode": replace(_GPT2, kv_heads_default=1, demands=(("multi_query", True),)),
-    "gptj": _GPT_J,
-    "hunyuan_v1_dense": _HUNYUAN,
-    "hunyuan_v1_moe": replace(
-        _HUNYUAN,
-        ffn=("moe_intermediate_size", "intermediate_size"),
-        experts=("num_experts", "moe_topk"),
-        shared=("num_shared_expert", 0),
-    ),
-    "internlm2": gated_family(qkv=("bias", False), output=("bias", False)),
-    "internlm3": replace(
-        gated_family(qkv=("qkv_bias", False), output=("bias", False), mlp="bias"), head_dim_default=128
-    ),
-    "llama4_text": _LLAMA_4,
-    "minimax_m2": replace(
-        _PLAIN,
-        experts=_LOCAL_EXPERTS,
-        head_dim_default=128,
-        qk_norm=("use_qk_norm", True),
-        router_bias=True,
-    ),
-    "mpt": _MPT,
-    "nemotron": _NEMOTRON,
-    "olmo": replace(_PLAIN, norm=Norm.SCALE),
-    "olmo2": _NORMED,
-    "olmo3": _OLMO_3,
-    "olmoe": replace(_NORMED, experts=_EXPERTS),
-    "phi": _PHI,
-    "phimoe": replace(_BIASED, norm=Norm.LAYER, experts=_LOCAL_EXPERTS),
-    "qwen2_moe": replace(
-        _QWEN3_MOE,
-        qk_norm=("", False),
-        qkv_bias=("qkv_bias", True),
-        output_bias=_NO_BIAS,
-        shared_width="shared_expert_intermediate_size",
-    ),
-    "opt": _OPT,
-    "palm": _PALM,
-    "retro": _RETRO,
-}
-"""Supported ``model_type`` values."""
-NOT_DECODERS: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("albert", "bert", "deberta-v2", "distilbert", "electra", "roberta", "xlm-roberta"), "encoder"
-    ),
-    **dict.fromkeys(("bart", "marian", "mt5", "pegasus", "t5", "whisper"), "encoder and decoder"),
-    **dict.fromkeys(("clip", "deit", "dinov2", "siglip", "swin", "vit"), "reader of pictures"),
-    **dict.fromkeys(("mamba", "mamba2", "rwkv"), "recurrence"),
-}
+"""What gives the values of a file usual names, by `Family.translated` in the table."""
+
+
+def _family(base: Family, told: Mapping[str, Any]) -> Family:
+    """Return a family like another but for what the table tells of it."""
+    kinds: dict[str, Callable[[Any], Any]] = {
+        "norm": Norm,
+        "positions": Positions,
+        "demands": lambda value: tuple(value.items()),
+        "fixed": lambda value: tuple(value.items()),
+        "names": dict,
+        "translated": _READERS.__getitem__,
+        "windows": lambda value: Windows(**{key: _tupled(one) for key, one in value.items()}),
+    }
+    return replace(base, **{key: kinds.get(key, _tupled)(value) for key, value in told.items()})
+
+
+def _tupled(value: Any) -> Any:  # noqa: ANN401 - from JSON
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _families(told: Mapping[str, Mapping[str, Any]]) -> dict[str, Family]:
+    """Return the families of the table, in which each stands behind the one that it is `like`."""
+    found: dict[str, Family] = {}
+    for name, values in told.items():
+        own = {key: value for key, value in values.items() if key != "like"}
+        found[name] = _family(found.get(values.get("like", ""), Family()), own)
+    return {name: one for name, one in found.items() if not name.startswith("_")}
+
+
+def _by_member(groups: Mapping[str, list[str]]) -> Mapping[str, str]:
+    """Return the name of the group that each member is in."""
+    return {one: name for name, members in groups.items() for one in members}
+
+
+FAMILIES: Mapping[str, Family] = _families(_TABLE["families"])
+"""Supported ``model_type`` values; those of the table that begin with ``_`` only have others like them."""
+NOT_DECODERS = _by_member(_TABLE["not_decoders"])
 """Other ``model_type`` values that are often met, and what they are made of."""
-HYBRIDS = frozenset(
-    """bailing_moe_linear bailing_moe_v2_5 bamba falcon_h1 falcon_mamba granitemoehybrid jamba kimi_linear
-    lfm2 lfm2_moe minimax minimax_m1 minimax_text_01 nemotron_h qwen3_5 qwen3_5_moe qwen3_5_text qwen3_next
-    recurrent_gemma rwkv5 rwkv6 rwkv7 zamba zamba2""".split()
-)
+HYBRIDS = frozenset(_TABLE["hybrids"])
 """``model_type`` values of decoders some blocks of which are recurrent."""
+OTHER_BLOCKS = _by_member(_TABLE["other_blocks"])
+"""``model_type`` values of decoders whose blocks are near to, but not those of, a supported one."""
+FORMER = _by_member(_TABLE["former"])
+"""``model_type`` values of files that were published before the library had the model, and what it is now."""
 RECURRENT = ("mamba_", "ssm_", "linear_attn", "linear_key_head", "linear_num_key", "hybrid_override")
 """Beginnings of keys that only such models have."""
-OTHER_BLOCKS: Mapping[str, str] = {
-    "gpt_neo": "sees a window of keys in every second block and calls its sizes by other names",
-    "qwen": "counts both branches of its feed-forward part as intermediate_size, and qwen2 one",
-    "phi3small": "has attention to blocks of keys",
-    **dict.fromkeys(("deepseek_v32", "glm_moe_dsa"), "chooses keys by an indexer of its own"),
-    **dict.fromkeys(("nemotron-nas", "decilm", "openelm"), "has blocks of several shapes"),
-    **dict.fromkeys(("gemma3n", "gemma3n_text"), "has embeddings in every block and sparse activations"),
-    "arctic": "has a dense part beside the experts of every block",
-    "longcat_flash": "has experts that compute nothing, and two attentions in a block",
-    **dict.fromkeys(("step3_text", "step3"), "shares one key head by factorised queries"),
-    "hunyuan": "shares keys between neighbouring blocks",
-}
-"""``model_type`` values of decoders whose blocks are near to, but not those of, a supported one."""
-
-FORMER: Mapping[str, str] = {
-    **dict.fromkeys(("RefinedWeb", "RefinedWebModel"), "falcon"),
-    **{"phi-msft": "phi", "mixformer-sequential": "phi", "chatglm": "glm"},
-}
-"""``model_type`` values of files that were published before the library had the model, and what it is now."""
-SYNONYMS: Mapping[str, tuple[str, ...]] = {
-    "longest sequence, in tokens": (
-        *("max_position_embeddings", "n_positions", "n_ctx", "seq_length", "max_seq_len", "max_seq_length"),
-        *("max_sequence_length", "model_max_length", "seq_len"),
-    ),
-    "number of blocks": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
-    "width of the model": ("hidden_size", "n_embd", "n_embed", "d_model", "dim", "hidden_dim"),
-    "number of attention heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
-    "number of key heads": (
-        *("num_key_value_heads", "num_kv_heads", "n_kv_heads", "kv_n_heads", "n_head_kv"),
-        *("multi_query_group_num", "num_query_groups"),
-    ),
-    "width of a head": ("head_dim", "head_size", "kv_channels"),
-    "inner width of the feed-forward part": (
-        *("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "mlp_hidden_size", "d_ff"),
-    ),
-    "inner width of an expert": ("moe_intermediate_size", "expert_ffn_hidden", "moe_ffn_hidden_size"),
-    "number of experts": ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"),
-    "number of experts that a token visits": (
-        *("num_experts_per_tok", "num_experts_per_token", "top_k", "topk", "moe_top_k", "moe_topk", "moe_k"),
-    ),
-    "number of tokens of the vocabulary": ("vocab_size", "n_vocab", "padded_vocab_size", "vocabulary_size"),
-}
+SYNONYMS: Mapping[str, tuple[str, ...]] = {size: tuple(names) for size, names in _TABLE["synonyms"].items()}
 """Sizes, and the names that files have for each; the first is the usual one."""
 KEY_HEADS, HEAD_WIDTH, EXPERTS = (
     SYNONYMS[one] for one in ("number of key heads", "width of a head", "number of experts")
