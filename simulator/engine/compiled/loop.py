@@ -34,7 +34,6 @@ from simulator.engine.compiled.memory import (
     DONE,
     END,
     ENDED,
-    EVENTS,
     FORK,
     KINDS,
     LATE,
@@ -72,8 +71,6 @@ from simulator.engine.compiled.turns import (
     LIT_UP,
     NEEDED,
     NO_PARTS,
-    PARTS,
-    TURNS,
     Turn,
     stay,
     turn,
@@ -437,29 +434,6 @@ def play(ints: Ints, reals: Reals, at: At, turn: Turn) -> None:
             return
 
 
-_FUNCTIONS = (
-    begin_transfer,
-    is_carried,
-    end_transfers,
-    grant,
-    request,
-    wait_for_others,
-    charge,
-    fork,
-    begin_work,
-    settle,
-    is_worked,
-    note,
-    step_program,
-    end_task,
-    is_running,
-    resume,
-    next_event,
-    take,
-)
-"""What `play` calls, each behind those that it calls itself."""
-
-
 class Turning(Enum):
     """Ways in which circuits turn during a step, for each of which `turn` is compiled by itself."""
 
@@ -492,9 +466,9 @@ def compiled_play(turning: Turning) -> Play | None:
     Notes
     -----
     The functions are compiled as copies that call each other's copies, so that the plain ones stay plain.
-    The loop is compiled once and handed what turns circuits, which is compiled apart: neither waits for the
-    other, or grows with it, and two processes that begin together compile one each. numba keeps machine code
-    on disk where it finds a folder to write to; else each process makes it anew.
+    The loop is compiled once and handed what turns circuits, which is compiled apart, so that neither grows
+    with the other. numba keeps machine code on disk where it finds a folder to write to; else each process
+    makes it anew.
     """
     if turning not in _COMPILED:
         _COMPILED[turning] = _compile(turning)
@@ -516,18 +490,11 @@ def _compile(turning: Turning) -> Play | None:
         return None
     memories = (numba.int64[::1], numba.float64[::1], numba.typeof(record(range(len(At._fields)))))
     turn_type = numba.int64(*memories, numba.int64, numba.int64)
-    found = _loop()
-    loop, turns_of = f"{play.__name__}_{_digest()}", f"{turn.__name__}_{_digest()}_{turning.name}"
-    makes: dict[str, Callable[[], Compiled]] = {
-        loop: partial(found.compile, (*memories, numba.types.FunctionType(turn_type))),
-        turns_of: partial(_turned, turning, turn_type),
-    }
-    folder, made = found.stats.cache_path, {}
-    with _uncollected():
-        for name in sorted(makes, key=partial(_is_held, folder)):  # first what no other process compiles
-            with _alone(folder, name):
-                made[name] = makes[name]()
-    return lambda ints, reals, at: found(ints, reals, at, made[turns_of])
+    loop = _loop()
+    with _uncollected(), _alone(loop.stats.cache_path):
+        loop.compile((*memories, numba.types.FunctionType(turn_type)))
+        turned = _turned(turning, turn_type)
+    return lambda ints, reals, at: loop(ints, reals, at, turned)
 
 
 @cache
@@ -535,8 +502,7 @@ def _loop() -> Compiled:
     """Return `play` as numba is to compile it, for all ways in which circuits may turn."""
     import numba  # noqa: PLC0415
 
-    functions = _by_name(_FUNCTIONS)
-    names = _copied(functions, {**globals(), **_events()}, _calls((play,), functions))
+    names = _copied(__name__, {**globals(), **_events()}, _calls((play,), globals()))
     return _kept(partial(numba.njit, nogil=True), play, names, f"{play.__name__}_{_digest()}")
 
 
@@ -545,29 +511,20 @@ def _turned(turning: Turning, signature: Compiled) -> Compiled:
     import numba  # noqa: PLC0415
 
     root = stay if turning is Turning.NONE else turn
-    functions = {} if turning is Turning.NONE else _by_name((*PARTS, *TURNS))
-    if turning is Turning.LANES:
-        functions |= NO_PARTS
-    names = _copied(functions, {**vars(turns), **_events()}, _calls((root,), functions))
+    own = vars(turns) | (NO_PARTS if turning is Turning.LANES else {})
+    names = _copied(turns.__name__, {**own, **_events()}, _calls((root,), own))
     return _kept(partial(numba.cfunc, signature), root, names, f"{root.__name__}_{_digest()}_{turning.name}")
 
 
 @cache
 def _events() -> Mapping[str, Any]:
     """Return names of `memory`, of its functions copies that are compiled once for all that call them."""
-    functions = _by_name(EVENTS)
-    every = functions | _by_name((*_FUNCTIONS, *TURNS, *PARTS))
-    return _copied(functions, vars(memory), _calls((play, turn), every))
+    calls = _calls((play, turn), {**vars(memory), **vars(turns), **globals()})
+    return _copied(memory.__name__, vars(memory), calls)
 
 
-def _by_name(functions: Iterable[Any]) -> dict[str, Any]:
-    return {one.__name__: one for one in functions}
-
-
-def _copied(
-    functions: Mapping[str, Any], names: Mapping[str, Any], calls: Mapping[str, int]
-) -> dict[str, Any]:
-    """Return names, of functions copies that numba compiles, and that call each other.
+def _copied(module: str, names: Mapping[str, Any], calls: Mapping[str, int]) -> dict[str, Any]:
+    """Return names, of a module's functions copies that numba compiles, and that call each other.
 
     A function that is called at one place is compiled there; else it would be compiled by itself and there.
     """
@@ -575,10 +532,11 @@ def _copied(
 
     found = dict(names)
     inner: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # half the time to compile
-    for name, function in functions.items():
-        copied = FunctionType(function.__code__, found, name)
-        how = inner if calls[name] > 1 else {"inline": "always"}
-        found[name] = numba.njit(**_OPTIONS, **how)(copied)
+    for name, times in calls.items():
+        function = names.get(name)
+        if isinstance(function, FunctionType) and function.__module__ == module:
+            how = inner if times > 1 else {"inline": "always"}
+            found[name] = numba.njit(**_OPTIONS, **how)(FunctionType(function.__code__, found, name))
     return found
 
 
@@ -601,14 +559,14 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _calls(roots: Iterable[Any], functions: Mapping[str, Any]) -> Counter[str]:
-    """Return at how many places each of some functions is called by roots or by others that they need."""
+def _calls(roots: Iterable[Any], names: Mapping[str, Any]) -> Counter[str]:
+    """Return at how many places each function among names is called by roots or by others that they need."""
     calls: Counter[str] = Counter()
     code = [one.__code__ for one in roots]
     while code:
         used = [one.argval for one in dis.get_instructions(code.pop()) if one.opname == "LOAD_GLOBAL"]
-        used = [name for name in used if name in functions]
-        code += [functions[name].__code__ for name in set(used) - calls.keys()]
+        used = [name for name in used if isinstance(names.get(name), FunctionType)]
+        code += [names[name].__code__ for name in set(used) - calls.keys()]
         calls.update(used)
     return calls
 
@@ -620,26 +578,14 @@ def record(at: Iterable[int]) -> np.void:
 
 
 @contextmanager
-def _alone(folder: str | None, name: str) -> Iterator[None]:
-    """Let one process at a time compile what goes to a folder; those that wait find it there."""
+def _alone(folder: str | None) -> Iterator[None]:
+    """Let one process at a time compile to a folder; those that wait find it there."""
     if folder is None:
         yield
         return
-    with (Path(folder) / f"{name}.lock").open("w") as handle:
+    with (Path(folder) / "loop.lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
-
-
-def _is_held(folder: str | None, name: str) -> bool:
-    """Return whether another process compiles something that goes to a folder."""
-    if folder is None:
-        return False
-    with (Path(folder) / f"{name}.lock").open("w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 def _digest() -> str:

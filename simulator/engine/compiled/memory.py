@@ -84,368 +84,189 @@ LEVELS = 2
 class At(NamedTuple):
     """Places at which tables begin, first those of whole numbers, then those of reals.
 
-    The end of each line is the table's shape, by what it has an entry for; without one it is a single number.
-    Fields that are no places but numbers themselves say so.
+    There are many, so each has one line. Its end is the table's shape, by what it has an entry for; without
+    one it is a single number. Fields that are no places but numbers themselves say so.
     """
 
-    actors: int
-    """No place: the number of actors that have tasks; their children follow them."""
-    first_child: int
-    """Child that travels beside a product, which its levels follow, or -1 without any; [actors]."""
-    first_order: int
-    """First place in `order`; [actors with tasks + 1]."""
-    order: int
-    """Tasks of each actor, as it runs them."""
-    place: int
-    """Present place in `order`; of a child the actor that it belongs to; [actors]."""
-    phase: int
-    """`WAITING`, `TURN` or `RUNNING`; [actors]."""
-    wait: int
-    """Place in `after` of the task that is waited for; [actors]."""
-    counter: int
-    """Next instruction; [actors]."""
-    again: int
-    """Runs of the program that are left; [actors]."""
-    left: int
-    """Children and times that are waited for at once; [actors]."""
-    next_waiter: int
-    """Next actor that waits for the same task, or -1; [actors with tasks]."""
-    next_queued: int
-    """Next actor in the queue of the same channel, or -1; [actors with tasks]."""
-    program: int
-    """First instruction; [tasks]."""
-    times: int
-    """Runs of the program; [tasks]."""
-    channel: int
-    """Channel that it queues for, or -1; [tasks]."""
-    takes: int
-    """Class whose units it takes while it runs beside them, or -1; [tasks]."""
-    done: int
-    """Whether it has ended; [tasks]."""
-    first_waiter: int
-    """First actor that waits for it, or -1; [tasks]."""
-    last_waiter: int
-    """Last actor that waits for it; [tasks]."""
-    first_after: int
-    """First place in `after`; [tasks + 1]."""
-    after: int
-    """Tasks that each task waits for."""
-    working: int
-    """Whether it is inside a work; [classes]."""
-    collectives: int
-    """Collectives that take its units; [classes]."""
-    busy: int
-    """Whether a task has it; [channels]."""
-    first_queued: int
-    """First actor in its queue, or -1; [channels]."""
-    last_queued: int
-    """Last actor in its queue; [channels]."""
-    op: int
-    """Kind, of `Op`; [instructions]."""
-    i: int
-    """First whole number; [instructions]."""
-    j: int
-    """Second whole number; [instructions]."""
-    number: int
-    """Number by which it stands in the order of transfers; [groups]."""
-    row: int
-    """Row of links that it loads as circuits stand; [groups]."""
-    first_link: int
-    """First place in `link`; [rows + 1]."""
-    link: int
-    """Links that each row loads."""
-    users: int
-    """Transfers that load it; [links]."""
-    moving: int
-    """Actor that waits for it; [transfers]."""
-    group: int
-    """Its group; [transfers]."""
-    frozen: int
-    """Whether its rate is found (0 no, 2 in this pass, 1 before); [transfers]. Also room for ended groups."""
-    heap_order: int
-    """Number of each later event, by which those of one instant go; a heap."""
-    heap_event: int
-    """The events themselves."""
-    queue: int
-    """Events of the present instant; a ring."""
-    starts: int
-    """Starts of processes and of moves, which go first; a ring."""
-    log: int
-    """Charges in the order in which they fell due."""
-    finished: int
-    """Tasks in the order in which they ended."""
-    ring: int
-    """No place: size of a ring less one, a power of two less one."""
-    lost: int
-    """Whether an event found no room in a ring."""
-    queue_head: int
-    """Events that were taken from `queue`."""
-    queue_tail: int
-    """Events that were put there."""
-    starts_head: int
-    """Events that were taken from `starts`."""
-    starts_tail: int
-    """Events that were put there."""
-    heap_size: int
-    """Events on the heap."""
-    transfers: int
-    """Transfers under way."""
-    logged: int
-    """Charges in `log`."""
-    ended: int
-    """Tasks in `finished`."""
-    sequence: int
-    """Events that were set for a later instant so far."""
-    wake_order: int
-    """Number among them of the present wake-up."""
-    token: int
-    """Number of the present wake-up; others are void."""
-    over: int
-    """Whether the last event has passed."""
-    turns: int
-    """No place: whether circuits may turn; else only `changes` and `fault` of what follows matter."""
-    prefetches: int
-    """No place: whether idle ports turn to what comes next."""
-    lanes: int
-    """No place: lanes of an endpoint; 0 where circuits turn part by part."""
-    most_changes: int
-    """No place: changes of circuits for which there is room."""
-    first_need: int
-    """First place in `need` and `landing`; [groups + 1]. Links of these lanes come first in its row."""
-    need: int
-    """Endpoints whose lanes each group needs."""
-    landing: int
-    """Endpoints that these lanes have to reach."""
-    first_sender: int
-    """First place in `sender`; [groups + 1]."""
-    sender: int
-    """Endpoints that send for each group, each once."""
-    target: int
-    """Endpoints to which their lanes turn, or -1; [senders, lanes]."""
-    first_cell: int
-    """First place in `cell`; [groups + 1]."""
-    cell: int
-    """Cells of each group."""
-    cell_of: int
-    """Its cell; [endpoints]."""
-    moved_last: int
-    """Version of the circuits in which a lane or a part of it last moved; [cells]."""
-    checked: int
-    """Version for which it was looked up; [groups]."""
-    located: int
-    """Whether it had circuits then; [groups]."""
-    promised: int
-    """Whether ports stay until it has begun; [groups]."""
-    kept: int
-    """Groups of which that is so, `keeping` of them."""
-    lacking: int
-    """Move for which it lacked a circuit; [endpoints]."""
-    row_stamp: int
-    """Move that last touched its lanes; [endpoints]."""
-    touched: int
-    """Endpoints that the present move touches, `touches` of them."""
-    peer: int
-    """Endpoint that it reaches, or -1; [lanes of all endpoints]."""
-    origin: int
-    """Endpoint whose light it receives, or -1; [lanes of all endpoints]."""
-    before: int
-    """Peer before the present move; [lanes of all endpoints]."""
-    width: int
-    """Lanes that it stands for as a link; [lanes of all endpoints]."""
-    width_then: int
-    """The same after the present move; [lanes of all endpoints]."""
-    dark: int
-    """Moves that have it now; [links]."""
-    next_dark: int
-    """Next lane of the same move, or -1; [lanes of all endpoints]."""
-    change_group: int
-    """Group that it is for; [moves under way, by their first lane or their slot]."""
-    change_ports: int
-    """Ports that turn, or the entry that says how; [moves under way]."""
-    link_stamp: int
-    """Move that last would have moved it; [links]."""
-    moving_links: int
-    """Lanes that the present move moves, `moves` of them."""
-    waiter: int
-    """Actors that wait for circuits, in order, `waiting` of them."""
-    changed_group: int
-    """Group that it was for; [changes]."""
-    changed_ports: int
-    """Ports that turned, or the entry that says how; [changes]."""
-    task_class: int
-    """Its class of ranks; [tasks]."""
-    work: int
-    """Its work; [tasks]."""
-    here: int
-    """Order in which its class needs it; [tasks]."""
-    there: int
-    """Order in which the class needs it that waits for it; [tasks]."""
-    chained: int
-    """Whether a collective of its class follows it directly; [tasks]."""
-    short: int
-    """Whether it is carried too soon for ports to leave a pass for it; [tasks]."""
-    still: int
-    """Whether it communicates and has not ended; [tasks]."""
-    first_exchange: int
-    """First of its exchanges; [works + 1]."""
-    first_part: int
-    """First place in `part`; [exchanges + 1]."""
-    part: int
-    """Groups over circuits that each exchange moves, in order."""
-    first_begun: int
-    """First place in `begun`; [classes + 1]."""
-    begun: int
-    """Exchanges of each class beside its compute."""
-    first_passes: int
-    """First place in `passes`; [classes + 1]."""
-    passes: int
-    """Exchanges inside what each class computes."""
-    first_sent: int
-    """First place in `sent`; [classes + 1]."""
-    sent: int
-    """Exchanges by which others send to each class."""
-    first_mine: int
-    """First place in `mine`; [exchanges + 1]."""
-    mine: int
-    """Tasks that carry each exchange, as their class needs them."""
-    next_mine: int
-    """Place in `mine` before which all have ended; [exchanges]."""
-    first_theirs: int
-    """First place in `theirs`; [exchanges + 1]."""
-    theirs: int
-    """The same tasks, as the class needs them that they send to."""
-    next_theirs: int
-    """Place in `theirs` before which all have ended; [exchanges]."""
-    first_asked: int
-    """First place in `asked`; [classes + 1]."""
-    asked: int
-    """Tasks by which each class communicates beside its compute, as they are needed."""
-    next_asked: int
-    """Place in `asked` before which all have ended; [classes]."""
-    version: int
-    """Changes of circuits that have begun."""
-    stamp: int
-    """Moves that were tried."""
-    setting: int
-    """Number of its setting, 0 as it is at first; [cells of parts]."""
-    first_entry: int
-    """Entry that was learnt last, or -1; [groups]."""
-    next_entry: int
-    """Next entry of the same group, or -1; [entries]."""
-    entry_row: int
-    """Row that its group loads as cells are set so, or -1 if they have to turn; [entries]."""
-    entry_moved: int
-    """Row of the links that then move, or -1; [entries]."""
-    first_met: int
-    """First place in `met` and `then`; [entries + 1]."""
-    met: int
-    """Settings of its group's cells of which each entry tells."""
-    then: int
-    """Settings that these cells have to turn to."""
-    stalled_group: int
-    """Group of each transfer whose circuits were turned away, `stalled` of them."""
-    stalled_actor: int
-    """Actor that waits for each of them."""
-    stalled_then: int
-    """Groups that were stalled when circuits began to be served."""
-    stalled: int
-    """Transfers whose circuits were turned away."""
-    slot: int
-    """Moves of parts that have begun."""
-    slots: int
-    """No place: moves of parts for which there is room at once."""
-    fault: int
-    """Whether something was met that nobody has learnt; what follows is void."""
-    touches: int
-    """Endpoints in `touched`."""
-    moves: int
-    """Lanes in `moving_links`."""
-    keeping: int
-    """Groups in `kept`."""
-    waiting: int
-    """Actors in `waiter`."""
-    changes: int
-    """Changes of circuits that ended and are still to be handed out."""
-    x: int
-    """Its real; [instructions]. From here on places in the reals."""
-    busy_s: int
-    """Seconds of a work in which units are busy; [instructions]."""
-    slack_s: int
-    """Seconds of a work that wait for the host; [instructions]."""
-    collective_share: int
-    """Share of its rate that compute loses while a collective takes units."""
-    worked_s: int
-    """Seconds that its units worked before its last work; [classes]."""
-    work_begin_s: int
-    """Begin of its last work; [classes]."""
-    work_end_s: int
-    """End of its last work; [classes]."""
-    busy_share: int
-    """Share of its last work in which units are busy; [classes]."""
-    settled_s: int
-    """Seconds that they had worked when what it owes was last counted; [classes]."""
-    owed_s: int
-    """Seconds that it owes for collectives that took units; [classes]."""
-    slack_left_s: int
-    """Seconds of its work that wait for the host, in which it can catch up; [classes]."""
-    start_s: int
-    """Start; [tasks]."""
-    end_s: int
-    """End; [tasks]."""
-    waited_s: int
-    """Communication inside a run of operators that shares its links; [tasks]."""
-    issued_s: int
-    """Wait for the host; [tasks]."""
-    mark_s: int
-    """Instant of the last `Op.MARK`; [actors]."""
-    begin_s: int
-    """Instant of the last `Op.BEGIN`; [actors]."""
-    load: int
-    """Load by one byte per second of every flow; as `link`."""
-    alone: int
-    """Rate of a flow with all links to itself; [rows]."""
-    latency: int
-    """Latency of its longest path; [rows]."""
-    capacity: int
-    """Capacity; [links], as are the next four."""
-    remaining: int
-    """Capacity that frozen transfers leave."""
-    demand: int
-    """Load of those that are not frozen."""
-    slowest: int
-    """Least fair share of those that cross it."""
-    used: int
-    """Capacity that those take that freeze in this pass."""
-    bytes_left: int
-    """Bytes of each flow that are left; [transfers]."""
-    size: int
-    """Bytes of each flow in all; [transfers]."""
-    rate: int
-    """Present rate of each flow; [transfers]."""
-    fair: int
-    """Fair share of each flow in this pass; [transfers]."""
-    heap_s: int
-    """Instants of the events on the heap."""
-    now: int
-    """Present instant."""
-    clock: int
-    """Instant up to which transfers have moved."""
-    wake_s: int
-    """Instant at which the first transfer ends."""
-    lane_rate: int
-    """Rate of one lane."""
-    turn_s: int
-    """Time until the last port is lit; [numbers of ports from 0], or [entries]."""
-    stalled_left: int
-    """Bytes that are left of each transfer whose circuits were turned away."""
-    stalled_size: int
-    """Bytes of each of them in all."""
-    change_s: int
-    """Begin; [moves under way]."""
-    turned_s: int
-    """Begin; [changes]."""
-    lit_s: int
-    """Instant at which light passed again; [changes]."""
+    actors: int  # No place: the number of actors that have tasks; their children follow them.
+    first_child: int  # Child beside a product, which its levels follow, or -1; [actors].
+    first_order: int  # First place in `order`; [actors with tasks + 1].
+    order: int  # Tasks of each actor, as it runs them.
+    place: int  # Present place in `order`; of a child the actor that it belongs to; [actors].
+    phase: int  # `WAITING`, `TURN` or `RUNNING`; [actors].
+    wait: int  # Place in `after` of the task that is waited for; [actors].
+    counter: int  # Next instruction; [actors].
+    again: int  # Runs of the program that are left; [actors].
+    left: int  # Children and times that are waited for at once; [actors].
+    next_waiter: int  # Next actor that waits for the same task, or -1; [actors with tasks].
+    next_queued: int  # Next actor in the queue of the same channel, or -1; [actors with tasks].
+    program: int  # First instruction; [tasks].
+    times: int  # Runs of the program; [tasks].
+    channel: int  # Channel that it queues for, or -1; [tasks].
+    takes: int  # Class whose units it takes while it runs beside them, or -1; [tasks].
+    done: int  # Whether it has ended; [tasks].
+    first_waiter: int  # First actor that waits for it, or -1; [tasks].
+    last_waiter: int  # Last actor that waits for it; [tasks].
+    first_after: int  # First place in `after`; [tasks + 1].
+    after: int  # Tasks that each task waits for.
+    working: int  # Whether it is inside a work; [classes].
+    collectives: int  # Collectives that take its units; [classes].
+    busy: int  # Whether a task has it; [channels].
+    first_queued: int  # First actor in its queue, or -1; [channels].
+    last_queued: int  # Last actor in its queue; [channels].
+    op: int  # Kind, of `Op`; [instructions].
+    i: int  # First whole number; [instructions].
+    j: int  # Second whole number; [instructions].
+    number: int  # Number by which it stands in the order of transfers; [groups].
+    row: int  # Row of links that it loads as circuits stand; [groups].
+    first_link: int  # First place in `link`; [rows + 1].
+    link: int  # Links that each row loads.
+    users: int  # Transfers that load it; [links].
+    moving: int  # Actor that waits for it; [transfers].
+    group: int  # Its group; [transfers].
+    frozen: int  # Whether its rate is found: 0 no, 2 now, 1 before; [transfers]. Also room for ended groups.
+    heap_order: int  # Number of each later event, by which those of one instant go; a heap.
+    heap_event: int  # The events themselves.
+    queue: int  # Events of the present instant; a ring.
+    starts: int  # Starts of processes and of moves, which go first; a ring.
+    log: int  # Charges in the order in which they fell due.
+    finished: int  # Tasks in the order in which they ended.
+    ring: int  # No place: size of a ring less one, a power of two less one.
+    lost: int  # Whether an event found no room in a ring.
+    queue_head: int  # Events that were taken from `queue`.
+    queue_tail: int  # Events that were put there.
+    starts_head: int  # Events that were taken from `starts`.
+    starts_tail: int  # Events that were put there.
+    heap_size: int  # Events on the heap.
+    transfers: int  # Transfers under way.
+    logged: int  # Charges in `log`.
+    ended: int  # Tasks in `finished`.
+    sequence: int  # Events that were set for a later instant so far.
+    wake_order: int  # Number among them of the present wake-up.
+    token: int  # Number of the present wake-up; others are void.
+    over: int  # Whether the last event has passed.
+    turns: int  # No place: whether circuits may turn; else only `changes` and `fault` of what follows matter.
+    prefetches: int  # No place: whether idle ports turn to what comes next.
+    lanes: int  # No place: lanes of an endpoint; 0 where circuits turn part by part.
+    most_changes: int  # No place: changes of circuits for which there is room.
+    first_need: int  # First place in `need` and `landing`, links that come first in its row; [groups + 1].
+    need: int  # Endpoints whose lanes each group needs.
+    landing: int  # Endpoints that these lanes have to reach.
+    first_sender: int  # First place in `sender`; [groups + 1].
+    sender: int  # Endpoints that send for each group, each once.
+    target: int  # Endpoints to which their lanes turn, or -1; [senders, lanes].
+    first_cell: int  # First place in `cell`; [groups + 1].
+    cell: int  # Cells of each group.
+    cell_of: int  # Its cell; [endpoints].
+    moved_last: int  # Version of the circuits in which a lane or a part of it last moved; [cells].
+    checked: int  # Version for which it was looked up; [groups].
+    located: int  # Whether it had circuits then; [groups].
+    promised: int  # Whether ports stay until it has begun; [groups].
+    kept: int  # Groups of which that is so, `keeping` of them.
+    lacking: int  # Move for which it lacked a circuit; [endpoints].
+    row_stamp: int  # Move that last touched its lanes; [endpoints].
+    touched: int  # Endpoints that the present move touches, `touches` of them.
+    peer: int  # Endpoint that it reaches, or -1; [lanes of all endpoints].
+    origin: int  # Endpoint whose light it receives, or -1; [lanes of all endpoints].
+    before: int  # Peer before the present move; [lanes of all endpoints].
+    width: int  # Lanes that it stands for as a link; [lanes of all endpoints].
+    width_then: int  # The same after the present move; [lanes of all endpoints].
+    dark: int  # Moves that have it now; [links].
+    next_dark: int  # Next lane of the same move, or -1; [lanes of all endpoints].
+    change_group: int  # Group that it is for; [moves under way, by their first lane or their slot].
+    change_ports: int  # Ports that turn, or the entry that says how; [moves under way].
+    link_stamp: int  # Move that last would have moved it; [links].
+    moving_links: int  # Lanes that the present move moves, `moves` of them.
+    waiter: int  # Actors that wait for circuits, in order, `waiting` of them.
+    changed_group: int  # Group that it was for; [changes].
+    changed_ports: int  # Ports that turned, or the entry that says how; [changes].
+    task_class: int  # Its class of ranks; [tasks].
+    work: int  # Its work; [tasks].
+    here: int  # Order in which its class needs it; [tasks].
+    there: int  # Order in which the class needs it that waits for it; [tasks].
+    chained: int  # Whether a collective of its class follows it directly; [tasks].
+    short: int  # Whether it is carried too soon for ports to leave a pass for it; [tasks].
+    still: int  # Whether it communicates and has not ended; [tasks].
+    first_exchange: int  # First of its exchanges; [works + 1].
+    first_part: int  # First place in `part`; [exchanges + 1].
+    part: int  # Groups over circuits that each exchange moves, in order.
+    first_begun: int  # First place in `begun`; [classes + 1].
+    begun: int  # Exchanges of each class beside its compute.
+    first_passes: int  # First place in `passes`; [classes + 1].
+    passes: int  # Exchanges inside what each class computes.
+    first_sent: int  # First place in `sent`; [classes + 1].
+    sent: int  # Exchanges by which others send to each class.
+    first_mine: int  # First place in `mine`; [exchanges + 1].
+    mine: int  # Tasks that carry each exchange, as their class needs them.
+    next_mine: int  # Place in `mine` before which all have ended; [exchanges].
+    first_theirs: int  # First place in `theirs`; [exchanges + 1].
+    theirs: int  # The same tasks, as the class needs them that they send to.
+    next_theirs: int  # Place in `theirs` before which all have ended; [exchanges].
+    first_asked: int  # First place in `asked`; [classes + 1].
+    asked: int  # Tasks by which each class communicates beside its compute, as they are needed.
+    next_asked: int  # Place in `asked` before which all have ended; [classes].
+    version: int  # Changes of circuits that have begun.
+    stamp: int  # Moves that were tried.
+    setting: int  # Number of its setting, 0 as it is at first; [cells of parts].
+    first_entry: int  # Entry that was learnt last, or -1; [groups].
+    next_entry: int  # Next entry of the same group, or -1; [entries].
+    entry_row: int  # Row that its group loads as cells are set so, or -1 if they have to turn; [entries].
+    entry_moved: int  # Row of the links that then move, or -1; [entries].
+    first_met: int  # First place in `met` and `then`; [entries + 1].
+    met: int  # Settings of its group's cells of which each entry tells.
+    then: int  # Settings that these cells have to turn to.
+    stalled_group: int  # Group of each transfer whose circuits were turned away, `stalled` of them.
+    stalled_actor: int  # Actor that waits for each of them.
+    stalled_then: int  # Groups that were stalled when circuits began to be served.
+    stalled: int  # Transfers whose circuits were turned away.
+    slot: int  # Moves of parts that have begun.
+    slots: int  # No place: moves of parts for which there is room at once.
+    fault: int  # Whether something was met that nobody has learnt; what follows is void.
+    touches: int  # Endpoints in `touched`.
+    moves: int  # Lanes in `moving_links`.
+    keeping: int  # Groups in `kept`.
+    waiting: int  # Actors in `waiter`.
+    changes: int  # Changes of circuits that ended and are still to be handed out.
+    x: int  # Its real; [instructions]. From here on places in the reals.
+    busy_s: int  # Seconds of a work in which units are busy; [instructions].
+    slack_s: int  # Seconds of a work that wait for the host; [instructions].
+    collective_share: int  # Share of its rate that compute loses while a collective takes units.
+    worked_s: int  # Seconds that its units worked before its last work; [classes].
+    work_begin_s: int  # Begin of its last work; [classes].
+    work_end_s: int  # End of its last work; [classes].
+    busy_share: int  # Share of its last work in which units are busy; [classes].
+    settled_s: int  # Seconds that they had worked when what it owes was last counted; [classes].
+    owed_s: int  # Seconds that it owes for collectives that took units; [classes].
+    slack_left_s: int  # Seconds of its work that wait for the host, in which it can catch up; [classes].
+    start_s: int  # Start; [tasks].
+    end_s: int  # End; [tasks].
+    waited_s: int  # Communication inside a run of operators that shares its links; [tasks].
+    issued_s: int  # Wait for the host; [tasks].
+    mark_s: int  # Instant of the last `Op.MARK`; [actors].
+    begin_s: int  # Instant of the last `Op.BEGIN`; [actors].
+    load: int  # Load by one byte per second of every flow; as `link`.
+    alone: int  # Rate of a flow with all links to itself; [rows].
+    latency: int  # Latency of its longest path; [rows].
+    capacity: int  # Capacity; [links], as are the next four.
+    remaining: int  # Capacity that frozen transfers leave.
+    demand: int  # Load of those that are not frozen.
+    slowest: int  # Least fair share of those that cross it.
+    used: int  # Capacity that those take that freeze in this pass.
+    bytes_left: int  # Bytes of each flow that are left; [transfers].
+    size: int  # Bytes of each flow in all; [transfers].
+    rate: int  # Present rate of each flow; [transfers].
+    fair: int  # Fair share of each flow in this pass; [transfers].
+    heap_s: int  # Instants of the events on the heap.
+    now: int  # Present instant.
+    clock: int  # Instant up to which transfers have moved.
+    wake_s: int  # Instant at which the first transfer ends.
+    lane_rate: int  # Rate of one lane.
+    turn_s: int  # Time until the last port is lit; [numbers of ports from 0], or [entries].
+    stalled_left: int  # Bytes that are left of each transfer whose circuits were turned away.
+    stalled_size: int  # Bytes of each of them in all.
+    change_s: int  # Begin; [moves under way].
+    turned_s: int  # Begin; [changes].
+    lit_s: int  # Instant at which light passed again; [changes].
 
 
 def places(tables: Mapping[str, int]) -> At:
@@ -704,20 +525,3 @@ def task_of(ints: Ints, at: At, actor: int) -> int:
     while actor >= at.actors:
         actor = ints[at.place + actor]
     return ints[at.order + ints[at.place + actor]]
-
-
-EVENTS = (
-    push,
-    start_process,
-    push_later,
-    pop_heap,
-    advance,
-    insert,
-    row_of,
-    fill_shares,
-    freeze,
-    solve,
-    set_wake,
-    task_of,
-)
-"""The functions above, each behind those that it calls."""

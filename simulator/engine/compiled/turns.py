@@ -675,22 +675,27 @@ def is_connected(ints: Ints, reals: Reals, at: At, exchange: int) -> bool:
     return last > first
 
 
+def first_left(ints: Ints, at: At, following: int, table: int, end: int) -> int:
+    """Return the first task from a place in a table on that has not ended, and keep its place; -1 if none.
+
+    `following` is where the place is kept, `table` where the table begins, and `end` the place behind the
+    row's last one.
+    """
+    place = ints[following]
+    while place < end and not ints[at.still + ints[table + place]]:
+        place += 1
+    ints[following] = place
+    return ints[table + place] if place < end else -1
+
+
 def next_mine(ints: Ints, at: At, exchange: int) -> int:
     """Return the task of a collective that its class needs next; -1 if all of them have ended."""
-    place = ints[at.next_mine + exchange]
-    while place < ints[at.first_mine + exchange + 1] and not ints[at.still + ints[at.mine + place]]:
-        place += 1
-    ints[at.next_mine + exchange] = place
-    return ints[at.mine + place] if place < ints[at.first_mine + exchange + 1] else -1
+    return first_left(ints, at, at.next_mine + exchange, at.mine, ints[at.first_mine + exchange + 1])
 
 
 def next_theirs(ints: Ints, at: At, exchange: int) -> int:
     """Return the task of a collective that its receivers need next; -1 if all of them have ended."""
-    place = ints[at.next_theirs + exchange]
-    while place < ints[at.first_theirs + exchange + 1] and not ints[at.still + ints[at.theirs + place]]:
-        place += 1
-    ints[at.next_theirs + exchange] = place
-    return ints[at.theirs + place] if place < ints[at.first_theirs + exchange + 1] else -1
+    return first_left(ints, at, at.next_theirs + exchange, at.theirs, ints[at.first_theirs + exchange + 1])
 
 
 def is_before(ints: Ints, reals: Reals, at: At, exchange: int, order: int) -> bool:
@@ -867,46 +872,6 @@ def turn(ints: Ints, reals: Reals, at: At, occasion: int, subject: int) -> int:
 def stay(ints: Ints, reals: Reals, at: At, occasion: int, subject: int) -> int:
     """Turn no circuits; nothing asks for it where none turn."""
     return 0
-
-
-TURNS = (
-    lane_to,
-    locate,
-    is_blocked,
-    promise,
-    redeem,
-    touch,
-    clear,
-    take_back,
-    lacks,
-    turn_lanes,
-    is_busy,
-    width_of,
-    moves_kept,
-    find_moved,
-    begin_move,
-    turn_free_lanes,
-    move_lanes,
-    move,
-    is_connected,
-    next_mine,
-    next_theirs,
-    is_before,
-    others_first,
-    serve,
-    has_circuits,
-    light_up,
-    receives,
-    prefetch,
-    class_ahead,
-    turn_ahead,
-)
-"""The functions above, each behind those that it calls."""
-PARTS = (
-    *(find_entry, use_links, is_held, let_go, stall, relocate),
-    *(darken, set_cells, has_way, are_parts_free, turn_parts, light_parts),
-)
-"""The same of those that nothing calls where no circuits turn part by part."""
 
 
 def _never(ints: Ints, reals: Reals, at: At, what: int) -> bool:
