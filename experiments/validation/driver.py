@@ -250,7 +250,7 @@ KINDS = MappingProxyType(
         "power": Kind(needs=famous.POWER_NEEDS, outcomes=_one(famous.power_outcome), names_skipped=True),
         "photonic": Kind(
             needs=photonic.NEEDS,
-            outcomes=_one(photonic.outcome),
+            outcomes=photonic.outcomes,
             beside=lightening_transformer.BESIDE,
             names_skipped=True,
         ),

@@ -271,6 +271,7 @@ PARAMETERS: Mapping[tuple[str, str], str] = MappingProxyType(
     }
 )
 """How system and metric of a row read, and the part whose parameter the number is."""
+_PART = re.compile(r"\s+/\s+")
 
 
 COLUMNS = (*TIMES, *RATES)
@@ -388,6 +389,20 @@ def parameter_of(record: Record) -> str | None:
     return None
 
 
+def claims_of(record: Record) -> Iterator[Record]:
+    """Yield a claim, or one for each number of ``a / b / c`` whose metric names as many.
+
+    ``23x less / 4x less`` of ``network power / cost`` is 23 of ``network power`` and 4 of ``cost``.
+    """
+    values = _PART.split(record.text("value"))
+    metrics = _PART.split(record.text("metric"))
+    if len(values) != len(metrics) or len(values) == 1:
+        yield record
+        return
+    for value, metric in zip(values, metrics, strict=True):
+        yield Record(record.where, record.cells | {"value": value, "metric": metric})
+
+
 def is_collective(record: Record) -> bool:
     """Return whether a row has columns of NCCL's tests, or claims a result of them."""
     named = record.text("gpu") and any(record.text(column) for column in COLUMNS)
@@ -500,7 +515,8 @@ def outcomes(record: Record) -> Iterator[Outcome]:
         for column in columns:
             yield _outcome(record, f"{topology} {column}", _column_of(column), _load_of(column))
     else:
-        yield from _claims(record)
+        for claim in claims_of(record):
+            yield from _claims(claim)
 
 
 def _claims(record: Record) -> Iterator[Outcome]:

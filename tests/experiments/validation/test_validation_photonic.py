@@ -15,38 +15,38 @@ def rows_of(tmp_path, *lines):
     return validate("photonic", data=path).outcomes
 
 
-def test_a_row_holds_one_number(tmp_path):
-    """Several in a cell are no number; each takes a row of its own."""
-    side_by_side, first, second = rows_of(
-        tmp_path,
-        "Albireo,power MRR,7.52/0.94,W,conservative/moderate,s,read,",
-        "Albireo,power MRR,7.52,W,conservative,s,read,",
-        "Albireo,power MRR,0.94,W,moderate,s,read,",
+def test_a_row_of_three_scenarios_is_three_rows(tmp_path):
+    found = rows_of(
+        tmp_path, 'Albireo,power MRR,7.52/0.94/0.38,W,"conservative/moderate/aggressive, 5 GHz",s,read,'
     )
-    assert "no single number" in side_by_side.skipped
-    assert all(abs(one.relative_error) < 0.02 for one in (first, second))
+    assert [one.measured for one in found] == [7.52, 0.94, 0.38]
+    assert all(abs(one.relative_error) < 0.02 for one in found)
+    assert "conservative, 5 GHz" in found[0].id
 
 
-def test_energy_and_time_of_a_baseline_are_read(tmp_path):
-    head, tail = "LT baselines dota_crossbar_4t_2c,total ", ",deit-b_197_4bit,s,read,"
-    energy, time = rows_of(tmp_path, f"{head}energy,9.7948,mJ{tail}", f"{head}latency,0.26528,ms{tail}")
+def test_a_row_of_two_quantities_is_two_rows(tmp_path):
+    head = "LT baselines dota_crossbar_4t_2c,total energy / latency,"
+    line = head + "9.7948 / 0.26528,mJ / ms,deit-b_197_4bit,s,read,"
+    energy, time = rows_of(tmp_path, line)
     assert (energy.unit, time.unit) == ("J", "s")
     assert energy.predicted == pytest.approx(9.794769567e-3, rel=1e-9)
     assert time.predicted == pytest.approx(0.26528e-3, rel=1e-4)
 
 
-def test_energy_with_and_without_lasers_are_two_rows(tmp_path):
-    lit, dark = rows_of(
-        tmp_path,
-        "PACE,energy per MAC,0.840,pJ/MAC,incl lasers,s,read,",
-        "PACE,energy per MAC,0.475,pJ/MAC,excl,s,read,",
-    )
+def test_another_tool_s_prediction_is_no_claim(tmp_path):
+    line = "Albireo,energy per MAC,1042.84 model / 1018.93 reference,fJ/MAC,moderate,s,read,"
+    (one,) = rows_of(tmp_path, line)
+    assert one.measured == pytest.approx(1018.93e-15)
+
+
+def test_energy_with_and_without_lasers_are_two_claims(tmp_path):
+    lit, dark = rows_of(tmp_path, "PACE,energy per MAC,0.840 incl lasers / 0.475 excl,pJ/MAC,,s,read,")
     assert lit.predicted > dark.predicted
     assert "laser" not in dark.hint
 
 
-def test_what_parts_of_a_chip_do_not_explain_is_told(tmp_path):
-    (one,) = rows_of(tmp_path, "Lightmatter 2025,energy per MAC,2.43,pJ/MAC,,s,read,")
+def test_an_energy_behind_an_efficiency_is_read(tmp_path):
+    (one,) = rows_of(tmp_path, "Lightmatter 2025,efficiency,0.823 TOPS/W = 2.43 pJ/MAC,,,s,read,")
     assert one.measured == pytest.approx(2.43e-12)
     assert "unexplained 26%" in one.hint
 
