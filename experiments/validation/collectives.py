@@ -67,6 +67,8 @@ NEEDS = (("gpu",), ("bytes",), ("n_gpus_one_node", "n_gpus"), (*TIMES, *RATES))
 """Columns without which a file is no table of collectives; of each group one."""
 SHIPPED = REFERENCE / "collectives.csv"
 """Measurements that ship; for rows far off, what others measured of the same."""
+RINGS = REFERENCE / "rings.csv"
+"""Bus bandwidths of long all-reduces over the ring, where the switches could add but did not."""
 CONSTANT_SHARE = 0.5
 """Share of the line rate that the trivial constant assumes; dimensionless."""
 
@@ -296,29 +298,6 @@ ALGORITHMS = ("NVLS", "Ring")
 """What a row's setting may name; a row that names both is of the first from 2 MiB on."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ring:
-    """A published bus bandwidth of the ring where the switches could add but did not."""
-
-    gpu: str
-    """GPU."""
-    ranks: int
-    """How many, in one node."""
-    size_bytes: int
-    """Long message."""
-    measured_gb_per_s: float
-    """Published."""
-    source: str
-    """Publication."""
-
-
-RINGS = (
-    Ring(gpu="h200", ranks=8, size_bytes=2**34, measured_gb_per_s=367.61, source="Bekman, ML Engineering"),
-    Ring(gpu="h100", ranks=8, size_bytes=2**34, measured_gb_per_s=370.0, source="nccl-tests issue 212"),
-)
-"""Rings beside the in-network reductions of the same GPUs."""
-
-
 @cache
 def bus_record() -> list[dict[str, Any]]:
     """Return, of every published series of all-reduces, the bus bandwidth of its longest message."""
@@ -346,20 +325,22 @@ def bus_record() -> list[dict[str, Any]]:
                 "mean_abs_error": sum(map(abs, errors)) / len(errors),
             }
         )
-    return [*found, *(_ring_alone(one) for one in RINGS)]
+    return [*found, *map(_ring_alone, read_records(RINGS, needs=NEEDS))]
 
 
-def _ring_alone(one: Ring) -> dict[str, Any]:
-    nbytes = float(one.size_bytes)
-    moved = bus_bytes(CollectiveKind.ALL_REDUCE, one.ranks, nbytes) / GIGABYTE
-    predicted = moved / collective_plan(one.gpu, one.ranks, nbytes, in_network=False).alone_s
+def _ring_alone(record: Record) -> dict[str, Any]:
+    gpu, ranks = record.text("gpu"), record.needed("n_gpus_one_node")
+    size_bytes, measured = float(record.needed("bytes")), record.number("busbw_GBps", strict=True) or 0.0
+    moved = bus_bytes(CollectiveKind.ALL_REDUCE, ranks, size_bytes) / GIGABYTE
+    plan = collective_plan(accelerator_name(gpu), ranks, size_bytes, in_network=False)
+    predicted = moved / plan.alone_s
     return {
-        "source": one.source,
-        "series": f"{one.ranks} {one.gpu.upper()}, Ring, NVLS off",
+        "source": record.text("source"),
+        "series": f"{ranks} {gpu}, {record.text('config')}",
         "rows": 1,
-        "measured_gb_per_s": one.measured_gb_per_s,
+        "measured_gb_per_s": measured,
         "predicted_gb_per_s": predicted,
-        "mean_abs_error": abs(one.measured_gb_per_s / predicted - 1.0),
+        "mean_abs_error": abs(measured / predicted - 1.0),
     }
 
 
