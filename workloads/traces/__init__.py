@@ -1,6 +1,6 @@
 """Traces of other tools: Chakra execution traces (extra ``chakra``), and the task graphs of TopoOpt.
 
-`nodes` has a Chakra trace's nodes and files, `operators` those of a run as text, `exporting` makes them of a
+`nodes` has a Chakra trace's nodes and files, and the operators of a run as text; `exporting` makes them of a
 step, `importing` a graph of ranks of them; `task_graph` reads TopoOpt's task graphs.
 """
 

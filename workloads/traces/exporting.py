@@ -47,11 +47,12 @@ from workloads.traces.nodes import (
     Form,
     Node,
     NodeType,
+    Run,
     encode_metadata,
     encode_node,
+    operators_text,
     write_messages,
 )
-from workloads.traces.operators import Run, operators_text
 
 MOST = 498
 """Highest number of a group: it and the one above it stay below 500."""
@@ -144,7 +145,7 @@ ALGORITHM = "algorithm"
 TWO_LEVEL = "two_level"
 """Attribute of an all-to-all that goes within nodes and between them in turn."""
 OPERATORS = "operators"
-"""Attribute with the operators of a run (`workloads.traces.operators`); others have their sums alone."""
+"""Attribute with the operators of a run (`workloads.traces.nodes`); others have their sums alone."""
 CONTINUES = "continues"
 """Attribute of a communication that repeats the one before, ahead of others of its group."""
 NO_WORK: Mapping[str, Attribute] = MappingProxyType(

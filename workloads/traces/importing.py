@@ -32,8 +32,7 @@ from workloads.traces.exporting import (
     OPERATORS,
     TWO_LEVEL,
 )
-from workloads.traces.nodes import CommType, Node, NodeType, read_trace
-from workloads.traces.operators import read_operators
+from workloads.traces.nodes import CommType, Node, NodeType, read_operators, read_trace
 
 ELEMENT_BYTES = 2
 """Bytes of an element of a product whose shape is not recorded: bf16."""

@@ -1,7 +1,7 @@
 """Nodes of a Chakra trace, to and from Protocol Buffers' messages, and files of these, plain or gzip.
 
 The messages' types are built when they are first needed, from the field numbers of the published schema; what
-that has and we do not use is passed over.
+that has and we do not use is passed over. An attribute of a node may hold the operators of a run, as text.
 
 References
 ----------
@@ -10,12 +10,15 @@ MLCommons Chakra, ``schema/protobuf/et_def.proto`` (version 1.0.0): the field nu
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
+import json
+import typing
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Flag, IntEnum
 from functools import cache
 from importlib.util import find_spec
 from itertools import chain
@@ -24,6 +27,7 @@ from types import MappingProxyType
 from typing import IO, Any, NamedTuple, cast
 
 from simulator.errors import HeliographError, ParameterError, WorkloadError
+from simulator.operators import Elementwise, MatMul
 
 EXTRA = "traces of Chakra need the package protobuf; install it with pip install 'heliograph[chakra]'"
 """Sentence of an error where the package is missing."""
@@ -449,3 +453,55 @@ def write_messages(path: Path, metadata: bytes, messages: Iterable[bytes]) -> No
     except OSError as error:
         msg = f"{path}: cannot be written ({error.strerror or error}); name another place"
         raise ParameterError(msg) from None
+
+
+Run = tuple[tuple[MatMul | Elementwise, int], ...]
+"""Operators one after the other, and how often each."""
+OPERATOR_KINDS: dict[str, type[MatMul | Elementwise]] = {"product": MatMul, "other": Elementwise}
+"""Operators that a unit runs, by the word that a text has for them."""
+OPERATOR_FIELDS: dict[type, dict[str, Any]] = {
+    kind: typing.get_type_hints(kind) for kind in OPERATOR_KINDS.values()
+}
+"""Type of each field of each."""
+_KIND_WORDS = {kind: word for word, kind in OPERATOR_KINDS.items()}
+
+
+def operators_text(run: Run) -> str:
+    """Return a run as JSON: of each operator how often, its kind, and its fields that differ from usual."""
+    return json.dumps(
+        [[times, _KIND_WORDS[type(one)], _unusual(one)] for one, times in run], separators=(",", ":")
+    )
+
+
+def _unusual(one: MatMul | Elementwise) -> dict[str, Any]:
+    values = {item.name: (getattr(one, item.name), item.default) for item in dataclasses.fields(one)}
+    return {
+        name: value.value if isinstance(value, Flag) else value
+        for name, (value, usual) in values.items()
+        if value != usual
+    }
+
+
+def read_operators(text: str) -> Run:
+    """Return the run of a text.
+
+    Raises
+    ------
+    ValueError
+        If the text is none of `operators_text`.
+    """
+    try:
+        return tuple(
+            _operator(int(times), OPERATOR_KINDS[word], fields.items())
+            for times, word, fields in json.loads(text)
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        msg = f"its operators cannot be read ({type(error).__name__}: {error})"
+        raise ValueError(msg) from None
+
+
+def _operator(
+    times: int, kind: type[MatMul | Elementwise], fields: Iterable[tuple[str, Any]]
+) -> tuple[MatMul | Elementwise, int]:
+    kinds = OPERATOR_FIELDS[kind]
+    return kind(**{name: kinds[name](value) for name, value in fields}), times

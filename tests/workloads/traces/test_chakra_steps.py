@@ -35,7 +35,7 @@ from workloads.traces import (
 )
 from workloads.traces.exporting import OPERATORS, numbered
 from workloads.traces.importing import operator_of
-from workloads.traces.operators import operators_text, read_operators
+from workloads.traces.nodes import operators_text, read_operators
 
 PLANS = (
     "tp=2,pp=2,dp=2,global_batch=4,sequence_length=1024",
