@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from types import MappingProxyType
 
 from electronic.devices import load_packet_switch, load_scale_up, load_transceiver
@@ -450,15 +450,114 @@ class Difference:
         return f"{self.value:.1%}" if "%" in self.published else f"{self.value:.2f}"
 
 
+def _opus_changes(total: Callable[[Parts], float]) -> Mapping[str, float]:
+    """Return a total of packet rails over that of photonic rails, by what changes."""
+    packet, optical = opus_bills()
+    bare_packet, bare_optical = opus_bills(cards=False)
+    found = {"as it stands: 400G modules with signal processors at all cards": total(packet) / total(optical)}
+    for name, what in (("lpo-800g", "linear modules"), ("cpo-1600g", "co-packaged optics")):
+        module = load_transceiver(name)
+        part = CARD_BITS_PER_S / (BITS_PER_BYTE * module.bandwidth_bytes_per_s)
+        lanes = replace(
+            optical["optical lane"], w_each=part * module.static_w, usd_each=part * module.price_usd
+        )
+        changed = {**optical, "optical lane": lanes}
+        found[f"{what} at the cards of photonic rails alone"] = total(packet) / total(changed)
+    found["no module at a card counted, on either side"] = total(bare_packet) / total(bare_optical)
+    mems = load_switch("palomar-mems")
+    port = replace(
+        optical["optical switch"],
+        count=OPUS_GPUS,
+        w_each=mems.static_w / mems.usable_ports,
+        usd_each=mems.ports * mems.port_price_usd / mems.usable_ports,
+    )
+    found["Palomar's ports instead of Polatis's"] = total(packet) / total({**optical, "optical switch": port})
+    return found
+
+
+def _sirius_changes() -> Mapping[str, float]:
+    """Return what Sirius saves, by what changes."""
+    return {
+        "as it stands: three levels, racks' switches on neither side": sirius_saving(3, racks=False),
+        "two uplinks for each, all traffic by detours": sirius_saving(3, racks=False, uplinks=DOUBLE_DETOUR),
+        "racks' switches counted": sirius_saving(3, racks=True),
+        "racks' switches counted, four levels of packet switches": sirius_saving(4, racks=True),
+        "racks' switches counted, five levels": sirius_saving(5, racks=True),
+    }
+
+
+def _tpu_changes(what: Spent) -> Mapping[str, float]:
+    """Return the share of TPU v4's optics in its power or its price, by what changes."""
+    power_w, price_usd = tpu_optics()
+    chip, switch = load_gpu("tpu-v4"), load_switch("palomar-mems")
+    if what is Spent.POWER:
+        linear_w = TPU_V4.fibres * load_transceiver("lpo-800g").static_w / 2
+        linear_w += TPU_V4.switches * switch.static_w
+        changes = {
+            "as it stands: 400G modules with signal processors, chips alone": (power_w, chip.chip.tdp_w),
+            "modules of linear drive": (linear_w, chip.chip.tdp_w),
+            "a chip with host and cooling at twice the chip": (power_w, 2 * chip.chip.tdp_w),
+            "both": (linear_w, 2 * chip.chip.tdp_w),
+        }
+    else:
+        lane_usd = paper_prices("topoopt").transceiver_usd
+        switches_usd = TPU_V4.switches * switch.ports * switch.port_price_usd
+        cheap_usd = switches_usd + 4 * TPU_V4.fibres * lane_usd
+        changes = {
+            "as it stands: resold modules, chips alone": (price_usd, chip.price_usd),
+            f"a lane of 100G at {lane_usd:.0f} USD, TopoOpt's 100G module": (cheap_usd, chip.price_usd),
+            "a chip with host and rack at twice the chip": (price_usd, 2 * chip.price_usd),
+            "both": (cheap_usd, 2 * chip.price_usd),
+            "switches alone, no module counted": (switches_usd, chip.price_usd),
+        }
+    return {change: optics / (optics + TPU_V4.nodes * each) for change, (optics, each) in changes.items()}
+
+
+def _infinite_hbd_changes() -> Mapping[str, float]:
+    """Return the price of a ring of switching transceivers over a switched domain's, by what changes."""
+    ratios, ring_usd, rival_usd = hbd_ratios(), paper_usd("infinite-hbd"), paper_usd("nvl-72")
+    return {
+        "the paper's parts and prices for each GB/s": ratios["paper"],
+        "the same for an accelerator": ring_usd / rival_usd,
+        "our bills for an accelerator": ratios["as built"],
+        "our ring over the paper's domain": ratios["ring"] / rival_usd,
+        "the paper's ring over our domain": ring_usd / ratios["domain"],
+        "our bills at the same rate": ratios["same rate"],
+    }
+
+
+def _topoopt_changes() -> Mapping[str, float]:
+    """Return the price of an ideal switch's stand-in over TopoOpt's, by what changes."""
+    return {
+        "as it stands: a card for each interface": topoopt_mean(),
+        "a card for two interfaces": topoopt_mean(cards=0.5),
+        "no cards": topoopt_mean(cards=0.0),
+        "one panel port and no look-ahead": topoopt_mean(ahead=False),
+        "both: a card for two, no look-ahead": topoopt_mean(cards=0.5, ahead=False),
+    }
+
+
+CHANGES: Mapping[tuple[str, str], Callable[[], Mapping[str, float]]] = MappingProxyType(
+    {
+        ("Opus, network power", "23"): partial(_opus_changes, network_w),
+        ("Opus, network cost", "4"): partial(_opus_changes, network_usd),
+        ("Sirius, power less", "74 to 77 %"): _sirius_changes,
+        ("TPU v4, optics' share of cost", "< 5 %"): partial(_tpu_changes, Spent.COST),
+        ("TPU v4, optics' share of power", "< 3 %"): partial(_tpu_changes, Spent.POWER),
+        ("InfiniteHBD over NVL-72, cost", "31 %"): _infinite_hbd_changes,
+        ("TopoOpt, ideal switch over it", "3.2, recalled"): _topoopt_changes,
+    }
+)
+"""Claims that our bills miss, what is published, and our values by what is changed."""
+
+
 @cache
 def differences() -> tuple[Difference, ...]:
     """Return all changes of all claims that our bills miss."""
-    return (
-        *_opus_differences(),
-        *_sirius_differences(),
-        *_tpu_differences(),
-        *_infinite_hbd_differences(),
-        *_topoopt_differences(),
+    return tuple(
+        Difference(claim=claim, published=published, change=change, value=value)
+        for (claim, published), changes in CHANGES.items()
+        for change, value in changes().items()
     )
 
 
@@ -471,108 +570,3 @@ def differences_text(found: Iterable[Difference]) -> str:
         before = one.claim
     title = "What explains the difference: our bills with one assumption changed at a time"
     return table_text(title, ("ours",), rows, dense=True)
-
-
-def _changed(claim: str, published: str, values: Mapping[str, float]) -> list[Difference]:
-    """Return a claim's values by what is changed."""
-    return [
-        Difference(claim=claim, published=published, change=change, value=value)
-        for change, value in values.items()
-    ]
-
-
-def _opus_differences() -> list[Difference]:
-    names = {network_w: ("Opus, network power", "23"), network_usd: ("Opus, network cost", "4")}
-    found = []
-    for total, told in names.items():
-        ratios = {change: total(ours) / total(theirs) for change, ours, theirs in _opus_changes()}
-        found += _changed(*told, ratios)
-    return found
-
-
-def _opus_changes() -> Iterator[tuple[str, Parts, Parts]]:
-    """Yield what changes, and the bills of packet rails and of photonic rails then."""
-    packet, optical = opus_bills()
-    yield "as it stands: 400G modules with signal processors at all cards", packet, optical
-    for name, what in (("lpo-800g", "linear modules"), ("cpo-1600g", "co-packaged optics")):
-        module = load_transceiver(name)
-        part = CARD_BITS_PER_S / (BITS_PER_BYTE * module.bandwidth_bytes_per_s)
-        lanes = replace(
-            optical["optical lane"], w_each=part * module.static_w, usd_each=part * module.price_usd
-        )
-        yield f"{what} at the cards of photonic rails alone", packet, {**optical, "optical lane": lanes}
-    yield "no module at a card counted, on either side", *opus_bills(cards=False)
-    mems = load_switch("palomar-mems")
-    port = replace(
-        optical["optical switch"],
-        count=OPUS_GPUS,
-        w_each=mems.static_w / mems.usable_ports,
-        usd_each=mems.ports * mems.port_price_usd / mems.usable_ports,
-    )
-    yield "Palomar's ports instead of Polatis's", packet, {**optical, "optical switch": port}
-
-
-def _sirius_differences() -> list[Difference]:
-    changes = {
-        "as it stands: three levels, racks' switches on neither side": sirius_saving(3, racks=False),
-        "two uplinks for each, all traffic by detours": sirius_saving(3, racks=False, uplinks=DOUBLE_DETOUR),
-        "racks' switches counted": sirius_saving(3, racks=True),
-        "racks' switches counted, four levels of packet switches": sirius_saving(4, racks=True),
-        "racks' switches counted, five levels": sirius_saving(5, racks=True),
-    }
-    return _changed("Sirius, power less", "74 to 77 %", changes)
-
-
-def _tpu_differences() -> list[Difference]:
-    power_w, price_usd = tpu_optics()
-    chip, switch = load_gpu("tpu-v4"), load_switch("palomar-mems")
-    lanes = 4 * TPU_V4.fibres
-    switches_usd = TPU_V4.switches * switch.ports * switch.port_price_usd
-    paper_usd = paper_prices("topoopt").transceiver_usd
-    cheap_usd = switches_usd + lanes * paper_usd
-    costs = {
-        "as it stands: resold modules, chips alone": (price_usd, chip.price_usd),
-        f"a lane of 100G at {paper_usd:.0f} USD, TopoOpt's 100G module": (cheap_usd, chip.price_usd),
-        "a chip with host and rack at twice the chip": (price_usd, 2 * chip.price_usd),
-        "both": (cheap_usd, 2 * chip.price_usd),
-        "switches alone, no module counted": (switches_usd, chip.price_usd),
-    }
-    switches_w = TPU_V4.switches * switch.static_w
-    linear_w = TPU_V4.fibres * load_transceiver("lpo-800g").static_w / 2
-    powers = {
-        "as it stands: 400G modules with signal processors, chips alone": (power_w, chip.chip.tdp_w),
-        "modules of linear drive": (switches_w + linear_w, chip.chip.tdp_w),
-        "a chip with host and cooling at twice the chip": (power_w, 2 * chip.chip.tdp_w),
-        "both": (switches_w + linear_w, 2 * chip.chip.tdp_w),
-    }
-    found = []
-    for what, published, changes in (("cost", "< 5 %", costs), ("power", "< 3 %", powers)):
-        shares = {
-            change: optics / (optics + TPU_V4.nodes * each) for change, (optics, each) in changes.items()
-        }
-        found += _changed(f"TPU v4, optics' share of {what}", published, shares)
-    return found
-
-
-def _infinite_hbd_differences() -> list[Difference]:
-    ratios, ring_usd, rival_usd = hbd_ratios(), paper_usd("infinite-hbd"), paper_usd("nvl-72")
-    changes = {
-        "the paper's parts and prices for each GB/s": ratios["paper"],
-        "the same for an accelerator": ring_usd / rival_usd,
-        "our bills for an accelerator": ratios["as built"],
-        "our ring over the paper's domain": ratios["ring"] / rival_usd,
-        "the paper's ring over our domain": ring_usd / ratios["domain"],
-        "our bills at the same rate": ratios["same rate"],
-    }
-    return _changed("InfiniteHBD over NVL-72, cost", "31 %", changes)
-
-
-def _topoopt_differences() -> list[Difference]:
-    ratios = {
-        "as it stands: a card for each interface": topoopt_mean(),
-        "a card for two interfaces": topoopt_mean(cards=0.5),
-        "no cards": topoopt_mean(cards=0.0),
-        "one panel port and no look-ahead": topoopt_mean(ahead=False),
-        "both: a card for two, no look-ahead": topoopt_mean(cards=0.5, ahead=False),
-    }
-    return _changed("TopoOpt, ideal switch over it", "3.2, recalled", ratios)
