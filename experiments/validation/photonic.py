@@ -7,7 +7,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from experiments.validation.peers.chips import (
@@ -65,8 +64,6 @@ TRY = MappingProxyType(
 ANOTHER_MODEL = "model"
 """Note on a number that is another tool's prediction beside the published one."""
 _NUMBER = re.compile(r"([-+]?[\d.]+(?:e[-+]?\d+)?|nan|inf)(?: ([a-z][a-z ]*)| \((\w+)\))?$")
-
-
 A_RATIO = "a ratio to another machine, not a number of this one"
 """Why a ratio cannot be predicted."""
 BEYOND = MappingProxyType(
@@ -112,69 +109,55 @@ SIMPHONY_EXTINCTION_DB = 10.0
 """Extinction ratio of its modulator."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Claim:
-    """One published number: a row may hold several."""
+def published_number(record: Record) -> float:
+    """Return the published value of a row.
 
-    where: str
-    """``file:line``."""
-    metric: str
-    """What."""
-    value: str
-    """How much, as written."""
-    unit: str
-    """Unit as written."""
-    config: str
-    """Configuration of the system."""
+    Raises
+    ------
+    SkipError
+        If the text is words or several numbers.
+    FileError
+        If it is a number and not finite and positive, or one word that is no number.
+    """
+    cell = record.text("value")
+    try:
+        found = float(cell)
+    except ValueError:
+        if cell and not re.search(r"[\s/]", cell):
+            what = f"column 'value' is '{cell[:40]}'"
+            msg = f"{record.where}: {what}, which is no number; write digits, or words"
+            raise FileError(msg) from None
+        msg = "the cell holds words, a range or several quantities, no single number"
+        raise SkipError(msg) from None
+    if not math.isfinite(found) or found <= 0.0:
+        msg = f"{record.where}: column 'value' is {cell}; it must be finite and positive"
+        raise FileError(msg)
+    return found
 
-    @property
-    def number(self) -> float:
-        """The published value.
 
-        Raises
-        ------
-        SkipError
-            If the text is words or several numbers.
-        FileError
-            If it is a number and not finite and positive, or one word that is no number.
-        """
-        try:
-            found = float(self.value)
-        except ValueError:
-            if self.value and not re.search(r"[\s/]", self.value):
-                cell = f"column 'value' is '{self.value[:40]}'"
-                msg = f"{self.where}: {cell}, which is no number; write digits, or words"
-                raise FileError(msg) from None
-            msg = "the cell holds words, a range or several quantities, no single number"
-            raise SkipError(msg) from None
-        if not math.isfinite(found) or found <= 0.0:
-            msg = f"{self.where}: column 'value' is {self.value}; it must be finite and positive"
-            raise FileError(msg)
-        return found
+def in_si(record: Record, number: float) -> tuple[str, float]:
+    """Return the SI unit of a row and a number in it; ``per MAC`` stays in words.
 
-    def in_si(self, number: float) -> tuple[str, float]:
-        """Return the SI unit and the value in it; ``per MAC`` stays in words.
-
-        Raises
-        ------
-        SkipError
-            If it is none of `QUANTITIES`.
-        FileError
-            If the metric says what it measures and the unit measures something else.
-        """
-        written = self.unit.partition("/MAC")[0].split(" ")[0]
-        read = ((unit, _converted(unit, name, number, written)) for unit, name in QUANTITIES.items())
-        unit, value = next(((unit, value) for unit, value in read if value is not None), ("", math.nan))
-        words = self.metric.split(" ")
-        kind = next((word for word in (words[0], words[-1]) if word in KINDS), None)
-        if kind and written not in {"", "x", "%"} and unit != KINDS[kind]:
-            cell = f"column 'unit' is '{self.unit}'"
-            msg = f"{self.where}: {cell}, which is no unit of {kind}; try {TRY[KINDS[kind]]}"
-            raise FileError(msg)
-        if not unit:
-            msg = "neither area, power, energy, time nor operations: a ratio, a share or a count"
-            raise SkipError(msg)
-        return unit + ("/MAC" if "/MAC" in self.unit else ""), value
+    Raises
+    ------
+    SkipError
+        If it is none of `QUANTITIES`.
+    FileError
+        If the metric says what it measures and the unit measures something else.
+    """
+    unit_text, words = record.text("unit"), record.text("metric").split(" ")
+    written = unit_text.partition("/MAC")[0].split(" ")[0]
+    read = ((unit, _converted(unit, name, number, written)) for unit, name in QUANTITIES.items())
+    unit, value = next(((unit, value) for unit, value in read if value is not None), ("", math.nan))
+    kind = next((word for word in (words[0], words[-1]) if word in KINDS), None)
+    if kind and written not in {"", "x", "%"} and unit != KINDS[kind]:
+        cell = f"column 'unit' is '{unit_text}'"
+        msg = f"{record.where}: {cell}, which is no unit of {kind}; try {TRY[KINDS[kind]]}"
+        raise FileError(msg)
+    if not unit:
+        msg = "neither area, power, energy, time nor operations: a ratio, a share or a count"
+        raise SkipError(msg)
+    return unit + ("/MAC" if "/MAC" in unit_text else ""), value
 
 
 def _converted(unit: str, name: str, number: float, written: str) -> float | None:
@@ -187,8 +170,8 @@ def _converted(unit: str, name: str, number: float, written: str) -> float | Non
         return None
 
 
-def claims(record: Record) -> Iterator[Claim]:
-    """Yield the numbers of a row, which may stand side by side with a slash between.
+def taken_apart(record: Record) -> Iterator[Record]:
+    """Yield the numbers of a row, which may stand side by side with a slash between, as rows of one each.
 
     Notes
     -----
@@ -198,25 +181,30 @@ def claims(record: Record) -> Iterator[Claim]:
     between; ``1 word / 2 other`` are two of which each has its word, and what has ``model`` is somebody
     else's prediction and no claim; ``= 1 pJ/MAC`` after another quantity is that energy.
     """
-    cells = {name: record.text(name) for name in ("metric", "value", "unit", "config")}
-    whole = Claim(where=record.where, **cells)
-    equal = re.search(r"= ([\d.]+) (\wJ/MAC)$", whole.value)
+    cell = record.text("value")
+    equal = re.search(r"= ([\d.]+) (\wJ/MAC)$", cell)
     if equal:
-        yield dataclasses.replace(whole, metric="energy per MAC", value=equal[1], unit=equal[2])
+        yield _changed(record, metric="energy per MAC", value=equal[1], unit=equal[2])
         return
-    if ";" in whole.value:
-        yield from _groups(whole)
+    if ";" in cell:
+        yield from _groups(record)
         return
-    values = [_NUMBER.match(one.strip()) for one in whole.value.split("/")]
+    values = [_NUMBER.match(one.strip()) for one in cell.split("/")]
     if len(values) == 1 or not all(values):
-        yield whole
+        yield record
         return
-    yield from _side_by_side(whole, [(one[1], one[2] or "", one[3] or "") for one in values if one])
+    yield from _side_by_side(record, [(one[1], one[2] or "", one[3] or "") for one in values if one])
 
 
-def _side_by_side(whole: Claim, numbers: list[tuple[str, str, str]]) -> Iterator[Claim]:
-    metrics, units = whole.metric.split(" / "), whole.unit.split(" / ")
-    head, *rest = whole.config.split(",", maxsplit=1)
+def _changed(record: Record, *, note: str = "", **cells: str) -> Record:
+    """Return a row with other cells, and a note behind its configuration."""
+    config = f"{record.text('config')} {note}".strip()
+    return Record(record.where, record.cells | {"config": config} | cells)
+
+
+def _side_by_side(record: Record, numbers: list[tuple[str, str, str]]) -> Iterator[Record]:
+    metrics, units = record.text("metric").split(" / "), record.text("unit").split(" / ")
+    head, *rest = record.text("config").split(",", maxsplit=1)
     cases, first = head.split("/"), metrics[0].split(" ")[0]
     paired = 1 < len(metrics) == len(units) <= len(numbers)
     paired = paired and all(note for _, _, note in numbers[len(metrics) :])
@@ -224,43 +212,41 @@ def _side_by_side(whole: Claim, numbers: list[tuple[str, str, str]]) -> Iterator
         if word == ANOTHER_MODEL:
             continue
         if word:
-            yield dataclasses.replace(whole, value=number, config=f"{whole.config} {word}".strip())
+            yield _changed(record, note=word, value=number)
         elif paired:
             at = min(index, len(metrics) - 1)
             named = " " in metrics[at] or not metrics[at].isalpha() or " " not in metrics[0]
             metric = metrics[at] if named else f"{first} {metrics[at]}"
-            config = f"{whole.config} {note}".strip()
-            yield dataclasses.replace(whole, metric=metric, value=number, unit=units[at], config=config)
+            yield _changed(record, note=note, metric=metric, value=number, unit=units[at])
         elif len(cases) == len(numbers):
-            config = ",".join([cases[index], *rest])
-            yield dataclasses.replace(whole, value=number, config=config)
+            yield _changed(record, value=number, config=",".join([cases[index], *rest]))
         elif not index:
-            yield whole
+            yield record
 
 
-def _groups(whole: Claim) -> Iterator[Claim]:
-    stem, _, tail = whole.metric.rpartition("-")
+def _groups(record: Record) -> Iterator[Record]:
+    stem, _, tail = record.text("metric").rpartition("-")
     found = []
-    for group in whole.value.split(";"):
+    for group in record.text("value").split(";"):
         values, _, note = group.strip().partition(" (")
         numbers = [one.strip() for one in values.split("/")]
         if len(numbers) != len(tail.split("/")) or not all(_NUMBER.match(one) for one in numbers):
-            yield whole
+            yield record
             return
-        config = f"{whole.config} {note.rstrip(')')}".strip()
         found += [
-            dataclasses.replace(whole, metric=f"{stem}-{case}", value=number, config=config)
+            _changed(record, note=note.rstrip(")"), metric=f"{stem}-{case}", value=number)
             for case, number in zip(tail.split("/"), numbers, strict=True)
         ]
     yield from found
 
 
-def beyond_reach(claim: Claim) -> str | None:
+def beyond_reach(record: Record) -> str | None:
     """Return why a number is none that parts can give, or None if it may be one."""
     for pattern, reason in BEYOND.items():
-        if re.match(pattern, claim.metric, re.IGNORECASE):
+        if re.match(pattern, record.text("metric"), re.IGNORECASE):
             return reason
-    return A_RATIO if re.fullmatch(r"x( .*)?", claim.unit) or re.match(r"[\d.-]+ x ", claim.value) else None
+    ratio = re.fullmatch(r"x( .*)?", record.text("unit")) or re.match(r"[\d.-]+ x ", record.text("value"))
+    return A_RATIO if ratio else None
 
 
 def unknown_system(system: str) -> str:
@@ -289,16 +275,17 @@ def part_of(parts: Mapping[str, float], name: str, system: str) -> float:
     return lowered[name.lower()]
 
 
-def lightening_parts(record: Record, claim: Claim, found: re.Match[str]) -> tuple[float, str]:
+def lightening_parts(record: Record, found: re.Match[str]) -> tuple[float, str]:
     """Return an area or a power of LT-B or LT-L by its own rules."""
+    metric = record.text("metric")
     machine = LighteningTransformer(tiles=TILES[found[1].upper()], bits=int(found[2]))
     record.assume(OWN_RULES)
-    kind, _, part = claim.metric.partition(" ")
+    kind, _, part = metric.partition(" ")
     if kind == "area":
-        return part_of(machine.area_parts_m2(), part, record.text("system")), claim.metric
+        return part_of(machine.area_parts_m2(), part, record.text("system")), metric
     if kind == "power":
-        return part_of(machine.power_parts_w(), part, record.text("system")), claim.metric
-    msg = f"metric '{claim.metric}' is neither area nor power"
+        return part_of(machine.power_parts_w(), part, record.text("system")), metric
+    msg = f"metric '{metric}' is neither area nor power"
     raise SkipError(msg)
 
 
@@ -310,7 +297,7 @@ def _layer(costs: Mapping[str, LayerCost], metric: str, workload: str) -> float:
     return costs[layer].energy_j if kind == "energy" else costs[layer].time_s
 
 
-def lightening_run(record: Record, claim: Claim, _: re.Match[str]) -> tuple[float, str]:
+def lightening_run(record: Record, _: re.Match[str]) -> tuple[float, str]:
     """Return energy or time of a transformer, or of one kind of its layers, by LT's own rules.
 
     Notes
@@ -319,11 +306,12 @@ def lightening_run(record: Record, claim: Claim, _: re.Match[str]) -> tuple[floa
     Without ``arch_opt`` (``dota_crossbar``) converters and modulators are not shared; ``mrrbank_broadcast``
     and ``mzi_broadcast`` are the baselines.
     """
-    text = f"{claim.config} {record.text('system')}"
+    metric = record.text("metric")
+    text = f"{record.text('config')} {record.text('system')}"
     model = re.search(r"((?:deit|bert)-[tsbl])_(\d+)_(\d+)bit", text)
     chip = re.search(r"(dota_arch_opt|dota_crossbar|mrrbank_broadcast|mzi_broadcast)_(\d+)t_(\d+)c", text)
-    if not model or not chip or not claim.metric.endswith((" energy", " latency")):
-        return lightening_derived(record, claim)
+    if not model or not chip or not metric.endswith((" energy", " latency")):
+        return lightening_derived(record)
     workload = load_workload(model[1], tokens=int(model[2]))
     tiles, cores, bits = int(chip[2]), int(chip[3]), int(model[3])
     record.assume(OWN_RULES)
@@ -334,64 +322,65 @@ def lightening_run(record: Record, claim: Claim, _: re.Match[str]) -> tuple[floa
     else:
         core = BASELINES[chip[1][:3]](tiles=tiles, cores=cores, bits=bits)
         costs = baseline_workload_cost(core, workload) | {"total": baseline_total_cost(core, workload)}
-    return _layer(costs, claim.metric, workload.name), claim.metric
+    return _layer(costs, metric, workload.name), metric
 
 
-def lightening_derived(record: Record, claim: Claim) -> tuple[float, str]:
+def lightening_derived(record: Record) -> tuple[float, str]:
     """Return what a reader computes from the simulator's output: peak, efficiency, energy per MAC, README."""
-    variant = re.search(r"LT-([BL])", claim.config)
+    metric = record.text("metric")
+    variant = re.search(r"LT-([BL])", record.text("config"))
     if not variant:
         msg = "a number of Lightening-Transformer that its simulator does not print"
         raise SkipError(msg)
-    bits = re.search(r"(\d)b\b", claim.config)
+    bits = re.search(r"(\d)b\b", record.text("config"))
     machine = LighteningTransformer(tiles=TILES[variant[1]], bits=int(bits[1]) if bits else 4)
     operations_per_s = OPERATIONS_PER_MAC * machine.peak_macs_per_s
     record.assume(OWN_RULES)
-    if claim.metric == "peak":
-        return operations_per_s, claim.metric
-    if claim.metric == "TOPS/W":
-        return operations_per_s / math.fsum(machine.power_parts_w().values()), claim.metric
-    if claim.metric == "README area total":
+    if metric == "peak":
+        return operations_per_s, metric
+    if metric == "TOPS/W":
+        return operations_per_s / math.fsum(machine.power_parts_w().values()), metric
+    if metric == "README area total":
         hint = "its README has twice the TIA area that its code adds up"
         return math.fsum(machine.area_parts_m2().values()), hint
-    model = re.fullmatch(r"energy per MAC (DeiT-[TSB])", claim.metric)
+    model = re.fullmatch(r"energy per MAC (DeiT-[TSB])", metric)
     if not model:
         msg = "a number of Lightening-Transformer that its simulator does not print"
         raise SkipError(msg)
     workload = load_workload(model[1].lower())
     macs = sum(one.macs for one in products(workload))
-    return total_cost(machine, workload).energy_j / macs, claim.metric
+    return total_cost(machine, workload).energy_j / macs, metric
 
 
-def baseline_area(record: Record, claim: Claim, found: re.Match[str]) -> tuple[float, str]:
+def baseline_area(record: Record, found: re.Match[str]) -> tuple[float, str]:
     """Return an area of a baseline by its own rules."""
+    metric = record.text("metric")
     core = BASELINES[found[1].lower()](bits=int(found[2]))
-    kind, _, part = claim.metric.partition(" ")
+    kind, _, part = metric.partition(" ")
     if kind != "area":
         msg = "of the baselines the simulator prints no power, only areas, energies and times"
         raise SkipError(msg)
     record.assume(OWN_RULES)
     if part == "total":
-        return core.area_m2, claim.metric
-    return part_of(core.area_parts_m2(), part, record.text("system")), claim.metric
+        return core.area_m2, metric
+    return part_of(core.area_parts_m2(), part, record.text("system")), metric
 
 
 def outcomes(record: Record) -> tuple[Outcome, ...]:
     """Return what becomes of a row's numbers; one that cannot be a number raises `ParameterError`."""
-    return tuple(_outcome(record, claim) for claim in claims(record))
+    return tuple(map(_outcome, taken_apart(record)))
 
 
-def _outcome(record: Record, claim: Claim) -> Outcome:
-    own = Record(record.where, record.cells)
-    label = " ".join(dict.fromkeys(one for one in (record.text("system"), claim.config) if one))
-    with judged(own, f"{label} {claim.metric}", unit=claim.unit) as row:
-        check_provenance(own)
-        row.unit, row.measured = _published(own.text("system"), claim)
-        row.predicted, row.hint = _predict(own, claim)
+def _outcome(record: Record) -> Outcome:
+    label = " ".join(dict.fromkeys(one for one in map(record.text, ("system", "config")) if one))
+    with judged(record, f"{label} {record.text('metric')}", unit=record.text("unit")) as row:
+        check_provenance(record)
+        row.unit, row.measured = _published(record)
+        row.predicted, row.hint = _predict(record)
     return row
 
 
-def _published(system: str, claim: Claim) -> tuple[str, float]:
+def _published(record: Record) -> tuple[str, float]:
     """Return the SI unit and the published value in it.
 
     Raises
@@ -401,11 +390,13 @@ def _published(system: str, claim: Claim) -> tuple[str, float]:
     SkipError
         If no parts can give it.
     """
-    if claim.metric == "accuracy" and claim.unit == "%" and re.match(EXECUTED, system, re.IGNORECASE):
-        return "1", claim.number / PERCENT
-    beyond = beyond_reach(claim)
+    system = record.text("system")
+    executed = re.match(EXECUTED, system, re.IGNORECASE) and record.text("unit") == "%"
+    if executed and record.text("metric") == "accuracy":
+        return "1", published_number(record) / PERCENT
+    beyond = beyond_reach(record)
     try:
-        found = claim.in_si(claim.number)
+        found = in_si(record, published_number(record))
     except SkipError as error:
         known = any(re.match(pattern, system, re.IGNORECASE) for pattern in RULES)
         raise SkipError(beyond or (str(error) if known else unknown_system(system))) from None
@@ -414,43 +405,44 @@ def _published(system: str, claim: Claim) -> tuple[str, float]:
     return found
 
 
-def _predict(record: Record, claim: Claim) -> tuple[float, str]:
+def _predict(record: Record) -> tuple[float, str]:
     system = record.text("system")
     for pattern, rule in RULES.items():
         if found := re.match(pattern, system, re.IGNORECASE):
-            return rule(record, claim, found)
+            return rule(record, found)
     raise SkipError(unknown_system(system))
 
 
-def albireo_parts(record: Record, claim: Claim, _: re.Match[str]) -> tuple[float, str]:
+def albireo_parts(record: Record, _: re.Match[str]) -> tuple[float, str]:
     """Return a power, an area or the energy per MAC of Albireo from its parts."""
-    kind, _sep, part = claim.metric.partition(" ")
-    scenario = re.search("conservative|moderate|aggressive", claim.config.lower())
+    metric = record.text("metric")
+    kind, _sep, part = metric.partition(" ")
+    scenario = re.search("conservative|moderate|aggressive", record.text("config").lower())
     if kind == "area":
         record.assume("areas are the same in all scenarios; photodiodes and ADCs are not published apart")
         parts = load_albireo(scenario[0] if scenario else "conservative").area_parts_m2()
-        return part_of(parts, part, "Albireo"), claim.metric
+        return part_of(parts, part, "Albireo"), metric
     if not scenario:
         msg = "no scenario (conservative, moderate, aggressive) is given"
         raise SkipError(msg)
     found = load_albireo(scenario[0])
     if kind == "power":
-        return part_of(found.power_parts_w(), part, "Albireo"), claim.metric
-    if claim.metric == "energy per MAC":
+        return part_of(found.power_parts_w(), part, "Albireo"), metric
+    if metric == "energy per MAC":
         record.assume("all multipliers busy")
-        return found.energy_j_per_mac, claim.metric
-    msg = f"metric '{claim.metric}' is not modelled"
+        return found.energy_j_per_mac, metric
+    msg = f"metric '{metric}' is not modelled"
     raise SkipError(msg)
 
 
-def simphony_laser(record: Record, claim: Claim, _: re.Match[str]) -> tuple[float, str]:
+def simphony_laser(record: Record, _: re.Match[str]) -> tuple[float, str]:
     """Return SimPhony's laser power for Lightening-Transformer, with the split loss left out as it is there.
 
     References
     ----------
     SimPhony at 0bdc10d, insertion loss 6.22 dB and extinction ratio 10 dB as its log prints them.
     """
-    if claim.metric != "laser power per laser":
+    if record.text("metric") != "laser power per laser":
         msg = "SimPhony counts devices twice and drops attention; its totals are not restated"
         raise SkipError(msg)
     machine = LighteningTransformer()
@@ -461,20 +453,22 @@ def simphony_laser(record: Record, claim: Claim, _: re.Match[str]) -> tuple[floa
     return laser_w, f"{machine.size**2} times as much with the split loss"
 
 
-def chip_energy(record: Record, claim: Claim, found: re.Match[str]) -> tuple[float, str]:
+def chip_energy(record: Record, found: re.Match[str]) -> tuple[float, str]:
     """Return the energy per MAC, or the light, of a whole chip as far as its parts explain it."""
+    metric = record.text("metric")
     chip = load_chip("pace" if found[0].lower() == "pace" else "lightmatter_2025")
     record.assume(f"our own devices and electronics, {chip.effective_bits:g} effective bits")
-    if claim.metric == "optical power":
+    if metric == "optical power":
         return chip.light_w, "light that the effective bits need, over a path of our parts"
-    if claim.metric != "energy per MAC":
-        msg = f"'{claim.metric}' is no energy per MAC"
+    if metric != "energy per MAC":
+        msg = f"'{metric}' is no energy per MAC"
         raise SkipError(msg)
-    lasers = "excl" not in claim.config
+    lasers = "excl" not in record.text("config")
     parts = chip.power_parts_w(lasers=lasers)
     if not lasers:
         parts.pop("laser")
-    explained_w, published_w = math.fsum(parts.values()), claim.in_si(claim.number)[1] * chip.macs_per_s
+    published_w = in_si(record, published_number(record))[1] * chip.macs_per_s
+    explained_w = math.fsum(parts.values())
     shown = ", ".join(f"{name} {power / published_w:.0%}" for name, power in parts.items())
     hint = f"explained: {shown}; unexplained {1.0 - explained_w / published_w:.0%}"
     return explained_w / chip.macs_per_s, hint
@@ -484,7 +478,7 @@ LAYERED = "crossing_overpass_2017"
 """Crossing of a chip whose operands run in silicon and in silicon nitride."""
 
 
-def homodyne_processor(record: Record, claim: Claim, found: re.Match[str]) -> tuple[float, str]:
+def homodyne_processor(record: Record, found: re.Match[str]) -> tuple[float, str]:
     """Return peak, efficiency, effective bits or a node's area of a homodyne processor, from our core.
 
     Notes
@@ -497,7 +491,8 @@ def homodyne_processor(record: Record, claim: Claim, found: re.Match[str]) -> tu
     largest step needs the share (1 + e) / (1 - e), e = exp(-2 pi B / f), of the swing; the field that is left
     is the inverse.
     """
-    size = re.match(r"(\d+) x (\d+), (\d+) GBd", claim.config)
+    metric = record.text("metric")
+    size = re.match(r"(\d+) x (\d+), (\d+) GBd", record.text("config"))
     if not size:
         msg = "the configuration is not 'rows x columns, N GBd'"
         raise SkipError(msg)
@@ -522,7 +517,7 @@ def homodyne_processor(record: Record, claim: Claim, found: re.Match[str]) -> tu
     )
     core = dataclasses.replace(core, modulator=modulator)
     record.assume(f"our homodyne core and its light, modulators of {ZHOU_BANDWIDTH_GHZ:g} GHz, equalised")
-    match claim.metric:
+    match metric:
         case "peak":
             return OPERATIONS_PER_MAC * core.peak_macs_per_s, "arithmetic: nodes, rate and two operations"
         case "effective bits":
@@ -536,7 +531,7 @@ def homodyne_processor(record: Record, claim: Claim, found: re.Match[str]) -> tu
             return efficiency, f"{hint}; theirs, not told, is of conversions shared by many nodes"
         case "node area":
             return core.node_area_m2, "with a MEMS phase shifter of 100 x 45 um; theirs is not told"
-    msg = f"metric '{claim.metric}' is not modelled"
+    msg = f"metric '{metric}' is not modelled"
     raise SkipError(msg)
 
 
@@ -555,10 +550,11 @@ TEMPO_BITS, TEMPO_GHZ = 6.0, 5.0
 make its 368.6 TOPS; the rate is not in the abstract, and the number of arrays does not matter."""
 
 
-def slow_light_array(record: Record, claim: Claim, found: re.Match[str]) -> tuple[float, str]:
+def slow_light_array(record: Record, found: re.Match[str]) -> tuple[float, str]:
     """Return the efficiency of an array of its modulators, with our converters of its bits and our light."""
-    if claim.metric != "efficiency":
-        msg = f"metric '{claim.metric}' is not modelled"
+    metric = record.text("metric")
+    if metric != "efficiency":
+        msg = f"metric '{metric}' is not modelled"
         raise SkipError(msg)
     usual = default_homodyne()
     fewer = TEMPO_BITS - usual.dac.nominal_bits
@@ -574,7 +570,7 @@ def slow_light_array(record: Record, claim: Claim, found: re.Match[str]) -> tupl
     return efficiency, f"{hint}; its memory and its light are not told"
 
 
-def two_modulators(record: Record, claim: Claim, found: re.Match[str]) -> tuple[float, str]:
+def two_modulators(record: Record, found: re.Match[str]) -> tuple[float, str]:
     """Return the effective bits of products of two modulators in a row, read by one detector and ADC.
 
     Notes
@@ -582,8 +578,9 @@ def two_modulators(record: Record, claim: Claim, found: re.Match[str]) -> tuple[
     Errors over full scale, root mean square, the other operand being even over its range (mean square 1/3):
     each DAC 2^-ENOB / sqrt(12) / sqrt(3), the ADC 2^-ENOB / sqrt(12), the laser sqrt(RIN B) / 3.
     """
-    if claim.metric != "effective bits":
-        msg = f"metric '{claim.metric}' is not modelled"
+    metric = record.text("metric")
+    if metric != "effective bits":
+        msg = f"metric '{metric}' is not modelled"
         raise SkipError(msg)
     table = device_table()
     dac, adc = (table.build(Converter, name) for name in ("dac", "adc"))
@@ -593,9 +590,9 @@ def two_modulators(record: Record, claim: Claim, found: re.Match[str]) -> tuple[
     return -0.5 * math.log2(12.0 * square), "fibres: drift of bias and polarisation is not here"
 
 
-def netcast_accuracy(record: Record, claim: Claim, found: re.Match[str]) -> tuple[float, str]:
+def netcast_accuracy(record: Record, found: re.Match[str]) -> tuple[float, str]:
     """Return the accuracy of digits read with the stated light, every product executed with its photons."""
-    energy = re.match(r"(\d+) aJ", claim.config)
+    energy = re.match(r"(\d+) aJ", record.text("config"))
     photons = photons_of(to_si("x_j", float(energy[1]), "fJ") / 1e3) if energy else 1.0
     record.assume(
         "digits drawn from fonts, 784-100-100-10; photons counted for both signs, nothing else wrong"
@@ -605,16 +602,16 @@ def netcast_accuracy(record: Record, claim: Claim, found: re.Match[str]) -> tupl
     return digit_accuracy(photons), hint
 
 
-def mesh_of_four(record: Record, claim: Claim, found: re.Match[str]) -> tuple[float, str]:
+def mesh_of_four(record: Record, found: re.Match[str]) -> tuple[float, str]:
     """Return the accuracy of a mesh of four ports and three layers, trained in itself."""
     record.assume("points in two rings, couplers and heaters of our tables; mean of chips and sets of points")
     return mesh_accuracy(), "published is 'more than'; their points and tasks are not these"
 
 
-def ring_weights(record: Record, claim: Claim, found: re.Match[str]) -> tuple[float, str]:
+def ring_weights(record: Record, found: re.Match[str]) -> tuple[float, str]:
     """Return the effective bits of a weight that a bank of so many rings holds, from our ring bank."""
-    rings = re.match(r"(\d+) ring", claim.config)
-    if claim.metric != "effective bits" or not rings:
+    rings = re.match(r"(\d+) ring", record.text("config"))
+    if record.text("metric") != "effective bits" or not rings:
         msg = "only effective bits of a bank of 'N rings' are modelled"
         raise SkipError(msg)
     bank = dataclasses.replace(default_ring_bank(), wavelengths=int(rings[1]))
@@ -624,10 +621,10 @@ def ring_weights(record: Record, claim: Claim, found: re.Match[str]) -> tuple[fl
     return bank.weight_bits, f"most by the {worst}; 16 rings {default_ring_bank().weight_bits:.1f} bits"
 
 
-def programmed_mesh(record: Record, claim: Claim, found: re.Match[str]) -> tuple[float, str]:
+def programmed_mesh(record: Record, found: re.Match[str]) -> tuple[float, str]:
     """Return the effective bits of the matrices that a mesh was set to, from our couplers and heaters."""
-    set_to = re.match(r"(\d+) modes, (Haar|permutations)", claim.config)
-    if claim.metric != "effective bits" or not set_to:
+    set_to = re.match(r"(\d+) modes, (Haar|permutations)", record.text("config"))
+    if record.text("metric") != "effective bits" or not set_to:
         msg = "only effective bits of 'N modes, Haar' or 'N modes, permutations' are modelled"
         raise SkipError(msg)
     bits = matrix_bits(int(set_to[1]), permutation=set_to[2] == "permutations")
@@ -635,7 +632,7 @@ def programmed_mesh(record: Record, claim: Claim, found: re.Match[str]) -> tuple
     return bits, f"amplitude fidelity {1.0 - 2.0 ** (-2.0 * bits) / 24.0:.2%}"
 
 
-Rule = Callable[[Record, Claim, "re.Match[str]"], tuple[float, str]]
+Rule = Callable[[Record, "re.Match[str]"], tuple[float, str]]
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
         r"Lightening-Transformer LT-([BL]) (\d)b": lightening_parts,
