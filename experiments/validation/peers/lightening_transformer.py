@@ -2,10 +2,8 @@
 
 This is a compatibility mode: its constants are rows of ``parameters/published.csv``, its rules are restated
 from the paper and its public simulator, and nothing of it feeds our own systems. What is wrong with the rules
-is listed in `Correction` and can be switched, one by one.
-
-Both hold one operand and stream the other, a vector a symbol. As for Lightening-Transformer itself, nothing
-here feeds our own systems, and what is wrong with the rules of all three can be put right one by one.
+is listed in `Correction`, of ring bank and mesh in `BaselineCorrection` too, and can be put right one by one.
+Both baselines hold one operand and stream the other, a vector a symbol.
 """
 
 from __future__ import annotations
