@@ -11,10 +11,47 @@ import numpy as np
 from optical.devices.limits import ROOM_TEMPERATURE_K, TELECOM_WAVELENGTH_M, photon_energy_j
 from simulator.collectives.algorithms import vector_bytes
 from simulator.engine.flow_simulation import FlowSet
+from simulator.engine.simulation import Simulation
 from simulator.interfaces import LinkGraph
-from simulator.operators import BESIDE, CollectiveKind, StepGraph, Task, topological_order
+from simulator.operators import (
+    BESIDE,
+    Collective,
+    CollectiveKind,
+    HostWork,
+    Operator,
+    Overlapped,
+    Sequence,
+    StepGraph,
+    Task,
+    Transfer,
+    topological_order,
+)
 from simulator.topology.torus import Torus
 from simulator.units import BOLTZMANN_J_PER_K, ELEMENTARY_CHARGE_C
+
+
+def alone_s(simulation: Simulation, task: Task) -> float:
+    """Return the duration of a task that has the network of a simulation to itself."""
+    return _alone_s(simulation, task.operator, task.rank_class) * task.multiplicity
+
+
+def _alone_s(simulation: Simulation, operator: Operator, rank_class: int) -> float:
+    """Return the duration of an operator that has the network to itself."""
+    node, traffic = simulation.node, simulation.traffic
+    match operator:
+        case Sequence():
+            each = (_alone_s(simulation, one, rank_class) * times for one, times in operator.items)
+            return max(math.fsum(each), node.issue_s(operator.items))
+        case Collective():
+            return traffic.plan(operator, rank_class).alone_s
+        case Transfer() | HostWork():
+            return node.host_cost(operator).time_s
+        case Overlapped():
+            piece_s = node.cost(operator.product).time_s
+            moved_s = traffic.plan(operator.collective, rank_class).alone_s
+            return piece_s * operator.pieces + max(0.0, moved_s - piece_s * operator.beside)
+        case _:
+            return node.cost(operator).time_s
 
 
 def critical_path_s(graph: StepGraph, duration_s: Callable[[Task], float]) -> float:

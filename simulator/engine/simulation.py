@@ -184,26 +184,6 @@ class Simulation:
         self._spans += circuit_spans(changes, layout.classes_at)
         return self._tally.trace(self._spans, changes)
 
-    def alone_s(self, task: Task) -> float:
-        """Return the duration of a task that has the network to itself."""
-        return self._alone_s(task.operator, task.rank_class) * task.multiplicity
-
-    def _alone_s(self, operator: Operator, rank_class: int) -> float:
-        """Return the duration of an operator that has the network to itself."""
-        match operator:
-            case Sequence():
-                work_s = math.fsum(self._alone_s(one, rank_class) * times for one, times in operator.items)
-                return max(work_s, self.node.issue_s(operator.items))
-            case Collective():
-                return self.traffic.plan(operator, rank_class).alone_s
-            case Transfer() | HostWork():
-                return self.node.host_cost(operator).time_s
-            case Overlapped():
-                piece_s = self.node.cost(operator.product).time_s
-                return piece_s * operator.pieces + self._exposed_s(operator, rank_class)
-            case _:
-                return self.node.cost(operator).time_s
-
     def _exposed_s(self, operator: Overlapped, rank_class: int) -> float:
         """Return the time of a collective, alone on its links, that the product beside it does not hide."""
         hidden_s = self.node.cost(operator.product).time_s * operator.beside
