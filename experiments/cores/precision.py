@@ -33,13 +33,7 @@ from optical.execution.precision import predicted
 from simulator.amounts import Reals
 from simulator.errors import ParameterError, nearest
 from simulator.operands.captured import CapturedProduct, captured_statistics, load_captured, measure_product
-from simulator.operands.statistics import (
-    OperandKind,
-    Operands,
-    Precision,
-    operands_of,
-    signal_to_noise_db,
-)
+from simulator.operands.statistics import OperandKind, Operands, Precision, operands_of, signal_to_noise_db
 from simulator.operators import Phase
 from simulator.units import db_from_ratio, ratio_from_db
 

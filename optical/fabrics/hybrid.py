@@ -35,11 +35,7 @@ from simulator.fabric import CircuitPolicy, Fabric, Loads, PortTiming, Traits, r
 from simulator.interfaces import MIXED, Flows, Reconfiguration, Wiring
 from simulator.layout import Axis
 from simulator.topology.graphs import NO_LINK, joined, packed, shared_loads
-from simulator.topology.scale_up import (
-    BillItem,
-    Nic,
-    load_nic,
-)
+from simulator.topology.scale_up import BillItem, Nic, load_nic
 
 UNTURNED = ("", 0)
 """Axis and pattern of circuits before they first turn."""
