@@ -61,7 +61,7 @@ from optical.execution import AnalogSpec
 from optical.execution.spec import PassiveTile
 from optical.noise.chip import CalibrationCost, Chip
 from optical.noise.link_budget import Element, OscillatorBudget, elements_of
-from optical.transfer.decomposition import Calibration
+from optical.transfer.mesh import Calibration
 from optical.transfer.mesh import MeshLayout as MeshPositions
 from simulator.amounts import Amount, choose
 from simulator.errors import check_positive, check_range
@@ -87,7 +87,7 @@ class RealMatrixError:
 
     Notes
     -----
-    The laws of `optical.transfer.decomposition` are those of complex unitary matrices. A weight is real,
+    The laws of `optical.transfer.mesh` are those of complex unitary matrices. A weight is real,
     so are both factors of its singular value decomposition, and a receiver beside a local oscillator sees one
     quadrature: most of what errors of first order add stands in the other one.
 

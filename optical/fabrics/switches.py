@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import NormalDist
+from typing import Protocol
 
 import numpy as np
 
+from optical.fabrics.circuits import CircuitFabric
 from simulator.errors import LinkError, ParameterError, check_positive, check_range
+from simulator.fabric import NodeFabric
 from simulator.tables import Shelf
 from simulator.topology.scale_up import BillItem, Nic
 from simulator.units import SPEED_OF_LIGHT_M_PER_S, watts_from_dbm
@@ -380,3 +385,53 @@ def spare_time_s(switch: OpticalSwitch, chassis: Sequence[int]) -> float:
             )
             raise ParameterError(msg)
     return switch.reconfiguration_s
+
+
+class SwitchedCircuits(NodeFabric, CircuitFabric, Protocol):
+    """Nodes whose circuits pass optical switches in planes, each a network of its own."""
+
+    switch: OpticalSwitch
+    optics: LaneOptics
+
+    @property
+    @abstractmethod
+    def joined(self) -> int:
+        """Ends that one plane joins."""
+        ...
+
+    @property
+    @abstractmethod
+    def planes(self) -> int:
+        """Planes of the whole fabric."""
+        ...
+
+    @property
+    @abstractmethod
+    def port_chassis(self) -> np.ndarray:
+        """Optical switches that each port takes ports of, shape [ports, lanes of a port]."""
+        ...
+
+    @cached_property
+    def stages(self) -> int:
+        """Optical switches that a circuit passes: one, or three in a Clos network."""
+        return switch_stages(self.switch, self.joined)
+
+    @cached_property
+    def budget(self) -> LaneBudget:
+        """Power budget of a lane.
+
+        Raises
+        ------
+        LinkError
+            If its light does not arrive; names the element that loses most.
+        """
+        return lane_budget(self.optics, self.switch, self.stages)
+
+    @property
+    def switches(self) -> int:
+        """Optical switches."""
+        return switch_chassis(self.switch, self.joined, self.planes)
+
+    def replacement_s(self, ports: np.ndarray) -> float:
+        """Return the time until spare ports of the switches carry what failed ports [n] did."""
+        return spare_time_s(self.switch, self.port_chassis[ports].ravel().tolist())
