@@ -239,6 +239,12 @@ Efficiency = Annotated[float, Bounds(high=1.0, open_low=True)]
 """Number above 0, at most 1."""
 FromOne = Annotated[float, Bounds(low=1.0)]
 """Number of at least 1."""
+Count = Annotated[int, Bounds(low=1.0)]
+"""Number of things, at least 1."""
+Several = Annotated[int, Bounds(low=2.0)]
+"""Number of things, at least 2."""
+Dbm = Annotated[float, Bounds(low=-100.0, high=100.0)]
+"""Power, dBm."""
 Finite = Annotated[float, Bounds(low=-math.inf)]
 """Finite number of any sign, or one whose range hangs on others and is checked by its class."""
 
@@ -246,9 +252,8 @@ Finite = Annotated[float, Bounds(low=-math.inf)]
 class Checked:
     """Base of descriptions, dataclasses, whose numbers are checked as they are made.
 
-    Every number is finite and at least 0, or as the type of its field says: `Positive`, `Share`,
-    `Efficiency`, `FromOne`, `Finite` or any other number ``Annotated`` with `Bounds`. One that may be None is
-    checked where it is not.
+    Every number is finite and at least 0, or as the type of its field says: `Positive`, `Share`, `Count` and
+    the like, or any number ``Annotated`` with `Bounds`. One that may be None is checked where it is not.
     """
 
     def __post_init__(self) -> None:

@@ -51,7 +51,17 @@ from optical.noise.chip import CalibrationCost
 from optical.noise.link_budget import Element, NoiseRatio, absorbed_db, check_closes, elements_of, loss_db
 from optical.noise.receiver import Receiver, Symbols
 from simulator.amounts import Reals
-from simulator.errors import check_choices, check_positive, check_range, check_whole
+from simulator.errors import (
+    Checked,
+    Count,
+    Efficiency,
+    Positive,
+    Several,
+    check_choices,
+    check_positive,
+    check_range,
+    check_whole,
+)
 from simulator.operators import Phase, Products
 from simulator.units import ratio_from_db, to_si
 
@@ -96,7 +106,7 @@ clipped by less than a fifth, 1.9 dB.
 
 
 @dataclass(frozen=True, kw_only=True)
-class PhaseChannel:
+class PhaseChannel(Checked):
     """One row of units for one modulus: the light that arrives, and its noise beside it.
 
     Notes
@@ -120,11 +130,11 @@ class PhaseChannel:
     2 pi, and are read by a coherent detector.
     """
 
-    modulus: int
+    modulus: Several
     """Phases that are told apart."""
     elements: tuple[Element, ...]
     """Losses whatever the digits, on the signal's way."""
-    digits: int
+    digits: Count
     """Digits that light passes, of all units."""
     one_loss_db: float
     """Loss at a digit that is 1."""
@@ -132,22 +142,16 @@ class PhaseChannel:
     """Loss at a digit that is 0."""
     oscillator_loss_db: float
     """Loss of the oscillator."""
-    signal_w: float
+    signal_w: Positive
     """Launched power of this row's signal."""
-    oscillator_launch_w: float
+    oscillator_launch_w: Positive
     """Launched power of its oscillator."""
     receiver: Receiver
     """Receiver of a quadrature."""
-    adc_enob_bits: float
+    adc_enob_bits: Positive
     """Effective bits of its converter, whose range holds all but the least losses (`headroom`)."""
     phase_variances: Mapping[str, float]
     """Squared phase errors by cause, in radians squared."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "signal_w", "oscillator_launch_w", "adc_enob_bits")
-        check_range(self, "digits", low=1)
-        check_range(self, "modulus", low=2)
-        check_range(self, "one_loss_db", "zero_loss_db", "oscillator_loss_db")
 
     @property
     def loss_db(self) -> float:
@@ -299,9 +303,9 @@ class DigitSwitch(Device):
     """Loss of light that it takes over."""
     passed_loss_db: float
     """Loss of light that it lets pass."""
-    extinction_db: float
+    extinction_db: Positive
     """Light that takes the right way over light that does not, in power."""
-    bandwidth_hz: float
+    bandwidth_hz: Positive
     """3 dB bandwidth of switching."""
     symbol_energy_j: float
     """Drive energy per symbol."""
@@ -310,10 +314,6 @@ class DigitSwitch(Device):
     area_m2: float
     """Area."""
 
-    def __post_init__(self) -> None:
-        check_positive(self, "extinction_db", "bandwidth_hz")
-        check_range(self, "dropped_loss_db", "passed_loss_db", "symbol_energy_j", "tuning_w", "area_m2")
-
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseSegment(Device):
@@ -321,16 +321,12 @@ class PhaseSegment(Device):
 
     insertion_loss_db: float
     """Loss."""
-    settling_s: float
+    settling_s: Positive
     """Time until a new phase stands."""
     drift_rad: float
     """Standard deviation of the phase from its setting between calibrations."""
     area_m2: float
     """Area."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "settling_s")
-        check_range(self, "insertion_loss_db", "drift_rad", "area_m2")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,14 +335,10 @@ class PhaseLayout(Named):
 
     unit_length_m: float
     """Length of a unit along its row."""
-    node_fill: float
+    node_fill: Efficiency
     """Area of a unit's devices over the area of its cell, 0 to 1."""
     feed_length_m: float
     """Waveguide from the laser to the rows."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "node_fill", high=1.0, open_low=True)
-        check_range(self, "unit_length_m", "feed_length_m")
 
 
 @dataclass(frozen=True, kw_only=True)

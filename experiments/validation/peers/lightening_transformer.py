@@ -24,7 +24,7 @@ from heliograph.report import ReportRow, table_text
 from optical.devices import Photodetector, Tia, device_table
 from optical.devices.limits import snr_from_bits
 from optical.devices.programmable import Heater, WeightRing, programmable_table
-from simulator.errors import ParameterError, check_positive, check_range
+from simulator.errors import Checked, Count, ParameterError, Positive
 from simulator.units import BITS_PER_BYTE, ratio_from_db, to_si, watts_from_dbm
 
 PUBLISHED_OTHER_BITS = 4
@@ -74,7 +74,7 @@ FAULTS = tuple(one for one in Correction if one is not Correction.EVERY_WAVELENG
 
 
 @dataclass(frozen=True, kw_only=True)
-class LighteningTransformer:
+class LighteningTransformer(Checked):
     """An accelerator of tiles of cores, as published.
 
     References
@@ -83,15 +83,15 @@ class LighteningTransformer:
     (github.com/zhuhanqing/Lightening-Transformer at 7c3d4ad).
     """
 
-    tiles: int = 4
+    tiles: Count = 4
     """Tiles; LT-B has 4, LT-L 8."""
-    cores: int = 2
+    cores: Count = 2
     """Cores per tile."""
-    size: int = 12
+    size: Count = 12
     """Rows, columns and wavelengths of a core."""
-    bits: int = 4
+    bits: Count = 4
     """Bits of operands and results."""
-    rate_hz: float = 5e9
+    rate_hz: Positive = 5e9
     """Symbols per second."""
     optimised: bool = True
     """Whether tiles share modulators, cores share converters, and three symbols are summed before an ADC."""
@@ -99,10 +99,6 @@ class LighteningTransformer:
     """What is put right; nothing is the published mode."""
     parts: LighteningParts = field(default_factory=_parts)
     """Constants."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "tiles", "cores", "size", "bits", low=1)
-        check_positive(self, "rate_hz")
 
     def corrected(self, *corrections: Correction) -> LighteningTransformer:
         """Return the same accelerator with only these rules put right."""
@@ -239,27 +235,23 @@ class LighteningTransformer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workload:
+class Workload(Checked):
     """A transformer for inference."""
 
     name: str
     """Name as published."""
-    depth: int
+    depth: Count
     """Blocks."""
-    width: int
+    width: Count
     """Elements of a token."""
-    heads: int
+    heads: Count
     """Attention heads."""
-    tokens: int
+    tokens: Count
     """Tokens of a sequence."""
-    classes: int
+    classes: Count
     """Outputs of the head."""
     patch: int
     """Side of an image patch, or 0 for text."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "depth", "width", "heads", "tokens", "classes", low=1)
-        check_range(self, "patch")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -521,7 +513,7 @@ def _baseline_parts() -> BaselineParts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Baseline(ABC):
+class Baseline(Checked, ABC):
     """Size of a baseline, and what it shares with the other and with the machine that it is compared with."""
 
     attention: ClassVar[bool]
@@ -529,21 +521,18 @@ class Baseline(ABC):
     label: ClassVar[str]
     """Name shown in tables."""
 
-    tiles: int
+    tiles: Count
     """Tiles."""
-    cores: int = 2
+    cores: Count = 2
     """Cores per tile."""
-    size: int = 12
+    size: Count = 12
     """Rows and columns of a core."""
-    bits: int = 4
+    bits: Count = 4
     """Bits of operands and results."""
     corrections: frozenset[AnyCorrection] = frozenset()
     """What is put right; nothing is the published mode."""
     parts: BaselineParts = field(default_factory=_baseline_parts)
     """Constants of its own."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "tiles", "cores", "size", "bits", low=1)
 
     @property
     def machine(self) -> LighteningTransformer:
