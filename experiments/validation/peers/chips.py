@@ -38,7 +38,7 @@ from optical.devices.limits import photon_energy_j, snr_from_bits
 from optical.devices.programmable import Heater, MeshCoupler
 from optical.execution.numerics import CountingNumerics, Signs
 from optical.transfer.mesh import MeshErrors, MeshLayout, decompose, draw_errors
-from simulator.errors import Checked, Count, Positive
+from simulator.errors import check_positive, check_range
 from simulator.keys import mix_key
 from simulator.units import BITS_PER_BYTE, ratio_from_db
 
@@ -81,7 +81,7 @@ SIDE = 28
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlbireoScenario(Checked):
+class AlbireoScenario:
     """Power, energy and area of Albireo's devices in one of its three scenarios."""
 
     name: str
@@ -98,9 +98,9 @@ class AlbireoScenario(Checked):
     """Energy of a conversion of operands."""
     adc_w: float
     """Power of an ADC."""
-    rate_hz: Positive
+    rate_hz: float
     """Symbols per second that the devices' power was stated for."""
-    table_rate_hz: Positive
+    table_rate_hz: float
     """Symbols per second at which the table of power was made; the devices' power does not follow it."""
     word_j: float
     """Energy of an access of 64 bits."""
@@ -120,6 +120,10 @@ class AlbireoScenario(Checked):
     """Area of a star coupler."""
     cache_area_m2: float
     """Area of the cache."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "rate_hz", "table_rate_hz")
+        check_range(self, "ring_w", "modulator_w", "laser_w", "tia_j", "dac_j", "adc_w", "word_j")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +213,7 @@ def load_albireo(scenario: str) -> Albireo:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MatrixVectorChip(Checked):
+class MatrixVectorChip:
     """A chip that multiplies vectors by matrices held in modulators.
 
     Notes
@@ -232,13 +236,13 @@ class MatrixVectorChip(Checked):
 
     name: str
     """Name of the rows."""
-    side: Count
+    side: int
     """Rows and columns of a core."""
-    cores: Count
+    cores: int
     """Cores."""
-    rate_hz: Positive
+    rate_hz: float
     """Vectors per second of a core."""
-    effective_bits: Positive
+    effective_bits: float
     """Effective bits of an output, dimensionless."""
     detector_w: float
     """Power of one detector with its receiver, besides the amplifier."""
@@ -248,8 +252,13 @@ class MatrixVectorChip(Checked):
     """Whether blocks are scaled, 1 or 0, as in block floating point."""
     light_apart: int
     """Whether the published power has the light itself in it, 1, or the electrical power of its lasers, 0."""
-    published_w: Positive
+    published_w: float
     """Published power, electrical and optical."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "side", "cores", low=1)
+        check_range(self, "transistors", "scaled", "light_apart", "detector_w")
+        check_positive(self, "rate_hz", "effective_bits", "published_w")
 
     @property
     def lines(self) -> int:

@@ -24,7 +24,7 @@ from heliograph.report import ReportRow, table_text
 from optical.devices import Photodetector, Tia, device_table
 from optical.devices.limits import snr_from_bits
 from optical.devices.programmable import Heater, WeightRing, programmable_table
-from simulator.errors import Checked, Count, ParameterError, Positive
+from simulator.errors import ParameterError, check_positive, check_range
 from simulator.units import BITS_PER_BYTE, ratio_from_db, to_si, watts_from_dbm
 
 PUBLISHED_OTHER_BITS = 4
@@ -74,7 +74,7 @@ FAULTS = tuple(one for one in Correction if one is not Correction.EVERY_WAVELENG
 
 
 @dataclass(frozen=True, kw_only=True)
-class LighteningTransformer(Checked):
+class LighteningTransformer:
     """An accelerator of tiles of cores, as published.
 
     References
@@ -83,15 +83,15 @@ class LighteningTransformer(Checked):
     (github.com/zhuhanqing/Lightening-Transformer at 7c3d4ad).
     """
 
-    tiles: Count = 4
+    tiles: int = 4
     """Tiles; LT-B has 4, LT-L 8."""
-    cores: Count = 2
+    cores: int = 2
     """Cores per tile."""
-    size: Count = 12
+    size: int = 12
     """Rows, columns and wavelengths of a core."""
-    bits: Count = 4
+    bits: int = 4
     """Bits of operands and results."""
-    rate_hz: Positive = 5e9
+    rate_hz: float = 5e9
     """Symbols per second."""
     optimised: bool = True
     """Whether tiles share modulators, cores share converters, and three symbols are summed before an ADC."""
@@ -99,6 +99,10 @@ class LighteningTransformer(Checked):
     """What is put right; nothing is the published mode."""
     parts: LighteningParts = field(default_factory=_parts)
     """Constants."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "tiles", "cores", "size", "bits", low=1)
+        check_positive(self, "rate_hz")
 
     def corrected(self, *corrections: Correction) -> LighteningTransformer:
         """Return the same accelerator with only these rules put right."""
@@ -235,23 +239,27 @@ class LighteningTransformer(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workload(Checked):
+class Workload:
     """A transformer for inference."""
 
     name: str
     """Name as published."""
-    depth: Count
+    depth: int
     """Blocks."""
-    width: Count
+    width: int
     """Elements of a token."""
-    heads: Count
+    heads: int
     """Attention heads."""
-    tokens: Count
+    tokens: int
     """Tokens of a sequence."""
-    classes: Count
+    classes: int
     """Outputs of the head."""
     patch: int
     """Side of an image patch, or 0 for text."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "depth", "width", "heads", "tokens", "classes", low=1)
+        check_range(self, "patch")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -513,7 +521,7 @@ def _baseline_parts() -> BaselineParts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Baseline(Checked, ABC):
+class Baseline(ABC):
     """Size of a baseline, and what it shares with the other and with the machine that it is compared with."""
 
     attention: ClassVar[bool]
@@ -521,18 +529,21 @@ class Baseline(Checked, ABC):
     label: ClassVar[str]
     """Name shown in tables."""
 
-    tiles: Count
+    tiles: int
     """Tiles."""
-    cores: Count = 2
+    cores: int = 2
     """Cores per tile."""
-    size: Count = 12
+    size: int = 12
     """Rows and columns of a core."""
-    bits: Count = 4
+    bits: int = 4
     """Bits of operands and results."""
     corrections: frozenset[AnyCorrection] = frozenset()
     """What is put right; nothing is the published mode."""
     parts: BaselineParts = field(default_factory=_baseline_parts)
     """Constants of its own."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "tiles", "cores", "size", "bits", low=1)
 
     @property
     def machine(self) -> LighteningTransformer:
