@@ -271,9 +271,7 @@ class MziMesh(AnalogCore):
     def guided(self) -> Routing:
         """Waveguides of the signal; the oscillators' share leaves it behind the feed."""
         return self.routing(
-            feed_m=self.layout.feed_length_m,
-            array_m=self.depth * self.column_m,
-            guides=float(self.ports),
+            feed_m=self.layout.feed_length_m, array_m=self.depth * self.column_m, guides=float(self.ports)
         )
 
     @property

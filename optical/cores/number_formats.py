@@ -24,13 +24,7 @@ from optical.devices.devices import bytes_of_bits
 from optical.devices.limits import Light
 from optical.devices.parts import energy_j
 from optical.execution import AnalogSpec, Scale
-from optical.execution.spec import (
-    Remainder,
-    Residues,
-    check_mantissas,
-    largest_residue,
-    residue_mean_square,
-)
+from optical.execution.spec import Remainder, Residues, check_mantissas, largest_residue, residue_mean_square
 from optical.noise.chip import CalibrationCost
 from simulator.amounts import Amount, ceiling
 from simulator.errors import ParameterError, check_choices, check_range, check_whole
@@ -332,9 +326,7 @@ class ResidueCore(FormattedCore):
         """Events per second on one core with all copies at work."""
         one = self.core.full_load
         return Events(
-            symbols=self.parallel * one.symbols,
-            samples=self.parallel * one.samples,
-            results=self.samples_hz,
+            symbols=self.parallel * one.symbols, samples=self.parallel * one.samples, results=self.samples_hz
         )
 
 
