@@ -64,7 +64,7 @@ from optical.noise.link_budget import Element, OscillatorBudget, elements_of
 from optical.transfer.mesh import Calibration
 from optical.transfer.mesh import MeshLayout as MeshPositions
 from simulator.amounts import Amount, choose
-from simulator.errors import check_positive, check_range
+from simulator.errors import Checked, Several, check_positive, check_range
 from simulator.operators import Held, Phase, Products
 from simulator.units import to_si
 
@@ -82,7 +82,7 @@ class Configuration(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RealMatrixError:
+class RealMatrixError(Checked):
     """Expected errors of U S V*, U and V real and Haar-random, for small errors; rms over the rms entry.
 
     Notes
@@ -116,7 +116,7 @@ class RealMatrixError:
     ours; a Monte Carlo with the transfer matrices agrees.
     """
 
-    ports: int
+    ports: Several
     """Inputs, and outputs."""
     phase_rad: float
     """Standard deviation of every phase."""
@@ -124,10 +124,6 @@ class RealMatrixError:
     """Standard deviation of every coupler's angle."""
     amplitude: float = 0.0
     """Relative standard deviation of the field that every shifter lets through, dimensionless."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "ports", low=2)
-        check_range(self, "phase_rad", "coupler_rad", "amplitude")
 
     @property
     def phases(self) -> float:
