@@ -20,7 +20,7 @@ from functools import cache, cached_property
 from optical.cores.core import Budget, Core, Reload, Work
 from optical.cores.crossbar import Crossbar, default_crossbar
 from optical.devices import Events, FormatLogic, Integrator, Part, Per, device_table
-from optical.devices.devices import bytes_of_bits
+from optical.devices.devices import bytes_of_bits, shipped
 from optical.devices.limits import Light
 from optical.devices.parts import energy_j
 from optical.execution import AnalogSpec, Scale
@@ -132,7 +132,7 @@ class BlockFloatCore(FormattedCore):
 
     name: str = "block_float"
     """Name shown in tables and messages."""
-    logic: FormatLogic
+    logic: FormatLogic = shipped(FormatLogic, "block_float_logic")
     """Digital electronics of the format."""
 
     @property
@@ -204,7 +204,7 @@ class ResidueCore(FormattedCore):
     """Copies of the core that work on different moduli at once; the other moduli follow in further passes."""
     remainder: Remainder = Remainder.ANALOG
     """Place at which the remainder of a sum is taken."""
-    logic: FormatLogic
+    logic: FormatLogic = shipped(FormatLogic, "residue_logic")
     """Digital electronics of the format."""
 
     def __post_init__(self) -> None:
@@ -332,19 +332,12 @@ class ResidueCore(FormattedCore):
 
 def in_block_float(core: Core, name: str) -> BlockFloatCore:
     """Return a core with block floating point, of today's electronics."""
-    return BlockFloatCore(name=name, core=core, logic=device_table().build(FormatLogic, "block_float_logic"))
+    return BlockFloatCore(name=name, core=core)
 
 
 def in_residues(core: Core, name: str, *, moduli: tuple[int, ...], mantissa_bits: int) -> ResidueCore:
     """Return a core with residue numbers, a copy of it for each modulus, of today's electronics."""
-    return ResidueCore(
-        name=name,
-        core=core,
-        moduli=moduli,
-        mantissa_bits=mantissa_bits,
-        parallel=len(moduli),
-        logic=device_table().build(FormatLogic, "residue_logic"),
-    )
+    return ResidueCore(name=name, core=core, moduli=moduli, mantissa_bits=mantissa_bits, parallel=len(moduli))
 
 
 @cache

@@ -38,9 +38,8 @@ from optical.devices import (
     Sampler,
     Tia,
     Waveguide,
-    device_table,
 )
-from optical.devices.devices import Adder, InterferometerArms, bytes_of_bits
+from optical.devices.devices import Adder, InterferometerArms, bytes_of_bits, shipped
 from optical.devices.limits import Light, bits_of_noise
 from optical.devices.named_parts import named_parts_table
 from optical.devices.parts import Device, Named, energy_j
@@ -371,33 +370,33 @@ class PhaseArray:
     """Optical power of the laser, of all three blocks; a design choice."""
     oscillator_share: float = 0.5
     """Share of it that goes to the local oscillators, 0 to 1; a design choice."""
-    laser: Laser
+    laser: Laser = shipped(Laser, "laser")
     """Source."""
-    branch: PassiveElement
+    branch: PassiveElement = shipped(PassiveElement, "y_branch")
     """Splitter by two."""
-    switch: DigitSwitch
+    switch: DigitSwitch = shipped(DigitSwitch, "digit_switch")
     """Two per digit and unit."""
-    segment: PhaseSegment
+    segment: PhaseSegment = shipped(PhaseSegment, "phase_segment")
     """One per digit and unit."""
-    waveguide: Waveguide
+    waveguide: Waveguide = shipped(Waveguide, "si_waveguide")
     """Routing within the rows."""
-    feed: Waveguide
+    feed: Waveguide = shipped(Waveguide, DEFAULT_FEED, named_parts_table)
     """Waveguide of all light from the coupling to the rows."""
-    hybrid: PassiveElement
+    hybrid: PassiveElement = shipped(PassiveElement, "optical_hybrid")
     """90 degree hybrid, one per row."""
-    arms: InterferometerArms
+    arms: InterferometerArms = shipped(InterferometerArms, "interferometer_arms")
     """Stability of the phase between rows and oscillators."""
-    detector: Photodetector
+    detector: Photodetector = shipped(Photodetector, "photodetector")
     """Four per row."""
-    tia: Tia
+    tia: Tia = shipped(Tia, "tia")
     """Two per row."""
-    readout: Integrator | Sampler
+    readout: Integrator | Sampler = shipped(Sampler, "sampler")
     """Two per row."""
-    adc: Converter
+    adc: Converter = shipped(Converter, "adc")
     """Two per row."""
-    segment_dac: Converter
+    segment_dac: Converter = shipped(Converter, "segment_dac")
     """One per unit, sets its digits in turn."""
-    layout: PhaseLayout
+    layout: PhaseLayout = shipped(PhaseLayout, "phase_layout")
     """Layout of the rows."""
 
     def __post_init__(self) -> None:
@@ -575,9 +574,9 @@ class PhaseResidueCore:
     """Bits of a mantissa with its sign."""
     gradient_rounding: Rounding = Rounding.STOCHASTIC
     """Rounding of the mantissas of gradient products."""
-    adder: Adder
+    adder: Adder = shipped(Adder, "adder")
     """Digital accumulator of an output."""
-    logic: FormatLogic
+    logic: FormatLogic = shipped(FormatLogic, "residue_logic")
     """Digital electronics of the format."""
 
     def __post_init__(self) -> None:
@@ -766,31 +765,11 @@ def default_phase_residue() -> PhaseResidueCore:
     and no more than six times less at any power: their phases are half as far apart, and light passes 96
     switched segments instead of 40.
     """
-    table = device_table()
     array = PhaseArray(
         length=8,
         rows=32,
         exponent=4,
         symbol_rate_hz=to_si("symbol_rate_hz", 5.0, "GHz"),
         laser_power_w=to_si("laser_power_w", 80.0, "mW"),
-        laser=table.build(Laser, "laser"),
-        branch=table.build(PassiveElement, "y_branch"),
-        switch=table.build(DigitSwitch, "digit_switch"),
-        segment=table.build(PhaseSegment, "phase_segment"),
-        waveguide=table.build(Waveguide, "si_waveguide"),
-        feed=named_parts_table().build(Waveguide, DEFAULT_FEED),
-        hybrid=table.build(PassiveElement, "optical_hybrid"),
-        arms=table.build(InterferometerArms, "interferometer_arms"),
-        detector=table.build(Photodetector, "photodetector"),
-        tia=table.build(Tia, "tia"),
-        readout=table.build(Sampler, "sampler"),
-        adc=table.build(Converter, "adc"),
-        segment_dac=table.build(Converter, "segment_dac"),
-        layout=table.build(PhaseLayout, "phase_layout"),
     )
-    return PhaseResidueCore(
-        core=array,
-        mantissa_bits=5,
-        adder=table.build(Adder, "adder"),
-        logic=table.build(FormatLogic, "residue_logic"),
-    )
+    return PhaseResidueCore(core=array, mantissa_bits=5)
