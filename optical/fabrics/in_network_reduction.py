@@ -11,7 +11,8 @@ from functools import cached_property
 
 import numpy as np
 
-from optical.devices import Laser, Modulator, Photodetector, Tia, device_table
+from optical.devices import Laser, Modulator, Photodetector, Tia
+from optical.devices.devices import shipped
 from optical.devices.modulators import load_j
 from optical.devices.named_parts import named_parts_table
 from optical.fabrics.node_circuits import BesidePackets
@@ -77,15 +78,13 @@ class OpticalAdder(Checked):
     """Price of one unit."""
     latency_s: float
     """Time through one unit."""
-    laser: Laser = field(default_factory=lambda: device_table().build(Laser, "laser"))
+    laser: Laser = shipped(Laser, "laser")
     """Source of a lane."""
-    modulator: Modulator = field(default_factory=lambda: device_table().build(Modulator, "mzm_quoted"))
+    modulator: Modulator = shipped(Modulator, "mzm_quoted")
     """Modulator of a lane."""
-    detector: Photodetector = field(
-        default_factory=lambda: device_table().build(Photodetector, "photodetector")
-    )
+    detector: Photodetector = shipped(Photodetector, "photodetector")
     """Detector of a sum."""
-    tia: Tia = field(default_factory=lambda: named_parts_table().build(Tia, "tia_28nm_2025"))
+    tia: Tia = shipped(Tia, "tia_28nm_2025", named_parts_table)
     """Amplifier behind it."""
 
     @property
