@@ -19,10 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from optical.transfer.decomposition import decompose
 from optical.transfer.elements import Complex, mzi_matrix
 from optical.transfer.gradients import propagate
-from optical.transfer.mesh import Mesh, MeshLayout, MeshShape
+from optical.transfer.mesh import Mesh, MeshLayout, MeshShape, decompose
 
 _SLOWEST_WHOLE = 96
 BATCH = 256

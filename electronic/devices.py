@@ -8,7 +8,18 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
-from simulator.errors import ParameterError, check_choices, check_positive, check_range, nearest
+from simulator.errors import (
+    Checked,
+    Count,
+    Efficiency,
+    FromOne,
+    ParameterError,
+    Positive,
+    Several,
+    Share,
+    check_choices,
+    nearest,
+)
 from simulator.node import Chassis, Host, HostLink, Memory, Processors, Storage
 from simulator.tables import Shelf, Table, shipped_table
 from simulator.topology.clos import Spreading
@@ -20,7 +31,7 @@ KIBIBYTE_BYTES = to_si("chunk_bytes", 1.0, "KiB")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChunkedAdder:
+class ChunkedAdder(Checked):
     """Schedule by which a communication library has switches add: chunks of a few sizes, many at once.
 
     Notes
@@ -40,22 +51,19 @@ class ChunkedAdder:
     """Name shown in records, before the size of the chunk."""
     start_s: float
     """Time to start a collective, once, without the fill."""
-    efficiency: float
+    efficiency: Efficiency
     """Share of a port's rate that the payload gets within a round, 0 to 1."""
     wait_s: float
     """Time between two rounds of chunks: flags and fences."""
-    least_chunk_bytes: float
+    least_chunk_bytes: Positive
     """Shortest chunk."""
-    most_chunk_bytes: float
+    most_chunk_bytes: Positive
     """Longest chunk, a power of two times the shortest."""
-    chunks_in_flight: int
+    chunks_in_flight: Count
     """Chunks that a port has under way at once: channels times ranks."""
 
     def __post_init__(self) -> None:
-        check_range(self, "start_s", "wait_s")
-        check_range(self, "efficiency", high=1.0, open_low=True)
-        check_positive(self, "least_chunk_bytes", "most_chunk_bytes")
-        check_range(self, "chunks_in_flight", low=1)
+        super().__post_init__()
         if self.most_chunk_bytes < self.least_chunk_bytes:
             msg = (
                 f"most_chunk_bytes ({self.most_chunk_bytes:g}) of '{self.name}' must be at least "
@@ -174,56 +182,56 @@ REFERENCE_SYSTEMS: Mapping[str, ReferenceSystem] = MappingProxyType(
 
 
 @dataclass(frozen=True, kw_only=True)
-class GpuChip:
+class GpuChip(Checked):
     """The die of a GPU, or of a systolic accelerator: units that each work on one tile of a product."""
 
     name: str = "gpu"
     """Name shown in tables."""
-    units: int
+    units: Count
     """Streaming multiprocessors, or matrix units."""
-    flops_per_cycle: float
+    flops_per_cycle: Positive
     """Dense bf16 operations of one unit in one cycle, two per multiply-accumulate."""
-    byte_flops_per_cycle: float
+    byte_flops_per_cycle: Positive
     """The same with 8-bit operands; the bf16 rate where a chip has no faster one."""
     nibble_flops_per_cycle: float
     """The same with 4-bit operands in blocks; 0 where a chip has no units for them."""
-    single_flops_per_cycle: float
+    single_flops_per_cycle: Positive
     """The same with 32-bit operands (tf32 where a chip has it)."""
-    sparse_ratio: float = 1.0
+    sparse_ratio: FromOne = 1.0
     """Rate of products with a 2:4 sparse operand over that of dense ones; 1 for units that skip no zeros."""
-    vector_flops_per_cycle: float
+    vector_flops_per_cycle: Positive
     """Single-precision operations of one unit's vector lanes in one cycle."""
-    exponentials_per_cycle: float
+    exponentials_per_cycle: Positive
     """Exponentials of one unit in one cycle, which a fused attention kernel needs for its softmax."""
-    clock_hz: float
+    clock_hz: Positive
     """Clock at which the vendor quotes the peak."""
-    matmul_efficiency: float
+    matmul_efficiency: Efficiency
     """Share of the peak that a unit sustains inside a large tile at the full clock, 0 to 1."""
-    byte_efficiency: float
+    byte_efficiency: Efficiency
     """Share of that which is left with operands of 8 bits or fewer, 0 to 1."""
-    block_efficiency: float = 0.0
+    block_efficiency: Share = 0.0
     """Share of the rate of 8-bit operands with one scale a tensor that is left where 32 elements share one,
     0 to 1; 0 where units know no such scales."""
-    energy_j_per_flop: float
+    energy_j_per_flop: Positive
     """Energy of one bf16 operation of a product at the full clock."""
-    halved_tile_efficiency: float
+    halved_tile_efficiency: Efficiency
     """Share of its rate that a unit keeps when the tile is halved (less reuse of what is fed), 0 to 1."""
-    store_overlap: float
+    store_overlap: Share
     """Share of writing C that hides behind the next tile's arithmetic, 0 to 1."""
-    experts_together: int
+    experts_together: Count
     """Kernels of experts' products that run beside each other: the streams that they are dealt to, or 1 where
     a kernel holds every unit to its end (persistent kernels)."""
-    k_step: int
+    k_step: Count
     """Inner dimension is padded to multiples of this (of elements of two bytes)."""
     fill_s: float
     """Time to fill a tile's pipeline, once per wave."""
-    misaligned_efficiency: float
+    misaligned_efficiency: Efficiency
     """Share of its rate that a product keeps when its rows are no multiple of 16 bytes, 0 to 1."""
-    misaligned_batch_efficiency: float
+    misaligned_batch_efficiency: Efficiency
     """The same for batched products of activations (attention heads of odd size), 0 to 1."""
-    attention_efficiency: float
+    attention_efficiency: Efficiency
     """Share of the peak that the products inside a fused attention kernel reach forward with heads of 128."""
-    attention_backward_efficiency: float
+    attention_backward_efficiency: Efficiency
     """The same for the gradients' products of such a kernel, 0 to 1."""
     attention_fill_s: float = 0.0
     """Time that such a kernel takes to begin and end each block of queries, whatever keys it sees; 0 where
@@ -236,17 +244,17 @@ class GpuChip:
     """Time the host takes to issue one more kernel of an operator."""
     host_operator_s: float
     """Time the host's framework takes to issue an operator: its own work, and the first kernel."""
-    l2_bytes: float
+    l2_bytes: Positive
     """Last-level cache."""
-    in_situ_efficiency: float
+    in_situ_efficiency: Efficiency
     """Share of its rate that a product keeps within a training step, 0 to 1: caches hold what other kernels
     left, and copies take memory meanwhile."""
-    collective_share: float
+    collective_share: Share
     """Share of its rate that compute loses while a collective gathers or sums beside it, 0 to 1; 0 where
     other engines move and add up what collectives carry."""
     clock_spread: float
     """Standard deviation of the speed of chips of one type, as a share of the mean."""
-    tdp_w: float
+    tdp_w: Positive
     """Power limit of the package, memory included."""
     idle_w: float
     """Power when nothing runs, without the memory's static power."""
@@ -258,40 +266,6 @@ class GpuChip:
     price_usd: float
     """Price of the accelerator with its memory."""
 
-    def __post_init__(self) -> None:
-        check_range(self, "units", "k_step", "experts_together", low=1)
-        check_positive(
-            self,
-            "flops_per_cycle",
-            "vector_flops_per_cycle",
-            "exponentials_per_cycle",
-            "clock_hz",
-            "l2_bytes",
-            "tdp_w",
-        )
-        check_positive(self, "byte_flops_per_cycle", "single_flops_per_cycle", "energy_j_per_flop")
-        check_range(self, "matmul_efficiency", "halved_tile_efficiency", high=1.0, open_low=True)
-        check_range(self, "misaligned_efficiency", "misaligned_batch_efficiency", high=1.0, open_low=True)
-        check_range(self, "attention_efficiency", "attention_backward_efficiency", high=1.0, open_low=True)
-        check_range(self, "in_situ_efficiency", "byte_efficiency", high=1.0, open_low=True)
-        check_range(self, "nibble_flops_per_cycle")
-        check_range(self, "store_overlap", "collective_share", "block_efficiency", high=1.0)
-        check_range(self, "sparse_ratio", low=1.0)
-        check_range(
-            self,
-            "fill_s",
-            "attention_fill_s",
-            "attention_backward_fill_s",
-            "launch_s",
-            "host_launch_s",
-            "host_operator_s",
-            "clock_spread",
-            "idle_w",
-            "active_w",
-            "area_m2",
-            "price_usd",
-        )
-
     @property
     def has_tf32(self) -> bool:
         """Whether 32-bit operands are rounded to tf32, whose units have half the rate of those for bf16."""
@@ -299,12 +273,12 @@ class GpuChip:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VectorEngine:
+class VectorEngine(Checked):
     """Programmable lanes for everything that is not a product."""
 
     name: str = "vector"
     """Name shown in tables."""
-    rate_flop_per_s: float
+    rate_flop_per_s: Positive
     """Single-precision operations per second."""
     energy_j_per_flop: float
     """Energy of one operation, registers and local memory included."""
@@ -319,20 +293,16 @@ class VectorEngine:
     price_usd: float
     """Price of the die with its memory."""
 
-    def __post_init__(self) -> None:
-        check_positive(self, "rate_flop_per_s")
-        check_range(self, "energy_j_per_flop", "launch_s", "static_w", "active_w", "area_m2", "price_usd")
-
 
 @dataclass(frozen=True, kw_only=True)
-class PacketSwitch:
+class PacketSwitch(Checked):
     """A packet switch of a leaf-and-spine network."""
 
     name: str = "switch"
     """Name shown in tables."""
-    radix: int
+    radix: Several
     """Ports of one switch."""
-    bandwidth_bytes_per_s: float
+    bandwidth_bytes_per_s: Positive
     """Line rate of one port, one way."""
     latency_s: float
     """Port-to-port latency."""
@@ -340,20 +310,16 @@ class PacketSwitch:
     """Power per port, chassis and fans included, optics not."""
     port_price_usd: float
     """Price per port, optics not included."""
-    adaptive_efficiency: float
+    adaptive_efficiency: Efficiency
     """Share of the joint rate of parallel links that adaptive routing reaches, 0 to 1."""
     shipped_spreading: Spreading
     """Spreading of flows over equally short paths as the vendor ships the switch."""
-    shipped_queue_pairs: int
+    shipped_queue_pairs: Count
     """Flows between two cards that a communication library's defaults give a hash, each a queue pair."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choices(self)
-        check_range(self, "radix", low=2)
-        check_range(self, "shipped_queue_pairs", low=1)
-        check_positive(self, "bandwidth_bytes_per_s")
-        check_range(self, "adaptive_efficiency", high=1.0, open_low=True)
-        check_range(self, "latency_s", "port_w", "port_price_usd")
 
     def item(self, count: int) -> BillItem:
         """Return so many switches as a line of a bill of materials."""
@@ -363,31 +329,25 @@ class PacketSwitch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transceiver:
+class Transceiver(Checked):
     """A pluggable optical module and the fibre behind it."""
 
     name: str = "transceiver"
     """Name shown in tables."""
-    bandwidth_bytes_per_s: float
+    bandwidth_bytes_per_s: Positive
     """Line rate, one way."""
     latency_s: float
     """Time through one module with its error correction."""
     fibre_m: float
     """Length of a link's fibre."""
-    group_index: float
+    group_index: FromOne
     """Group index of the fibre, dimensionless."""
     static_w: float
     """Power of one module."""
     price_usd: float
     """Price of one module; fibres and panels are the cable plant's."""
-    fibres: int
+    fibres: Count
     """Fibres of a link, both directions together."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "bandwidth_bytes_per_s")
-        check_range(self, "group_index", low=1.0)
-        check_range(self, "fibres", low=1)
-        check_range(self, "latency_s", "fibre_m", "static_w", "price_usd")
 
     @property
     def link_latency_s(self) -> float:

@@ -19,7 +19,7 @@ from types import MappingProxyType
 import numpy as np
 
 from simulator.amounts import Reals
-from simulator.errors import ParameterError, check_positive, check_range, nearest
+from simulator.errors import Checked, ParameterError, Positive, nearest
 from simulator.operands.statistics import (
     Codes,
     Element,
@@ -55,7 +55,7 @@ def format_table() -> Table:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ElementFormat:
+class ElementFormat(Checked):
     """Numbers that one element can be: a float, or a whole number where it has no exponent."""
 
     name: str
@@ -64,12 +64,8 @@ class ElementFormat:
     """Bits of the exponent; 0 for whole numbers."""
     mantissa_bits: float
     """Bits of the mantissa without sign and hidden bit."""
-    largest: float
+    largest: Positive
     """Largest number, dimensionless."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "exponent_bits", "mantissa_bits")
-        check_positive(self, "largest")
 
     def rounded(self, x: Reals) -> Reals:
         """Return numbers rounded to the nearest of the format, ties to even, held at the largest."""

@@ -80,7 +80,7 @@ COMMANDS = MappingProxyType(
             page="experiments.cores.page:page",
         ),
         "core check": Command(
-            "experiments.cores.check:CheckCore",
+            "experiments.cores.checks:CheckCore",
             "ask a core, of your own too, every law that all cores keep",
             files="check",
         ),
@@ -90,7 +90,7 @@ COMMANDS = MappingProxyType(
             files="cores",
         ),
         "core precision": Command(
-            "experiments.cores.precision:PredictedPrecision",
+            "experiments.cores.checks:PredictedPrecision",
             "hold the predicted signal over noise of cores and formats to execution",
             files="precision",
         ),

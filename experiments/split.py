@@ -33,14 +33,7 @@ from electronic.formats import FORMATS
 from experiments.hardware import Hardware, Workload
 from experiments.study import Block, Progress, Result, Row, Study, command_line, option, refuse_unused
 from heliograph.accuracy.law import Band, Passes, gradient_price
-from heliograph.accuracy.precision import (
-    Delivered,
-    ModelProduct,
-    executions_of,
-    of_core,
-    of_format,
-    together,
-)
+from heliograph.accuracy.precision import Delivered, ModelProduct, executions_of, of_core, of_format, together
 from heliograph.figures import PALETTE, REFERENCE, new_figure, plain_ticks
 from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.simulation import lit, step_graph
@@ -610,10 +603,7 @@ def machines(system: System, ways: Sequence[_Way]) -> dict[str, list[Choice]]:
     }
     return {
         name: choices_of(
-            some,
-            static_w=static_w + shared_w,
-            accelerators=system.accelerators,
-            at_mains=node.at_mains,
+            some, static_w=static_w + shared_w, accelerators=system.accelerators, at_mains=node.at_mains
         )
         for name, (some, static_w) in kept.items()
     }

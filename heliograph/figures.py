@@ -440,9 +440,7 @@ def step_figure(records: Sequence[Mapping[str, Any]]) -> Figure:
     return figure
 
 
-def range_bars(
-    panels: Mapping[str, tuple[float, Sequence[Ends]]],
-) -> Figure:
+def range_bars(panels: Mapping[str, tuple[float, Sequence[Ends]]]) -> Figure:
     """Return a figure of what numbers do to a ratio at both ends of their range.
 
     Parameters

@@ -357,11 +357,7 @@ def git_commit() -> str | None:
 
 
 def configuration(
-    systems: Mapping[str, object],
-    *,
-    seed: int,
-    arguments: Mapping[str, object],
-    tables: Iterable[Table] = (),
+    systems: Mapping[str, object], *, seed: int, arguments: Mapping[str, object], tables: Iterable[Table] = ()
 ) -> dict[str, Any]:
     """Return everything that is needed to run the same again.
 
@@ -656,12 +652,7 @@ class RunWriter:
             "traceEvents": kept,
         }  # plain but for what an event may hold by chance
         text = json.dumps(
-            whole,
-            sort_keys=True,
-            separators=(",", ":"),
-            allow_nan=False,
-            ensure_ascii=False,
-            default=plain,
+            whole, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False, default=plain
         )
         write_atomically(path, text)
         return path

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeGuard, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeGuard, TypeVar
 
 MOST_SHOWN = 12
 """Most names that an error lists."""
@@ -223,6 +223,66 @@ def check_positive(owner: object, *names: str) -> None:
     check_range(owner, *names, low=0.0, open_low=True)
 
 
+class Bounds(NamedTuple):
+    """Range of a number of a description, as `check_range` takes it; by default at least 0."""
+
+    low: float = 0.0
+    high: float = math.inf
+    open_low: bool = False
+
+
+Positive = Annotated[float, Bounds(open_low=True)]
+"""Number above 0."""
+Share = Annotated[float, Bounds(high=1.0)]
+"""Number from 0 to 1."""
+Efficiency = Annotated[float, Bounds(high=1.0, open_low=True)]
+"""Number above 0, at most 1."""
+FromOne = Annotated[float, Bounds(low=1.0)]
+"""Number of at least 1."""
+Count = Annotated[int, Bounds(low=1.0)]
+"""Number of things, at least 1."""
+Several = Annotated[int, Bounds(low=2.0)]
+"""Number of things, at least 2."""
+Dbm = Annotated[float, Bounds(low=-100.0, high=100.0)]
+"""Power, dBm."""
+Finite = Annotated[float, Bounds(low=-math.inf)]
+"""Finite number of any sign, or one whose range hangs on others and is checked by its class."""
+
+
+class Checked:
+    """Base of descriptions, dataclasses, whose numbers are checked as they are made.
+
+    Every number is finite and at least 0, or as the type of its field says: `Positive`, `Share`, `Count` and
+    the like, or any number ``Annotated`` with `Bounds`. One that may be None is checked where it is not.
+    """
+
+    def __post_init__(self) -> None:
+        kind: type = type(self)
+        for (low, high, open_low), always, maybe in _numbers(kind):
+            given = (name for name in maybe if getattr(self, name) is not None)
+            check_range(self, *always, *given, low=low, high=high, open_low=open_low)
+
+
+@cache
+def _numbers(owner: type) -> tuple[tuple[Bounds, tuple[str, ...], tuple[str, ...]], ...]:
+    """Return the fields of numbers by bounds: those that always hold one, and those that may be None."""
+    hints = annotations_of(owner, bounds=True)
+    found: dict[Bounds, tuple[list[str], list[str]]] = {}
+    for item in dataclasses.fields(owner):  # type: ignore[arg-type]
+        hint = hints.get(item.name)
+        members = typing.get_args(hint) if typing.get_origin(hint) in _UNIONS else (hint,)
+        kinds = [one for one in members if one is not types.NoneType]
+        told = [one for one in getattr(kinds[0], "__metadata__", ()) if isinstance(one, Bounds)]
+        if len(kinds) == 1 and (told or kinds[0] in (float, int)):
+            always, maybe = found.setdefault(told[0] if told else Bounds(), ([], []))
+            (always if len(members) == 1 else maybe).append(item.name)
+    return tuple((bounds, tuple(always), tuple(maybe)) for bounds, (always, maybe) in found.items())
+
+
+_UNIONS = (types.UnionType, typing.Union)
+"""Origins of annotations of which one type or another may be."""
+
+
 def check_whole(owner: object, *names: str) -> None:
     """Check that fields hold whole numbers.
 
@@ -274,10 +334,13 @@ def check_member(name: str, value: object, kind: type[Enum]) -> None:
 
 
 @cache
-def annotations_of(kind: Hashable) -> dict[str, Any]:
-    """Return the annotations of a class, evaluated once: that takes a hundred times as long as the rest."""
+def annotations_of(kind: Hashable, *, bounds: bool = False) -> dict[str, Any]:
+    """Return the annotations of a class, evaluated once: that takes a hundred times as long as the rest.
+
+    The bounds of numbers (`Checked`) are left out of them, or kept.
+    """
     try:
-        return typing.get_type_hints(typing.cast("type", kind))
+        return typing.get_type_hints(typing.cast("type", kind), include_extras=bounds)
     except NameError:  # an annotation that exists for the type checker only
         return {}
 

@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import scipy
 
-from simulator.errors import ParameterError, check_range
+from simulator.errors import Bounds, Checked, Count, Efficiency, ParameterError
 from simulator.tables import Shelf
 from simulator.topology.scale_up import BillItem
 
@@ -130,27 +130,21 @@ IN_HOST = ("scale-up", "nic")
 
 
 @dataclass(frozen=True, kw_only=True)
-class HostReliability:
+class HostReliability(Checked):
     """A fleet of hosts, and how a job on it saves its state and starts again."""
 
     name: str = "hosts"
     """Name shown in tables."""
-    accelerators: int
+    accelerators: Count
     """Accelerators that fail together with their host."""
-    mtbf_s: float
+    mtbf_s: Annotated[float, Bounds(low=LEAST_MTBF_S, high=MOST_MTBF_S)]
     """Mean time of a host between failures that interrupt a job, those of the network apart."""
-    availability: float
+    availability: Efficiency
     """Share of time that a host is up, 0 to 1."""
     restart_s: float
     """Time from a failure until the job computes again, from its last checkpoint."""
     write_s: float
     """Time that the job waits for each checkpoint."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "accelerators", low=1)
-        check_range(self, "mtbf_s", low=LEAST_MTBF_S, high=MOST_MTBF_S)
-        check_range(self, "availability", high=1.0, open_low=True)
-        check_range(self, "restart_s", "write_s")
 
     @property
     def mttr_s(self) -> float:
@@ -159,16 +153,13 @@ class HostReliability:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartReliability:
+class PartReliability(Checked):
     """A part of a fabric, by the name of its item on the bill."""
 
     name: str = "part"
     """Item."""
-    mtbf_s: float
+    mtbf_s: Annotated[float, Bounds(low=LEAST_MTBF_S, high=MOST_MTBF_S)]
     """Mean time between failures of one."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "mtbf_s", low=LEAST_MTBF_S, high=MOST_MTBF_S)
 
 
 def job_mtbf_s(

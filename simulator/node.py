@@ -19,7 +19,7 @@ from statistics import NormalDist
 from types import MappingProxyType
 
 from simulator.amounts import Amount, AmountT, Matrices, choose
-from simulator.errors import WorkloadError, check_positive, check_range
+from simulator.errors import Checked, Count, Efficiency, Positive, Share, WorkloadError
 from simulator.interfaces import Bound, ComputeUnit, Cost
 from simulator.operators import (
     Collective,
@@ -55,7 +55,7 @@ def expected_maximum(count: int) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepPenalties:
+class StepPenalties(Checked):
     """Penalties that an accelerator pays in a step beyond the work of its parts; nothing, if left out.
 
     Notes
@@ -84,24 +84,18 @@ class StepPenalties:
     """Time the host takes to issue an operator."""
     host_launch_s: float = 0.0
     """Time it takes for each further library call of the same operator."""
-    in_situ_efficiency: float = 1.0
+    in_situ_efficiency: Efficiency = 1.0
     """Share of its rate that a product keeps within a step, 0 to 1."""
-    collective_share: float = 0.0
+    collective_share: Share = 0.0
     """Share of its rate that compute loses while a collective gathers or sums beside it, 0 to 1."""
     clock_spread: float = 0.0
     """Standard deviation of the speed of accelerators of one type, as a share of the mean."""
-    slowest_of: int = 1
+    slowest_of: Count = 1
     """Accelerators that wait for each other."""
     idle_w: float = 0.0
     """Power when nothing runs, beyond what parts draw all the time."""
     launch_s: float = 0.0
     """Time to start and drain an operator, for units that have no such time of their own."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "slowest_of", low=1)
-        check_range(self, "in_situ_efficiency", high=1.0, open_low=True)
-        check_range(self, "host_operator_s", "host_launch_s", "clock_spread", "idle_w", "launch_s")
-        check_range(self, "collective_share", high=1.0)
 
     @property
     def lag(self) -> float:
@@ -150,28 +144,23 @@ NO_PENALTIES = StepPenalties()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory:
+class Memory(Checked):
     """A stack of high-bandwidth memory beside an accelerator."""
 
     name: str = "hbm"
     """Name shown in tables."""
-    capacity_bytes: float
+    capacity_bytes: Positive
     """Capacity."""
-    bandwidth_bytes_per_s: float
+    bandwidth_bytes_per_s: Positive
     """Peak bandwidth."""
-    efficiency: float
+    efficiency: Efficiency
     """Share of the peak that a long stream reaches, 0 to 1."""
     energy_j_per_byte: float
     """Energy of moving one byte to or from the accelerator."""
     static_w: float
     """Power for refresh and idle interfaces."""
-    turnaround_efficiency: float = 1.0
+    turnaround_efficiency: Efficiency = 1.0
     """Share of that rate which is left where reads and writes take turns, 0 to 1."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "capacity_bytes", "bandwidth_bytes_per_s")
-        check_range(self, "efficiency", "turnaround_efficiency", low=0.0, high=1.0, open_low=True)
-        check_range(self, "energy_j_per_byte", "static_w")
 
     def time_s(self, moved_bytes: AmountT) -> AmountT:
         """Return how long moving so many bytes takes as one stream."""
@@ -187,26 +176,21 @@ class Memory:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HostLink:
+class HostLink(Checked):
     """The link between one accelerator and its host, both ways at once."""
 
     name: str = "link"
     """Name shown in tables."""
-    bandwidth_bytes_per_s: float
+    bandwidth_bytes_per_s: Positive
     """Line rate of one accelerator's link, one way."""
-    efficiency: float
+    efficiency: Efficiency
     """Share of the line rate that a long transfer from pinned memory reaches, 0 to 1."""
-    total_bytes_per_s: float
+    total_bytes_per_s: Positive
     """Rate that all accelerators of a host reach together, one way."""
     latency_s: float
     """Time to start a transfer."""
     energy_j_per_bit: float
     """Dynamic energy of one bit."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "bandwidth_bytes_per_s", "total_bytes_per_s")
-        check_range(self, "efficiency", high=1.0, open_low=True)
-        check_range(self, "latency_s", "energy_j_per_bit")
 
     def time_s(self, moved_bytes: float, accelerators: int) -> float:
         """Return how long so many accelerators take that move so many bytes each, all at once."""
@@ -215,49 +199,39 @@ class HostLink:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Storage:
+class Storage(Checked):
     """The solid-state disks of a host."""
 
     name: str = "storage"
     """Name shown in tables."""
-    capacity_bytes: float
+    capacity_bytes: Positive
     """Capacity of all disks."""
-    read_bytes_per_s: float
+    read_bytes_per_s: Positive
     """Rate of long reads, all disks together."""
-    write_bytes_per_s: float
+    write_bytes_per_s: Positive
     """Rate of long writes, all disks together."""
     energy_j_per_byte: float
     """Dynamic energy of one byte read or written."""
     static_w: float
     """Power of all disks when idle."""
 
-    def __post_init__(self) -> None:
-        check_positive(self, "capacity_bytes", "read_bytes_per_s", "write_bytes_per_s")
-        check_range(self, "energy_j_per_byte", "static_w")
-
 
 @dataclass(frozen=True, kw_only=True)
-class Processors:
+class Processors(Checked):
     """The processors of a host."""
 
     name: str = "processors"
     """Name shown in tables."""
-    accelerators: int
+    accelerators: Count
     """Accelerators that share them, and with them memory, links and disks."""
-    simd_flop_per_s: float
+    simd_flop_per_s: Positive
     """Single-precision peak of all cores."""
     active_w: float
     """Power at work beyond that when idle, all together."""
     idle_w: float
     """Power when idle, all together."""
-    busy_share: float
+    busy_share: Share
     """Share of `active_w` that feeding accelerators takes: issuing, polling, loading of data; 0 to 1."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "accelerators", low=1)
-        check_positive(self, "simd_flop_per_s")
-        check_range(self, "active_w", "idle_w")
-        check_range(self, "busy_share", high=1.0)
 
     @property
     def static_w(self) -> float:
@@ -271,21 +245,17 @@ class Processors:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chassis:
+class Chassis(Checked):
     """Boards, fans and power supplies around the processors and accelerators of a server."""
 
     name: str = "chassis"
     """Name shown in tables."""
     fan_share: float
     """Power of fans and pumps over that of what they cool; dimensionless."""
-    supply_efficiency: float
+    supply_efficiency: Efficiency
     """Power that supplies give over what they take from the mains, 0 to 1."""
     price_usd: float
     """Price of the whole server without accelerators, network cards and the switches between accelerators."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "fan_share", "price_usd")
-        check_range(self, "supply_efficiency", high=1.0, open_low=True)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from typing import Any, overload
 import numpy as np
 
 from simulator.collectives.algorithms import vector_bytes
-from simulator.errors import check_positive, check_range
+from simulator.errors import Checked, FromOne, Positive
 from simulator.fabric import Fabric
 from simulator.interfaces import Bound, Cost
 from simulator.node import Node
@@ -369,22 +369,17 @@ class StepBound:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Economics:
+class Economics(Checked):
     """Prices that turn hardware and energy into cost."""
 
     name: str = "default"
     """Name of the row set."""
     electricity_usd_per_j: float
     """Price of electrical energy."""
-    power_usage_effectiveness: float
+    power_usage_effectiveness: FromOne
     """Power of the building over power of the machines, dimensionless, at least 1."""
-    lifetime_s: float
+    lifetime_s: Positive
     """Time over which hardware is written off, without residual value."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "electricity_usd_per_j")
-        check_range(self, "power_usage_effectiveness", low=1.0)
-        check_positive(self, "lifetime_s")
 
     def step_usd(self, *, capital_usd: float, step_time_s: float, energy_j: float) -> dict[str, float]:
         """Return the cost of a step by part: the share of the hardware's life, and the energy."""

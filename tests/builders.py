@@ -7,7 +7,7 @@ import numpy as np
 
 from electronic.devices import load_scale_up
 from optical.cores import CORES, load_core
-from optical.transfer.decomposition import self_configure
+from optical.transfer.mesh import self_configure
 from simulator.errors import HeliographError
 from simulator.node import Memory
 from simulator.operators import Collective, CollectiveKind, Held, MatMul, Phase

@@ -1,6 +1,6 @@
 """Studies of photonic cores.
 
-`one` core under the lens, with its `page`; `check` whether it keeps the laws of all cores; its predicted
-`precision` against the executed one; `every` core beside the others and GPUs; `rescue` and parts ranked at
-equal precision.
+`one` core under the lens, with its `page`; `checks` of the laws that all cores keep, and of predicted
+precision against executed; `every` core beside the others and GPUs; `rescue` and parts ranked at equal
+precision.
 """

@@ -530,11 +530,7 @@ class CoresResult(Result):
 
     def figures(self) -> dict[str, Figure]:
         """Return energy over size and over reuse, and which core wins where."""
-        return {
-            "size": energy_by_size(self),
-            "reuse": energy_by_reuse(self),
-            "map": winner_maps(self),
-        }
+        return {"size": energy_by_size(self), "reuse": energy_by_reuse(self), "map": winner_maps(self)}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -389,10 +389,7 @@ LEAST_CHANGE = 3e-3
 _SHOWN_DB = (-10.0, 70.0)
 _ROOM_DB = 8.0
 """Height above the lower end within which a label goes to the left of its point, not below; a choice."""
-CAUSES = (
-    *(ROUNDING, RECEIVER, SHOT, FLUCTUATION, ENCODING),
-    *(CLIPPING, UNLIKE, LOADING, READOUT, MISREAD),
-)
+CAUSES = (*(ROUNDING, RECEIVER, SHOT, FLUCTUATION, ENCODING), *(CLIPPING, UNLIKE, LOADING, READOUT, MISREAD))
 """Causes of noise in the order of their colours in `PALETTE`; solid and dashed lines take turns."""
 _LIMIT_STYLES, _OTHER_STYLE = ("-", "--"), ":"
 """Lines of those causes, and of others, which a core from outside may name."""

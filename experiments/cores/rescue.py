@@ -23,14 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from electronic.formats import format_named
-from experiments.cores.one import (
-    MILLIWATT,
-    PICOJOULE,
-    Bench,
-    bench,
-    photonic_unit,
-    training_j_per_mac,
-)
+from experiments.cores.one import MILLIWATT, PICOJOULE, Bench, bench, photonic_unit, training_j_per_mac
 from experiments.hardware import Replaced, changes, decibels_in
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.precision import ModelProduct, captured_products, format_precision, products_of
@@ -605,11 +598,7 @@ class RankRescues(Study):
         )
 
     def _row(
-        self,
-        names: tuple[str, ...],
-        settings: tuple[str, ...],
-        samples: Sequence[Sample],
-        wanted_db: float,
+        self, names: tuple[str, ...], settings: tuple[str, ...], samples: Sequence[Sample], wanted_db: float
     ) -> RescueRow:
         """Return what one rescue does and costs."""
         name = JOINT.join((self.core, *names))

@@ -67,9 +67,7 @@ class Priced:
         host, servers = self.system.host, self.system.servers
         each_w = host.static_w + sum(host.around(one.w_each + host.static_w).values())
         server = BillItem(
-            count=servers,
-            w_each=each_w * self.system.accelerators / servers,
-            usd_each=host.chassis.price_usd,
+            count=servers, w_each=each_w * self.system.accelerators / servers, usd_each=host.chassis.price_usd
         )
         return {ACCELERATOR: one, SERVER: server} | found
 

@@ -74,11 +74,7 @@ class SharedRuns(Result):
             "fabric": self.system.fabric.name,
             "accelerators": self.system.accelerators,
             "jobs": [
-                row
-                | {
-                    "endpoints": list(run.job.endpoints),
-                    "network_bytes": dict(run.trace.network_bytes),
-                }
+                row | {"endpoints": list(run.job.endpoints), "network_bytes": dict(run.trace.network_bytes)}
                 for row, run in zip(self.rows(), self.runs, strict=True)
             ],
             "failures": [dataclasses.asdict(one) for one in self.failures],

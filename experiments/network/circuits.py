@@ -510,11 +510,7 @@ class DemandSchedules(Result):
         if any(one.packet_s > one.circuit_makespan_s for one in self.schedules):
             told["Below: packets only"] = PALETTE[1]
         figure.legend(
-            handles=swatches(told),
-            loc="outside upper center",
-            ncols=6,
-            handlelength=1.4,
-            columnspacing=1.2,
+            handles=swatches(told), loc="outside upper center", ncols=6, handlelength=1.4, columnspacing=1.2
         )
         return figure
 
@@ -736,10 +732,7 @@ class Circuits(Study):
     """Schedules of optical circuits for a demand, within a collective, or between the phases of a step."""
 
     demand: Path | None = option(
-        None,
-        "bytes from each input (row) to each output (column)",
-        metavar="DEMAND.csv",
-        positional=True,
+        None, "bytes from each input (row) to each output (column)", metavar="DEMAND.csv", positional=True
     )
     collective: str | None = option(
         None, "all_reduce, reduce_scatter, all_gather, all_to_all", metavar="KIND"

@@ -26,15 +26,7 @@ from simulator.errors import ParameterError, check_positive, check_range, check_
 from simulator.fabric import Fabric, Loads, route_loads
 from simulator.files import read_text
 from simulator.interfaces import Circuits, Flows, LinkGraph
-from simulator.results import (
-    BUBBLE,
-    DARK,
-    EXPOSED,
-    HOST,
-    Trace,
-    energy_by_component_j,
-    time_of_class_s,
-)
+from simulator.results import BUBBLE, DARK, EXPOSED, HOST, Trace, energy_by_component_j, time_of_class_s
 from simulator.topology.graphs import NO_LINK
 from workloads.traces import Compute, import_trace
 
@@ -402,9 +394,7 @@ class FlowsOnFabric(Study):
         flows = read_flows(self.file, self.size_bytes)
         highest = int(max(flows.sources.max(initial=0), flows.destinations.max(initial=0)))
         system = self.hardware.system(
-            self.system,
-            accelerators=self.accelerators,
-            usual_accelerators=-(-(highest + 1) // NODE) * NODE,
+            self.system, accelerators=self.accelerators, usual_accelerators=-(-(highest + 1) // NODE) * NODE
         )
         fabric = system.fabric
         if highest >= fabric.endpoints:

@@ -533,10 +533,7 @@ class SpreadSteps(Result):
         whole = f"the {format_si(ideal_s, 's')} of sprayed packets"
         axes.set_xlabel(f"Step time over {whole} (%)\nwhiskers: least and most of the hashes")
         figure.suptitle(
-            fill(self.title.replace(", ", ",").replace(",", ", "), _TITLE),
-            fontsize=7.5,
-            x=0.01,
-            ha="left",
+            fill(self.title.replace(", ", ",").replace(",", ", "), _TITLE), fontsize=7.5, x=0.01, ha="left"
         )
         return figure
 

@@ -131,11 +131,7 @@ class Timeline(Result):
         handles = _legend(self)
         columns = len(handles) if len(handles) <= _LEGEND_COLUMNS else -(-len(handles) // 2)
         figure.legend(
-            handles=handles,
-            loc="outside lower center",
-            ncols=columns,
-            columnspacing=1.2,
-            handlelength=1.4,
+            handles=handles, loc="outside lower center", ncols=columns, columnspacing=1.2, handlelength=1.4
         )
         return figure
 
@@ -163,10 +159,7 @@ def unit_timeline(name: str, *, stages: int, microbatches: int, chunks: int, tim
     _check(name, stages=stages, microbatches=microbatches, chunks=chunks, times=times)
     kind = ONE_FORWARD_ONE_BACKWARD if name == INTERLEAVED else SCHEDULES[name]
     plan = Plan.of(
-        pp=stages,
-        global_batch=microbatches,
-        schedule=kind,
-        vpp=chunks if name == INTERLEAVED else 1,
+        pp=stages, global_batch=microbatches, schedule=kind, vpp=chunks if name == INTERLEAVED else 1
     )
     _refuse_crowd(2 * stages * microbatches * plan.schedule.vpp)
     pipeline = plan.pipeline

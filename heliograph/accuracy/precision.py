@@ -33,16 +33,7 @@ from simulator.operands.statistics import (
     operands_of,
     product_rounding,
 )
-from simulator.operators import (
-    SCORES,
-    VALUES,
-    MatMul,
-    Operator,
-    Overlapped,
-    Phase,
-    Role,
-    StepGraph,
-)
+from simulator.operators import SCORES, VALUES, MatMul, Operator, Overlapped, Phase, Role, StepGraph
 from simulator.operators import Sequence as Run
 
 if TYPE_CHECKING:
@@ -494,10 +485,7 @@ def target_db(
 
 
 def sized_core(
-    core: Core,
-    target: str | float,
-    products: Sequence[ModelProduct],
-    kind: OperandKind = DEFAULT_OPERANDS,
+    core: Core, target: str | float, products: Sequence[ModelProduct], kind: OperandKind = DEFAULT_OPERANDS
 ) -> Core:
     """Return a core whose laser is just bright enough for a target over the products of a model.
 

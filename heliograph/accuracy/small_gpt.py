@@ -230,12 +230,7 @@ def system_arithmetic(system: System) -> Arithmetic:
     """
     analog = system.analog()
     if analog is None or system.photonic is None:
-        narrow = {
-            Precision.FP8: FLOAT8,
-            Precision.MXFP8: MXFP8,
-            Precision.INT8: INT8,
-            Precision.NVFP4: NVFP4,
-        }
+        narrow = {Precision.FP8: FLOAT8, Precision.MXFP8: MXFP8, Precision.INT8: INT8, Precision.NVFP4: NVFP4}
         return Arithmetic(label=narrow.get(system.precision or Precision.BF16, BFLOAT16))
     others = "" if system.name.partition("@")[0].partition(":")[0] in SYSTEMS else f" of {system.name}"
     return Arithmetic(label=f"{system.photonic.core.name}{others}", analog=analog)
@@ -271,10 +266,7 @@ def _electronic(arithmetic: Arithmetic) -> Products:
         nvfp4_passes,
     )
     from workloads.training.gpt import Products  # noqa: PLC0415 - torch, only to execute
-    from workloads.training.probes import (  # noqa: PLC0415 - torch, only to execute
-        EXACT_PRODUCTS,
-        GaussianProducts,
-    )
+    from workloads.training.probes import EXACT_PRODUCTS, GaussianProducts  # noqa: PLC0415 - torch, only to execute
 
     if arithmetic.white_db is not None:
         return Products.same(GaussianProducts(ratio_from_db(-arithmetic.white_db)))
@@ -369,11 +361,7 @@ def _setup(job: _Job) -> tuple[GptConfig, TrainingConfig]:
 def _run(job: _Job) -> dict[str, Any]:
     import torch  # noqa: PLC0415 - only to execute
 
-    from workloads.training.gpt import (  # noqa: PLC0415 - torch, only to execute
-        python_source,
-        train_model,
-        validate,
-    )
+    from workloads.training.gpt import python_source, train_model, validate  # noqa: PLC0415 - torch, only to execute
     from workloads.training.probes import EXACT_PRODUCTS  # noqa: PLC0415 - torch, only to execute
 
     torch.set_num_threads(1)

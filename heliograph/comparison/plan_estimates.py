@@ -379,12 +379,7 @@ def estimates(
         rows = np.flatnonzero(nearest == block)
         found = [
             _on_one_form(
-                replace(system, fabric=form),
-                pricer,
-                plans.taken(rows),
-                known=known,
-                tried=tried,
-                aim=aim,
+                replace(system, fabric=form), pricer, plans.taken(rows), known=known, tried=tried, aim=aim
             )
             for form in each
         ]
@@ -570,12 +565,7 @@ def price_best(
             break
         share = plans.taken(rows)
         found = estimates(
-            system,
-            pricer,
-            share,
-            prices=known,
-            ways=ways,
-            aim=Aim(objective=objective, best=best),
+            system, pricer, share, prices=known, ways=ways, aim=Aim(objective=objective, best=best)
         )
         shares.append((share, found))
         best = min(best, float(shares[-1][1].values[objective].min()))

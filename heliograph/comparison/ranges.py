@@ -62,10 +62,7 @@ def contests(systems: Sequence[System]) -> tuple[Contest, ...]:
     plain = [one for one in systems if one.photonic is None]
     turning = [one.name for one in plain if one.fabric.traits.policies]
     fixed = [one.name for one in plain if not one.fabric.traits.policies]
-    pairs = {
-        "light / GPUs": (lit, [*fixed, *turning]),
-        "circuits / packets": (turning, fixed),
-    }
+    pairs = {"light / GPUs": (lit, [*fixed, *turning]), "circuits / packets": (turning, fixed)}
     return tuple(
         Contest(name=name, challengers=tuple(one), holders=tuple(other))
         for name, (one, other) in pairs.items()
@@ -275,10 +272,7 @@ def _values_of(result: StepResult) -> Values:
 
 
 def ranges_of(
-    results: Sequence[StepResult],
-    *,
-    share: bool = False,
-    progress: OnProgress = unheard,
+    results: Sequence[StepResult], *, share: bool = False, progress: OnProgress = unheard
 ) -> Ranges:
     """Return how firm the verdicts of a comparison are over the published ranges of its numbers.
 

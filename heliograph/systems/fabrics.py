@@ -30,9 +30,8 @@ from electronic.fabrics.packets import RailFabric
 from electronic.fabrics.torus import TorusFabric
 from heliograph.plugins import from_outside
 from optical.fabrics.cubes import CubeFabric
-from optical.fabrics.hybrid import HybridFabric
 from optical.fabrics.in_network_reduction import OpticalReduction
-from optical.fabrics.node_circuits import CircuitChoice, DirectConnect
+from optical.fabrics.node_circuits import CircuitChoice, DirectConnect, HybridFabric
 from optical.fabrics.rails import OcsRails
 from optical.fabrics.rotor import Relaying, RotorFabric, least_lanes
 from optical.fabrics.switches import (

@@ -68,14 +68,7 @@ from optical.noise.chip import (
     Mismatch,
     NodeCoupler,
 )
-from optical.noise.link_budget import (
-    LightBudget,
-    LinkBudget,
-    NoiseRatio,
-    Source,
-    absorbed_db,
-    check_closes,
-)
+from optical.noise.link_budget import LightBudget, LinkBudget, NoiseRatio, Source, absorbed_db, check_closes
 from optical.noise.receiver import Receiver, Symbols
 from simulator.amounts import ceiling
 from simulator.errors import ParameterError, check_choices, check_positive, check_range, check_whole

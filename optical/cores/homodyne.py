@@ -393,9 +393,7 @@ def shot_limited(core: Homodyne) -> AnalogSpec:
         ),
     )
     return dataclasses.replace(
-        AnalogSpec.ideal(),
-        analog_length=link.analog_length,
-        **dataclasses.asdict(link.noise),
+        AnalogSpec.ideal(), analog_length=link.analog_length, **dataclasses.asdict(link.noise)
     )
 
 

@@ -61,10 +61,10 @@ from optical.execution import AnalogSpec
 from optical.execution.spec import PassiveTile
 from optical.noise.chip import CalibrationCost, Chip
 from optical.noise.link_budget import Element, OscillatorBudget, elements_of
-from optical.transfer.decomposition import Calibration
+from optical.transfer.mesh import Calibration
 from optical.transfer.mesh import MeshLayout as MeshPositions
 from simulator.amounts import Amount, choose
-from simulator.errors import check_positive, check_range
+from simulator.errors import Checked, Several, check_positive, check_range
 from simulator.operators import Held, Phase, Products
 from simulator.units import to_si
 
@@ -82,12 +82,12 @@ class Configuration(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RealMatrixError:
+class RealMatrixError(Checked):
     """Expected errors of U S V*, U and V real and Haar-random, for small errors; rms over the rms entry.
 
     Notes
     -----
-    The laws of `optical.transfer.decomposition` are those of complex unitary matrices. A weight is real,
+    The laws of `optical.transfer.mesh` are those of complex unitary matrices. A weight is real,
     so are both factors of its singular value decomposition, and a receiver beside a local oscillator sees one
     quadrature: most of what errors of first order add stands in the other one.
 
@@ -116,7 +116,7 @@ class RealMatrixError:
     ours; a Monte Carlo with the transfer matrices agrees.
     """
 
-    ports: int
+    ports: Several
     """Inputs, and outputs."""
     phase_rad: float
     """Standard deviation of every phase."""
@@ -124,10 +124,6 @@ class RealMatrixError:
     """Standard deviation of every coupler's angle."""
     amplitude: float = 0.0
     """Relative standard deviation of the field that every shifter lets through, dimensionless."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "ports", low=2)
-        check_range(self, "phase_rad", "coupler_rad", "amplitude")
 
     @property
     def phases(self) -> float:
@@ -271,9 +267,7 @@ class MziMesh(AnalogCore):
     def guided(self) -> Routing:
         """Waveguides of the signal; the oscillators' share leaves it behind the feed."""
         return self.routing(
-            feed_m=self.layout.feed_length_m,
-            array_m=self.depth * self.column_m,
-            guides=float(self.ports),
+            feed_m=self.layout.feed_length_m, array_m=self.depth * self.column_m, guides=float(self.ports)
         )
 
     @property

@@ -20,17 +20,11 @@ from functools import cache, cached_property
 from optical.cores.core import Budget, Core, Reload, Work
 from optical.cores.crossbar import Crossbar, default_crossbar
 from optical.devices import Events, FormatLogic, Integrator, Part, Per, device_table
-from optical.devices.devices import bytes_of_bits
+from optical.devices.devices import bytes_of_bits, shipped
 from optical.devices.limits import Light
 from optical.devices.parts import energy_j
 from optical.execution import AnalogSpec, Scale
-from optical.execution.spec import (
-    Remainder,
-    Residues,
-    check_mantissas,
-    largest_residue,
-    residue_mean_square,
-)
+from optical.execution.spec import Remainder, Residues, check_mantissas, largest_residue, residue_mean_square
 from optical.noise.chip import CalibrationCost
 from simulator.amounts import Amount, ceiling
 from simulator.errors import ParameterError, check_choices, check_range, check_whole
@@ -138,7 +132,7 @@ class BlockFloatCore(FormattedCore):
 
     name: str = "block_float"
     """Name shown in tables and messages."""
-    logic: FormatLogic
+    logic: FormatLogic = shipped(FormatLogic, "block_float_logic")
     """Digital electronics of the format."""
 
     @property
@@ -210,7 +204,7 @@ class ResidueCore(FormattedCore):
     """Copies of the core that work on different moduli at once; the other moduli follow in further passes."""
     remainder: Remainder = Remainder.ANALOG
     """Place at which the remainder of a sum is taken."""
-    logic: FormatLogic
+    logic: FormatLogic = shipped(FormatLogic, "residue_logic")
     """Digital electronics of the format."""
 
     def __post_init__(self) -> None:
@@ -332,27 +326,18 @@ class ResidueCore(FormattedCore):
         """Events per second on one core with all copies at work."""
         one = self.core.full_load
         return Events(
-            symbols=self.parallel * one.symbols,
-            samples=self.parallel * one.samples,
-            results=self.samples_hz,
+            symbols=self.parallel * one.symbols, samples=self.parallel * one.samples, results=self.samples_hz
         )
 
 
 def in_block_float(core: Core, name: str) -> BlockFloatCore:
     """Return a core with block floating point, of today's electronics."""
-    return BlockFloatCore(name=name, core=core, logic=device_table().build(FormatLogic, "block_float_logic"))
+    return BlockFloatCore(name=name, core=core)
 
 
 def in_residues(core: Core, name: str, *, moduli: tuple[int, ...], mantissa_bits: int) -> ResidueCore:
     """Return a core with residue numbers, a copy of it for each modulus, of today's electronics."""
-    return ResidueCore(
-        name=name,
-        core=core,
-        moduli=moduli,
-        mantissa_bits=mantissa_bits,
-        parallel=len(moduli),
-        logic=device_table().build(FormatLogic, "residue_logic"),
-    )
+    return ResidueCore(name=name, core=core, moduli=moduli, mantissa_bits=mantissa_bits, parallel=len(moduli))
 
 
 @cache

@@ -38,9 +38,8 @@ from optical.devices import (
     Sampler,
     Tia,
     Waveguide,
-    device_table,
 )
-from optical.devices.devices import Adder, InterferometerArms, bytes_of_bits
+from optical.devices.devices import Adder, InterferometerArms, bytes_of_bits, shipped
 from optical.devices.limits import Light, bits_of_noise
 from optical.devices.named_parts import named_parts_table
 from optical.devices.parts import Device, Named, energy_j
@@ -51,7 +50,17 @@ from optical.noise.chip import CalibrationCost
 from optical.noise.link_budget import Element, NoiseRatio, absorbed_db, check_closes, elements_of, loss_db
 from optical.noise.receiver import Receiver, Symbols
 from simulator.amounts import Reals
-from simulator.errors import check_choices, check_positive, check_range, check_whole
+from simulator.errors import (
+    Checked,
+    Count,
+    Efficiency,
+    Positive,
+    Several,
+    check_choices,
+    check_positive,
+    check_range,
+    check_whole,
+)
 from simulator.operators import Phase, Products
 from simulator.units import ratio_from_db, to_si
 
@@ -96,7 +105,7 @@ clipped by less than a fifth, 1.9 dB.
 
 
 @dataclass(frozen=True, kw_only=True)
-class PhaseChannel:
+class PhaseChannel(Checked):
     """One row of units for one modulus: the light that arrives, and its noise beside it.
 
     Notes
@@ -120,11 +129,11 @@ class PhaseChannel:
     2 pi, and are read by a coherent detector.
     """
 
-    modulus: int
+    modulus: Several
     """Phases that are told apart."""
     elements: tuple[Element, ...]
     """Losses whatever the digits, on the signal's way."""
-    digits: int
+    digits: Count
     """Digits that light passes, of all units."""
     one_loss_db: float
     """Loss at a digit that is 1."""
@@ -132,22 +141,16 @@ class PhaseChannel:
     """Loss at a digit that is 0."""
     oscillator_loss_db: float
     """Loss of the oscillator."""
-    signal_w: float
+    signal_w: Positive
     """Launched power of this row's signal."""
-    oscillator_launch_w: float
+    oscillator_launch_w: Positive
     """Launched power of its oscillator."""
     receiver: Receiver
     """Receiver of a quadrature."""
-    adc_enob_bits: float
+    adc_enob_bits: Positive
     """Effective bits of its converter, whose range holds all but the least losses (`headroom`)."""
     phase_variances: Mapping[str, float]
     """Squared phase errors by cause, in radians squared."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "signal_w", "oscillator_launch_w", "adc_enob_bits")
-        check_range(self, "digits", low=1)
-        check_range(self, "modulus", low=2)
-        check_range(self, "one_loss_db", "zero_loss_db", "oscillator_loss_db")
 
     @property
     def loss_db(self) -> float:
@@ -299,9 +302,9 @@ class DigitSwitch(Device):
     """Loss of light that it takes over."""
     passed_loss_db: float
     """Loss of light that it lets pass."""
-    extinction_db: float
+    extinction_db: Positive
     """Light that takes the right way over light that does not, in power."""
-    bandwidth_hz: float
+    bandwidth_hz: Positive
     """3 dB bandwidth of switching."""
     symbol_energy_j: float
     """Drive energy per symbol."""
@@ -310,10 +313,6 @@ class DigitSwitch(Device):
     area_m2: float
     """Area."""
 
-    def __post_init__(self) -> None:
-        check_positive(self, "extinction_db", "bandwidth_hz")
-        check_range(self, "dropped_loss_db", "passed_loss_db", "symbol_energy_j", "tuning_w", "area_m2")
-
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseSegment(Device):
@@ -321,16 +320,12 @@ class PhaseSegment(Device):
 
     insertion_loss_db: float
     """Loss."""
-    settling_s: float
+    settling_s: Positive
     """Time until a new phase stands."""
     drift_rad: float
     """Standard deviation of the phase from its setting between calibrations."""
     area_m2: float
     """Area."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "settling_s")
-        check_range(self, "insertion_loss_db", "drift_rad", "area_m2")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,14 +334,10 @@ class PhaseLayout(Named):
 
     unit_length_m: float
     """Length of a unit along its row."""
-    node_fill: float
+    node_fill: Efficiency
     """Area of a unit's devices over the area of its cell, 0 to 1."""
     feed_length_m: float
     """Waveguide from the laser to the rows."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "node_fill", high=1.0, open_low=True)
-        check_range(self, "unit_length_m", "feed_length_m")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -379,33 +370,33 @@ class PhaseArray:
     """Optical power of the laser, of all three blocks; a design choice."""
     oscillator_share: float = 0.5
     """Share of it that goes to the local oscillators, 0 to 1; a design choice."""
-    laser: Laser
+    laser: Laser = shipped(Laser, "laser")
     """Source."""
-    branch: PassiveElement
+    branch: PassiveElement = shipped(PassiveElement, "y_branch")
     """Splitter by two."""
-    switch: DigitSwitch
+    switch: DigitSwitch = shipped(DigitSwitch, "digit_switch")
     """Two per digit and unit."""
-    segment: PhaseSegment
+    segment: PhaseSegment = shipped(PhaseSegment, "phase_segment")
     """One per digit and unit."""
-    waveguide: Waveguide
+    waveguide: Waveguide = shipped(Waveguide, "si_waveguide")
     """Routing within the rows."""
-    feed: Waveguide
+    feed: Waveguide = shipped(Waveguide, DEFAULT_FEED, named_parts_table)
     """Waveguide of all light from the coupling to the rows."""
-    hybrid: PassiveElement
+    hybrid: PassiveElement = shipped(PassiveElement, "optical_hybrid")
     """90 degree hybrid, one per row."""
-    arms: InterferometerArms
+    arms: InterferometerArms = shipped(InterferometerArms, "interferometer_arms")
     """Stability of the phase between rows and oscillators."""
-    detector: Photodetector
+    detector: Photodetector = shipped(Photodetector, "photodetector")
     """Four per row."""
-    tia: Tia
+    tia: Tia = shipped(Tia, "tia")
     """Two per row."""
-    readout: Integrator | Sampler
+    readout: Integrator | Sampler = shipped(Sampler, "sampler")
     """Two per row."""
-    adc: Converter
+    adc: Converter = shipped(Converter, "adc")
     """Two per row."""
-    segment_dac: Converter
+    segment_dac: Converter = shipped(Converter, "segment_dac")
     """One per unit, sets its digits in turn."""
-    layout: PhaseLayout
+    layout: PhaseLayout = shipped(PhaseLayout, "phase_layout")
     """Layout of the rows."""
 
     def __post_init__(self) -> None:
@@ -583,9 +574,9 @@ class PhaseResidueCore:
     """Bits of a mantissa with its sign."""
     gradient_rounding: Rounding = Rounding.STOCHASTIC
     """Rounding of the mantissas of gradient products."""
-    adder: Adder
+    adder: Adder = shipped(Adder, "adder")
     """Digital accumulator of an output."""
-    logic: FormatLogic
+    logic: FormatLogic = shipped(FormatLogic, "residue_logic")
     """Digital electronics of the format."""
 
     def __post_init__(self) -> None:
@@ -774,31 +765,11 @@ def default_phase_residue() -> PhaseResidueCore:
     and no more than six times less at any power: their phases are half as far apart, and light passes 96
     switched segments instead of 40.
     """
-    table = device_table()
     array = PhaseArray(
         length=8,
         rows=32,
         exponent=4,
         symbol_rate_hz=to_si("symbol_rate_hz", 5.0, "GHz"),
         laser_power_w=to_si("laser_power_w", 80.0, "mW"),
-        laser=table.build(Laser, "laser"),
-        branch=table.build(PassiveElement, "y_branch"),
-        switch=table.build(DigitSwitch, "digit_switch"),
-        segment=table.build(PhaseSegment, "phase_segment"),
-        waveguide=table.build(Waveguide, "si_waveguide"),
-        feed=named_parts_table().build(Waveguide, DEFAULT_FEED),
-        hybrid=table.build(PassiveElement, "optical_hybrid"),
-        arms=table.build(InterferometerArms, "interferometer_arms"),
-        detector=table.build(Photodetector, "photodetector"),
-        tia=table.build(Tia, "tia"),
-        readout=table.build(Sampler, "sampler"),
-        adc=table.build(Converter, "adc"),
-        segment_dac=table.build(Converter, "segment_dac"),
-        layout=table.build(PhaseLayout, "phase_layout"),
     )
-    return PhaseResidueCore(
-        core=array,
-        mantissa_bits=5,
-        adder=table.build(Adder, "adder"),
-        logic=table.build(FormatLogic, "residue_logic"),
-    )
+    return PhaseResidueCore(core=array, mantissa_bits=5)

@@ -343,11 +343,7 @@ class RingBank(AnalogCore):
             *converter_parts(self),
             Part("reload", self.tuning_dac, 1, self.tuning_dac.conversion_j, Per.VALUE),
             Part(
-                "ring tuning",
-                self.router,
-                2.0 * self.wavelengths,
-                self.router.tuning_w,
-                within="modulator",
+                "ring tuning", self.router, 2.0 * self.wavelengths, self.router.tuning_w, within="modulator"
             ),
             Part("ring tuning", self.layout, self.rings, self.ring.tuning_w, within="weight rings"),
             Part("broadcast", self.branch, self.outputs),

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import numpy as np
 
 from optical.devices.limits import photon_energy_j, quantiser_variance
 from optical.devices.parts import Device, ElectronicDevice, Named
-from simulator.errors import ParameterError, check_positive, check_range
+from simulator.errors import Bounds, Efficiency, Finite, FromOne, ParameterError, Positive, Share, check_range
 from simulator.tables import Table, read_table
 from simulator.units import (
     BITS_PER_BYTE,
@@ -58,13 +58,13 @@ class Soa(Device):
     noise figure and gain saturation.
     """
 
-    gain_db: float
+    gain_db: Annotated[float, Bounds(low=3.1)]
     """Gain of faint light."""
-    noise_figure_db: float
+    noise_figure_db: Finite
     """Noise figure at that gain; at least the quantum limit, 2 - 1/G as a ratio."""
-    saturation_w: float
+    saturation_w: Positive
     """Output power at which the gain has fallen to half."""
-    optical_bandwidth_hz: float
+    optical_bandwidth_hz: Positive
     """Bandwidth of its emission that comes to a detector with one line."""
     power_w: float
     """Electrical power, all the time."""
@@ -72,9 +72,7 @@ class Soa(Device):
     """Area."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "saturation_w", "optical_bandwidth_hz")
-        check_range(self, "gain_db", low=3.1)
-        check_range(self, "power_w", "area_m2")
+        super().__post_init__()
         if self.spontaneous_factor < 1.0:
             limit_db = db_from_ratio(2.0 - 1.0 / ratio_from_db(self.gain_db))
             msg = (
@@ -145,19 +143,14 @@ def shipped(kind: type[PartT], name: str, table: Callable[[], Table] = device_ta
 class Laser(Device):
     """Continuous-wave pump of a comb."""
 
-    wall_plug_efficiency: float
+    wall_plug_efficiency: Efficiency
     """Optical over electrical power, 0 to 1."""
-    rin_db_per_hz: float
+    rin_db_per_hz: Annotated[float, Bounds(low=-300.0, high=0.0)]
     """Relative intensity noise of one comb line; lines are taken as independent."""
     coupling_loss_db: float
     """Loss from the source into the chip."""
     area_m2: float
     """Area."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "wall_plug_efficiency", high=1.0, open_low=True)
-        check_range(self, "rin_db_per_hz", low=-300.0, high=0.0)
-        check_range(self, "coupling_loss_db", "area_m2")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,35 +163,24 @@ class PulsedLaser(Laser):
     means over time, the carver's losses in the wall-plug efficiency; intensity noise is that of the pulses.
     """
 
-    duty: float
+    duty: Efficiency
     """Width of a pulse at half its power over the time between pulses, dimensionless."""
     jitter_s: float
     """Standard deviation of a pulse's time from that of the symbols."""
     driver_w: float
     """Power of the carver's driver, or of what locks the pulses to the symbols, all the time."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_range(self, "duty", high=1.0, open_low=True)
-        check_range(self, "jitter_s", "driver_w")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Comb(Device):
     """Micro-comb that turns one pump into the lines."""
 
-    conversion_efficiency: float
+    conversion_efficiency: Efficiency
     """Power in all used lines over the pump's power, 0 to 1."""
     area_m2: float
     """Area."""
-    line_w: float | None = None
+    line_w: Positive | None = None
     """Power of its weakest used line as it was published; None where none was."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "conversion_efficiency", high=1.0, open_low=True)
-        check_range(self, "area_m2")
-        if self.line_w is not None:
-            check_positive(self, "line_w")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,18 +198,14 @@ class RingRouter(Device):
     """Loss of an add or a drop."""
     pass_loss_db: float
     """Loss of a line that goes by, beside what is dropped of it."""
-    linewidth_hz: float
+    linewidth_hz: Positive
     """Full width of a drop at half its height."""
-    free_spectral_range_hz: float
+    free_spectral_range_hz: Positive
     """Distance of its resonances."""
     tuning_w: float
     """Heater power, all the time."""
     area_m2: float
     """Area."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "linewidth_hz", "free_spectral_range_hz")
-        check_range(self, "insertion_loss_db", "pass_loss_db", "tuning_w", "area_m2")
 
     @property
     def baseband_hz(self) -> float:
@@ -323,9 +301,6 @@ class PassiveElement(Device):
     area_m2: float
     """Area."""
 
-    def __post_init__(self) -> None:
-        check_range(self, "insertion_loss_db", "area_m2")
-
     @property
     def leak(self) -> float:
         """Share of power that leaves by a way that is not meant; none where nothing is told of it."""
@@ -357,12 +332,6 @@ class Crossing(PassiveElement):
     transition_loss_db: float | None = None
     """Loss of the way to the other layer, or back; None where both waveguides cross in one."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_range(self, "crosstalk_db")
-        if self.transition_loss_db is not None:
-            check_range(self, "transition_loss_db")
-
     @property
     def leak(self) -> float:
         """Share of power that leaves by the side arm that leads on."""
@@ -378,12 +347,8 @@ class Crossing(PassiveElement):
 class MeasuredElement(PassiveElement):
     """Splitter or coupler, or a crossing of light that is held, with a known scattering at a core's lines."""
 
-    bandwidth_hz: float
+    bandwidth_hz: Positive
     """Distance from a line at which half of its power is left; infinite where it is nowhere."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "bandwidth_hz")
 
     @property
     def pole_hz(self) -> float:
@@ -395,12 +360,8 @@ class MeasuredElement(PassiveElement):
 class MeasuredCrossing(MeasuredElement):
     """Crossing of two operands' waveguides, with a known scattering at a core's lines."""
 
-    crosstalk: float
+    crosstalk: Share
     """Share of power that leaves by a side arm, 0 to 1."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_range(self, "crosstalk", high=1.0)
 
     @property
     def leak(self) -> float:
@@ -414,14 +375,10 @@ class PhaseShifter(Device):
 
     insertion_loss_db: float
     """Loss."""
-    phase_error_rad: float
+    phase_error_rad: Annotated[float, Bounds(high=math.pi)]
     """Standard deviation of the phase from its setting, 0 to pi, fixed per chip."""
     area_m2: float
     """Area."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "insertion_loss_db", "area_m2")
-        check_range(self, "phase_error_rad", high=math.pi)
 
     def loss_db(self, phase_rad: float) -> float:
         """Return the loss, at any phase."""
@@ -436,7 +393,7 @@ class PhaseShifter(Device):
 class BalancedPair(Device):
     """Two detectors whose currents are subtracted."""
 
-    responsivity_a_per_w: float
+    responsivity_a_per_w: Positive
     """Photocurrent per optical power."""
     dark_current_a: float
     """Current of one detector without light."""
@@ -444,10 +401,6 @@ class BalancedPair(Device):
     """Common-mode rejection of the pair: 20 log10 of mean over difference of the two responses."""
     bias_v: float
     """Reverse bias of a detector, from whose supply its photocurrent is drawn."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "responsivity_a_per_w")
-        check_range(self, "dark_current_a", "cmrr_db", "bias_v")
 
     def bias_w(self, light_w: float) -> float:
         """Return the power that the pair draws while light of a power falls on it."""
@@ -458,15 +411,10 @@ class BalancedPair(Device):
 class Photodetector(BalancedPair):
     """One detector of a balanced pair that follows each symbol."""
 
-    bandwidth_hz: float
+    bandwidth_hz: Positive
     """3 dB bandwidth."""
     area_m2: float
     """Area of one detector."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "bandwidth_hz")
-        check_range(self, "area_m2")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -479,12 +427,8 @@ class Tia(ElectronicDevice):
     """Power, all the time."""
     area_m2: float
     """Area."""
-    bandwidth_hz: float
+    bandwidth_hz: Positive
     """3 dB bandwidth of its one pole."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "bandwidth_hz")
-        check_range(self, "noise_a_per_sqrt_hz", "power_w", "area_m2")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -502,31 +446,28 @@ class Converter(ElectronicDevice):
     R. H. Walden, "Analog-to-digital converter survey and analysis", IEEE JSAC 17 (1999) 539.
     """
 
-    nominal_bits: float
+    nominal_bits: Positive
     """Nominal bits: the grid."""
-    enob_bits: float
+    enob_bits: Finite
     """Effective bits: grid, noise and distortion together; at most `nominal_bits`."""
     power_w: float
     """Power at `rate_hz`."""
-    rate_hz: float
+    rate_hz: Positive
     """Highest conversion rate."""
     area_m2: float
     """Area."""
-    sfdr_db: float | None = None
+    sfdr_db: Positive | None = None
     """Spurious-free dynamic range of a full-scale tone at `sfdr_hz`; None where the effective bits hold at
     any frequency."""
-    sfdr_hz: float | None = None
+    sfdr_hz: Positive | None = None
     """Frequency of that tone."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "nominal_bits", "rate_hz")
+        super().__post_init__()
         check_range(self, "enob_bits", high=self.nominal_bits, open_low=True)
-        check_range(self, "power_w", "area_m2")
         if (self.sfdr_db is None) != (self.sfdr_hz is None):
             msg = f"converter '{self.name}': sfdr_db and sfdr_hz belong together; give both or neither"
             raise ParameterError(msg)
-        if self.sfdr_hz is not None:
-            check_positive(self, "sfdr_db", "sfdr_hz")
 
     def error_at(self, symbol_rate_hz: float) -> float:
         """Return the variance of symbols at a rate, full scale from -1 to 1.
@@ -584,9 +525,6 @@ class Adder(ElectronicDevice):
     area_m2: float
     """Area."""
 
-    def __post_init__(self) -> None:
-        check_range(self, "energy_j", "area_m2")
-
 
 @dataclass(frozen=True, kw_only=True)
 class FormatLogic(ElectronicDevice):
@@ -596,23 +534,19 @@ class FormatLogic(ElectronicDevice):
     """Energy per operand element (and modulus), once per product: search, scaling, remainder."""
     sample_j: float
     """Energy per sample (and modulus): reconstruction, scaling, accumulation."""
-    rate_hz: float
+    rate_hz: Positive
     """Samples (and moduli) per second of one lane."""
     area_m2: float
     """Area of one lane."""
     scale_bytes: float
     """Bytes of the scale or exponent that a block of operands shares."""
 
-    def __post_init__(self) -> None:
-        check_range(self, "element_j", "sample_j", "area_m2", "scale_bytes")
-        check_range(self, "rate_hz", open_low=True)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Sram(Named):
     """On-chip buffer, bought by the bank."""
 
-    bank_bytes: float
+    bank_bytes: Positive
     """Capacity of one bank."""
     energy_j_per_byte: float
     """Energy of reading or writing a byte, the way to and from it apart."""
@@ -621,23 +555,15 @@ class Sram(Named):
     bank_area_m2: float
     """Area of a bank."""
 
-    def __post_init__(self) -> None:
-        check_positive(self, "bank_bytes")
-        check_range(self, "energy_j_per_byte", "bank_static_w", "bank_area_m2")
-
 
 @dataclass(frozen=True, kw_only=True)
 class CrossbarLayout(Named):
     """Layout density of the nodes of a crossbar."""
 
-    node_fill: float
+    node_fill: Efficiency
     """Area of a node's devices over the area of the node, 0 to 1."""
     feed_length_m: float
     """Waveguide from the source to the edge of the array."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "node_fill", high=1.0, open_low=True)
-        check_range(self, "feed_length_m")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -647,9 +573,6 @@ class SummingWires(Named):
     pair_load: float
     """Capacitance that another core's pair adds, over that of the amplifier with the first; dimensionless."""
 
-    def __post_init__(self) -> None:
-        check_range(self, "pair_load")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Die(Named):
@@ -657,9 +580,6 @@ class Die(Named):
 
     price_usd_per_m2: float
     """Price of tested and packaged die."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "price_usd_per_m2")
 
 
 BUFFER_SLOTS = 2.0
@@ -676,9 +596,9 @@ class IntegratingReceiver(BalancedPair):
     receiver's thermal noise. The pair need not follow a symbol, so its bandwidth does not matter.
     """
 
-    capacitance_f: float
+    capacitance_f: Positive
     """Capacitor with what hangs on it."""
-    swing_v: float
+    swing_v: Positive
     """Largest voltage on it, to either side."""
     temperature_k: float
     """Temperature."""
@@ -686,11 +606,6 @@ class IntegratingReceiver(BalancedPair):
     """Power of the buffer of a node while it drives the ADC of its block."""
     area_m2: float
     """Area of the pair."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "capacitance_f", "swing_v")
-        check_range(self, "temperature_k", "buffer_w", "area_m2")
 
     @property
     def reset_charge_c(self) -> float:
@@ -745,15 +660,10 @@ class InterferometerArms(Named):
     """Linewidth of the laser."""
     mismatch_m: float
     """Difference in length of the two paths from the common source."""
-    group_index: float
+    group_index: FromOne
     """Group index of the paths, dimensionless."""
-    diffusion_s: float
+    diffusion_s: Positive
     """Time in which slow drift moves the phase by one radian rms, as a random walk."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "linewidth_hz", "mismatch_m")
-        check_range(self, "group_index", low=1.0)
-        check_positive(self, "diffusion_s")
 
     def phase_variance(self, integration_s: float) -> float:
         """Return the mean square of the phase between the arms over an integration, radian squared.

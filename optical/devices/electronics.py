@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from optical.devices.devices import shipped
 from optical.devices.parts import ElectronicDevice, Named
-from simulator.errors import ParameterError, check_positive, check_range
+from simulator.errors import Efficiency, ParameterError, Positive, Share
 from simulator.units import BITS_PER_BYTE
 
 CENTIMETRES_PER_M = 100.0
@@ -40,9 +40,6 @@ class Wire(Named):
     energy_j_per_bit_m: float
     """Energy of one random bit over a metre, with its share of repeaters and pipeline registers."""
 
-    def __post_init__(self) -> None:
-        check_range(self, "energy_j_per_bit_m")
-
     def energy_j_per_byte(self, distance_m: float) -> float:
         """Return the energy of carrying one byte so far."""
         return BITS_PER_BYTE * self.energy_j_per_bit_m * distance_m
@@ -62,15 +59,12 @@ class Wire(Named):
 class BufferPorts(Named):
     """Ports of a buffer's memory macros, which limit how fast words can leave it."""
 
-    macro_bytes: float
+    macro_bytes: Positive
     """Capacity of a macro."""
-    width_bytes: float
+    width_bytes: Positive
     """Width of its port, which reads or writes once a cycle."""
-    rate_hz: float
+    rate_hz: Positive
     """Cycles per second."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "macro_bytes", "width_bytes", "rate_hz")
 
     def bandwidth_bytes_per_s(self, capacity_bytes: float) -> float:
         """Return the rate of all macros of a buffer together."""
@@ -86,9 +80,6 @@ class Serialiser(ElectronicDevice):
     area_m2: float
     """Area of one."""
 
-    def __post_init__(self) -> None:
-        check_range(self, "energy_j_per_bit", "area_m2")
-
 
 @dataclass(frozen=True, kw_only=True)
 class GainStage(ElectronicDevice):
@@ -99,9 +90,6 @@ class GainStage(ElectronicDevice):
     area_m2: float
     """Area of one."""
 
-    def __post_init__(self) -> None:
-        check_range(self, "symbol_energy_j", "area_m2")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Scaler(Named):
@@ -109,9 +97,6 @@ class Scaler(Named):
 
     element_j: float
     """Energy of an element, once per product."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "element_j")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,9 +108,6 @@ class ControlBlock(ElectronicDevice):
     area_m2: float
     """Area."""
 
-    def __post_init__(self) -> None:
-        check_range(self, "power_w", "area_m2")
-
 
 @dataclass(frozen=True, kw_only=True)
 class ModulatorBias(Named):
@@ -134,9 +116,6 @@ class ModulatorBias(Named):
     power_w: float
     """Mean power over modulators as they are made."""
 
-    def __post_init__(self) -> None:
-        check_range(self, "power_w")
-
 
 @dataclass(frozen=True, kw_only=True)
 class DieLink(Named):
@@ -144,21 +123,16 @@ class DieLink(Named):
 
     energy_j_per_bit: float
     """Energy of a bit, both ends together."""
-    field_area_m2: float
+    field_area_m2: Positive
     """Largest die, what a scanner exposes at once."""
-    bandwidth_bytes_per_s: float
+    bandwidth_bytes_per_s: Positive
     """Rate at which all links of a die together send."""
     area_m2: float
     """Area of all links of a die."""
     package_usd: float
     """Price of each die that a package has beyond its first."""
-    bonding_yield: float
+    bonding_yield: Efficiency
     """Share of dies that are joined to others without a fault, 0 to 1; the rest is lost with its place."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "field_area_m2", "bandwidth_bytes_per_s")
-        check_range(self, "energy_j_per_bit", "area_m2", "package_usd")
-        check_range(self, "bonding_yield", high=1.0, open_low=True)
 
     def crossing_j_per_byte(self, dies: int) -> float:
         """Return the mean energy of a byte whose place in any of the dies is equally likely to be another."""
@@ -179,16 +153,12 @@ class Wafer(Named):
     Manufacturing 18 (2005) 136.
     """
 
-    diameter_m: float
+    diameter_m: Positive
     """Diameter."""
     edge_m: float
     """Width of the rim that carries no dies."""
     scribe_m: float
     """Width of the street that a saw takes between dies."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "diameter_m")
-        check_range(self, "edge_m", "scribe_m")
 
     def used(self, die_m2: float) -> float:
         """Return the area of all whole square dies over that of the wafer, 0 to 1.
@@ -225,18 +195,12 @@ class DieYield(Named):
     """Defects that kill a cluster, per square centimetre."""
     spares: float
     """Most clusters of a die beyond those in use, over those in use; dimensionless."""
-    silicon_share: float
+    silicon_share: Share
     """Dies over the whole of what an accelerator costs to make, 0 to 1."""
-    reference: float
+    reference: Efficiency
     """Yield of the dies from whose price the price per area is taken, 0 to 1."""
-    reference_area_m2: float
+    reference_area_m2: Positive
     """Area of such a die."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "defects_per_cm2", "spares")
-        check_range(self, "silicon_share", high=1.0)
-        check_range(self, "reference", high=1.0, open_low=True)
-        check_positive(self, "reference_area_m2")
 
     def works(self, area_m2: float) -> float:
         """Return the probability that an area is without a defect."""
@@ -299,11 +263,8 @@ class DieCut:
 class Regulator(Named):
     """Voltage regulators on the module, whose losses a GPU's power limit has in it too."""
 
-    efficiency: float
+    efficiency: Efficiency
     """Power at the chip over power at the module, 0 to 1."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "efficiency", high=1.0, open_low=True)
 
     @property
     def loss(self) -> float:
@@ -427,7 +388,7 @@ class Integrator(ElectronicDevice):
     in f/2, and with it all edges between symbols.
     """
 
-    window: float
+    window: Efficiency
     """Share of a symbol for which the gate is open, between the middles of its edges."""
     edge_s: float
     """Time in which the gate opens, or closes."""
@@ -437,10 +398,6 @@ class Integrator(ElectronicDevice):
     """Energy of gating and emptying it, per sample."""
     area_m2: float
     """Area."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "window", high=1.0, open_low=True)
-        check_range(self, "edge_s", "jitter_s", "sample_energy_j", "area_m2")
 
     def poles_hz(self, rate_hz: float) -> tuple[float, ...]:
         """Return no poles: what it averages over is in its weights."""
@@ -471,7 +428,7 @@ class Sampler(ElectronicDevice):
     Its noise bandwidth is (pi/2) of its pole, less with the amplifier's.
     """
 
-    bandwidth_ratio: float
+    bandwidth_ratio: Positive
     """3 dB bandwidth while it tracks, over the symbol rate, dimensionless."""
     jitter_s: float
     """Standard deviation of its clock."""
@@ -479,10 +436,6 @@ class Sampler(ElectronicDevice):
     """Energy per sample, beyond that of the converter."""
     area_m2: float
     """Area."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "bandwidth_ratio")
-        check_range(self, "jitter_s", "sample_energy_j", "area_m2")
 
     def poles_hz(self, rate_hz: float) -> tuple[float, ...]:
         """Return the pole of its tracking."""

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from optical.devices.parts import Device, ElectronicDevice
-from simulator.errors import ParameterError, check_positive, check_range
+from simulator.errors import ParameterError, Positive
 from simulator.units import db_from_ratio, ratio_from_db
 
 THROUGH_NULL = 2
@@ -34,20 +34,16 @@ class Driver(ElectronicDevice):
     its distortion is taken out with the modulator's sine by predistortion; `linearity_db` is what stays.
     """
 
-    swing_v: float
+    swing_v: Positive
     """Largest output between its two sides, peak to peak."""
     power_w: float
     """Power at `rate_hz`, without what it puts into the load."""
-    rate_hz: float
+    rate_hz: Positive
     """Symbols per second for which it is made."""
     linearity_db: float
     """Full-scale tone over the distortion that predistortion leaves."""
     area_m2: float
     """Area."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "swing_v", "rate_hz")
-        check_range(self, "power_w", "linearity_db", "area_m2")
 
     def symbol_j(self, swing_v: float) -> float:
         """Return the energy of one symbol at a swing, the load's apart."""
@@ -99,17 +95,17 @@ class Modulator(Device):
 
     insertion_loss_db: float
     """Loss at full transmission."""
-    extinction_ratio_db: float
+    extinction_ratio_db: Positive
     """Full over least power; the remaining field stands in quadrature."""
-    bandwidth_hz: float
+    bandwidth_hz: Positive
     """Electro-optic 3 dB bandwidth."""
     area_m2: float
     """Area."""
-    half_wave_v: float | None = None
+    half_wave_v: Positive | None = None
     """Voltage between the arms for half a wave between them; None where only an energy is stated."""
-    capacitance_f: float | None = None
+    capacitance_f: Positive | None = None
     """Capacitance that its driver charges, between the arms."""
-    termination_ohm: float | None = None
+    termination_ohm: Positive | None = None
     """Resistance that ends its electrodes; None where they are short."""
     holding_w: float | None = None
     """Power that holds its working point, all the time: forward current, or heat; None if it takes none."""
@@ -117,16 +113,8 @@ class Modulator(Device):
     """Energy of a symbol where it is stated whole, driver included; None where it follows from the drive."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "bandwidth_hz", "extinction_ratio_db")
-        check_range(self, "insertion_loss_db", "area_m2")
-        if self.holding_w is not None:
-            check_range(self, "holding_w")
-        for name in ("half_wave_v", "termination_ohm", "capacitance_f"):
-            if getattr(self, name) is not None:
-                check_positive(self, name)
-        if self.symbol_energy_j is not None:
-            check_range(self, "symbol_energy_j")
-        elif self.half_wave_v is None:
+        super().__post_init__()
+        if self.symbol_energy_j is None and self.half_wave_v is None:
             msg = (
                 f"modulator '{self.name}' states neither half_wave_v nor symbol_energy_j; its symbols cost "
                 "something: give one of them"
@@ -230,30 +218,24 @@ class PowerModulator(Device):
 
     insertion_loss_db: float
     """Loss at full transmission."""
-    extinction_ratio_db: float
+    extinction_ratio_db: Positive
     """Full over least power."""
-    bandwidth_hz: float
+    bandwidth_hz: Positive
     """Electro-optic 3 dB bandwidth."""
     tuning_w: float
     """Power that holds its working point, all the time: a heater with its lock, or absorbed light."""
     area_m2: float
     """Area."""
-    swing_v: float | None = None
+    swing_v: Positive | None = None
     """Peak-to-peak voltage for its extinction; None where only an energy is stated."""
-    capacitance_f: float | None = None
+    capacitance_f: Positive | None = None
     """Capacitance that its driver charges."""
     symbol_energy_j: float | None = None
     """Energy of a symbol where it is stated whole, driver included; None where it follows from the drive."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "bandwidth_hz", "extinction_ratio_db")
-        check_range(self, "insertion_loss_db", "tuning_w", "area_m2")
-        for name in ("swing_v", "capacitance_f"):
-            if getattr(self, name) is not None:
-                check_positive(self, name)
-        if self.symbol_energy_j is not None:
-            check_range(self, "symbol_energy_j")
-        elif self.swing_v is None:
+        super().__post_init__()
+        if self.symbol_energy_j is None and self.swing_v is None:
             msg = (
                 f"modulator '{self.name}' states neither swing_v nor symbol_energy_j; its symbols cost "
                 "something: give one of them"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from simulator.amounts import Amount
+from simulator.errors import Checked
 
 
 class Domain(Enum):
@@ -18,8 +19,8 @@ class Domain(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Named:
-    """Base of what a table describes by rows."""
+class Named(Checked):
+    """Base of what a table describes by rows; its numbers are at least 0, or as their types say."""
 
     name: str
     """Name shown in tables, and in the path of light."""

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optical.devices.parts import Device, ElectronicDevice, Named
-from simulator.errors import check_positive, check_range
+from simulator.errors import Efficiency, Positive, Share
 from simulator.tables import Table, read_table
 
 NEIGHBOURS = 4
@@ -90,21 +90,16 @@ class Heater(HeldPhase):
     """Loss."""
     half_wave_w: float
     """Power that holds a phase of pi; power is proportional to phase."""
-    settling_s: float
+    settling_s: Positive
     """Time until a new phase stands."""
     drift_rad: float
     """Standard deviation of the phase from its setting between calibrations."""
-    contact_coupling: float
+    contact_coupling: Share
     """Phase of a neighbour that arrives here per phase there, extrapolated to no distance, dimensionless."""
-    decay_length_m: float
+    decay_length_m: Positive
     """Distance over which that falls by e."""
     area_m2: float
     """Area."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "settling_s", "decay_length_m")
-        check_range(self, "insertion_loss_db", "half_wave_w", "drift_rad", "area_m2")
-        check_range(self, "contact_coupling", high=1.0)
 
     def loss_db(self, phase_rad: float) -> float:
         """Return the loss, at any phase."""
@@ -146,23 +141,18 @@ class CapacitiveShifter(HeldPhase):
     """Loss."""
     loss_variation_db: float
     """Growth of the loss from a phase of 0 to pi."""
-    half_wave_v: float
+    half_wave_v: Positive
     """Voltage that turns the phase by pi."""
     capacitance_f: float
     """Capacitance of the electrodes."""
     leakage_w: float
     """Power of holding any phase."""
-    settling_s: float
+    settling_s: Positive
     """Time until a new phase stands."""
     drift_rad: float
     """Standard deviation of the phase from its setting between calibrations."""
     area_m2: float
     """Area."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "settling_s", "half_wave_v")
-        check_range(self, "insertion_loss_db", "loss_variation_db", "capacitance_f", "leakage_w")
-        check_range(self, "drift_rad", "area_m2")
 
     @property
     def setting_j(self) -> float:
@@ -199,16 +189,12 @@ class CarrierShifter(HeldPhase):
     """Loss that the carriers of a phase of pi add; proportional to phase."""
     half_wave_w: float
     """Power that holds a phase of pi; proportional to phase."""
-    settling_s: float
+    settling_s: Positive
     """Time until a new phase stands: the carriers' lifetime."""
     drift_rad: float
     """Standard deviation of the phase from its setting between calibrations."""
     area_m2: float
     """Area."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "settling_s")
-        check_range(self, "insertion_loss_db", "absorption_db", "half_wave_w", "drift_rad", "area_m2")
 
     @property
     def amplitude_spread(self) -> float:
@@ -235,41 +221,29 @@ class MeshCoupler(Device):
     area_m2: float
     """Area."""
 
-    def __post_init__(self) -> None:
-        check_range(self, "insertion_loss_db", "angle_error_rad", "area_m2")
-
 
 @dataclass(frozen=True, kw_only=True)
 class MeshLayout(Named):
     """Layout of a mesh of interferometers."""
 
-    cell_fill: float
+    cell_fill: Efficiency
     """Area of an interferometer's devices over the area of its cell, 0 to 1."""
-    cell_aspect: float
+    cell_aspect: Positive
     """Length of a cell, which is that of a column, over its width, across which two heaters stand."""
     feed_length_m: float
     """Waveguide from the source to the mesh."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "cell_aspect")
-        check_range(self, "cell_fill", high=1.0, open_low=True)
-        check_range(self, "feed_length_m")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decomposer(ElectronicDevice):
     """Digital unit beside a core that turns a matrix into phases."""
 
-    rate_flop_per_s: float
+    rate_flop_per_s: Positive
     """Arithmetic rate."""
     energy_j_per_flop: float
     """Energy of an operation with its operands."""
     area_m2: float
     """Area."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "rate_flop_per_s")
-        check_range(self, "energy_j_per_flop", "area_m2")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,30 +252,24 @@ class PcmCell(Device):
 
     insertion_loss_db: float
     """Loss in the clear state."""
-    contrast_db: float
+    contrast_db: Positive
     """Clear over opaque transmission."""
-    level_bits: float
+    level_bits: Positive
     """Levels between the two that programming tells apart, as bits."""
     full_write_j: float
     """Energy of a write from clear to opaque or back; in proportion for part of the way, in decibels."""
-    write_s: float
+    write_s: Positive
     """Time of a write."""
-    endurance_writes: float
+    endurance_writes: Positive
     """Writes that the cell survives."""
     drift_exponent: float
     """Transmission falls as (time since the write / `drift_start_s`) to minus this, dimensionless."""
     drift_spread: float
     """Standard deviation of that exponent between cells over its mean, dimensionless."""
-    drift_start_s: float
+    drift_start_s: Positive
     """Time after a write at which the fall begins."""
-    area_m2: float
+    area_m2: Positive
     """Area with its two couplers."""
-
-    def __post_init__(self) -> None:
-        check_positive(
-            self, "contrast_db", "level_bits", "write_s", "endurance_writes", "drift_start_s", "area_m2"
-        )
-        check_range(self, "insertion_loss_db", "full_write_j", "drift_exponent", "drift_spread")
 
     @property
     def write_j(self) -> float:
@@ -328,11 +296,11 @@ OWN_TERMS = 6
 class WeightRing(Named):
     """Add-drop microring whose detuning sets one weight, held there by a heater."""
 
-    free_spectral_range_hz: float
+    free_spectral_range_hz: Positive
     """Distance of its resonances."""
-    quality_factor: float
+    quality_factor: Positive
     """Loaded quality factor, dimensionless."""
-    carrier_hz: float
+    carrier_hz: Positive
     """Optical frequency at which the quality factor holds."""
     drop_loss_db: float
     """Loss of what it drops."""
@@ -340,15 +308,10 @@ class WeightRing(Named):
     """Loss of what goes by far from resonance."""
     tuning_w: float
     """Heater and lock, on average over weights, all the time."""
-    settling_s: float
+    settling_s: Positive
     """Time from a new setting until the lock holds."""
-    setting_bits: float
+    setting_bits: Positive
     """Bits of weight to which the lock holds it."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "free_spectral_range_hz", "quality_factor", "carrier_hz", "setting_bits")
-        check_positive(self, "settling_s")
-        check_range(self, "drop_loss_db", "pass_loss_db", "tuning_w")
 
     @property
     def linewidth_hz(self) -> float:
@@ -370,19 +333,14 @@ class WeightRing(Named):
 class RingBankLayout(Device):
     """Layout of the rings of a bank."""
 
-    ring_spacing_m: float
+    ring_spacing_m: Positive
     """Distance of neighbouring heaters, along a bus and between buses."""
-    heater_coupling: float
+    heater_coupling: Share
     """Share of a heater's shift that a ring at zero distance would see, by extrapolation, dimensionless."""
-    heater_range_m: float
+    heater_range_m: Positive
     """Distance in which that share falls to 1/e."""
     feed_length_m: float
     """Waveguide from the source to the banks."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "ring_spacing_m", "heater_range_m")
-        check_range(self, "heater_coupling", high=1.0)
-        check_range(self, "feed_length_m")
 
     @property
     def area_m2(self) -> float:  # type: ignore[override]

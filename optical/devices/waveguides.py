@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from optical.devices.limits import photon_energy_j
 from optical.devices.parts import Named
-from simulator.errors import ParameterError, check_positive, check_range
+from simulator.errors import ParameterError, Positive
 from simulator.units import db_from_ratio, ratio_from_db
 
 STEPS = 64
@@ -44,7 +44,7 @@ class Waveguide(Named):
     transition_loss_db: float | None = None
     """Loss of a transition between it and the silicon of modulators, rings and detectors; None where it is
     that silicon."""
-    mode_area_m2: float | None = None
+    mode_area_m2: Positive | None = None
     """Effective area of the mode; this and what follows None where no light is absorbed by its own power."""
     two_photon: float | None = None
     """Coefficient of two-photon absorption, metres per watt."""
@@ -54,9 +54,7 @@ class Waveguide(Named):
     """Lifetime of the carriers."""
 
     def __post_init__(self) -> None:
-        check_range(self, "loss_db_per_m")
-        if self.transition_loss_db is not None:
-            check_range(self, "transition_loss_db")
+        super().__post_init__()
         stated = [name for name in _ABSORBING if getattr(self, name) is not None]
         if stated and len(stated) < len(_ABSORBING):
             missing = ", ".join(name for name in _ABSORBING if name not in stated)
@@ -64,9 +62,6 @@ class Waveguide(Named):
                 f"waveguide '{self.name}' states {', '.join(stated)}, and absorbs by {missing}, too; give all"
             )
             raise ParameterError(msg)
-        if stated:
-            check_positive(self, "mode_area_m2")
-            check_range(self, *_ABSORBING)
 
     @property
     def transition_db(self) -> float:

@@ -11,12 +11,13 @@ from functools import cached_property
 
 import numpy as np
 
-from optical.devices import Laser, Modulator, Photodetector, Tia, device_table
+from optical.devices import Laser, Modulator, Photodetector, Tia
+from optical.devices.devices import shipped
 from optical.devices.modulators import load_j
 from optical.devices.named_parts import named_parts_table
 from optical.fabrics.node_circuits import BesidePackets
 from optical.fabrics.switches import PARAMETERS
-from simulator.errors import LinkError, check_positive, check_range
+from simulator.errors import Checked, Count, Dbm, Efficiency, LinkError, Positive, Several
 from simulator.fabric import Traits
 from simulator.interfaces import Flows, Wiring
 from simulator.tables import Shelf
@@ -29,7 +30,7 @@ FARTHEST = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpticalAdder:
+class OpticalAdder(Checked):
     """A unit that adds the symbols of several senders as optical powers.
 
     Notes
@@ -51,15 +52,15 @@ class OpticalAdder:
 
     name: str = "light adder"
     """Name shown in tables."""
-    symbol_rate_hz: float
+    symbol_rate_hz: Positive
     """Symbols of a lane per time."""
-    bits_per_symbol: int
+    bits_per_symbol: Count
     """Bits of a digit."""
-    gradient_bits: int
+    gradient_bits: Count
     """Bits of a value on its way."""
-    fan_in: int
+    fan_in: Several
     """Senders that one unit adds; more take a tree of units."""
-    launch_dbm: float
+    launch_dbm: Dbm
     """Power of a lane before its modulator."""
     fibre_loss_db: float
     """Loss of fibre and connectors from sender to unit."""
@@ -67,7 +68,7 @@ class OpticalAdder:
     """Loss of one element of the combining tree, beyond the division."""
     element_w: float
     """Power that holds one element."""
-    misread_max: float
+    misread_max: Efficiency
     """Largest share of sums that may come out wrong, 0 to 1."""
     lane_w: float
     """Power of one lane's electronics, both ends."""
@@ -77,25 +78,14 @@ class OpticalAdder:
     """Price of one unit."""
     latency_s: float
     """Time through one unit."""
-    laser: Laser = field(default_factory=lambda: device_table().build(Laser, "laser"))
+    laser: Laser = shipped(Laser, "laser")
     """Source of a lane."""
-    modulator: Modulator = field(default_factory=lambda: device_table().build(Modulator, "mzm_quoted"))
+    modulator: Modulator = shipped(Modulator, "mzm_quoted")
     """Modulator of a lane."""
-    detector: Photodetector = field(
-        default_factory=lambda: device_table().build(Photodetector, "photodetector")
-    )
+    detector: Photodetector = shipped(Photodetector, "photodetector")
     """Detector of a sum."""
-    tia: Tia = field(default_factory=lambda: named_parts_table().build(Tia, "tia_28nm_2025"))
+    tia: Tia = shipped(Tia, "tia_28nm_2025", named_parts_table)
     """Amplifier behind it."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "symbol_rate_hz")
-        check_range(self, "bits_per_symbol", "gradient_bits", low=1)
-        check_range(self, "fan_in", low=2)
-        check_range(self, "launch_dbm", low=-100.0, high=100.0)
-        check_range(self, "fibre_loss_db", "element_loss_db", "element_w", "lane_w", "latency_s")
-        check_range(self, "lane_price_usd", "unit_price_usd")
-        check_range(self, "misread_max", high=1.0, open_low=True)
 
     @property
     def lane_bytes_per_s(self) -> float:

@@ -13,27 +13,22 @@ from types import MappingProxyType
 
 import numpy as np
 
-from optical.fabrics.circuits import DARK, CircuitFabric, Circuits, assign_lanes, circuit_wiring, merge_pairs
+from optical.fabrics.circuits import DARK, Circuits, assign_lanes, circuit_wiring, merge_pairs
 from optical.fabrics.switches import (
     MOST_LANES,
-    LaneBudget,
     LaneOptics,
     OpticalSwitch,
+    SwitchedCircuits,
     chassis_of,
     chassis_ports,
-    lane_budget,
     load_optics,
     load_switch,
-    spare_time_s,
-    switch_chassis,
-    switch_stages,
 )
 from simulator.errors import RouteError, check_choices, check_range
 from simulator.fabric import (
     CircuitPolicy,
     Fabric,
     LaneClaim,
-    NodeFabric,
     PortOwner,
     Ports,
     PortTiming,
@@ -116,7 +111,7 @@ LANES_TRIED = (2, 4, 8)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OcsRails(NodeFabric, CircuitFabric):
+class OcsRails(SwitchedCircuits):
     """Nodes joined by optical circuits: lane l of rail r goes to the optical switches of plane (r, l).
 
     Notes
@@ -184,15 +179,15 @@ class OcsRails(NodeFabric, CircuitFabric):
         """Return the fabric with other numbers of lanes."""
         return {f"{lanes} lanes": replace(self, lanes=lanes) for lanes in LANES_TRIED if lanes != self.lanes}
 
-    @cached_property
-    def stages(self) -> int:
-        """Optical switches that a circuit passes: one, or three in a Clos network."""
-        return switch_stages(self.switch, self.nodes)
+    @property
+    def joined(self) -> int:
+        """Ends of a plane: the accelerators of a rail, one in each node."""
+        return self.nodes
 
-    @cached_property
-    def budget(self) -> LaneBudget:
-        """Power budget of a lane."""
-        return lane_budget(self.optics, self.switch, self.stages)
+    @property
+    def planes(self) -> int:
+        """Planes: one for each lane of each rail."""
+        return self.node_size * self.lanes
 
     @property
     def lane_bytes_per_s(self) -> float:
@@ -204,28 +199,15 @@ class OcsRails(NodeFabric, CircuitFabric):
         """Optical switches whose port each port is, shape [E lanes, 1]."""
         every = np.arange(self.endpoints)
         planes = self.scale_up.rail_of(every)[:, None] * self.lanes + np.arange(self.lanes)
-        chassis = chassis_of(self.switch, self.nodes, self._planes)
+        chassis = chassis_of(self.switch, self.joined, self.planes)
         return chassis[planes, self.scale_up.node_of(every)[:, None]].reshape(-1, 1)
-
-    @property
-    def _planes(self) -> int:
-        return self.node_size * self.lanes
-
-    @property
-    def switches(self) -> int:
-        """Optical switches."""
-        return switch_chassis(self.switch, self.nodes, self._planes)
 
     def switch_ports(self, switch: int) -> np.ndarray:
         """Return the ports that are lost with an optical switch, shape [n]."""
-        lost = chassis_ports(self.switch, self.nodes, self._planes, switch)
+        lost = chassis_ports(self.switch, self.joined, self.planes, switch)
         endpoints = lost[:, 1] * self.scale_up.size + lost[:, 0] // self.lanes
         ports: np.ndarray = (endpoints * self.lanes + lost[:, 0] % self.lanes)[endpoints < self.endpoints]
         return ports
-
-    def replacement_s(self, ports: np.ndarray) -> float:
-        """Return the time until spare ports of the switches carry what failed ports [n] did."""
-        return spare_time_s(self.switch, self.port_chassis[ports].ravel().tolist())
 
     def bill(self) -> dict[str, BillItem]:
         """Return the bill of materials: item -> count, power and price of each."""

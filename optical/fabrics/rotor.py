@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from typing import Annotated
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from optical.fabrics.switches import (
     load_optics,
     load_switch,
 )
-from simulator.errors import ParameterError, check_choices, check_range
+from simulator.errors import Bounds, Checked, Count, ParameterError, check_choices, check_range
 from simulator.fabric import Loads, NodeFabric, Traits, route_loads
 from simulator.interfaces import Flows, Wiring
 from simulator.topology.graphs import NO_LINK, GraphFabric, bundle, joined, node_links, packed
@@ -121,7 +122,7 @@ INSTANTS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rotation:
+class Rotation(Checked):
     """N ends that see each other once a round, over lanes that turn one after the other.
 
     Notes
@@ -137,19 +138,14 @@ class Rotation:
     bandwidth efficiency and low latency" (Opera), NSDI 2020: staggered turns, an expander at each instant.
     """
 
-    ends: int
+    ends: Count
     """Ends that are joined, N."""
-    lanes: int
+    lanes: Count
     """Lanes of each end."""
     reconfiguration_s: float
     """Time in which a lane that turns carries nothing."""
-    hold_ratio: float
+    hold_ratio: Annotated[float, Bounds(low=1.0, open_low=True)]
     """Slot, its reconfiguration time included, over that time, above 1; dimensionless."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "ends", "lanes", low=1)
-        check_range(self, "reconfiguration_s")
-        check_range(self, "hold_ratio", low=1.0, open_low=True)
 
     @property
     def slots(self) -> int:

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import NormalDist
+from typing import Protocol
 
 import numpy as np
 
-from simulator.errors import LinkError, ParameterError, check_positive, check_range
+from optical.fabrics.circuits import CircuitFabric
+from simulator.errors import (
+    Checked,
+    Count,
+    Dbm,
+    Efficiency,
+    FromOne,
+    LinkError,
+    ParameterError,
+    Positive,
+    check_range,
+)
+from simulator.fabric import NodeFabric
 from simulator.tables import Shelf
 from simulator.topology.scale_up import BillItem, Nic
 from simulator.units import SPEED_OF_LIGHT_M_PER_S, watts_from_dbm
@@ -21,7 +36,7 @@ MOST_LANES = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpticalSwitch:
+class OpticalSwitch(Checked):
     """A switch that joins fibres: N inputs to N outputs, any lane rate, no packets.
 
     Notes
@@ -34,7 +49,7 @@ class OpticalSwitch:
 
     name: str = "switch"
     """Name shown in tables."""
-    ports: int
+    ports: Count
     """Inputs, and as many outputs."""
     spare_ports: int
     """Ports kept for repair and test."""
@@ -42,7 +57,7 @@ class OpticalSwitch:
     """Loss of one pass."""
     switch_s: float
     """Time of one motion of a port; its median, where motions differ."""
-    positions: int
+    positions: Count
     """Settings it steps through one by one; 1 when it goes straight to any."""
     relock_s: float
     """Time until receivers have found the new signal."""
@@ -54,18 +69,15 @@ class OpticalSwitch:
     """Energy of moving one port."""
     port_price_usd: float
     """Price per port (one input and one output)."""
-    switch_tail: float = 1.0
+    switch_tail: FromOne = 1.0
     """99th percentile of the time of a motion over its median; 1 where all take the same, or nobody says.
     Dimensionless."""
     command_s: float = 0.0
     """Time from one port's command to the next one's on a chassis; 0 where all go out together."""
 
     def __post_init__(self) -> None:
-        check_range(self, "command_s")
-        check_range(self, "ports", "positions", "switch_tail", low=1)
+        super().__post_init__()
         check_range(self, "spare_ports", high=self.ports - 1)
-        check_range(self, "insertion_loss_db", "switch_s", "relock_s", "control_s")
-        check_range(self, "static_w", "move_energy_j", "port_price_usd")
 
     @property
     def usable_ports(self) -> int:
@@ -102,14 +114,14 @@ class OpticalSwitch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaneOptics:
+class LaneOptics(Checked):
     """Transmitter, receiver and fibre of one optical lane."""
 
     name: str = "lane"
     """Name shown in tables."""
-    bandwidth_bytes_per_s: float
+    bandwidth_bytes_per_s: Positive
     """Line rate of one lane, one way."""
-    sensitivity_dbm: float
+    sensitivity_dbm: Dbm
     """Power the receiver needs."""
     margin_db: float
     """Penalties and ageing."""
@@ -125,11 +137,11 @@ class LaneOptics:
     """Fibre from transmitter to receiver."""
     fibre_loss_db_per_m: float
     """Loss of the fibre."""
-    group_index: float
+    group_index: FromOne
     """Group index of the fibre, dimensionless."""
-    launch_max_dbm: float
+    launch_max_dbm: Dbm
     """Most power the transmitter launches."""
-    laser_efficiency: float
+    laser_efficiency: Efficiency
     """Light in the fibre over electrical power of the laser, 0 to 1."""
     electronics_w: float
     """Power of one lane without its laser."""
@@ -137,15 +149,6 @@ class LaneOptics:
     """Time through one transceiver with its error correction."""
     price_usd: float
     """Price of one lane, both its transmitter and its receiver."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "bandwidth_bytes_per_s")
-        check_range(self, "laser_efficiency", high=1.0, open_low=True)
-        check_range(self, "group_index", low=1.0)
-        check_range(self, "sensitivity_dbm", "launch_max_dbm", low=-100.0, high=100.0)
-        check_range(self, "margin_db", "connector_loss_db", "circulators", "circulator_loss_db", "fibre_m")
-        check_range(self, "multiplexer_loss_db", "fibre_loss_db_per_m", "electronics_w")
-        check_range(self, "latency_s", "price_usd")
 
     @property
     def link_latency_s(self) -> float:
@@ -380,3 +383,53 @@ def spare_time_s(switch: OpticalSwitch, chassis: Sequence[int]) -> float:
             )
             raise ParameterError(msg)
     return switch.reconfiguration_s
+
+
+class SwitchedCircuits(NodeFabric, CircuitFabric, Protocol):
+    """Nodes whose circuits pass optical switches in planes, each a network of its own."""
+
+    switch: OpticalSwitch
+    optics: LaneOptics
+
+    @property
+    @abstractmethod
+    def joined(self) -> int:
+        """Ends that one plane joins."""
+        ...
+
+    @property
+    @abstractmethod
+    def planes(self) -> int:
+        """Planes of the whole fabric."""
+        ...
+
+    @property
+    @abstractmethod
+    def port_chassis(self) -> np.ndarray:
+        """Optical switches that each port takes ports of, shape [ports, lanes of a port]."""
+        ...
+
+    @cached_property
+    def stages(self) -> int:
+        """Optical switches that a circuit passes: one, or three in a Clos network."""
+        return switch_stages(self.switch, self.joined)
+
+    @cached_property
+    def budget(self) -> LaneBudget:
+        """Power budget of a lane.
+
+        Raises
+        ------
+        LinkError
+            If its light does not arrive; names the element that loses most.
+        """
+        return lane_budget(self.optics, self.switch, self.stages)
+
+    @property
+    def switches(self) -> int:
+        """Optical switches."""
+        return switch_chassis(self.switch, self.joined, self.planes)
+
+    def replacement_s(self, ports: np.ndarray) -> float:
+        """Return the time until spare ports of the switches carry what failed ports [n] did."""
+        return spare_time_s(self.switch, self.port_chassis[ports].ravel().tolist())

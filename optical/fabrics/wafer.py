@@ -23,7 +23,18 @@ from optical.fabrics.circuits import (
 )
 from optical.fabrics.node_circuits import BesidePackets, CircuitsBeside
 from optical.fabrics.switches import PARAMETERS, LaneBudget
-from simulator.errors import LinkError, ParameterError, RouteError, check_choices, check_positive, check_range
+from simulator.errors import (
+    Checked,
+    Count,
+    Dbm,
+    Efficiency,
+    FromOne,
+    LinkError,
+    ParameterError,
+    Positive,
+    RouteError,
+    check_choices,
+)
 from simulator.fabric import CircuitPolicy, PortOwner, Ports, PortTiming, Traits, check_policy
 from simulator.interfaces import Flows, Reconfiguration, Wiring
 from simulator.tables import Shelf
@@ -33,7 +44,7 @@ from simulator.units import BITS_PER_BYTE, SPEED_OF_LIGHT_M_PER_S, watts_from_db
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wafer:
+class Wafer(Checked):
     """Chips on a grid above waveguides, whose switches lay circuits from chip to chip.
 
     Notes
@@ -44,13 +55,13 @@ class Wafer:
 
     name: str = "wafer"
     """Name shown in tables."""
-    chips: int
+    chips: Count
     """Chips on one wafer."""
-    lanes: int
+    lanes: Count
     """Circuits that a chip begins, and as many that it ends."""
-    lane_bytes_per_s: float
+    lane_bytes_per_s: Positive
     """Line rate of one circuit."""
-    pitch_m: float
+    pitch_m: Positive
     """Distance between neighbouring chips."""
     waveguide_loss_db_per_m: float
     """Loss of the waveguides."""
@@ -66,11 +77,11 @@ class Wafer:
     """Loss of modulator and multiplexers."""
     margin_db: float
     """Penalties and ageing."""
-    sensitivity_dbm: float
+    sensitivity_dbm: Dbm
     """Power the receiver of a lane needs."""
-    launch_max_dbm: float
+    launch_max_dbm: Dbm
     """Most power that a lane launches."""
-    laser_efficiency: float
+    laser_efficiency: Efficiency
     """Light in the waveguide over electrical power of the laser, 0 to 1."""
     energy_j_per_bit: float
     """Dynamic energy of a bit over one circuit, without the laser."""
@@ -78,7 +89,7 @@ class Wafer:
     """Power of tuning and bias of one lane, all the time."""
     end_latency_s: float
     """Time at both ends of a circuit together."""
-    group_index: float
+    group_index: FromOne
     """Group index of the waveguides, dimensionless."""
     switch_s: float
     """Time until a switching element has settled."""
@@ -90,17 +101,6 @@ class Wafer:
     """Energy of turning one switching element."""
     chip_price_usd: float
     """Price of wafer, lasers and assembly for each chip."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "chips", "lanes", low=1)
-        check_positive(self, "lane_bytes_per_s", "pitch_m")
-        check_range(self, "waveguide_loss_db_per_m", "crossings", "crossing_loss_db", "stitch_loss_db")
-        check_range(self, "switch_loss_db", "modulator_loss_db", "margin_db", "energy_j_per_bit")
-        check_range(self, "sensitivity_dbm", "launch_max_dbm", low=-100.0, high=100.0)
-        check_range(self, "laser_efficiency", high=1.0, open_low=True)
-        check_range(self, "group_index", low=1.0)
-        check_range(self, "lane_static_w", "end_latency_s", "switch_s", "relock_s", "control_s")
-        check_range(self, "move_energy_j", "chip_price_usd")
 
     @property
     def columns(self) -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
+from typing import Annotated
 
 import numpy as np
 import scipy
@@ -37,7 +38,17 @@ from optical.scheduling.birkhoff import (
     solstice,
     stuffed,
 )
-from simulator.errors import ParameterError, check_member, check_positive, check_range, check_whole
+from simulator.errors import (
+    Bounds,
+    Checked,
+    Count,
+    ParameterError,
+    Positive,
+    check_member,
+    check_positive,
+    check_range,
+    check_whole,
+)
 
 DARK = -1
 """Destination of a source that has no circuit in a configuration."""
@@ -243,41 +254,37 @@ MOST_SWITCHES = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class OcsBank:
+class OcsBank(Checked):
     """Bank of optical circuit switches side by side, and a packet switch if there is one."""
 
-    rate_bytes_per_s: float
+    rate_bytes_per_s: Positive
     """Rate of one circuit."""
     reconfiguration_s: float
     """Reconfiguration time before each configuration."""
-    switches: int = 1
+    switches: Annotated[int, Bounds(low=1, high=MOST_SWITCHES)] = 1
     """Circuit switches side by side, each with a circuit of every port."""
     packet_rate_bytes_per_s: float = 0.0
     """Rate of each port into a packet switch for the rest; zero for none."""
 
     def __post_init__(self) -> None:
-        check_range(self, "rate_bytes_per_s", open_low=True)
-        check_range(self, "reconfiguration_s", "packet_rate_bytes_per_s")
-        check_range(self, "switches", low=1, high=MOST_SWITCHES)
+        super().__post_init__()
         check_whole(self, "switches")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lanes:
+class Lanes(Checked):
     """Lanes of a port that are shared out among axes of parallelism."""
 
-    count: int
+    count: Count
     """Lanes of a port."""
-    rate_bytes_per_s: float
+    rate_bytes_per_s: Positive
     """Rate of one lane."""
     reconfiguration_s: float
     """Reconfiguration time of a move."""
 
     def __post_init__(self) -> None:
-        check_range(self, "count", low=1)
+        super().__post_init__()
         check_whole(self, "count")
-        check_range(self, "rate_bytes_per_s", open_low=True)
-        check_range(self, "reconfiguration_s")
 
 
 MOST_CHOICES = 2000
@@ -285,23 +292,22 @@ MOST_CHOICES = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrafficPhase:
+class TrafficPhase(Checked):
     """A stretch of a step in which only one axis of parallelism talks."""
 
     axis: str
     """Axis of parallelism."""
     bytes_per_pair: float
     """Bytes from a port to each of its peers."""
-    peers: int = 1
+    peers: Count = 1
     """Peers of a port; with fewer lanes than peers, circuits serve them in turns."""
-    exchanges: int = 1
+    exchanges: Count = 1
     """Times that a port meets all its peers, one after the other; in turns each of them moves circuits."""
     idle_s: float = 0.0
     """Time before the phase in which the network is idle, for instance because accelerators compute."""
 
     def __post_init__(self) -> None:
-        check_range(self, "bytes_per_pair", "idle_s")
-        check_range(self, "peers", "exchanges", low=1)
+        super().__post_init__()
         check_whole(self, "peers", "exchanges")
 
 

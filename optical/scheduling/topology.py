@@ -215,11 +215,7 @@ def _add_rings(links: np.ndarray, group: AllReduceGroup, rings: int, degree: int
 
 
 def job_time(
-    topology: JobTopology,
-    groups: Sequence[AllReduceGroup],
-    demand: np.ndarray,
-    *,
-    rate_bytes_per_s: float,
+    topology: JobTopology, groups: Sequence[AllReduceGroup], demand: np.ndarray, *, rate_bytes_per_s: float
 ) -> JobTime:
     """Return how long a job's traffic keeps the busiest circuit, and a bound.
 
@@ -259,6 +255,5 @@ def job_time(
     ring_bytes = np.divide(own, topology.links, out=np.zeros_like(own), where=topology.links > 0)
     busiest = float((ring_bytes + topology.link_bytes(through)).max(initial=0.0))
     return JobTime(
-        time_s=busiest / rate_bytes_per_s,
-        bound_s=largest_line(every) / (topology.degree * rate_bytes_per_s),
+        time_s=busiest / rate_bytes_per_s, bound_s=largest_line(every) / (topology.degree * rate_bytes_per_s)
     )

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from optical.devices.parts import Named
-from simulator.errors import ParameterError, check_positive, check_range
+from simulator.errors import ParameterError, Positive
 from simulator.tables import Table, read_table
 from simulator.units import ratio_from_db
 
@@ -46,18 +46,14 @@ def transfer_table() -> Table:
 class GuidedMode(Named):
     """Mode of a waveguide, its index linear in wavelength around a reference."""
 
-    wavelength_m: float
+    wavelength_m: Positive
     """Reference wavelength in vacuum."""
-    effective_index: float
+    effective_index: Positive
     """Phase index at the reference, dimensionless."""
-    group_index: float
+    group_index: Positive
     """Group index at the reference, dimensionless."""
     thermo_optic_per_k: float
     """Change of the effective index with temperature."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "wavelength_m", "effective_index", "group_index")
-        check_range(self, "thermo_optic_per_k")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +62,6 @@ class HalfCoupler(Named):
 
     dispersion: float
     """Exponent of the coupling angle over wavelength, dimensionless."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "dispersion")
 
 
 @cache

@@ -33,11 +33,7 @@ PASSIVE_MARGIN = 0.01
 RECIPROCAL_MARGIN = 0.03
 """Difference of the fields of both ways, over the largest field, that noise may make; a choice."""
 PORTS: Mapping[int, tuple[str, ...]] = MappingProxyType(
-    {
-        2: ("in0", "out0"),
-        3: ("in0", "out0", "out1"),
-        4: ("in0", "in1", "out0", "out1"),
-    }
+    {2: ("in0", "out0"), 3: ("in0", "out0", "out1"), 4: ("in0", "in1", "out0", "out1")}
 )
 """Usual order of the ports of a file, by their number."""
 _FILE = re.compile(r".*\.s(\d+)p", re.IGNORECASE)

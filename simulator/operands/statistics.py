@@ -21,12 +21,12 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import NormalDist
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 
 from simulator.amounts import Reals
-from simulator.errors import ParameterError, check_positive, check_range
+from simulator.errors import Bounds, Checked, ParameterError, Positive, check_positive
 from simulator.units import db_from_ratio
 
 OUTLIER_SHARE = 0.001
@@ -81,8 +81,12 @@ class Element(StrEnum):
         return math.erf(x / math.sqrt(2.0)) if self is Element.GAUSSIAN else min(x, 1.0)
 
 
+Spread = Annotated[float, Bounds(high=5.0)]
+"""Standard deviation of the logarithm of scales."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class OperandLaw:
+class OperandLaw(Checked):
     """Distribution of one operand: elements of zero mean times scales of elements, channels and rows.
 
     Notes
@@ -94,21 +98,16 @@ class OperandLaw:
 
     element: Element = Element.GAUSSIAN
     """Shape of z."""
-    element_spread: float = 0.0
+    element_spread: Spread = 0.0
     """Standard deviation of the logarithm of single elements' scales, t."""
-    channel_spread: float = 0.0
+    channel_spread: Spread = 0.0
     """Standard deviation of the logarithm of the scales of channels, places along the sum, outliers apart."""
-    row_spread: float = 0.0
+    row_spread: Spread = 0.0
     """Standard deviation of the logarithm of the scales of rows (tokens, or outputs of a weight)."""
-    outlier_share: float = 0.0
+    outlier_share: Annotated[float, Bounds(high=0.5)] = 0.0
     """Share of channels that are larger, 0 to 0.5; at least one channel where it is not zero."""
-    outlier_size: float = 1.0
+    outlier_size: Positive = 1.0
     """How many times larger they are."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "element_spread", "channel_spread", "row_spread", high=5.0)
-        check_range(self, "outlier_share", high=0.5)
-        check_positive(self, "outlier_size")
 
     @property
     def spread(self) -> float:

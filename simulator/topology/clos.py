@@ -14,7 +14,15 @@ from pathlib import Path
 
 import numpy as np
 
-from simulator.errors import ParameterError, check_choices, check_positive, check_range, check_whole
+from simulator.errors import (
+    Checked,
+    Efficiency,
+    ParameterError,
+    Positive,
+    check_choices,
+    check_range,
+    check_whole,
+)
 from simulator.interfaces import Wiring
 from simulator.keys import mix_key, mix_keys
 from simulator.tables import Shelf
@@ -22,14 +30,14 @@ from simulator.topology.graphs import NO_LINK, both_ways, joined
 
 
 @dataclass(frozen=True, kw_only=True)
-class DirectLink:
+class DirectLink(Checked):
     """A link between two accelerators without a switch, and the router port at each end."""
 
     name: str = "link"
     """Name shown in tables."""
-    bandwidth_bytes_per_s: float
+    bandwidth_bytes_per_s: Positive
     """Line rate, one way."""
-    efficiency: float
+    efficiency: Efficiency
     """Share of the line rate that a long transfer reaches, 0 to 1."""
     latency_s: float
     """Time from router to router over copper."""
@@ -39,11 +47,6 @@ class DirectLink:
     """Power of one end."""
     price_usd: float
     """Price of one end of a copper link."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "bandwidth_bytes_per_s")
-        check_range(self, "efficiency", high=1.0, open_low=True)
-        check_range(self, "latency_s", "energy_j_per_bit", "static_w", "price_usd")
 
 
 load_direct_link = Shelf(DirectLink, Path(__file__).parents[1] / "parameters" / "direct_links.csv")

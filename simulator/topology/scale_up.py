@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from simulator.errors import LinkError, ParameterError, check_positive, check_range
+from simulator.errors import Checked, Count, Efficiency, LinkError, ParameterError, Positive
 from simulator.interfaces import Flows
 from simulator.tables import Shelf
 from simulator.units import BITS_PER_BYTE
@@ -39,7 +39,7 @@ class HopBudget:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpticalHop:
+class OpticalHop(Checked):
     """A class of pluggable optics and the passive way between two of them.
 
     Notes
@@ -61,10 +61,6 @@ class OpticalHop:
     """Loss of the fibre at the standard's wavelengths."""
     margin_db: float
     """Kept for ageing and repair."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "allowed_loss_db", "connectors", "connector_loss_db")
-        check_range(self, "fibre_loss_db_per_m", "margin_db")
 
     def budget(self, fibre_m: float) -> HopBudget:
         """Return the loss budget of a link."""
@@ -101,7 +97,7 @@ load_hop = Shelf(OpticalHop, Path(__file__).parents[1] / "parameters" / "optical
 
 
 @dataclass(frozen=True, kw_only=True)
-class Protocol:
+class Protocol(Checked):
     """Protocol of a communication library: quick and wasteful of bandwidth, or slow and thrifty."""
 
     name: str = "protocol"
@@ -110,45 +106,35 @@ class Protocol:
     """Time to start a collective, once."""
     hop_s: float
     """Time each step takes inside a node beyond that of the path: flags, fences, the fill of a chunk."""
-    efficiency: float
+    efficiency: Efficiency
     """Share of a node's port rate that the payload gets, 0 to 1."""
     network_hop_s: float
     """The same as `hop_s` for a step between nodes."""
     tree_hop_s: float
     """The same for a step between nodes up or down a tree, where it meets another node's."""
-    network_efficiency: float
+    network_efficiency: Efficiency
     """The same as `efficiency` for a step between nodes, 0 to 1."""
-    chunk_bytes: float = math.inf
+    chunk_bytes: Positive = math.inf
     """Part of the vector that all channels have under way at once. Levels of a collective inside nodes and
     between them work on different chunks at the same time; on one after the other if it is infinite."""
 
-    def __post_init__(self) -> None:
-        check_positive(self, "chunk_bytes")
-        check_range(self, "start_s", "hop_s", "network_hop_s", "tree_hop_s")
-        check_range(self, "efficiency", "network_efficiency", high=1.0, open_low=True)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Adder:
+class Adder(Checked):
     """Reduction in the switches of a node by a communication library, in short chunks or in long ones."""
 
     name: str = "adder"
     """Name shown in records."""
     start_s: float
     """Time to start a collective and fill its first chunks, once."""
-    efficiency: float
+    efficiency: Efficiency
     """Share of a node's port rate that the payload gets, 0 to 1."""
-    chunk_bytes: float = math.inf
+    chunk_bytes: Positive = math.inf
     """Part of the vector that is under way at once, as in `Protocol`."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "chunk_bytes")
-        check_range(self, "start_s")
-        check_range(self, "efficiency", high=1.0, open_low=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class BillItem:
+class BillItem(Checked):
     """One line of a bill of materials."""
 
     count: int
@@ -164,21 +150,18 @@ class BillItem:
     untold: tuple[str, ...] = ()
     """Names of those of its numbers that nobody gave; they count as zero."""
 
-    def __post_init__(self) -> None:
-        check_range(self, "count", "w_each", "usd_each", "fibre_ends", "fibre_m")
-
 
 @dataclass(frozen=True, kw_only=True)
-class ScaleUp:
+class ScaleUp(Checked):
     """The switched domain inside a node: every accelerator reaches every other at full bandwidth."""
 
     name: str = "scale-up"
     """Name shown in tables."""
-    size: int
+    size: Count
     """Accelerators in one domain, which is one node."""
-    bandwidth_bytes_per_s: float
+    bandwidth_bytes_per_s: Positive
     """Line rate of one accelerator, one way."""
-    efficiency: float
+    efficiency: Efficiency
     """Share of the line rate that a long transfer reaches, 0 to 1."""
     latency_s: float
     """Time from one accelerator to another."""
@@ -188,19 +171,13 @@ class ScaleUp:
     """Power of the domain's switches, per accelerator."""
     price_usd: float
     """Price of the domain's switches, per accelerator."""
-    copy_bytes_per_s: float = math.inf
+    copy_bytes_per_s: Positive = math.inf
     """Rate at which an accelerator passes a vector between memory and port, beside the transfer itself."""
     protocols: tuple[Protocol, ...] = ()
     """Protocols of the communication library; the fastest for the size is taken. Without any, steps cost
     latency and bandwidth alone, and every algorithm may be used."""
     adders: tuple[Adder, ...] = ()
     """Reductions inside the switches; none if the switches do not add."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "size", low=1)
-        check_positive(self, "bandwidth_bytes_per_s", "copy_bytes_per_s")
-        check_range(self, "efficiency", high=1.0, open_low=True)
-        check_range(self, "latency_s", "energy_j_per_bit", "static_w", "price_usd")
 
     @property
     def capacity_bytes_per_s(self) -> float:
@@ -251,14 +228,14 @@ class ScaleUp:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Nic:
+class Nic(Checked):
     """A network card: one per accelerator."""
 
     name: str = "nic"
     """Name shown in tables."""
-    bandwidth_bytes_per_s: float
+    bandwidth_bytes_per_s: Positive
     """Line rate, one way."""
-    efficiency: float
+    efficiency: Efficiency
     """Share of the line rate that a long transfer reaches, 0 to 1."""
     latency_s: float
     """Time from memory to wire, or from wire to memory."""
@@ -268,11 +245,6 @@ class Nic:
     """Power drawn all the time."""
     price_usd: float
     """Price of a card."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "bandwidth_bytes_per_s")
-        check_range(self, "efficiency", high=1.0, open_low=True)
-        check_range(self, "latency_s", "energy_j_per_bit", "static_w", "price_usd")
 
     def item(self, count: int) -> BillItem:
         """Return so many cards as a line of a bill of materials."""
@@ -298,7 +270,7 @@ def bill_price_usd(bill: Mapping[str, BillItem]) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CablePlant:
+class CablePlant(Checked):
     """Single-mode fibre and the panels that it is patched through.
 
     Notes
@@ -317,9 +289,6 @@ class CablePlant:
     """Price of a place in a panel."""
     port_w: float
     """Power of a place in a panel."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "fibre_usd_per_m", "panels", "port_usd", "port_w")
 
     def bill(self, parts: Mapping[str, BillItem]) -> dict[str, BillItem]:
         """Return fibres, by the metre, and places in panels that the parts of a fabric need.

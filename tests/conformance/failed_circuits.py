@@ -10,9 +10,8 @@ from electronic.devices import load_packet_switch, load_scale_up, load_transceiv
 from electronic.fabrics.fat_tree import FatTree
 from electronic.fabrics.torus import TorusFabric
 from optical.fabrics.cubes import CubeFabric
-from optical.fabrics.hybrid import HybridFabric
 from optical.fabrics.in_network_reduction import OpticalReduction
-from optical.fabrics.node_circuits import DirectConnect
+from optical.fabrics.node_circuits import DirectConnect, HybridFabric
 from optical.fabrics.rails import OcsRails
 from optical.fabrics.rotor import Relaying, RotorFabric
 from optical.fabrics.transceiver_ring import TransceiverRing

@@ -9,9 +9,8 @@ import simpy
 
 from electronic.devices import load_scale_up
 from electronic.fabrics.fat_tree import FatTree
-from optical.fabrics.hybrid import HybridFabric
 from optical.fabrics.in_network_reduction import OpticalReduction, load_optical_adder
-from optical.fabrics.node_circuits import CircuitChoice, DirectConnect
+from optical.fabrics.node_circuits import CircuitChoice, DirectConnect, HybridFabric
 from optical.fabrics.switches import load_optics, load_switch
 from optical.fabrics.wafer import WaferFabric, load_wafer
 from simulator.collectives.traffic import Traffic

@@ -1,12 +1,22 @@
-"""Hints of errors about names: near ones whatever their case, else the likest, each once."""
+"""Hints of errors about names (near ones, else the likest, each once), and numbers held to their ranges."""
 
-from dataclasses import make_dataclass
+from dataclasses import dataclass, make_dataclass, replace
 
 import pytest
 
 from optical.cores import load_core
 from optical.fabrics.switches import load_switch
-from simulator.errors import MOST_SHOWN, ParameterError, nearest, repeated
+from simulator.errors import (
+    MOST_SHOWN,
+    Checked,
+    Count,
+    Finite,
+    ParameterError,
+    Positive,
+    Share,
+    nearest,
+    repeated,
+)
 from simulator.parameter_tree import get_at, numeric_leaves, path_of, shown_paths
 
 
@@ -69,3 +79,39 @@ def test_the_first_value_that_stands_again_is_told():
     assert repeated(["a", "b", "b", "a"]) == "b"
     assert repeated(iter([1, 2, 3])) is None
     assert repeated([[1], [1]]) == [1]  # lists have no hash
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept(Checked):
+    name: str = "x"
+    loss_db: float = 0.0
+    ports: Count = 1
+    gain_db: Finite = -3.0
+    share: Share = 1.0
+    swing_v: Positive | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptLonger(Kept):
+    rate_hz: Positive = 1.0
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("loss_db", -1.0, "loss_db must be at least 0; got -1"),
+        ("loss_db", None, "loss_db must be a number; got None"),
+        ("ports", 0, "ports must be at least 1; got 0"),
+        ("gain_db", float("nan"), "gain_db must be finite; got nan"),
+        ("share", 1.5, "share must be at least 0 and at most 1; got 1.5"),
+        ("swing_v", 0.0, "swing_v must be above 0; got 0"),
+        ("rate_hz", 0.0, "rate_hz must be above 0; got 0"),
+    ],
+)
+def test_a_number_is_held_to_the_range_of_its_type(field, value, said):
+    with pytest.raises(ParameterError, match=f"KeptLonger 'x': {said}"):
+        KeptLonger(**{field: value})
+
+
+def test_numbers_within_their_range_are_taken_and_those_that_may_be_none():
+    assert replace(KeptLonger(swing_v=2.0), swing_v=None, gain_db=-200.0).swing_v is None

@@ -52,7 +52,7 @@ from experiments.validation.rows import (
 )
 from heliograph.report import ReportRow, table_text
 from simulator.engine.replay import Clockwork, Replay
-from simulator.errors import WorkloadError, check_positive, check_range
+from simulator.errors import Checked, Count, Positive, WorkloadError
 from simulator.operators import CollectiveKind
 from simulator.topology.torus import regular
 from simulator.units import to_si
@@ -379,27 +379,23 @@ MS_PER_S = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(Checked):
     """The network and the system, as that simulator's files describe them."""
 
     topology: Shape
     """What joins the ranks."""
-    gigabytes_per_s: float
+    gigabytes_per_s: Positive
     """Rate of a link as written, in the simulator's gigabytes."""
     latency_ns: float
     """Latency of a link as written."""
     endpoint_ns: int = 10
     """Delay at an end of each message; what it charges whatever its file says."""
-    splits: int = 1
+    splits: Count = 1
     """Chunks of a collective, run one after another."""
-    memory_bytes_per_ns: float = 1600.0
+    memory_bytes_per_ns: Positive = 1600.0
     """Rate at which it reduces."""
     one_at_a_time: bool = True
     """Whether a rank has one collective or send under way, as that simulator; otherwise one of each group."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "gigabytes_per_s", "splits", "memory_bytes_per_ns")
-        check_range(self, "latency_ns", "endpoint_ns")
 
     def wires(self, ranks: int) -> SimulatedWires:
         """Return the links of so many ranks."""

@@ -37,8 +37,7 @@ from optical.devices.electronics import ControlBlock, GainStage, ModulatorBias, 
 from optical.devices.limits import photon_energy_j, snr_from_bits
 from optical.devices.programmable import Heater, MeshCoupler
 from optical.execution.numerics import CountingNumerics, Signs
-from optical.transfer.decomposition import decompose
-from optical.transfer.mesh import MeshErrors, MeshLayout, draw_errors
+from optical.transfer.mesh import MeshErrors, MeshLayout, decompose, draw_errors
 from simulator.errors import check_positive, check_range
 from simulator.keys import mix_key
 from simulator.tables import Constants, Table, shipped_table

@@ -36,7 +36,7 @@ from experiments.validation.rows import (
     read_records,
 )
 from simulator.engine.replay import Clockwork, RankGraph, Replay
-from simulator.errors import check_positive, check_range
+from simulator.errors import Checked, Positive, Share
 from simulator.fabric import Fabric
 from simulator.results import Stream, Trace
 from simulator.tables import Shelf
@@ -62,24 +62,19 @@ LINKS = ("switched", "direct")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transport:
+class Transport(Checked):
     """A transport whose window follows the share of marked packets."""
 
     name: str = "dctcp"
     """Transport."""
-    packet_bytes: float
+    packet_bytes: Positive
     """A packet."""
-    initial_packets: float
+    initial_packets: Positive
     """Window of a new connection, in packets; dimensionless."""
     mark_packets: float
     """Queue, in packets, beyond which a switch marks what passes; dimensionless."""
-    gain: float
+    gain: Share
     """Weight of the newest round trip in the memory of marks, 0 to 1; dimensionless."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "packet_bytes", "initial_packets")
-        check_range(self, "mark_packets")
-        check_range(self, "gain", low=0.0, high=1.0)
 
     @property
     def initial_bytes(self) -> float:
@@ -178,19 +173,15 @@ def _shared(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Connections:
+class Connections(Checked):
     """Weights of messages that share a link, by how long their connections last."""
 
     transport: Transport
     """Rule of the windows."""
-    rate_bytes_per_s: float
+    rate_bytes_per_s: Positive
     """Rate of the links."""
     round_trip_s: float
     """Round trip without a queue."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "rate_bytes_per_s")
-        check_range(self, "round_trip_s")
 
     def weight(self, message_bytes: float) -> float:
         """Return the weight of a message, less the longer it is; 1 if it fits the first window.

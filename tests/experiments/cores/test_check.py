@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from experiments.cli import BAD_INPUT
-from experiments.cores import check
+from experiments.cores import checks
 from heliograph.core_laws import LAWS, LAWS_OF_NUMBERS, Fault
 from tests.builders import call
 
@@ -37,7 +37,7 @@ def test_all_faults_are_told_and_the_command_ends_as_failed(capsys, monkeypatch)
         Fault(law="third", text="x"),
     ]
     asked = {law: [one for one in faults if one.law == law].copy for law in ("a_law", "kept", "third")}
-    monkeypatch.setattr(check, "laws_asked", lambda core, unused: asked)
+    monkeypatch.setattr(checks, "laws_asked", lambda core, unused: asked)
     code, out, err = call(capsys, "core", "check", "crossbar")
     assert (code, out) == (BAD_INPUT, "- a law: first\n- a law: second\n- third: x\n")
     assert err.endswith("heliograph: core 'crossbar' breaks 2 of 3 laws\n")

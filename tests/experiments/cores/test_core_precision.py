@@ -7,7 +7,7 @@ import pytest
 from electronic.formats import FORMATS
 from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
-from experiments.cores.precision import HELD_DB, held_captured
+from experiments.cores.checks import HELD_DB, held_captured
 from heliograph.accuracy.precision import (
     captured_products,
     delivered,

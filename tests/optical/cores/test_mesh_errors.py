@@ -10,8 +10,7 @@ import torch
 from optical.cores.mzi_mesh import Configuration, RealMatrixError, default_mesh
 from optical.execution import AnalogSpec
 from optical.execution.numerics import AnalogNumerics
-from optical.transfer.decomposition import program_weight
-from optical.transfer.mesh import draw_errors
+from optical.transfer.mesh import draw_errors, program_weight
 from simulator.operands.statistics import signal_to_noise_db
 from simulator.operators import Phase
 from simulator.parameter_tree import replace_at

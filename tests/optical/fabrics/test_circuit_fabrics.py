@@ -20,9 +20,8 @@ from optical.fabrics.circuits import (
     job_links,
     lanes_of,
 )
-from optical.fabrics.hybrid import HybridFabric
 from optical.fabrics.in_network_reduction import OpticalReduction, load_optical_adder
-from optical.fabrics.node_circuits import CircuitChoice, DirectConnect, region_links
+from optical.fabrics.node_circuits import CircuitChoice, DirectConnect, HybridFabric, region_links
 from optical.fabrics.wafer import WaferFabric, load_wafer
 from optical.scheduling.topology import AllReduceGroup, JobTopology, spread_strides
 from simulator.collectives.algorithms import strided_rounds

@@ -9,8 +9,7 @@ import simpy
 from electronic.devices import load_scale_up
 from electronic.fabrics.fat_tree import FatTree
 from optical.fabrics.circuits import last_first, region_matrices, ways_to_give
-from optical.fabrics.hybrid import HybridFabric
-from optical.fabrics.node_circuits import CircuitChoice
+from optical.fabrics.node_circuits import CircuitChoice, HybridFabric
 from optical.fabrics.rails import OcsRails
 from optical.fabrics.switches import load_switch
 from simulator.collectives.flow_groups import skewed_flows

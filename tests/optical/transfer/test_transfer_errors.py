@@ -5,16 +5,20 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from optical.transfer.decomposition import (
+from optical.transfer.elements import mzi_matrix
+from optical.transfer.mesh import (
     Calibration,
+    Mesh,
+    MeshErrors,
+    MeshLayout,
+    MeshShape,
     couplers_from_fringe,
     decompose,
+    draw_errors,
     matrix_error,
     program_weight,
     self_configure,
 )
-from optical.transfer.elements import mzi_matrix
-from optical.transfer.mesh import Mesh, MeshErrors, MeshLayout, MeshShape, draw_errors
 from simulator.errors import ParameterError
 from tests.builders import self_configured
 

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optical.transfer.decomposition import decompose, program_weight
 from optical.transfer.elements import mzi_matrix, settle, wrapped
-from optical.transfer.mesh import Mesh, MeshLayout, MeshShape
+from optical.transfer.mesh import Mesh, MeshLayout, MeshShape, decompose, program_weight
 from simulator.errors import ParameterError
 from tests.builders import haar, largest_gain
 

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from optical.transfer import models
-from optical.transfer.decomposition import decompose
 from optical.transfer.elements import coupler_matrix, mzi_matrix, silicon_strip, transfer_table
-from optical.transfer.mesh import MeshErrors, MeshLayout, draw_errors
+from optical.transfer.mesh import MeshErrors, MeshLayout, decompose, draw_errors
 from optical.transfer.models import (
     ports_of,
     scattering_matrix,

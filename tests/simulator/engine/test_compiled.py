@@ -7,8 +7,7 @@ import pytest
 
 from electronic.devices import load_scale_up
 from electronic.fabrics.fat_tree import FatTree
-from optical.fabrics.hybrid import HybridFabric
-from optical.fabrics.node_circuits import CircuitChoice, DirectConnect
+from optical.fabrics.node_circuits import CircuitChoice, DirectConnect, HybridFabric
 from optical.fabrics.rails import OcsRails
 from optical.fabrics.switches import load_optics, load_switch
 from optical.fabrics.wafer import WaferFabric
