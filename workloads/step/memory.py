@@ -242,17 +242,15 @@ def context_bytes(config: TransformerConfig, share: Share) -> float:
     """
     if share.axes.cp == 1:
         return 0.0
-    width = share.precision.element_bytes / share.axes.tp
-    pairs = (
-        (share.axes.key_width(config) + share.axes.value_width(config)) * share.axes.tp * share.tokens * width
-    )
+    each_bytes = share.tokens * share.precision.element_bytes
+    pairs = (share.axes.key_width(config) + share.axes.value_width(config)) * each_bytes
     match share.axes.context_exchange:
         case ContextExchange.RING:
             return 4 * pairs
         case ContextExchange.ALL_GATHER:
             return 2 * share.axes.cp * pairs
         case _:
-            return pairs + config.query_width * share.tokens * width
+            return pairs + config.query_width / share.axes.tp * each_bytes
 
 
 def _recomputed_bytes(config: TransformerConfig, share: Share) -> float:

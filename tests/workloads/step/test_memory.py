@@ -1,15 +1,24 @@
 """Memory against the closed forms of arXiv:2205.05198, and the laws that any plan must keep."""
 
+import dataclasses
+
 import pytest
 
 from simulator.errors import WorkloadError
 from workloads.models.architecture import Positions, TransformerConfig
 from workloads.models.config import load_model
 from workloads.pipeline import schedules
-from workloads.plan.parts import Attention, Precision, Recompute
+from workloads.plan.parts import Attention, ContextExchange, Precision, Recompute
 from workloads.plan.plan import Plan
-from workloads.step.memory import check_fits, fullest_stage, layer_activation_bytes, memory_by_kind
-from workloads.step.sharding import optimizer_bytes
+from workloads.step.memory import (
+    check_fits,
+    chunk_activation_bytes,
+    context_bytes,
+    fullest_stage,
+    layer_activation_bytes,
+    memory_by_kind,
+)
+from workloads.step.sharding import optimizer_bytes, whole_stage
 
 GIB = 2**30
 
@@ -130,6 +139,46 @@ def test_block_with_experts_keeps_what_each_visit_needs():
     stream = 4 * 4096 + 2 * 2 * 4096
     inner = 2 * 4096 + 2 * 1024 + 2 * 3 * 14336
     assert layer_activation_bytes(config, plan.share) == 512 * (2 * (stream + inner) + 8 * 4)
+
+
+@pytest.mark.parametrize(
+    ("exchange", "blocks", "queries"),
+    [
+        (ContextExchange.RING, 2 * 2, 0),  # two blocks of keys and values, and as much for their gradients
+        (ContextExchange.ALL_GATHER, 4 * 2, 0),  # those of all four ranks, and their gradients
+        (ContextExchange.ALL_TO_ALL, 1, 1),  # what is sent
+    ],
+)
+def test_context_ranks_hold_the_keys_and_values_that_others_send(exchange, blocks, queries):
+    config = load_model("llama-3-8b")
+    plan = Plan.of(tp=2, cp=4, sequence_length=8192, context_exchange=exchange)
+    pairs, query = 8192 / 4 * 2 * 1024 / 2 * 2, 8192 / 4 * 4096 / 2 * 2  # tokens, width, ranks, bytes
+    assert context_bytes(config, plan.share) == blocks * pairs + queries * query
+
+
+def test_latents_are_kept_as_they_come_and_as_their_norm_hands_them_on():
+    config = load_model("deepseek-v2")
+    wider = dataclasses.replace(config, query_rank=config.query_rank + 64)
+    more = {}
+    for name, changes in {
+        "": {},
+        "fp8": {"precision": Precision.FP8},
+        "again": {"recompute_norms": True},
+    }.items():
+        share = Plan.of(sequence_length=1024, **changes).share
+        more[name] = layer_activation_bytes(wider, share) - layer_activation_bytes(config, share)
+    assert more == {"": 1024 * 64 * (2 + 2), "fp8": 1024 * 64 * (2 + 1), "again": 1024 * 64 * 2}
+
+
+def test_stage_that_encodes_neighbours_keeps_them():
+    config = load_model("retro-425m")
+    reads = config.retrieval
+    plan = Plan.of(sequence_length=2048, recompute=Recompute.FULL)
+    share = plan.share
+    block = layer_activation_bytes(config, share)
+    neighbours = 2048 / reads.chunk * reads.neighbours * reads.length * reads.hidden * 2
+    whole = chunk_activation_bytes(config, share, whole_stage(config, plan, 0))
+    assert whole == pytest.approx(config.layers * block + neighbours, rel=1e-12)
 
 
 def test_full_recomputation_keeps_only_the_ranks_share_of_a_sequence_parallel_stream():
