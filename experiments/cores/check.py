@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.core_laws import Fault, laws_asked
-from heliograph.systems.names import core_named
+from optical.cores import load_core
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class CheckCore(Study):
 
     def run(self, progress: Progress) -> CheckedCore:
         """Return every fault of the core."""
-        asked, faults = laws_asked(core_named(self.core), unused=self.unused), list[Fault]()
+        asked, faults = laws_asked(load_core(self.core), unused=self.unused), list[Fault]()
         for done, (law, ask) in enumerate(asked.items()):
             progress(law.replace("_", " "), done, len(asked))
             faults += ask()

@@ -21,11 +21,10 @@ from heliograph.accuracy.precision import (
     phase_of,
     told_kinds,
 )
-from heliograph.plugins import is_reference
 from heliograph.report import table_of
 from heliograph.systems import build_system
-from heliograph.systems.names import DEFAULT_CORE, core_named, every_core
-from optical.cores import CORES
+from heliograph.systems.names import DEFAULT_CORE, every_core
+from optical.cores import CORES, load_core
 from optical.cores.core import Core
 from optical.cores.sizing import with_laser_for
 from optical.execution import AnalogSpec
@@ -41,6 +40,7 @@ from simulator.operands.statistics import (
     signal_to_noise_db,
 )
 from simulator.operators import Phase
+from simulator.plugins import is_reference
 from simulator.units import db_from_ratio, ratio_from_db
 
 HELD_DB = 0.5
@@ -89,7 +89,7 @@ class Held:
 def core_of(machine: str) -> Core:
     """Return a core by name; the default core with its parts, its laser sized for `SIZED_FOR`."""
     if machine != DEFAULT_CORE:
-        return core_named(machine)
+        return load_core(machine)
     system = build_system("photonic_packet", core=DEFAULT_CORE, accelerators=1)
     products = captured_products()
     told = format_precision(FORMATS[SIZED_FOR], products)

@@ -114,7 +114,7 @@ def convert(
     model : torch.nn.Module
         Any model; its parameters, their names and its `state_dict` stay as they are.
     system : ProductSpecs, core, accelerator, system, or the name of a core
-        What is made of products.
+        What is made of products; names are those of `load_core`, ``FILE.py:CLASS`` among them.
     include, exclude : collection of str, optional
         Patterns of names of modules, with the wildcards of a shell; a module belongs to a pattern if its name
         or that of a module around it fits. Without `include` all belong; `exclude` goes before.
