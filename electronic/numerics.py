@@ -70,10 +70,13 @@ class Float8Numerics:
     Notes
     -----
     A scale puts the largest of its elements at the largest number of the format, as it stands in the tensor
-    at hand: recipes that take it from earlier steps are a little worse. Sums are kept in float32.
+    at hand: recipes that take it from earlier steps are a little worse. Sums are kept in float32; tensor
+    cores of Hopper keep some 14 bits of them (DeepSeek-AI, section 3.3.2), which is left out.
 
     References
     ----------
+    DeepSeek-AI, "DeepSeek-V3 technical report", arXiv:2412.19437 (2024).
+
     Micikevicius et al., "FP8 formats for deep learning", arXiv:2209.05433 (2022), table 1; section 3 has E4M3
     for weights and activations, and E5M2 for gradients.
     """

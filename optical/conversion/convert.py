@@ -283,7 +283,8 @@ def _check(model: nn.Module, patterns: list[str], policy: Policy) -> None:
         if _SITE in module.__dict__:
             msg = f"module '{name}' is converted already; take to_digital(model) first"
             raise WorkloadError(msg)
-        if "forward" in module.__dict__ or isinstance(module, torch.jit.ScriptModule):
+        own = "forward" in module.__dict__ and (not name or next(module.parameters(), None) is not None)
+        if own or isinstance(module, torch.jit.ScriptModule):  # one without weights runs in the layer around
             msg = f"module '{name}' runs a forward that is not its class's; convert before wrapping it"
             raise WorkloadError(msg)
 

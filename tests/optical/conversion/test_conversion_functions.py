@@ -208,6 +208,19 @@ def test_no_function_multiplies_matrices_unseen(name):
     assert not counts.escaped
 
 
+@pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated")
+def test_an_exported_program_runs_on_the_core():
+    """Its operators are called by their own names, and it has a module of checks beside its layers."""
+    layers = nn.Sequential(nn.Conv1d(4, 4, 3, bias=False), nn.ReLU(), nn.Linear(6, 3))
+    x = draw(2, 4, 8)
+    program = torch.export.export(layers, (x,)).module()
+    torch.testing.assert_close(convert(program, IDEAL)(x), layers(x))
+    with noise_key(0), watch_products() as counts:
+        convert(program, CORE)(x)
+    assert dict(counts.analog) == {":convolution": 1, ":linear": 1}
+    assert not counts.escaped
+
+
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize(
     "run",
