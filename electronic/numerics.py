@@ -70,10 +70,13 @@ class Float8Numerics:
     Notes
     -----
     A scale puts the largest of its elements at the largest number of the format, as it stands in the tensor
-    at hand: recipes that take it from earlier steps are a little worse. Sums are kept in float32.
+    at hand: recipes that take it from earlier steps are a little worse. Sums are kept in float32; tensor
+    cores of Hopper keep some 14 bits of them (DeepSeek-AI, section 3.3.2), which is left out.
 
     References
     ----------
+    DeepSeek-AI, "DeepSeek-V3 technical report", arXiv:2412.19437 (2024).
+
     Micikevicius et al., "FP8 formats for deep learning", arXiv:2209.05433 (2022), table 1; section 3 has E4M3
     for weights and activations, and E5M2 for gradients.
     """
@@ -130,6 +133,7 @@ def _steps(x: torch.Tensor, form: ElementFormat) -> torch.Tensor:
 
 def _float8(x: torch.Tensor, form: Float8, summed_dim: int | None) -> tuple[torch.Tensor, torch.Tensor]:
     """Return a tensor rounded to a format in units of its scale, and the scale, one per vector or in all."""
+    x = x.to(torch.float32)
     size = x.abs()
     largest = size.amax() if summed_dim is None else size.amax(summed_dim, keepdim=True)
     scale = (largest / LARGEST[form]).clamp_(min=torch.finfo(torch.float32).tiny)
@@ -167,6 +171,7 @@ class Int8Numerics:
 
 def _int8(x: torch.Tensor, summed_dim: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return a tensor's codes, -127 to 127, and the scale of each vector that is summed over."""
+    x = x.to(torch.float32)
     scale = (x.abs().amax(summed_dim, keepdim=True) / INT8_LARGEST).clamp_(
         min=torch.finfo(torch.float32).tiny
     )
@@ -198,7 +203,7 @@ class Mxfp8Numerics:
 def _mxfp8(x_BRK: torch.Tensor) -> torch.Tensor:
     """Return an operand as mxfp8 holds it, blocks along the last dimension, shape [B, R, K]."""
     length, block = x_BRK.shape[-1], FORMATS["mxfp8"].block
-    x = torch.nn.functional.pad(x_BRK, (0, -length % block)).unflatten(-1, (-1, block))
+    x = torch.nn.functional.pad(x_BRK.to(torch.float32), (0, -length % block)).unflatten(-1, (-1, block))
     largest = x.abs().amax(-1, keepdim=True).clamp_(min=torch.finfo(torch.float32).tiny)
     scale = torch.exp2(torch.ceil(torch.log2(largest / LARGEST[Float8.E4M3])))
     held = (x / scale).to(torch.float8_e4m3fn).to(torch.float32) * scale
@@ -214,8 +219,9 @@ class Nvfp4Numerics:
     A float32 scale of the tensor puts the largest scale of a block at 448. Operands round to nearest, but
     gradients, which `stochastic` names, with a dither. Weights may share a scale over squares of 16 by 16,
     so that forward and backward products read the same numbers; that published recipes rotate operands of
-    the weights' gradient (NVIDIA, arXiv:2509.25149) is left out. Sums are float32. `electronic.formats` has
-    the same formats, executed in numpy and predicted.
+    the weights' gradient (NVIDIA, arXiv:2509.25149) is left out. Sums are float32, and stay so: bfloat16
+    would add less than a thousandth of the noise. `electronic.formats` has the same formats, executed in
+    numpy with results in bfloat16, and predicted.
     """
 
     stochastic: tuple[bool, bool] = (False, False)
@@ -230,7 +236,7 @@ class Nvfp4Numerics:
         a = _nvfp4(a_BMK, generator if self.stochastic[0] else None, 1)
         lines = _NVFP4_BLOCK if self.square_weights else 1
         b = _nvfp4(b_BKN.mT, generator if self.stochastic[1] else None, lines)
-        return torch.bmm(a, b.mT)
+        return torch.bmm(a, b.mT).to(a_BMK.dtype)
 
 
 def nvfp4_passes(*, square_weights: bool = False) -> tuple[Nvfp4Numerics, Nvfp4Numerics, Nvfp4Numerics]:
@@ -248,7 +254,7 @@ _E2M1_LARGEST, _NVFP4_BLOCK = FORMATS["nvfp4"].element.largest, FORMATS["nvfp4"]
 def _nvfp4(x_BRK: torch.Tensor, dither: torch.Generator | None, lines: int) -> torch.Tensor:
     """Return an operand as nvfp4 holds it, blocks of so many rows along the last dimension, [B, R, K]."""
     rows, length = x_BRK.shape[-2:]
-    padded = torch.nn.functional.pad(x_BRK, (0, -length % _NVFP4_BLOCK, 0, -rows % lines))
+    padded = torch.nn.functional.pad(x_BRK.to(torch.float32), (0, -length % _NVFP4_BLOCK, 0, -rows % lines))
     x = padded.unflatten(-1, (-1, _NVFP4_BLOCK)).unflatten(-3, (-1, lines))
     largest = x.abs().amax((-3, -1), keepdim=True)
     unit = (largest.amax() / (_E2M1_LARGEST * LARGEST[Float8.E4M3])).clamp_(

@@ -7,8 +7,7 @@
 `systems` are hardware by name (`parameters` every number of it, `catalogue` shows them), `workload` models
 and plans; `simulation` runs one step, `comparison` several systems and the search for their plans, `sweeps`
 many points, `accuracy` says what noise costs, `core_laws` what every core keeps. `report`, `tables`,
-`figures` and `report_page` show results, `records` keep them, `processes` run jobs side by side, `plugins`
-load what users bring.
+`figures` and `report_page` show results, `records` keep them, `processes` run jobs side by side.
 
 Names are loaded when they are first used (PEP 562), so that the import is quick and brings neither torch
 nor matplotlib.

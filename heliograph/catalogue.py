@@ -11,19 +11,19 @@ from typing import Any, cast
 from electronic.devices import host_names, load_host
 from electronic.gpu import gpu_names, load_gpu, load_vector, vector_names
 from heliograph.parameters import CHOICE, Parameter, parameter_of, parameters_of, tables
-from heliograph.plugins import bring_in, from_outside, is_reference, offered
 from heliograph.report import Tabular
 from heliograph.simulation import StepResult
 from heliograph.systems.fabrics import FABRIC_GROUP, FABRICS, build_fabric, check_fabric
-from heliograph.systems.names import CORE_GROUP, SYSTEMS, core_named, is_system
+from heliograph.systems.names import SYSTEMS, is_system
 from heliograph.systems.parts import parts_listing
 from heliograph.systems.system import System, build_system
 from heliograph.workload import MODEL_GROUP, model_named
-from optical.cores import CORES
+from optical.cores import CORE_GROUP, CORES, load_core
 from optical.cores.registry import unanswered
 from simulator.errors import ParameterError, is_number, nearest, told
 from simulator.fabric import Fabric, missing_members
 from simulator.parameter_tree import shown_paths
+from simulator.plugins import bring_in, from_outside, is_reference, offered
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import known_models
 from workloads.plan.keys import described_keys
@@ -166,7 +166,7 @@ def _models() -> dict[str, str]:
 
 
 def _cores() -> dict[str, str]:
-    failed = bring_in(CORE_GROUP, core_named)
+    failed = bring_in(CORE_GROUP, load_core)
     return {name: kind.summary for name, kind in CORES.items()} | failed
 
 
@@ -210,11 +210,11 @@ def description(name: str) -> list[Parameter]:
         If nothing has that name.
     """
     makers: dict[str, Callable[[], list[Parameter]]] = {
-        **dict.fromkeys(offered(CORE_GROUP), lambda: parameters_of(core_named(name))),
+        **dict.fromkeys(offered(CORE_GROUP), lambda: parameters_of(load_core(name))),
         **dict.fromkeys(offered(FABRIC_GROUP), lambda: _shown_fabric(name)),
         **dict.fromkeys(offered(MODEL_GROUP), lambda: _model_parameters(model_named(name))),
         **dict.fromkeys(SYSTEMS, lambda: _system_parameters(build_system(name))),
-        **dict.fromkeys(CORES, lambda: parameters_of(core_named(name))),
+        **dict.fromkeys(CORES, lambda: parameters_of(load_core(name))),
         **dict.fromkeys(FABRICS, lambda: _shown_fabric(name)),
         **dict.fromkeys(gpu_names(), lambda: parameters_of(load_gpu(name))),
         **dict.fromkeys(vector_names(), lambda: parameters_of(load_vector(name))),
@@ -228,7 +228,7 @@ def description(name: str) -> list[Parameter]:
     if is_reference(name):
         lacking = unanswered(from_outside(CORE_GROUP, name))
         if 2 * len(lacking) < len(unanswered(None)):
-            return parameters_of(core_named(name))
+            return parameters_of(load_core(name))
         return _shown_fabric(name)
     if name.endswith(".json"):
         return _model_parameters(model_named(name))

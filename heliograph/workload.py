@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from heliograph.plugins import from_outside, is_reference, offered
 from heliograph.systems.system import System
 from simulator.errors import (
     HeliographError,
@@ -19,6 +18,7 @@ from simulator.errors import (
     plain_number,
     told,
 )
+from simulator.plugins import from_outside, is_reference, offered
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import from_hugging_face, known_models, load_model, register_model
 from workloads.pipeline.schedule import SCHEDULES, register_schedule

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import math
+import statistics
 import sysconfig
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -453,7 +454,10 @@ class JudgedEncoder(Result):
         rows += [
             ReportRow(
                 f"{one.system}: {one.core}",
-                (f"{_mean(one.cosines):.3f}", f"{_mean(one.found):.0%}{_spread(one.found)}"),
+                (
+                    f"{statistics.fmean(one.cosines):.3f}",
+                    f"{statistics.fmean(one.found):.0%}{_spread(one.found)}",
+                ),
             )
             for one in self.judged
         ]
@@ -471,10 +475,6 @@ class JudgedEncoder(Result):
             for one in self.judged
             for draw, (cosine, found) in enumerate(zip(one.cosines, one.found, strict=True))
         ]
-
-
-def _mean(values: tuple[float, ...]) -> float:
-    return math.fsum(values) / len(values)
 
 
 def _spread(values: tuple[float, ...]) -> str:
@@ -554,7 +554,7 @@ class Task:
         for draw in range(draws):
             vectors = self.vectors(noisy, (seed, draw))
             both = [float((a * b).sum(1).mean()) for a, b in zip(exact, vectors, strict=True)]
-            cosines.append(math.fsum(both) / len(both))
+            cosines.append(statistics.fmean(both))
             found.append(found_share(*vectors))
         return Judged(
             system=system.name,

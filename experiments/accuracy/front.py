@@ -19,7 +19,13 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from experiments.accuracy.prediction import QUICK_STEPS, Effort, Prediction, predict_and_execute
+from experiments.accuracy.prediction import (
+    QUICK_STEPS,
+    Effort,
+    Prediction,
+    chance_told,
+    predict_and_execute,
+)
 from experiments.hardware import CROSSBAR, SYSTEM, Hardware
 from experiments.study import Block, Progress, Result, Row, Study, option, refuse_unused
 from heliograph.accuracy.law import (
@@ -271,9 +277,7 @@ class Front(Result):
         names = ("energy per token", "step time", "SNR", "rise, nats/byte", "trained minus exact")
         lines: list[Block] = [ReportTable(title, names, rows)]
         if math.isfinite(self.floor):
-            lines.append(
-                f"Noise of nothing moves the loss of a trained seed by up to {self.floor:.2g} nats/byte."
-            )
+            lines.append(chance_told(self.floor))
         return lines + [f"Cannot be built: {text}" for text in self.missing]
 
     def record(self) -> dict[str, Any]:

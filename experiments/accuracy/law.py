@@ -403,10 +403,10 @@ def held_law(runs: Sequence[Run], series: Series, form: Form, *, width: int | No
     """
     found = rises(runs, Kind.WHITE, series.products, exactly_judged=series.exactly_judged)
     widths = sorted({run.width for run in runs})
-    if not found or len(widths) < 2:
+    if not found or len(widths) < 4:
         msg = (
             f"the table has {len(widths)} widths and {len(found)} runs with white noise on {series.products} "
-            "products beside an exact twin; a law takes 2 widths and one to hold out"
+            "products beside an exact twin; a law takes 3 widths and one to hold out"
         )
         raise ParameterError(msg)
     width, loudest = width or widths[-2], min(one.run.level for one in found)
@@ -816,6 +816,6 @@ class FitLaw(Study):
         else:
             runs = read_runs(self.runs or RUNS)
         laws = [held_law(runs, series, form) for series in SERIES for form in Form]
-        widths = sorted({one.run.width for one in laws[0].rises})[1:-1]
+        widths = sorted({one.run.width for one in laws[0].rises})[2:-1]
         shorter = [held_law(runs, SERIES[0], form, width=width) for width in widths for form in Form]
         return LawFound(runs=runs, laws=tuple(laws), shorter=tuple(shorter))

@@ -45,7 +45,7 @@ from heliograph.accuracy.small_gpt import (
 from heliograph.processes import OnProgress, unheard
 from heliograph.records import TrainingCache
 from heliograph.report import ReportRow, ReportTable
-from optical.execution import AnalogSpec
+from optical.execution import AnalogSpec, Mode
 from optical.execution.spec import OperandTransforms, largest_code, misread_shifts
 from simulator.errors import ParameterError
 from simulator.keys import mix_key
@@ -904,17 +904,6 @@ def _run(job: _Job) -> dict[str, Any]:
     }
 
 
-class Mode(StrEnum):
-    """Products that are noisy while a model is trained."""
-
-    INFERENCE = "inference"
-    """None: noise on a model trained exactly."""
-    AWARE = "aware"
-    """Forward products; gradients are exact."""
-    HARDWARE = "hardware"
-    """All."""
-
-
 QUICK_STEPS = 24
 """Training steps up to which the quick recipe of the small GPT is used."""
 
@@ -924,7 +913,7 @@ class Training:
     """Training runs of one mode, or none for noise at inference alone."""
 
     mode: Mode
-    """Products that were noisy in training."""
+    """Passes of training in which products were noisy; with inference, there was no training."""
     accuracies: Mapping[str, Accuracy]
     """By arithmetic, exact arithmetic first; empty without training."""
 
@@ -972,8 +961,12 @@ class Training:
             ReportRow("steps to loss, relative", tuple(told(one) for one in found.values())),
         ]
         title = f"Training, mode {self.mode}, minus exact training of the same seeds"
-        chance = f"Noise of nothing moves the loss of a seed by up to {floor:.2g} nats/byte."
-        return [ReportTable(title, list(found), rows), chance]
+        return [ReportTable(title, list(found), rows), chance_told(floor)]
+
+
+def chance_told(floor: float) -> str:
+    """Return what chance makes of a seed's loss, as a sentence."""
+    return f"Noise of nothing moves the loss of a seed by up to {floor:.2g} nats/byte."
 
 
 def told(steps: StepsToLoss) -> str:

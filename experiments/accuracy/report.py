@@ -15,7 +15,6 @@ from experiments.accuracy.prediction import (
     PROBE_DB,
     Effort,
     Execution,
-    Mode,
     Prediction,
     Training,
     converter_ladder,
@@ -31,6 +30,7 @@ from heliograph.accuracy.small_gpt import system_arithmetic, transformer_of
 from heliograph.figures import PALETTE, REFERENCE, label, new_figure, plain_ticks
 from heliograph.processes import of_part
 from heliograph.report import ReportRow, ReportTable
+from optical.execution import Mode
 from simulator.errors import ParameterError
 from simulator.units import db_from_ratio, ratio_from_db
 

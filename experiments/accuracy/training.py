@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.accuracy.prediction import aware, told
+from experiments.accuracy.prediction import aware, chance_told, told
 from experiments.hardware import CROSSBAR, SYSTEM, Hardware
 from experiments.study import Block, Progress, Result, Row, Study, option
 from heliograph.accuracy.small_gpt import (
@@ -412,8 +412,7 @@ class Variants(Result):
             "read out exactly",
             "before" if self.further else "steps to loss",
         )
-        chance = f"Noise of nothing moves the loss of a seed by up to {self.floor:.2g} nats/byte."
-        return [ReportTable(title, heads, rows), chance]
+        return [ReportTable(title, heads, rows), chance_told(self.floor)]
 
     def record(self) -> dict[str, Any]:
         """Return the rows and the floor as plain data."""

@@ -176,7 +176,24 @@ class NoiseByWidth(Result):
 
     def report(self) -> list[Block]:
         """Return the findings."""
-        return [report(self)]
+        lines = [f"Signal to noise at which the loss rises by {TOLERATED_NATS:g} nats/byte, dB, by width:"]
+        for name, products in PARTS.items():
+            values = [
+                f"{width}: {-db_from_ratio(math.fsum(row) / len(row)):.1f}"
+                for width, row in zip(self.widths, self.tolerated(products), strict=True)
+            ]
+            fit = self.fit(products)
+            lines.append(f"  {_NAMES[name]}: {', '.join(values)}")
+            lines.append(
+                f"    noise to signal goes as width^({fit.exponent:+.2f} \u00b1 {fit.error:.2f}); carried to "
+                f"{CARRIED_TO} (an extrapolation): {-db_from_ratio(fit.carried):.0f} dB, between "
+                f"{_ends(fit.low, fit.high)} dB"
+            )
+        losses = ", ".join(f"{loss:.3f}" for loss in self.clean())
+        lines.append(
+            f"Clean losses: {losses} nats/byte: wider models are better trained, which is part of this."
+        )
+        return ["\n".join(lines)]
 
     def record(self) -> dict[str, Any]:
         """Return the rows and the fits as plain data."""
@@ -254,39 +271,14 @@ def study_widths(
     return NoiseByWidth(predictions=tuple(found), carried_width=load_model(CARRIED_TO).hidden)
 
 
-def decibels(nsr: float) -> float:
-    """Return a noise-to-signal ratio as signal to noise in dB."""
-    return -db_from_ratio(nsr)
-
-
 _NAMES = {"all": "all products", "body": "all but the head", "head": "head"}
 _BAND_POINTS = 60
-
-
-def report(found: NoiseByWidth) -> str:
-    """Return the findings as text."""
-    lines = [f"Signal to noise at which the loss rises by {TOLERATED_NATS:g} nats/byte, dB, by width:"]
-    for name, products in PARTS.items():
-        values = [
-            f"{width}: {decibels(math.fsum(row) / len(row)):.1f}"
-            for width, row in zip(found.widths, found.tolerated(products), strict=True)
-        ]
-        fit = found.fit(products)
-        lines.append(f"  {_NAMES[name]}: {', '.join(values)}")
-        lines.append(
-            f"    noise to signal goes as width^({fit.exponent:+.2f} \u00b1 {fit.error:.2f}); carried to "
-            f"{CARRIED_TO} (an extrapolation): {decibels(fit.carried):.0f} dB, between "
-            f"{_ends(fit.low, fit.high)} dB"
-        )
-    losses = ", ".join(f"{loss:.3f}" for loss in found.clean())
-    lines.append(f"Clean losses: {losses} nats/byte: wider models are better trained, which is part of this.")
-    return "\n".join(lines)
 
 
 def _ends(low: float, high: float) -> str:
     if not math.isfinite(high) or low == 0.0:
         return "any"
-    return f"{decibels(high):.0f} and {decibels(low):.0f}"
+    return f"{-db_from_ratio(high):.0f} and {-db_from_ratio(low):.0f}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,11 +26,10 @@ from heliograph.accuracy.precision import (
     told_kinds,
 )
 from heliograph.core_laws import Fault, laws_asked
-from heliograph.plugins import is_reference
 from heliograph.report import table_of
 from heliograph.systems import build_system
-from heliograph.systems.names import DEFAULT_CORE, core_named, every_core
-from optical.cores import CORES
+from heliograph.systems.names import DEFAULT_CORE, every_core
+from optical.cores import CORES, load_core
 from optical.cores.core import Core
 from optical.cores.sizing import with_laser_for
 from optical.execution import AnalogSpec
@@ -40,6 +39,7 @@ from simulator.errors import ParameterError, nearest
 from simulator.operands.captured import CapturedProduct, captured_statistics, load_captured, measure_product
 from simulator.operands.statistics import OperandKind, Operands, Precision, operands_of, signal_to_noise_db
 from simulator.operators import Phase
+from simulator.plugins import is_reference
 from simulator.units import db_from_ratio, ratio_from_db
 
 
@@ -100,7 +100,7 @@ class CheckCore(Study):
 
     def run(self, progress: Progress) -> CheckedCore:
         """Return every fault of the core."""
-        asked, faults = laws_asked(core_named(self.core), unused=self.unused), list[Fault]()
+        asked, faults = laws_asked(load_core(self.core), unused=self.unused), list[Fault]()
         for done, (law, ask) in enumerate(asked.items()):
             progress(law.replace("_", " "), done, len(asked))
             faults += ask()
@@ -154,7 +154,7 @@ class Held:
 def core_of(machine: str) -> Core:
     """Return a core by name; the default core with its parts, its laser sized for `SIZED_FOR`."""
     if machine != DEFAULT_CORE:
-        return core_named(machine)
+        return load_core(machine)
     system = build_system("photonic_packet", core=DEFAULT_CORE, accelerators=1)
     products = captured_products()
     told = format_precision(FORMATS[SIZED_FOR], products)

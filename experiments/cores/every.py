@@ -26,7 +26,7 @@ from heliograph.accuracy.precision import PLAIN_OPERANDS, phase_of
 from heliograph.figures import HATCHES, PALETTE, REFERENCE, label, new_figure, plain_ticks
 from heliograph.report import ReportRow, ReportTable, prefix_of
 from heliograph.systems import Basis, System, build_system
-from heliograph.systems.names import core_named, every_core
+from heliograph.systems.names import every_core
 from heliograph.systems.sanity_checks import light_limits
 from optical.accelerator import PhotonicUnit
 from optical.cores import CORES, AnalogCore, load_core, resized
@@ -1120,7 +1120,7 @@ class AllCores(Study):
         given = {"gpu": "h100", "basis": "power"} | self.replaced.given()
         targets, uses = decibel_grid(self.precision), reuse_grid(self.reuse)
         product = layer_product(self.operands)
-        cores = {name: core_named(name) for name in self.cores or every_core()}
+        cores = {name: load_core(name) for name in self.cores or every_core()}
         systems = {name: photonic_system(name, **given) for name in cores}
 
         def sized(name: str, target_db: float, factor: float = 1.0) -> Variant:

@@ -31,8 +31,9 @@ from heliograph.figures import (
 from heliograph.parameters import Parameter, parameters_of
 from heliograph.report import ReportRow, ReportTable, format_quantity, format_si, prefix_of, table_of
 from heliograph.systems import System, build_system
-from heliograph.systems.names import DEFAULT_OPERANDS, core_named
+from heliograph.systems.names import DEFAULT_OPERANDS
 from heliograph.systems.sanity_checks import check_buildable, light_limits, limits_told
+from optical.cores import load_core
 from optical.cores.sizing import LASER, core_precision
 from optical.execution.precision import CLIPPING, LOADING, MISREAD, READOUT, ROUNDING, UNLIKE
 from optical.execution.spec import ENCODING
@@ -241,7 +242,7 @@ def bench(
     tokens : int
         Tokens of the products.
     """
-    core_named(name)
+    load_core(name)
     layer_products(tokens)
     system = build_system(
         "photonic_packet", core=name, accelerators=1, gpu=gpu, basis=basis, assignments=assignments

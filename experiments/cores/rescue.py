@@ -31,11 +31,12 @@ from heliograph.figures import PALETTE, REFERENCE, new_figure
 from heliograph.report import or_dash, table_of
 from heliograph.simulation import step_graph
 from heliograph.systems import build_system
-from heliograph.systems.names import DEFAULT_CORE, core_named
+from heliograph.systems.names import DEFAULT_CORE
 from heliograph.systems.parts import fitting_parts
 from heliograph.systems.sanity_checks import light_limits
 from heliograph.workload import model_named, plan_for
 from optical.accelerator import PhotonicUnit
+from optical.cores import load_core
 from optical.cores.core import Core
 from optical.cores.rescues import JOINT
 from optical.cores.sizing import LASER, Judge, Product, with_judged_laser, with_laser_for
@@ -573,7 +574,7 @@ class RankRescues(Study):
         asked_db = decibels_in(self.target)
         if asked_db is None:
             format_named(self.target)
-        bare, config = core_named(self.core), model_named(self.model)
+        bare, config = load_core(self.core), model_named(self.model)
         plan = plan_for(config, "", accelerators=1024, memory_bytes=to_si("memory_bytes", 80.0, "GB"))
         products = [one for one in products_of(step_graph(config, plan)) if one.role is not Role.HEAD_LOGITS]
         samples = samples_of(products, self.source, layer=layer, seed=self.seed)

@@ -268,13 +268,17 @@ def fit_exact(runs: Iterable[Run]) -> ExactLoss:
     Raises
     ------
     ParameterError
-        If there are fewer than five such runs, or all are of one size.
+        If there are fewer than five such runs, or fewer than three sizes, which three coefficients fit alike.
     """
     from scipy.optimize import nnls  # noqa: PLC0415 - takes its time
 
     chosen = [run for run in runs if run.kind is Kind.EXACT and run.schedule is Schedule.DECAYED]
-    if len(chosen) < 5 or len({run.parameters for run in chosen}) < 2:
-        msg = f"{len(chosen)} exact runs do not give the loss over size and tokens; at least 5 of 2 sizes do"
+    sizes = len({run.parameters for run in chosen})
+    if len(chosen) < 5 or sizes < 3:
+        msg = (
+            f"{len(chosen)} exact runs of {sizes} sizes do not give the loss over size and tokens; at least "
+            "5 of 3 sizes do"
+        )
         raise ParameterError(msg)
     size = np.array([run.parameters for run in chosen], dtype=float)
     data = np.array([run.tokens for run in chosen], dtype=float)

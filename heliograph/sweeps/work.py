@@ -27,13 +27,13 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from heliograph._version import __version__
-from heliograph.plugins import MARK
 from heliograph.processes import Crew, Ended, watched
 from heliograph.sweeps.space import Value, is_context
 from heliograph.sweeps.store import Outcome, Status
 from simulator.errors import HeliographError, ParameterError
 from simulator.files import ctrl_c_later
 from simulator.parameter_tree import quantity
+from simulator.plugins import MARK
 from simulator.units import dimension_of
 
 Reader = tuple[str, Callable[[Value], Any]]

@@ -28,7 +28,6 @@ from electronic.fabrics.dragonfly import Dragonfly, DragonflyPlus
 from electronic.fabrics.fat_tree import FatTree, RailOnly, SwitchedDomain
 from electronic.fabrics.packets import RailFabric
 from electronic.fabrics.torus import TorusFabric
-from heliograph.plugins import from_outside
 from optical.fabrics.cubes import CubeFabric
 from optical.fabrics.in_network_reduction import OpticalReduction
 from optical.fabrics.node_circuits import CircuitChoice, DirectConnect, HybridFabric
@@ -47,6 +46,7 @@ from simulator.fabric import CircuitPolicy, Fabric, missing_members
 from simulator.files import naming
 from simulator.interfaces import Flows, LinkGraph
 from simulator.layout import Axis
+from simulator.plugins import from_outside
 from simulator.tables import Table
 from simulator.topology.clos import DirectLink, load_direct_link
 from simulator.topology.graphs import NO_LINK, DrawnFabric, load_graph

@@ -15,21 +15,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from electronic.devices import REFERENCE_SYSTEMS
 from electronic.gpu import gpu_names, load_gpu
-from heliograph.plugins import bring_in, from_outside
 from heliograph.systems.fabrics import CIRCUITS, check_fabric, default_fabric, fabric_in_file
-from optical.cores import CORES, Core, load_core, register_core
-from optical.cores.rescues import rescued, split_name
+from optical.cores import CORE_GROUP, CORES, load_core
 from simulator.errors import ParameterError, SuspectWarning, nearest, plain_number, told
 from simulator.files import PART, Change, flattened, naming, read_toml
 from simulator.operands.statistics import OperandKind
+from simulator.plugins import bring_in
 from workloads.plan.parts import Precision
 
-CORE_GROUP = "heliograph.cores"
-"""Entry points whose objects `register_core` takes."""
 DEFAULT_GPU = "h100"
 """The GPU, or the one that light replaces, where nobody names one."""
 RIVAL_GPUS = ("h100", "b200")
@@ -169,25 +165,9 @@ class _Said:
     changes: tuple[Change, ...] = ()
 
 
-def core_named(name: str) -> Core:
-    """Return a core by its name, from a file's class, or from an installed package, rescues around it.
-
-    Raises
-    ------
-    ParameterError
-        If there is none, or what there is does not answer `optical.cores.Core`.
-    """
-    within, rescues = split_name(name, CORES) if isinstance(name, str) else (name, ())
-    if within not in CORES:
-        found: Any = from_outside(CORE_GROUP, within)
-        if found is not None:
-            register_core(within, found)
-    return rescued(load_core(within), rescues)
-
-
 def every_core() -> tuple[str, ...]:
     """Return the names of all cores, those of installed packages with them; one that fails is told."""
-    for name, reason in bring_in(CORE_GROUP, core_named).items():
+    for name, reason in bring_in(CORE_GROUP, load_core).items():
         warnings.warn(f"core '{name}' is left out: it {reason}", SuspectWarning, stacklevel=2)
     return tuple(CORES)
 
@@ -232,7 +212,7 @@ def choice_of(name: str, options: Options, usual_accelerators: int = DEFAULT_ACC
     base = SYSTEMS[said.base]
     own = said.options
     for one in {said.core, options.core, own.core} - {None}:
-        core_named(str(one))  # a wrong name is an error where no light is used, too
+        load_core(str(one))  # a wrong name is an error where no light is used, too
     for fabric in {said.fabric, options.fabric, own.fabric} - {None}:
         check_fabric(str(fabric))
     gpu = said.gpu or options.gpu or own.gpu or DEFAULT_GPU
@@ -342,7 +322,7 @@ def _words(base: str) -> _Said:
 def _no_word(base: str, plain: str, word: str) -> str:
     """Return a sentence on a word of an electronic system that is neither GPU nor format."""
     try:
-        core_named(word)
+        load_core(word)
     except ParameterError:
         hint = nearest(word, {*gpu_names(), *set(Precision)}, noun="word")
         return f"system '{base}': '{word}' is neither a GPU nor a format; {hint}"
@@ -502,7 +482,7 @@ def _from_file(path: Path) -> _Said:
     for key, load in (
         ("basis", _basis),
         ("gpu", load_gpu),
-        ("core", core_named),
+        ("core", load_core),
         ("precision", _precision),
     ):
         value = content.pop(key, None)

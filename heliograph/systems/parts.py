@@ -8,7 +8,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
-from heliograph.plugins import MARK, from_outside, is_reference
 from heliograph.report import format_si as _si
 from heliograph.systems.fabrics import load_network_part, network_parts
 from optical.cores.analog import AnalogCore
@@ -45,6 +44,7 @@ from optical.devices.programmable import (
 from optical.transfer.scattering import is_touchstone, read_touchstone
 from simulator.errors import ParameterError
 from simulator.parameter_tree import Place, TreeT, find_place, places, put_part, rebuilt
+from simulator.plugins import MARK, from_outside, is_reference
 
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 JOIN = "+"

@@ -26,12 +26,12 @@ from heliograph.systems.names import (
     Choice,
     Options,
     choice_of,
-    core_named,
     no_format,
 )
 from heliograph.systems.parts import is_comb, is_measured, names_part, place_for, with_part
 from heliograph.systems.sanity_checks import warn_of_chip, warn_of_gpu, warn_of_system, warn_of_unit
 from optical.accelerator import PhotonicUnit, proportionate_buffer_bytes
+from optical.cores import load_core
 from optical.cores.core import Core
 from optical.cores.sizing import LASER
 from optical.devices.named_parts import named_parts
@@ -720,7 +720,7 @@ def _plain(chosen: Choice, node: int | None = None) -> System:
     gpu = load_gpu(chosen.gpu)
     parts = {}
     if chosen.base.light:
-        core = core_named(chosen.core)
+        core = load_core(chosen.core)
         for path, part in chosen.parts.items():
             core = with_part(core, path, part)
         parts = _photonic_parts(gpu, core)

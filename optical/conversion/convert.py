@@ -114,7 +114,7 @@ def convert(
     model : torch.nn.Module
         Any model; its parameters, their names and its `state_dict` stay as they are.
     system : ProductSpecs, core, accelerator, system, or the name of a core
-        What is made of products.
+        What is made of products; names are those of `load_core`, ``FILE.py:CLASS`` among them.
     include, exclude : collection of str, optional
         Patterns of names of modules, with the wildcards of a shell; a module belongs to a pattern if its name
         or that of a module around it fits. Without `include` all belong; `exclude` goes before.
@@ -177,7 +177,7 @@ def convert(
     _check(model, [*(include or ()), *(exclude or ())], policy)
     conversion = Conversion(specs=specs_of(system), policy=policy, key=model_key)
     if not inplace:
-        model = copy.deepcopy(model)
+        model = _copied(model)
     conversion.attention = open_attention(model)
     show_to_compilers()
     follow_checkpoints()
@@ -209,7 +209,7 @@ def to_digital(model: _Model, *, inplace: bool = False) -> _Model:
     """
     conversion_of(model)
     if not inplace:
-        model = copy.deepcopy(model)
+        model = _copied(model)
     converted = [module for module in model.modules() if _SITE in module.__dict__]
     classes = [_class_without(type(module)) for module in converted]
     restore_attention(model, conversion_of(model).attention)
@@ -217,6 +217,14 @@ def to_digital(model: _Model, *, inplace: bool = False) -> _Model:
         module.__class__ = original
         del module.__dict__[_SITE]
     return model
+
+
+def _copied(model: _Model) -> _Model:
+    try:
+        return copy.deepcopy(model)
+    except RuntimeError as error:  # weights that a module computes, as in pruning, are no leaves of a graph
+        msg = f"{type(model).__name__} cannot be copied ({str(error).partition('.')[0]}); take inplace=True"
+        raise WorkloadError(msg) from error
 
 
 def set_model_key(model: nn.Module, key: NoiseKey | None) -> None:
@@ -275,7 +283,8 @@ def _check(model: nn.Module, patterns: list[str], policy: Policy) -> None:
         if _SITE in module.__dict__:
             msg = f"module '{name}' is converted already; take to_digital(model) first"
             raise WorkloadError(msg)
-        if "forward" in module.__dict__ or isinstance(module, torch.jit.ScriptModule):
+        own = "forward" in module.__dict__ and (not name or next(module.parameters(), None) is not None)
+        if own or isinstance(module, torch.jit.ScriptModule):  # one without weights runs in the layer around
             msg = f"module '{name}' runs a forward that is not its class's; convert before wrapping it"
             raise WorkloadError(msg)
 
@@ -326,7 +335,7 @@ def _derive(original: type[nn.Module]) -> type[nn.Module]:
 def _reduce(self: nn.Module, protocol: int) -> tuple[Any, ...]:
     """Copy and pickle by the original class, since no name leads to the derived one."""
     del protocol
-    return _rebuild, (getattr(type(self), _ORIGINAL),), self.__dict__
+    return _rebuild, (getattr(type(self), _ORIGINAL),), self.__getstate__()
 
 
 def _rebuild(original: type[nn.Module]) -> nn.Module:

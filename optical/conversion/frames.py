@@ -262,15 +262,19 @@ class Frame:
         place = (self.site.number, self.path & _INT64_MASK, self.operation, self.product)
         self.product += 1
         name = f"{self.site.name}:{kind}"
-        if specs is None or not a.is_floating_point() or a.shape[-1] < 2 or _is_empty(a, b):
+        if specs is None:
             with running(name, electronic=True):
                 return torch.matmul(a, b)
-        if not a.layout == b.layout == torch.strided:
+        if not a.layout == b.layout == torch.strided or a.is_nested or b.is_nested:
+            kinds = " and ".join("nested" if one.is_nested else str(one.layout) for one in (a, b))
             msg = (
-                f"'{self.site.name}' multiplies tensors of layouts {a.layout} and {b.layout}; a core takes "
+                f"'{self.site.name}' multiplies tensors of layouts {kinds}; a core takes "
                 "dense ones: exclude the layer or name it in Policy.electronic"
             )
             raise WorkloadError(msg)
+        if not a.is_floating_point() or a.shape[-1] < 2 or _is_empty(a, b):
+            with running(name, electronic=True):
+                return torch.matmul(a, b)
         with running(name):
             key, blocks = self._draws(specs, a, b, ragged=self.ragged or kind is ProductKind.EXPERTS)
             return noisy_matmul(a, b, specs, key, weight=weight, place=place, part_blocks=blocks)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload, OpOverloadPacket
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -39,20 +40,22 @@ from optical.conversion.products import (
     sum_matmul_add,
     tensordot,
     transposed_convolution,
+    vecdot,
 )
 from simulator.errors import WorkloadError
 
 CORE_NAMESPACE = "heliograph"
 """Namespace of the operators that a core runs."""
 _PRODUCTS = (
-    "mm bmm addmm baddbmm addmv mv dot vdot addbmm linear matmul convolution convolution_backward "
+    "mm bmm addmm baddbmm addmv mv dot vdot addbmm linear matmul bilinear "
     "_convolution lstm gru rnn _int_mm _grouped_mm _scaled_mm _scaled_grouped_mm "
     "_native_multi_head_attention _transformer_encoder_layer_fwd _trilinear _cudnn_rnn _euclidean_dist "
     "_addmm_activation linalg_matrix_exp hspmm sspaddmm sparse_sampled_addmm"
 ).split()
 _BY_START = tuple(
     "_scaled_dot_product _thnn _flash_attention _efficient_attention mkldnn_ _sparse_addmm _sparse_mm "
-    "_sparse_sparse_matmul _sparse_semi_structured _weight_int _scaled_mm_v _scaled_grouped_mm_v".split()
+    "_sparse_sparse_matmul _sparse_semi_structured _weight_int _dyn_quant_matmul _scaled_mm_v "
+    "_scaled_grouped_mm_v conv linear_".split()
 )
 
 
@@ -67,6 +70,8 @@ def is_product(operator: str) -> bool:
 
     Factorizations of matrices and solutions of equations are no products.
     """
+    if "prepack" in operator or "unpack" in operator:
+        return False
     return operator.removesuffix("_") in _PRODUCTS or operator.startswith(_BY_START)
 
 
@@ -155,12 +160,12 @@ class Interception(TorchFunctionMode):
         kwargs, frame = kwargs or {}, current_frame()
         if frame is not None and _picks_by_value(func, args):
             frame.ragged = frame.picks = True
-        if frame is None or (func not in _REPLACED and func not in _WITHOUT_ROAD):
+        if frame is None or not (func in _REPLACED or func in _WITHOUT_ROAD or _is_called_by_name(func)):
             if func is Tensor.unflatten and torch.compiler.is_compiling():
                 # Compilers know this method by its name, but cannot see through the function itself.
                 return args[0].unflatten(*args[1:], **kwargs)
             return func(*args, **kwargs)
-        if func in _WITHOUT_ROAD:
+        if func not in _REPLACED:
             return _run_without_road(frame, func, args, kwargs)
         frame.begin()
         replacement = _REPLACED[func]
@@ -181,6 +186,11 @@ class Interception(TorchFunctionMode):
                 return MULTI_HEAD_ATTENTION(query, *args, **kwargs)
         finally:
             frame.attention, frame.samples = [], 1
+
+
+def _is_called_by_name(func: Callable[..., Any]) -> bool:
+    """Return whether a function is an operator with products, as those of quantised layers are called."""
+    return isinstance(func, OpOverload | OpOverloadPacket) and is_product(operator_of(func)[1])
 
 
 def _picks_by_value(func: Callable[..., Any], args: Sequence[Any]) -> bool:
@@ -256,7 +266,9 @@ def _table() -> dict[Callable[..., Any], _Replacement]:
     }
     for func in (Tensor.__matmul__, torch.linalg.matmul):
         table[func] = plain
-    for name in ("matmul", "bmm", "mm", "mv", "dot", "vdot"):
+    for func in (torch.vdot, Tensor.vdot, torch.linalg.vecdot):
+        table[func] = _Replacement(vecdot, dense, {"input": "x", "other": "y"})
+    for name in ("matmul", "bmm", "mm", "mv", "dot"):
         table |= {getattr(torch, name): plain, getattr(Tensor, name): plain}
     for name in ("addmm", "addmv", "baddbmm"):
         table |= {getattr(torch, name): added, getattr(Tensor, name): added}
@@ -277,6 +289,11 @@ def _table() -> dict[Callable[..., Any], _Replacement]:
     for place, name in ((torch, "_grouped_mm"), (functional, "grouped_mm")):
         if hasattr(place, name):
             table[getattr(place, name)] = _Replacement(grouped, (kind.EXPERTS,))
+    for func, replacement in list(table.items()):  # exported programs call operators by their own names
+        operator = getattr(torch.ops.aten, func.__name__, None)
+        if operator is not None and func not in {torch.cdist, torch.tensordot}:  # which take others there
+            table[operator] = replacement
+            table |= {getattr(operator, overload): replacement for overload in operator.overloads()}
     return table
 
 
@@ -310,6 +327,11 @@ _WITHOUT_ROAD = {
                 "_convolution",
                 "_scaled_mm",
                 "_addmm_activation",
+                "_int_mm",
+                "_weight_int8pack_mm",
+                "_weight_int4pack_mm",
+                "_weight_int4pack_mm_for_cpu",
+                "_dyn_quant_matmul_4bit",
                 "bilinear",
                 *_OF_MATRICES,
                 *_OF_SPARSE,
@@ -319,11 +341,15 @@ _WITHOUT_ROAD = {
         (torch.sparse, ("mm", "addmm", "sampled_addmm")),
         (functional, ("bilinear", "scaled_mm", "scaled_grouped_mm", "linear_cross_entropy")),
         (Tensor, ("addbmm_", *_OF_MATRICES, *_OF_SPARSE)),
+        (
+            torch.ops.higher_order,
+            ("flex_attention", "cond", "scan", "associative_scan", "while_loop", "map_impl"),
+        ),
     )
     for name in names
     if hasattr(place, name)
 }
-"""Functions with products that nothing here turns into products of matrices."""
+"""Functions with products that nothing here turns into products of matrices, or that nobody sees into."""
 _WHERE = {torch.where, Tensor.where}
 _BY_VALUE = {
     getattr(place, name)

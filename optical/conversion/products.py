@@ -443,6 +443,13 @@ def matmul(
     return c.squeeze(-1 if other.dim() == 1 else -2) if input.dim() == 1 else c
 
 
+def vecdot(frame: Frame, x: torch.Tensor, y: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
+    """Return the sums of products of two tensors along a dimension, the first conjugated."""
+    x, y = torch.broadcast_tensors(x.conj(), y)
+    x, y = (one.movedim(dim, -1).unsqueeze(-1) for one in (x, y))
+    return matmul(frame, x.mT, y).squeeze((-2, -1))
+
+
 def reversed_matmul(frame: Frame, other: torch.Tensor, input: torch.Tensor) -> torch.Tensor:
     """Return ``input @ other``."""
     return matmul(frame, input, other)

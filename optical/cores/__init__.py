@@ -23,12 +23,13 @@ from optical.cores.mzi_mesh import default_mesh
 from optical.cores.number_formats import default_block_float, default_residue
 from optical.cores.pcm_crossbar import default_pcm_crossbar
 from optical.cores.phase_residue import default_phase_residue
-from optical.cores.registry import CORES, load_core, register_core, resized, unregister_core
+from optical.cores.registry import CORE_GROUP, CORES, load_core, register_core, resized, unregister_core
 from optical.cores.ring_bank import default_ring_bank
 from optical.cores.sizing import Product, core_precision, with_laser_for
 
 __all__ = [
     "CORES",
+    "CORE_GROUP",
     "AnalogCore",
     "ArrayShape",
     "Core",

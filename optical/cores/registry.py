@@ -24,7 +24,10 @@ from optical.execution import AnalogSpec
 from simulator.errors import ParameterError, in_one_sentence, nearest
 from simulator.operators import MatMul, Phase
 from simulator.parameter_tree import get_at, replace_at
+from simulator.plugins import from_outside, is_reference
 
+CORE_GROUP = "heliograph.cores"
+"""Entry points whose objects `register_core` takes."""
 LEAST_RATE_HZ = 1e6
 """Symbol rate below which one of a core from outside is taken to be in another unit; a choice."""
 
@@ -105,7 +108,8 @@ def register_core(name: str, core_class: type[Any]) -> None:
     ParameterError
         If the name is taken, or the class does not answer.
     """
-    odd = isinstance(name, str) and ".py:" not in name and any(one.isspace() or one in ":@+," for one in name)
+    odd = isinstance(name, str) and not is_reference(name)
+    odd = odd and any(one.isspace() or one in ":@+," for one in name)
     if not isinstance(name, str) or not name or odd:  # what a file holds is asked for as FILE.py:NAME
         msg = f"a core needs a name by which it can be asked for, without blanks and :@+,; got {name!r:.60}"
         raise ParameterError(msg)
@@ -161,6 +165,11 @@ def _named(core_class: object) -> str:
 def load_core(name: str) -> Core:
     """Return a core by its name, with rescues around it where ``+`` adds them (`optical.cores.rescues`).
 
+    Parameters
+    ----------
+    name : str
+        Of a registered core, of a file's class (``FILE.py:CLASS``), or of an installed package's.
+
     Raises
     ------
     ParameterError
@@ -169,16 +178,17 @@ def load_core(name: str) -> Core:
     within, rescues = split_name(name, CORES) if isinstance(name, str) else (name, ())
     if rescues:
         return rescued(load_core(within), rescues)
+    if isinstance(name, str) and name not in CORES:
+        found: Any = from_outside(CORE_GROUP, name)
+        if found is not None:
+            register_core(name, found)
     if not isinstance(name, str) or name not in CORES:
-        hint = nearest(str(name), CORES, noun="core")
-        if ".py:" in str(name):
-            hint = "a file's class is registered first: heliograph.register_core(NAME, CLASS)"
-        msg = f"no core '{name}'; {hint}"
+        msg = f"no core '{name}'; {nearest(str(name), CORES, noun='core')}"
         raise ParameterError(msg)
-    return CORES[name].build() if name in _SHIPPED else _from_outside(name)
+    return CORES[name].build() if name in _SHIPPED else _checked(name)
 
 
-def _from_outside(name: str) -> Core:
+def _checked(name: str) -> Core:
     """Return a core from outside the package; what its author got wrong is one sentence."""
     with in_one_sentence(f"core '{name}': its default() fails"):
         core = CORES[name].build()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch.autograd import forward_ad
 
@@ -93,8 +94,11 @@ def noisy_matmul(
     Raises
     ------
     WorkloadError
-        If the shapes do not make a product, or shards of rows cut a row block.
+        If the shapes do not make a product, the key is no whole number, or shards of rows cut a row block.
     """
+    if not (key.dtype is torch.int64 if isinstance(key, torch.Tensor) else isinstance(key, int | np.integer)):
+        msg = f"noisy_matmul: key must be a whole number, or a tensor of int64; got {key!r:.60}"
+        raise WorkloadError(msg)
     if type(a) not in _PLAIN or type(b) not in _PLAIN:
         multiply = functools.partial(
             noisy_matmul, specs=specs, key=key, weight=weight, part_blocks=part_blocks
@@ -118,11 +122,11 @@ def noisy_matmul(
         part_blocks=part_blocks,
         flags=_EXACT_TILES * specs.exact_tiles,
     )
+    key = key if isinstance(key, torch.Tensor) else int(key) & _KEY_MASK
     if plain and (isinstance(key, int) or type(key) is torch.Tensor):
-        numbers = (key & _KEY_MASK,) if isinstance(key, int) else tuple(key.reshape(-1).tolist())
+        numbers = (key,) if isinstance(key, int) else tuple(key.reshape(-1).tolist())
         return _PlainProduct.apply(a_BMK, b_BKN, numbers, call).view(shape)
-    if not isinstance(key, torch.Tensor):
-        key = key & _KEY_MASK
+    if isinstance(key, int):
         key = torch.tensor(key - 2**64 if key >= 2**63 else key, dtype=torch.int64)
     product = _NoisyProduct if torch.compiler.is_compiling() else _TransformedProduct
     return product.apply(a_BMK, b_BKN, key, call).view(shape)

@@ -30,7 +30,7 @@ from experiments.split import (
 )
 from heliograph.accuracy.precision import ModelProduct, of_core
 from heliograph.systems import build_system
-from heliograph.systems.names import core_named
+from optical.cores import load_core
 from optical.execution.numerics import AnalogNumerics
 from simulator.errors import ParameterError
 from simulator.operators import VALUES, Phase
@@ -147,7 +147,7 @@ def test_counts_are_what_products_cost_executed(shipped, bench, group, left_out)
 
     What the first layer's attention clips with all rescues falls on fewer outputs than in those windows.
     """
-    core = without_rescues(core_named("homodyne+hybrid+rotation+block"))[left_out]
+    core = without_rescues(load_core("homodyne+hybrid+rotation+block"))[left_out]
     sites = _patterns(group)
     errors = shipped.errors("light", core.analog, sites)
     counted = math.fsum(errors[site].nats(sensitivities()[site]) for site in sites)
@@ -176,7 +176,7 @@ class Metered:
 @pytest.mark.parametrize("left_out", ["", "hybrid+rotation+block"])
 def test_noise_in_gradients_is_that_of_backward_passes_on_other_text(shipped, bench, site, left_out):
     """Windows that had no part in the count: within 1.4 times, attention 2, as few tokens have most there."""
-    core = without_rescues(core_named("homodyne+hybrid+rotation+block"))[left_out]
+    core = without_rescues(load_core("homodyne+hybrid+rotation+block"))[left_out]
     name, _, operand = site.partition(":")
     kind, _, layer = name.partition(".")
     attention = kind in {"scores", "values"}
@@ -206,7 +206,7 @@ def test_sums_in_blocks_grow_no_noisier_with_length_and_others_do():
         element_bytes=2.0,
         macs=1.0,
     )
-    core, longer = core_named("homodyne+hybrid+rotation+block"), {}
+    core, longer = load_core("homodyne+hybrid+rotation+block"), {}
     for left_out, one in without_rescues(core).items():
         judge = functools.partial(of_core, one)
         short, whole = (by_law(judge, (product,), {"values.0": length})["values.0"] for length in (256, 8192))
@@ -296,11 +296,11 @@ def test_what_cannot_be_split_is_told(capsys, arguments, says):
 
 
 def test_rescues_are_left_out_one_by_one_and_altogether():
-    found = without_rescues(core_named("homodyne+hybrid+rotation+block"))
+    found = without_rescues(load_core("homodyne+hybrid+rotation+block"))
     assert list(found) == ["", "hybrid", "rotation", "block", "hybrid+rotation+block"]
-    assert found[""] == core_named("homodyne+hybrid+rotation+block")
+    assert found[""] == load_core("homodyne+hybrid+rotation+block")
     assert found["block"].transforms == found[""].core.transforms
-    assert found["hybrid+rotation+block"] == core_named("homodyne")
+    assert found["hybrid+rotation+block"] == load_core("homodyne")
 
 
 @pytest.mark.parametrize("phase", list(gradient_prices()))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import heliograph as hg
 from experiments.__main__ import main
@@ -16,6 +17,7 @@ from heliograph.catalogue import listing
 from heliograph.comparison.plan_estimates import Objective
 from heliograph.comparison.search import ranked_as
 from heliograph.systems import build_system, fabrics
+from optical.conversion import planned_specs
 from optical.cores import CORES, registry
 from optical.cores.analog import source_parts
 from simulator.errors import HeliographError, ParameterError, SuspectWarning
@@ -114,6 +116,13 @@ def test_what_is_registered_runs_by_name():
 def test_a_file_s_core_and_fabric_are_shown():
     assert "laser_power_w" in {row["path"] for row in hg.show(CORE).rows()}
     assert [row["path"] for row in hg.show(FABRIC).rows()] == ["endpoints"]
+
+
+def test_a_model_of_torch_runs_on_a_file_s_core():
+    """A command took such a name; `convert` asked for the class to be registered first."""
+    layer = torch.nn.Linear(16, 16)
+    specs = [planned_specs(hg.convert(layer, core)) for core in (CORE, LithiumNiobate.default())]
+    assert specs[0] == specs[1]
 
 
 def test_a_core_on_no_base_of_ours_runs_as_the_one_within_it():

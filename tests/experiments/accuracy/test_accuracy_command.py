@@ -12,7 +12,6 @@ from experiments.accuracy.prediction import (
     Calibration,
     Effort,
     Execution,
-    Mode,
     Prediction,
     Training,
     aware,
@@ -28,7 +27,7 @@ from heliograph.accuracy.small_gpt import NOTHING, Accuracy, Arithmetic
 from heliograph.records import TrainingCache
 from heliograph.report import report_text
 from heliograph.tables import UNRESOLVED
-from optical.execution import AnalogSpec
+from optical.execution import AnalogSpec, Mode
 from simulator.errors import ParameterError
 from simulator.operators import Phase
 from tests.builders import csv_rows

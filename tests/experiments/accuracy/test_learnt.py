@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.accuracy.prediction import LEARNT, Effort, Mode, learnt_bench
+from experiments.accuracy.prediction import LEARNT, Effort, learnt_bench
 from experiments.accuracy.report import Predict
 from experiments.accuracy.training import HEAD, JudgeLearnt, Variants, further, operands_by_layer, table_loss
 from experiments.study import Progress
@@ -14,7 +14,7 @@ from heliograph.accuracy.small_gpt import NOTHING, Arithmetic, train_all
 from heliograph.records import TrainingCache
 from heliograph.report import report_text
 from heliograph.systems import build_system
-from optical.execution import AnalogSpec
+from optical.execution import AnalogSpec, Mode
 from optical.execution.numerics import AnalogNumerics
 from optical.execution.spec import EXACT
 from optical.noise.chip import CommonEncoding

@@ -1,10 +1,12 @@
 import copy
 import dataclasses
 import io
+import pickle
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 from optical.conversion import (
     Mode,
@@ -128,10 +130,13 @@ def test_the_model_stays_as_it_was_unless_converted_in_place():
     model(*inputs)
 
 
-def test_copies_of_a_converted_model_draw_the_same():
-    model, inputs = build("gpt")
+@pytest.mark.parametrize("name", ["gpt", "recurrent"])
+def test_copies_of_a_converted_model_draw_the_same(name):
+    """A recurrent layer could not be pickled: it has a state of its own, which was passed over."""
+    model, inputs = build(name)
     noisy = convert(model, CORE, model_key=NoiseKey(seed=1))
-    assert torch.equal(copy.deepcopy(noisy)(*inputs), noisy(*inputs))
+    for again in (copy.deepcopy(noisy), pickle.loads(pickle.dumps(noisy))):
+        assert same(flat(again(*inputs)), flat(noisy(*inputs)))
 
 
 def test_noise_without_a_key_is_refused():
@@ -381,3 +386,22 @@ def test_einstein_sums_are_torchs(equation, shapes):
     torch.testing.assert_close(found, Sum()(*operands))
     assert not counts.escaped
     assert (counts.analog.total() > 0) == (equation not in ("i,j->ij", "ij->ji"))
+
+
+def test_what_cannot_be_copied_is_converted_in_place():
+    model = prune.l1_unstructured(nn.Linear(8, 8), "weight", 0.5)
+    with pytest.raises(WorkloadError, match=r"Linear cannot be copied .*; take inplace=True"):
+        convert(model, IDEAL)
+    x = torch.ones(2, 8)
+    torch.testing.assert_close(convert(model, IDEAL, inplace=True)(x), model(x))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_are_refused():
+    """Torch's own message of an internal error came out."""
+    x = torch.nested.nested_tensor([torch.ones(3, 8), torch.ones(2, 8)])
+    with (
+        torch.no_grad(),
+        pytest.raises(WorkloadError, match="layouts nested and torch"),
+    ):
+        convert(nn.Linear(8, 8), IDEAL)(x)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from electronic.gpu import load_gpu
-from heliograph.systems.names import core_named
 from heliograph.systems.parts import with_part
 from heliograph.systems.sanity_checks import light_limits
 from heliograph.systems.system import system
 from optical.accelerator import PhotonicUnit
+from optical.cores import load_core
 from optical.cores.measured_parts import read_comb
 from simulator.errors import ParameterError
 from simulator.parameter_tree import replace_at
@@ -25,11 +25,11 @@ def table(path, powers_mw=(1.0,) * 12, *, spacing_ghz=50.0, header="frequency_th
 
 
 def lit(core, path):
-    return with_part(core if not isinstance(core, str) else core_named(core), "comb", str(path))
+    return with_part(core if not isinstance(core, str) else load_core(core), "comb", str(path))
 
 
 def test_an_even_comb_changes_power_and_grid_alone(tmp_path):
-    before = core_named("crossbar")
+    before = load_core("crossbar")
     after = lit(before, table(tmp_path / "even.csv", spacing_ghz=60.0))
     assert after.laser_power_w == pytest.approx(1e-3)
     assert after.comb.conversion_efficiency == pytest.approx(before.comb.conversion_efficiency)
@@ -41,7 +41,7 @@ def test_an_even_comb_changes_power_and_grid_alone(tmp_path):
 def test_the_weakest_line_counts_and_the_rest_is_lost(tmp_path):
     powers = [0.1, *[2.0] * 11, 1.0, 0.1]
     after = lit("crossbar", table(tmp_path / "uneven.csv", powers))
-    before = core_named("crossbar")
+    before = load_core("crossbar")
     assert after.laser_power_w == pytest.approx(1e-3)
     share = 12 * 1.0 / sum(powers)
     assert after.comb.conversion_efficiency == pytest.approx(before.comb.conversion_efficiency * share)
@@ -68,7 +68,7 @@ def test_noise_of_the_noisiest_line_reaches_the_budget(tmp_path):
 def test_lines_of_a_phase_change_crossbar_and_of_a_ring_bank(tmp_path):
     after = lit("pcm_crossbar", table(tmp_path / "many.csv", [3.0] * 64, spacing_ghz=40.0))
     assert after.line_spacing_hz == pytest.approx(40e9)
-    bank = core_named("ring_bank")
+    bank = load_core("ring_bank")
     fits = table(tmp_path / "bank.csv", [3.0] * bank.wavelengths, spacing_ghz=bank.line_spacing_hz / 1e9)
     assert lit(bank, fits).laser_power_w == pytest.approx(3e-3)
     with pytest.raises(
@@ -122,7 +122,7 @@ def test_wide_lines_are_refused(tmp_path):
 
 def test_a_table_is_given_to_a_comb():
     with pytest.raises(ParameterError, match=r"is a table of a comb's lines; give it to the comb"):
-        with_part(core_named("crossbar"), "crossing", str(EXAMPLE))
+        with_part(load_core("crossbar"), "crossing", str(EXAMPLE))
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_comb_by_name_tells_when_more_is_asked_of_a_line(comb, line_mw):
     """Buyalo 2024: 270 mW in 89 lines; Nie 2025: above 25 mW from each of eight lasers."""
     said = []
     for power_mw in (0.9 * line_mw, 1.1 * line_mw):
-        core = replace_at(with_part(core_named("crossbar"), "comb", comb), "laser_power_w", power_mw / 1e3)
+        core = replace_at(with_part(load_core("crossbar"), "comb", comb), "laser_power_w", power_mw / 1e3)
         unit = PhotonicUnit(core=core, cores=core.cluster, memory=load_gpu("h100").memory, sram_bytes=1e6)
         said.append(any("are asked of a line" in str(one) for one in light_limits(unit)))
     assert said == [False, True]

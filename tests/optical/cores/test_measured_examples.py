@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.systems.names import core_named
 from heliograph.systems.parts import with_part
+from optical.cores import load_core
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 
@@ -19,7 +19,7 @@ def test_the_script_makes_the_files():
 
 
 def test_the_crossing_limits_a_large_array():
-    before = core_named("homodyne")
+    before = load_core("homodyne")
     after = with_part(before, "crossing", str(EXAMPLES / "crossing.s4p"))
     assert after.crossing.insertion_loss_db == pytest.approx(0.06, abs=0.02)
     assert after.crossing.crosstalk == pytest.approx(10**-3.2, rel=0.1)
@@ -35,5 +35,5 @@ def test_the_crossing_limits_a_large_array():
     ],
 )
 def test_examples_are_read(field, file, number, value):
-    part = getattr(with_part(core_named("homodyne"), field, str(EXAMPLES / file)), field)
+    part = getattr(with_part(load_core("homodyne"), field, str(EXAMPLES / file)), field)
     assert getattr(part, number) == pytest.approx(value, rel=0.05)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from heliograph.parameters import parameters_of
-from heliograph.systems.names import core_named
 from heliograph.systems.parts import with_part
 from heliograph.systems.system import system
+from optical.cores import load_core
 from optical.cores.analog import crossing_mixing
 from optical.devices import Crossing, MeasuredCrossing, MeasuredRouter
 from optical.transfer.models import crossing as crossing_model
@@ -61,11 +61,11 @@ def folder(tmp_path):
 
 
 def changed(core, field, file):
-    return with_part(core_named(core), field, str(file))
+    return with_part(load_core(core), field, str(file))
 
 
 def test_a_crossing_has_loss_and_crosstalk_of_its_file(folder):
-    before, after = core_named("crossbar"), changed("crossbar", "crossing", folder / "crossing.s4p")
+    before, after = load_core("crossbar"), changed("crossbar", "crossing", folder / "crossing.s4p")
     assert isinstance(after.crossing, MeasuredCrossing)
     assert after.crossing.insertion_loss_db == pytest.approx(0.08, abs=1e-6)
     assert after.crossing.crosstalk == pytest.approx(1e-3)
@@ -130,7 +130,7 @@ def test_a_ring_is_read_from_its_resonance(folder):
     assert router.free_spectral_range_hz / router.linewidth_hz == pytest.approx(finesse, rel=0.1)
     assert router.dropped(0.0) == pytest.approx(1.0, abs=1e-3)
     assert router.dropped(router.linewidth_hz / 2) == pytest.approx(0.5, rel=0.02)
-    bank = dataclasses.replace(core_named("ring_bank"), wavelengths=8)
+    bank = dataclasses.replace(load_core("ring_bank"), wavelengths=8)
     weights = with_part(bank, "ring", str(folder / "models.py:ring")).ring
     assert weights.finesse == pytest.approx(finesse, rel=0.1)
     assert weights.carrier_hz == pytest.approx(bank.ring.carrier_hz, rel=0.01)
@@ -156,7 +156,7 @@ def test_body_and_drive_of_a_modulator_come_from_two_files(folder):
     after = changed("crossbar", "modulator", f"{folder}/models.py:body+{folder}/drive.s2p")
     assert after.modulator.insertion_loss_db == pytest.approx(-20 * math.log10(0.7))
     assert after.modulator.bandwidth_hz == pytest.approx(9e9, rel=1e-3)
-    assert after.modulator.extinction_ratio_db == core_named("crossbar").modulator.extinction_ratio_db
+    assert after.modulator.extinction_ratio_db == load_core("crossbar").modulator.extinction_ratio_db
 
 
 def test_a_modulator_by_name_takes_a_file_too(folder):
@@ -187,9 +187,9 @@ def test_what_does_not_fit_is_refused(folder, field, file, words):
 
 
 def test_lines_beyond_the_file_are_refused(folder):
-    away = dataclasses.replace(core_named("crossbar").chip.grid, wavelength_m=1.31e-6)
+    away = dataclasses.replace(load_core("crossbar").chip.grid, wavelength_m=1.31e-6)
     core = dataclasses.replace(
-        core_named("crossbar"), chip=dataclasses.replace(core_named("crossbar").chip, grid=away)
+        load_core("crossbar"), chip=dataclasses.replace(load_core("crossbar").chip, grid=away)
     )
     with pytest.raises(
         ParameterError, match=r"crossing\.s4p:2: covers 1\.929e\+14 to 1\.939e\+14 Hz, and the light"

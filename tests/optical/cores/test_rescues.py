@@ -6,7 +6,6 @@ import pytest
 
 import heliograph
 from heliograph.systems import build_system
-from heliograph.systems.names import core_named
 from optical.cores import load_core
 from optical.cores.rescues import RESCUES, split_name
 from simulator.errors import ParameterError
@@ -54,7 +53,7 @@ def test_a_system_takes_a_rescued_core_by_name():
 
 def test_names_are_split_and_wrong_ones_refused():
     assert split_name("my+file.py:Core+rotation+block", {}) == ("my+file.py:Core", ("rotation", "block"))
-    assert core_named("homodyne+hybrid").core.name == "homodyne"
+    assert load_core("homodyne+hybrid").core.name == "homodyne"
     with pytest.raises(ParameterError, match="no rescue 'rotatoin'; did you mean 'rotation'"):
         load_core("crossbar+rotatoin")
     with pytest.raises(ParameterError, match="stands twice"):

@@ -1,12 +1,13 @@
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 from optical.cores import load_core
-from optical.execution import AnalogSpec, ProductSpecs
+from optical.execution import AnalogSpec, ProductSpecs, Scale
 from optical.execution.matmul import noisy_matmul
 from simulator.errors import WorkloadError
 
@@ -239,3 +240,48 @@ def test_no_number_of_threads_changes_a_draw():
 def test_what_makes_no_product_is_refused(a_shape, b_shape):
     with pytest.raises(WorkloadError, match="operands must have shapes"):
         noisy_matmul(*operands(a_shape, b_shape), SPECS, 1)
+
+
+@pytest.mark.parametrize("key", [1.5, None, "7", torch.tensor(1.5)])
+def test_a_key_that_is_no_whole_number_is_refused(key):
+    with pytest.raises(WorkloadError, match="key must be a whole number, or a tensor of int64; got"):
+        noisy_matmul(torch.ones(2, 3), torch.ones(3, 2), ProductSpecs.ideal(), key)
+
+
+def as_documented(a_MK, b_KN, spec):
+    """Return a product of converters alone, as docs/noise.md says, in numpy."""
+    codes = []
+    for x, dim in ((a_MK, 1), (b_KN, 0)):
+        full = np.abs(x).max(dim if spec.scale is Scale.ROW else None, keepdims=True)
+        largest = 2 ** (spec.dac_bits - 1) - 1
+        codes.append((np.rint(x / full * largest) / largest, full))
+    (a, of_a), (b, of_b) = codes
+    product = spec.product_gain * a @ b
+    step = spec.adc_range_sigma * np.sqrt(np.mean(product**2)) * 2 ** (1 - spec.adc_bits)
+    largest = 2 ** (spec.adc_bits - 1) - 1
+    return np.clip(np.rint(product / step), -largest, largest) * step * of_a * of_b
+
+
+@pytest.mark.parametrize("scale", [Scale.ROW, Scale.TENSOR])
+@pytest.mark.parametrize("shape", [(40, 33, 17), (1, 8, 1), (60, 64, 60)])
+def test_converters_do_to_all_three_products_what_the_page_says(shape, scale):
+    generator, (m, k, n) = np.random.default_rng(1), shape
+    a, b, gradient = (generator.standard_normal(one) for one in ((m, k), (k, n), (m, n)))
+    a[:, 0] *= 50.0
+    spec = dataclasses.replace(
+        AnalogSpec.ideal(),
+        dac_bits=6,
+        adc_bits=8,
+        adc_enob_bits=8,
+        adc_range_sigma=3.0,
+        analog_length=64,
+        product_gain=0.97,
+        scale=scale,
+    )
+    operands = [torch.from_numpy(x).requires_grad_() for x in (a, b)]
+    c = noisy_matmul(*operands, ProductSpecs.same(spec), 3)
+    c.backward(torch.from_numpy(gradient))
+    for found, (x, y) in zip(
+        (c.detach(), *(one.grad for one in operands)), ((a, b), (gradient, b.T), (a.T, gradient)), strict=True
+    ):
+        np.testing.assert_allclose(found.numpy(), as_documented(x, y, spec), rtol=1e-12, atol=1e-12)
