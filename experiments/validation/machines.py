@@ -541,6 +541,8 @@ def with_recipe(record: Record, plan: Plan) -> Plan:
         said["overlap_tensor"] = str(given in YES).lower()
     if plan.axes.tp == 1 or not plan.axes.sequence_parallel:  # no gathers and scatters to cut into shards
         said.pop("overlap_tensor", None)
+    if not plan.sharding.shards_parameters:
+        said.pop("stored_shards", None)
     if not plan.sharding.shards_gradients:
         said = {key: value for key, value in said.items() if value != GradientSum.COPIED}
     if plan.axes.ep == 1:

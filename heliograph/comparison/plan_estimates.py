@@ -586,8 +586,12 @@ def price_best(
 
 
 def _step_s(costs: PlanCosts, arrays: StepArrays) -> np.ndarray:
+    moved_s = (arrays.gather_s + arrays.sum_s).max(axis=1)
+    if costs.delayed:
+        arrays = replace(arrays, gather_s=np.zeros_like(arrays.gather_s), sum_s=np.zeros_like(arrays.sum_s))
     with np.errstate(invalid="ignore"):
         time_s = estimate(beside_sums(arrays, costs.beside)).step_time_s
+        time_s = np.maximum(time_s, moved_s) if costs.delayed else time_s
     return np.nan_to_num(time_s, nan=np.inf, posinf=np.inf)
 
 
@@ -609,15 +613,12 @@ def _priced(
 def bound_of(system: System, pricer: PlanPricer, row: PlanArrays) -> StepBound:
     """Return what no run of the plan of one row can beat.
 
-    Gathers and sums in groups, in fewer bits or of a secondary copy are left out: arrays of plans count them
-    as if they were not.
+    What travels to servers and back is left out, which stand on any of the ranks.
     """
     moved = pricer.costs(row, FreeLines(system.fabric)).outside_bytes
     plan, node = row.plan(0), pricer.node
-    sharding, traffic = plan.sharding, plan.traffic
-    fewer = sharding.shard_group or sharding.secondary_copy
-    fewer = fewer or traffic.quantised_weights or traffic.quantised_gradients
-    outside = sum(float(sent[0]) for axis, sent in moved.items() if not (fewer and axis == Axis.GRADIENT))
+    served = plan.traffic.uses_servers
+    outside = sum(float(sent[0]) for axis, sent in moved.items() if not (served and axis == Axis.GRADIENT))
     port = system.fabric.traits.card_bytes_per_s
     return StepBound(
         compute_s=model_flops(pricer.config, plan.share) / (node.peak_flop_per_s * system.accelerators),

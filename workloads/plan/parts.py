@@ -528,6 +528,11 @@ class Sharding(_Part):
     secondary_copy: bool = False
     """Whether the ranks of a `local_group` keep one more copy of the parameters between them, from which the
     backward pass gathers (hpZ of ZeRO++)."""
+    stored_shards: bool = False
+    """With zero=3, whether a rank keeps its share of the parameters as they are stored beside the optimizer's
+    copy of it (DeepSpeed, Megatron-FSDP: 18 bytes a parameter with Adam), or that copy alone, cast for every
+    gather, and its share of the gradients in the same form (PyTorch FSDP, Composer, MaxText: 16). Steps take
+    as long: one cast, that of the update, is charged for either."""
     optimizer_place: Place = Place.DEVICE
     """Place of the optimizer's state. Off the device, the host's processors run the optimizer: gradients
     go down and parameters come up (ZeRO-Offload, arXiv:2101.06840; nvme: ZeRO-Infinity, arXiv:2104.07857)."""

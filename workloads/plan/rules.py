@@ -776,6 +776,12 @@ _IDLE: tuple[tuple[str, Callable[[TransformerConfig, Plan], bool], str], ...] = 
     ("context_exchange", lambda _, p: p.axes.cp == 1, "cp=1 exchanges no keys"),
     ("reshard", lambda _, p: not p.sharding.shards_parameters, "zero=3 alone shards parameters"),
     ("prefetch", lambda _, p: not p.sharding.shards_parameters, "zero=3 alone gathers parameters"),
+    ("stored_shards", lambda _, p: not p.sharding.shards_parameters, "zero=3 alone shards parameters"),
+    (
+        "stored_shards",
+        lambda _, p: p.sharding.updates_on_host or not p.precision.keeps_master,
+        "no copy of the optimizer's could stand for the shards here",
+    ),
     ("grad_buckets", lambda _, p: p.sharding.shards_parameters, "zero=3 sums gradients block by block"),
     ("grad_buckets", lambda _, p: p.axes.dp * p.axes.cp == 1, "dp=1 sums no gradients"),
     ("overlap_sends", lambda _, p: p.axes.pp == 1, "pp=1 sends nothing"),

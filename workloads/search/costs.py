@@ -27,7 +27,7 @@ from simulator.collectives.lines import (
 from simulator.fabric import Fabric
 from simulator.layout import Axis, RankLayout, neighbours, placed
 from simulator.node import Node
-from simulator.operators import Collective, CollectiveKind, Skew
+from simulator.operators import Collective, CollectiveKind, Elementwise, Skew
 from simulator.results import outside_bytes
 from simulator.step_estimate import SPLIT, StepArrays
 from workloads.models.architecture import TransformerConfig
@@ -42,7 +42,6 @@ from workloads.search.circuits import (
 from workloads.search.contention import (
     AXES,
     BOTH,
-    SUM,
     PassTraffic,
     Slowdowns,
     mixed,
@@ -57,7 +56,6 @@ from workloads.search.plans import (
     PlanArrays,
     Priced,
     ShapeWork,
-    SumGroups,
     Work,
     chunks_of,
     distinct,
@@ -81,6 +79,7 @@ from workloads.step.sharding import (
     whole_stage,
 )
 from workloads.step.stage import stream_share
+from workloads.step.traffic import Graph, ShardedSums, gathering, gradient_sums, group_sums
 
 ROUNDS = 3
 """Groups of microbatches that are played until the last one's time repeats; the second does so already where
@@ -214,6 +213,8 @@ class PlanCosts:
     """What of it meets gathers and sums of the same stage on common links."""
     turns: BlockTurns
     """What circuits do that turn to the axis which asks."""
+    delayed: bool
+    """Whether no step waits for its gathers and sums: those of others run beside it, one after the other."""
 
 
 class PlanPricer:
@@ -359,6 +360,53 @@ LEVEL = 2.0
 """Octaves within which plans' shares count as alike, so that circuits are laid for the first; a choice."""
 
 
+UNIT = 2**24
+"""Parameters whose traffic and work are asked for, which go in proportion; so many that launches do not
+count."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Moved:
+    """Traffic and work of gathering `UNIT` parameters and summing their gradients."""
+
+    gathers: tuple[Collective, ...]
+    """Collectives of one gather; of two unlike ones, forward and backward, those of both."""
+    ways: int
+    """Gathers that they are."""
+    sums: tuple[Collective, ...]
+    """Collectives of one sum."""
+    last_sums: tuple[Collective, ...]
+    """Those that follow a step's last sum."""
+    work: tuple[tuple[Elementwise, ...], tuple[Elementwise, ...]]
+    """Work on them in a pass forward and in one backward."""
+
+
+def _moved(plan: Plan, held: RankParameters) -> _Moved:
+    """Return what moves so many parameters of a plan and their gradients."""
+    each = plan.sharding.gathers_every_microbatch(plan.axes) and plan.sharding.reshard
+    directions = (True, False) if each else (True,)
+    found = [gathering(plan, held, forward=one) for one in directions] if plan.sharding.zero else []
+    work = [
+        (*one.at_source, *(item for item, _ in one.at_arrival if isinstance(item, Elementwise)))
+        for one in found
+    ]
+    forward, backward = (*work, (), ())[:2]
+    sums = gradient_sums(plan, held)
+    if plan.traffic.quantised_gradients:
+        sharded = ShardedSums(plan, 0, Graph())
+        hops = range(len(sharded.hops))
+        sums = tuple(sharded.exchange(held, hop) for hop in hops)
+        packed = (item for item, _ in sharded.before(held) if isinstance(item, Elementwise))
+        backward = (*backward, *packed, *(sharded.between(held, hop) for hop in hops))
+    return _Moved(
+        gathers=tuple(one for each in found for one in each.collectives),
+        ways=max(1, len(found)),
+        sums=sums,
+        last_sums=group_sums(plan, held),
+        work=(forward, backward),
+    )
+
+
 class _Pricing:
     """One pricing of one set of rows on one fabric."""
 
@@ -408,6 +456,7 @@ class _Pricing:
             waited_s=of_mixtures("waited_s"),
             experts_s=of_mixtures("experts_s"),
             turns=self._circuits().turns(moved),
+            delayed=self.plans.base.traffic.uses_servers and not self.plans.base.traffic.waits_for_pulls,
         )
 
     def _met(self, experts_share: np.ndarray) -> Slowdowns:
@@ -455,6 +504,10 @@ class _Pricing:
         plans, blocks, zero = self.plans, self.blocks, self.plans["zero"]
         order = np.array([one.closed_form for one in SCHEDULES])[plans["schedule"]]
         forward, backward, alone, weights = (self._timed(passes[one]) for one in DIRECTIONS)
+        forward, backward, alone = (
+            replace(one, stages_s=one.stages_s + moved[key])
+            for one, key in ((forward, "forward_s"), (backward, "backward_s"), (alone, "backward_s"))
+        )
         # The weights' part of a backward pass is no longer than the whole of it. Where the parts run apart
         # they wait for launches each by itself, and traffic for inputs has no product of weights beside it.
         weights = weights.along(np.minimum, backward)
@@ -706,7 +759,7 @@ class _Pricing:
     def _no_gradients(self) -> dict[str, np.ndarray]:
         """Return what `_gradients` does where nothing is moved."""
         many = len(self.plans)
-        found = {name: np.zeros((many, 3)) for name in ("gather_s", "sum_s")}
+        found = {name: np.zeros((many, 3)) for name in ("gather_s", "sum_s", "forward_s", "backward_s")}
         return found | {name: np.zeros(many) for name in ("energy_j", "bytes", "experts_share")}
 
     def _gradients(self) -> dict[str, np.ndarray]:
@@ -718,10 +771,12 @@ class _Pricing:
         stages = np.where((plans["pp"] == 1)[:, None], [1.0, 0.0, 0.0], np.maximum(stages, 0.0))
         found = self._no_gradients()
         moved_s: list[np.ndarray] = []
-        for groups in self.sum_groups:
+        for groups, held in zip(
+            self.sum_groups, (RankParameters(dense=UNIT), RankParameters(expert=UNIT)), strict=True
+        ):
             if not (groups.parameters.any() and (groups.ranks > 1).any()):
                 continue
-            self._add_sums(found, groups, units=units, stages=stages)
+            self._add_sums(found, groups.parameters, held, units=units, stages=stages)
             moved_s.append((found["gather_s"] + found["sum_s"])[:, 1])
         if moved_s:
             found["experts_share"] = 1.0 - moved_s[0] / np.maximum(moved_s[-1], 1e-300)
@@ -730,45 +785,44 @@ class _Pricing:
     def _add_sums(
         self,
         found: dict[str, np.ndarray],
-        groups: SumGroups,
+        parameters: np.ndarray,
+        held: RankParameters,
         *,
         units: np.ndarray,
         stages: np.ndarray,
     ) -> None:
-        """Add gathers and sums over one set of groups."""
-        plans, formats, count = self.plans, self.plans.base.precision, groups.parameters
-        zero = plans["zero"]
-        for number, (row, layout) in enumerate(zip(self.layout_rows, self.layouts, strict=True)):
-            axis, size = str(groups.axis[row]), int(groups.ranks[row])
-            if size == 1:
-                continue
-            mine = np.flatnonzero(self.layout_of == number)
-            shards = zero[mine] > 0
-            gathers, sums = (times[mine] for times in self._moves())
-            pieces = units[mine]
-            gathered, summed = count[mine] * formats.weight_bytes / size, count[mine] * formats.grad_bytes
-            for kind, rows, payload, key, times in (
-                (CollectiveKind.ALL_GATHER, shards, gathered, "gather_s", gathers),
-                (CollectiveKind.REDUCE_SCATTER, shards, summed, "sum_s", sums),
-                (CollectiveKind.ALL_REDUCE, ~shards, summed, "sum_s", sums),
+        """Add gathers and sums of one set of parameters [P, 3], of a kind of which `held` are `UNIT`."""
+        count = parameters / UNIT
+        gathers, sums = self._moves()
+        _, kind_of = distinct((self.layout_of, self.plans["zero"]))
+        for kind in range(int(kind_of.max()) + 1):
+            rows = np.flatnonzero(kind_of == kind)
+            number = int(self.layout_of[rows[0]])
+            moved = _moved(self.plans.plan(int(rows[0])), held)
+            once = 1.0 / sums[rows, None]
+            for key, operators, share, times in (
+                ("gather_s", moved.gathers, 1.0 / moved.ways, gathers[rows]),
+                ("sum_s", moved.sums, 1.0, sums[rows]),
+                ("sum_s", moved.last_sums, once, sums[rows]),
             ):
-                if not rows.any():
-                    continue
-                operator = replace(SUM, kind=kind, axis=axis, size=size)
-                slower, which = self.prices.crowding(operator, layout), mine[rows]
-                each = [
-                    self._lines(operator, number, stage).slowed(slower)
-                    for stage in self.prices.stages(layout)
-                ]
-                times_s, energy_j = (
-                    _of_stages([partial(law, lines) for lines in each], payload / pieces)
-                    for law in (CollectiveLines.time_s, CollectiveLines.energy_j)
-                )
-                found[key][which] += (times_s * pieces)[rows]
-                joules = (energy_j * pieces * stages[mine]).sum(axis=1)
-                found["energy_j"][which] += (joules * times)[rows]
-                least = outside_bytes(kind, size, self._local(axis, number), 1.0)
-                found["bytes"][which] += (payload[:, 0] * times * least)[rows]
+                for one in operators:
+                    slower = self.prices.crowding(one, self.layouts[number])
+                    lines = [
+                        self._lines(one, number, stage).slowed(slower)
+                        for stage in self.prices.stages(self.layouts[number])
+                    ]
+                    payload = count[rows] * one.payload_bytes
+                    times_s, energy_j = (
+                        _of_stages([partial(law, each) for each in lines], payload / units[rows])
+                        for law in (CollectiveLines.time_s, CollectiveLines.energy_j)
+                    )
+                    found[key][rows] += times_s * units[rows] * share
+                    joules = (energy_j * units[rows] * share * stages[rows]).sum(axis=1)
+                    found["energy_j"][rows] += joules * times
+                    least = outside_bytes(one.kind, one.size, self._local(one.axis, number), 1.0)
+                    found["bytes"][rows] += (payload * share)[:, 0] * times * least
+            for key, work in zip(("forward_s", "backward_s"), moved.work, strict=True):
+                found[key][rows] += count[rows] * math.fsum(self.pricer.node.cost(one).time_s for one in work)
 
     def _twins(self) -> np.ndarray:
         """Return the time in which twin stages exchange gradients, then parameters, shape [P, 3]."""

@@ -19,15 +19,17 @@ from workloads.layers.parts import visits
 from workloads.layers.retrieval import cross_activation_bytes, encoder_activation_bytes
 from workloads.layers.transformer import FP8_BYTES
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.parts import RECOMPUTED_OPERATORS, ContextExchange, Kept, Place, Recompute
+from workloads.plan.parts import RECOMPUTED_OPERATORS, ContextExchange, Kept, Place, Precision, Recompute
 from workloads.plan.plan import Plan, Share, default_sequence_length
 from workloads.plan.rules import check, keeps_rules
 from workloads.step.sharding import (
     INT4_BYTES,
     INT8_BYTES,
+    MASTER_BYTES,
     RankParameters,
     StagePart,
     extra_weight_bytes,
+    masters_alone,
     optimizer_bytes,
     optimizer_share,
     part_parameters,
@@ -288,9 +290,9 @@ def memory_by_kind(config: TransformerConfig, plan: Plan, stage: int) -> dict[st
     -----
     bf16 with fp32 gradients takes 18 bytes a parameter: 2 + 4 + 12, the 12 shared over the data-parallel
     ranks with `Sharding.zero` = 1 (Megatron-LM, distributed optimizer). With zero = 2 the gradients are
-    shared as well, with 3 the weights too (ZeRO, arXiv:1910.02054, figure 1 and table 1), each over the ranks
-    of a `shard_group` if there is one. A secondary copy counts as weights. What stays off the accelerator is
-    left out here: `workloads.step.memory` has it.
+    shared as well, with 3 the weights too (ZeRO, arXiv:1910.02054, figure 1 and table 1) or in the
+    optimizer's copy alone (`Sharding.stored_shards`), each over the ranks of a `shard_group` if there is one.
+    A secondary copy counts as weights. What stays off the accelerator is left out: `host_bytes` has it.
     """
     check(config, plan)
     if not 0 <= stage < plan.axes.pp:
@@ -366,20 +368,25 @@ def state_bytes(plan: Plan, held: RankParameters, optimizer_each: Amount) -> dic
 
     Notes
     -----
-    One version of the weights. Gradients that go to the host at once take a buffer only (`gathered_bytes`).
+    One version of the weights: where they are gathered for every pass, shares in the form that travels, or
+    none beside the optimizer's copy. Gradients that go to the host at once take a buffer only
+    (`gathered_bytes`); fp16's copy in single precision counts with the optimizer.
     """
     sharding, formats = plan.sharding, plan.precision
     whole = held.total * 1.0
     shared = shared_share(sharding, plan.axes, held)
-    weights = choose(sharding.shards_parameters, shared + (0.0 if sharding.reshard else whole), whole)
-    weights = weights * formats.held_bytes
+    shards = choose(masters_alone(plan), 0.0, formats.weight_bytes) * shared
+    used = choose(sharding.shards_parameters & sharding.reshard, 0.0, formats.held_bytes) * whole
+    weights = used + choose(sharding.shards_parameters, shards, 0.0)
     if sharding.secondary_copy:
         weights = weights + held.total / sharding.local_group * formats.element_bytes
     weights = weights + (held.pruned * extra_weight_bytes(formats) if held.pruned else 0.0)
     kept = choose(sharding.shards_gradients, 0.0 if sharding.updates_on_host else shared, whole)
+    as_masters = masters_alone(plan) & (formats.kind is not Precision.FP16)
+    summed = choose(as_masters, MASTER_BYTES, formats.grad_bytes)
     return {
         "weights": 0.0 if sharding.fetches_parameters else weights,
-        "gradients": formats.grad_bytes * kept * plan.traffic.gradient_copies,
+        "gradients": summed * kept * plan.traffic.gradient_copies,
         "optimizer": 0.0 if sharding.updates_on_host else optimizer_share(plan, held) * optimizer_each,
     }
 
@@ -390,22 +397,19 @@ def gathered_bytes(config: TransformerConfig, plan: Plan, whole: StagePart) -> f
     Notes
     -----
     None where a rank keeps its gradients whole. Else the gradients of two blocks (one computed while the
-    other's are summed or sent to the host) and, if parameters are gathered or fetched for every pass, the
-    parameters of two blocks (one in use, one ahead); embedding and head stay gathered throughout, as the
-    outermost unit of FSDP. What travels quantised stands beside it as it arrives (both ways, for gradients).
+    other's are summed or sent to the host) and, if parameters are gathered, fetched or cast for every pass,
+    the parameters of two blocks in all forms that products use (one in use, one ahead); embedding and head
+    stay gathered throughout, as the outermost unit of FSDP. What travels quantised stands beside it as it
+    arrives (both ways, for gradients).
     """
-    moves = plan.axes.gradient_ranks > 1 or plan.sharding.updates_on_host
-    if not plan.sharding.shards_gradients or not moves:
-        return 0.0
+    sharding, formats, several = plan.sharding, plan.precision, plan.axes.gradient_ranks > 1
+    waits = sharding.shards_gradients and (several or sharding.updates_on_host)
+    given_up = sharding.shards_parameters and sharding.reshard
+    used = given_up and (several or sharding.fetches_parameters or masters_alone(plan))
+    each = formats.grad_bytes * waits + formats.held_bytes * used
+    each += INT8_BYTES * plan.traffic.quantised_weights + 2 * INT4_BYTES * plan.traffic.quantised_gradients
     two = part_parameters(config, plan, replace(whole, layers=min(2, whole.layers))).total
-    moved = plan.axes.gradient_ranks > 1 or plan.sharding.fetches_parameters
-    weights = (
-        plan.precision.weight_bytes
-        if plan.sharding.shards_parameters and plan.sharding.reshard and moved
-        else 0
-    )
-    packed = INT8_BYTES * plan.traffic.quantised_weights + 2 * INT4_BYTES * plan.traffic.quantised_gradients
-    return float(two * (plan.precision.grad_bytes + weights + packed))
+    return float(two * each)
 
 
 @lru_cache(maxsize=256)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from simulator.amounts import Amount, ceiling, choose, larger, smaller
+from simulator.amounts import Amount, Flag, ceiling, choose, larger, smaller
 from simulator.operators import Elementwise, Phase
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import Schedule
@@ -398,6 +398,12 @@ def optimizer_bytes(config: TransformerConfig, axes: Axes, formats: Formats) -> 
     if formats.kind is Precision.FP16 and formats.grad_bytes < MAIN_GRADIENT_BYTES:
         copies += MAIN_GRADIENT_BYTES
     return moment_bytes(config, axes, formats) + copies
+
+
+def masters_alone(plan: Plan) -> Flag:
+    """Return whether a share of the parameters is held as the optimizer's copy of it and in no other form."""
+    may_be = plan.precision.keeps_master and not plan.sharding.updates_on_host
+    return plan.sharding.shards_parameters & (may_be and not plan.sharding.stored_shards)
 
 
 def update_work(config: TransformerConfig, plan: Plan, held: RankParameters) -> Elementwise:

@@ -411,8 +411,7 @@ class StageRun:
         if self.plan.traffic.quantised_gradients:
             self.sharded.start(held, finished)
             return ()
-        kind = CollectiveKind.REDUCE_SCATTER if self.plan.sharding.zero else CollectiveKind.ALL_REDUCE
-        summed = self._chain(gradient_sums(self.plan, held, kind), (finished, *earlier), units)
+        summed = self._chain(gradient_sums(self.plan, held), (finished, *earlier), units)
         if self._is_last(slot):
             self.sharded.across(held, summed)
         self.host.lower(held, summed, first=not self._summed(slot.chunk))

@@ -386,8 +386,9 @@ def keep_copy(sharding: Sharding, formats: Formats, held: RankParameters) -> tup
     return ((_kernel("weights.secondary_copy", Phase.FORWARD, flops=0, read=kept, written=kept), 1),)
 
 
-def gradient_sums(plan: Plan, held: RankParameters, kind: CollectiveKind) -> tuple[Collective, ...]:
+def gradient_sums(plan: Plan, held: RankParameters) -> tuple[Collective, ...]:
     """Return the sums of a part's gradients over the ranks that share them, or their way to servers."""
+    kind = CollectiveKind.REDUCE_SCATTER if plan.sharding.zero else CollectiveKind.ALL_REDUCE
     if plan.traffic.uses_servers:
         return _served(Phase.GRAD_WEIGHT, CollectiveKind.PUSH, plan, held, plan.precision.grad_bytes)
     return tuple(
@@ -395,6 +396,15 @@ def gradient_sums(plan: Plan, held: RankParameters, kind: CollectiveKind) -> tup
         for axis, size, count in _groups(plan, held)
         for one in _collective(Phase.GRAD_WEIGHT, kind, axis, size, count * plan.precision.grad_bytes)
     )
+
+
+def group_sums(plan: Plan, held: RankParameters) -> tuple[Collective, ...]:
+    """Return the sums of a rank's share over the groups that are copies of each other, once a step."""
+    if not plan.sharding.shard_group:
+        return ()
+    size = plan.axes.gradient_ranks // plan.sharding.shard_group
+    share = held.total / plan.sharding.shard_group * plan.precision.grad_bytes
+    return _collective(Phase.GRAD_WEIGHT, CollectiveKind.ALL_REDUCE, Axis.OUTER, size, share)
 
 
 @dataclass(kw_only=True)
@@ -439,12 +449,7 @@ class ShardedSums:
 
     def across(self, held: RankParameters, after: tuple[int, ...]) -> None:
         """Add the sum of a rank's share over the groups that are copies of each other, if there are any."""
-        plan = self.plan
-        if not plan.sharding.shard_group:
-            return
-        size = plan.axes.gradient_ranks // plan.sharding.shard_group
-        share = held.total / plan.sharding.shard_group * plan.precision.grad_bytes
-        for one in _collective(Phase.GRAD_WEIGHT, CollectiveKind.ALL_REDUCE, Axis.OUTER, size, share):
+        for one in group_sums(self.plan, held):
             self.ended.append(self.graph.add(self.stage, one, after, 0))
 
     def before(self, held: RankParameters) -> tuple[Item, ...]:
@@ -461,7 +466,7 @@ class ShardedSums:
         """Add the work behind every hop that has had its time, and the next hop."""
         still = []
         for one in self.pending:
-            done = self.graph.add(self.stage, self._between(one), (one.exchange,), priority)
+            done = self.graph.add(self.stage, self.between(one.held, one.hop), (one.exchange,), priority)
             if one.hop + 1 == len(self.hops):
                 self.ended.append(done)
                 continue
@@ -484,16 +489,21 @@ class ShardedSums:
             size /= ranks
         return size
 
-    def _exchange(self, held: RankParameters, hop: int, after: int) -> int:
+    def exchange(self, held: RankParameters, hop: int) -> Collective:
+        """Return the all-to-all of a hop of a sum in int4."""
         axis, size = self.hops[hop]
         payload = self._size(held, hop) * INT4_BYTES
         (one,) = _collective(Phase.GRAD_WEIGHT, CollectiveKind.ALL_TO_ALL, axis, size, payload)
-        return self.graph.add(self.stage, one, (after,), 0)
+        return one
 
-    def _between(self, one: _Pending) -> Elementwise:
-        arrived = self._size(one.held, one.hop)
-        left = self._size(one.held, one.hop + 1)
-        if one.hop + 1 < len(self.hops):
+    def _exchange(self, held: RankParameters, hop: int, after: int) -> int:
+        return self.graph.add(self.stage, self.exchange(held, hop), (after,), 0)
+
+    def between(self, held: RankParameters, hop: int) -> Elementwise:
+        """Return the work on what a hop of a sum in int4 brought."""
+        arrived = self._size(held, hop)
+        left = self._size(held, hop + 1)
+        if hop + 1 < len(self.hops):
             return self._packing(left, read=arrived * INT4_BYTES, added=arrived)
         return _kernel(
             "gradients.dequantise",

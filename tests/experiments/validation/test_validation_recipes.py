@@ -17,6 +17,7 @@ from workloads.plan.parts import ExpertExchange, Precision, Recompute
 from workloads.plan.plan import Plan, parse_plan
 
 SOURCE = "NVIDIA DGX Cloud benchmarking v25.02 (LLAMA3_70B bf16)"
+LAUNCHER = "NeMo-Framework-Launcher examples/README.md (DGX H100, FP8)"
 BRIDGE = "Megatron-Bridge performance summary, 26.06 NeMo Container"
 
 
@@ -32,11 +33,15 @@ BRIDGE = "Megatron-Bridge performance summary, 26.06 NeMo Container"
         ({"source": "another"}, 4, True, False),
         ({"source": BRIDGE, "precision": "fp8"}, 4, True, True),
         ({"source": BRIDGE, "precision": "nvfp4"}, 4, True, False),
+        ({"source": "MLPerf Training v4.0 NVIDIA Eos", "precision": "fp8"}, 4, True, True),
+        ({"source": LAUNCHER, "model_name": "LLAMA2-70B"}, 4, True, True),
+        ({"source": LAUNCHER, "model_name": "GPT3-175B"}, 4, True, False),
     ],
 )
 def test_recipe_of_the_source_says_whether_traffic_overlaps(cells, tp, sharded, expected):
     record = Record(where="x:1", cells=cells)
-    plan = parse_plan(f"tp={tp},sequence_parallel={str(sharded).lower()}")
+    precision = cells.get("precision", "bf16")
+    plan = parse_plan(f"tp={tp},precision={precision},sequence_parallel={str(sharded).lower()}")
     assert with_recipe(record, plan).traffic.overlap_tensor is expected
 
 

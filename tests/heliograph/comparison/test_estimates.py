@@ -231,16 +231,30 @@ def test_parameters_that_stages_keep_are_gathered_once_a_step():
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "tolerance"),
     [
-        "zero=1",
-        "zero=3",
-        "zero=3,reshard=false",
-        "zero=3,shard_group=8",
-        "zero=3,quantised_weights=true,quantised_gradients=true",
-        "zero=3,secondary_copy=true,local_group=8",
+        ("zero=1", 0.03),
+        ("zero=3", 0.05),
+        ("zero=3,reshard=false", 0.08),
+        ("zero=1,shard_group=8", 0.05),
+        ("zero=3,shard_group=8", 0.12),  # sums over copies are taken to wait for those within: +11 %
+        ("zero=3,quantised_weights=true", 0.05),
+        ("zero=3,quantised_gradients=true", 0.05),
+        ("zero=3,quantised_gradients=true,local_group=8", 0.05),
+        ("zero=3,secondary_copy=true,local_group=8", 0.08),
+        # Packing and unpacking of the last piece, and what its sum does on either side, is not hidden: -10 %.
+        (
+            "zero=3,quantised_weights=true,quantised_gradients=true,secondary_copy=true,local_group=8",
+            0.15,
+        ),
+        ("exchange=parameter_server", 0.01),
+        ("exchange=parameter_server,servers=8", 0.01),
+        ("exchange=parameter_server,delay=1", 0.01),
+        ("exchange=parameter_server,asynchronous=true", 0.01),
     ],
 )
-def test_no_run_beats_the_bound_of_its_plan(text):
-    _, bound_s, ran_s = on_slow_cards(text)
+def test_sums_in_groups_in_fewer_bits_and_by_servers_are_estimated_as_they_travel(text, tolerance):
+    """And no run beats the bound of its plan."""
+    estimated_s, bound_s, ran_s = on_slow_cards(text)
+    assert estimated_s == pytest.approx(ran_s, rel=tolerance)
     assert bound_s < ran_s

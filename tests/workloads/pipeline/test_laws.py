@@ -210,7 +210,7 @@ def test_counting_embeddings_loses_no_work(pp, vpp, layers):
         step = build_step(config, plan)
         assert product_flops(step) == step.model_flops
         assert run(config, plan).makespan_s > 0
-        assert sum(memory_by_kind(config, plan, stage)["weights"] for stage in range(pp)) > 0
+        assert sum(memory_by_kind(config, plan, stage)["optimizer"] for stage in range(pp)) > 0
 
 
 # ZeRO and FSDP
@@ -221,9 +221,37 @@ def test_states_of_7_5_billion_on_64_ranks_are_those_of_the_paper():
     config = load_model("llama-3-8b")
     plan = Plan.of(dp=64, global_batch=64, grad_bytes=2, vocabulary_multiple=1)
     for zero, gigabytes in ((0, 120.0), (1, 31.4), (2, 16.6), (3, 1.9)):
-        kinds = memory_by_kind(config, plan.with_(zero=zero), 0)
-        states = kinds["weights"] + kinds["gradients"] + kinds["optimizer"]
+        states = state_bytes(config, plan.with_(zero=zero, stored_shards=zero == 3))
         assert states / config.parameters * 7.5 == pytest.approx(gigabytes, abs=0.05)
+
+
+def state_bytes(config, plan):
+    return sum(memory_by_kind(config, plan, 0)[kind] for kind in ("weights", "gradients", "optimizer"))
+
+
+@pytest.mark.parametrize(
+    ("text", "alone", "stored"),
+    [
+        ("precision=bf16", 16, 18),
+        ("precision=bf16,grad_bytes=2", 16, 16),  # what was summed in two bytes is kept in four
+        ("precision=fp8", 16, 18),
+        ("precision=fp8,fp8_params=true", 16, 17),
+        ("precision=bf16,master_bytes=2", 14, 14),  # stored weights are their own masters
+        ("precision=fp32", 16, 16),
+    ],
+)
+def test_shards_are_the_optimizers_copies_alone_unless_they_are_stored_too(text, alone, stored):
+    """PyTorch's FSDP and DeepSpeed: master 4, moments 8, gradient 4 bytes, and a shard as it is stored."""
+    plan = parse_plan(text, base=PLAN.with_(dp=8, global_batch=8, zero=3))
+    found = [state_bytes(EVEN, plan.with_(stored_shards=stores)) for stores in (False, True)]
+    each = EVEN.parameters / 8
+    assert found == pytest.approx([alone * each, stored * each], rel=1e-12)
+    kept = plan.with_(reshard=False)
+    assert state_bytes(EVEN, kept) == pytest.approx(found[0] + plan.precision.held_bytes * EVEN.parameters)
+    lone = [memory_by_kind(EVEN, plan.with_(dp=1, stored_shards=one), 0)["buffers"] for one in (False, True)]
+    in_use = 2 * EVEN.layer_parameters + EVEN.embedding_parameters + EVEN.head_parameters
+    casts = plan.precision.held_bytes if plan.precision.keeps_master else 0
+    assert lone[0] - lone[1] == pytest.approx(casts * in_use)
 
 
 def test_zero_3_sends_half_as_much_again():
