@@ -44,6 +44,8 @@ class ChunkedAdder:
     """Share of a port's rate that the payload gets within a round, 0 to 1."""
     wait_s: float
     """Time between two rounds of chunks: flags and fences."""
+    tree_wait_s: float
+    """Further time between two rounds whose sums go on between nodes."""
     least_chunk_bytes: float
     """Shortest chunk."""
     most_chunk_bytes: float
@@ -52,7 +54,7 @@ class ChunkedAdder:
     """Chunks that a port has under way at once: channels times ranks."""
 
     def __post_init__(self) -> None:
-        check_range(self, "start_s", "wait_s")
+        check_range(self, "start_s", "wait_s", "tree_wait_s")
         check_range(self, "efficiency", high=1.0, open_low=True)
         check_positive(self, "least_chunk_bytes", "most_chunk_bytes")
         check_range(self, "chunks_in_flight", low=1)
@@ -82,6 +84,7 @@ class ChunkedAdder:
                 start_s=self.start_s + round_s,
                 efficiency=flying_s / round_s,
                 chunk_bytes=flying_bytes,
+                tree_wait_s=self.tree_wait_s,
             )
             found.append(adder)
             chunk_bytes *= 2
@@ -97,9 +100,10 @@ SIMPLE = MappingProxyType(
     {
         **dict.fromkeys(("nvlink4", "nvlink4-h800"), "simple-hopper"),
         **dict.fromkeys(("nvlink5", "nvlink5-72"), "simple-blackwell"),
+        **dict.fromkeys(("xgmi3", "xgmi4"), "simple-rccl"),
     }
 )
-"""The last of them where chunks fill sooner than on the NVLink of Volta and Ampere."""
+"""The last of them where chunks fill sooner than on the NVLink of Volta and Ampere, and RCCL's."""
 ADDERS = MappingProxyType(
     {
         **dict.fromkeys(("nvlink4", "nvlink4-h800"), "nvls"),

@@ -121,10 +121,14 @@ class Protocol:
     chunk_bytes: float = math.inf
     """Part of the vector that all channels have under way at once. Levels of a collective inside nodes and
     between them work on different chunks at the same time; on one after the other if it is infinite."""
+    network_bytes_per_s: float = math.inf
+    """Most that a rank passes between nodes, whatever its card, as where a host looks at every flag."""
+    post_s: float = 0.0
+    """Time in which a host posts a message to another node; the first of a step is in its hop."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "chunk_bytes")
-        check_range(self, "start_s", "hop_s", "network_hop_s", "tree_hop_s")
+        check_positive(self, "chunk_bytes", "network_bytes_per_s")
+        check_range(self, "start_s", "hop_s", "network_hop_s", "tree_hop_s", "post_s")
         check_range(self, "efficiency", "network_efficiency", high=1.0, open_low=True)
 
 
@@ -140,10 +144,12 @@ class Adder:
     """Share of a node's port rate that the payload gets, 0 to 1."""
     chunk_bytes: float = math.inf
     """Part of the vector that is under way at once, as in `Protocol`."""
+    tree_wait_s: float = 0.0
+    """Further time of each such part whose sum goes on between nodes."""
 
     def __post_init__(self) -> None:
         check_positive(self, "chunk_bytes")
-        check_range(self, "start_s")
+        check_range(self, "start_s", "tree_wait_s")
         check_range(self, "efficiency", high=1.0, open_low=True)
 
 
