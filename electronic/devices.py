@@ -55,6 +55,8 @@ class ChunkedAdder(Checked):
     """Share of a port's rate that the payload gets within a round, 0 to 1."""
     wait_s: float
     """Time between two rounds of chunks: flags and fences."""
+    tree_wait_s: float
+    """Further time between two rounds whose sums go on between nodes."""
     least_chunk_bytes: Positive
     """Shortest chunk."""
     most_chunk_bytes: Positive
@@ -90,6 +92,7 @@ class ChunkedAdder(Checked):
                 start_s=self.start_s + round_s,
                 efficiency=flying_s / round_s,
                 chunk_bytes=flying_bytes,
+                tree_wait_s=self.tree_wait_s,
             )
             found.append(adder)
             chunk_bytes *= 2
@@ -105,9 +108,10 @@ SIMPLE = MappingProxyType(
     {
         **dict.fromkeys(("nvlink4", "nvlink4-h800"), "simple-hopper"),
         **dict.fromkeys(("nvlink5", "nvlink5-72"), "simple-blackwell"),
+        **dict.fromkeys(("xgmi3", "xgmi4"), "simple-rccl"),
     }
 )
-"""The last of them where chunks fill sooner than on the NVLink of Volta and Ampere."""
+"""The last of them where chunks fill sooner than on the NVLink of Volta and Ampere, and RCCL's."""
 ADDERS = MappingProxyType(
     {
         **dict.fromkeys(("nvlink4", "nvlink4-h800"), "nvls"),

@@ -43,6 +43,10 @@ class Cards(StrEnum):
     """200 Gb/s."""
     NDR = "400g"
     """400 Gb/s."""
+    EFA_HALF_EDR = "efa-50g"
+    """An EFA card of 100 Gb/s for two GPUs (AWS P4d)."""
+    EFA = "efa-400g"
+    """EFA cards of 400 Gb/s together (AWS P5)."""
 
 
 NETWORKS = MappingProxyType(
@@ -51,6 +55,8 @@ NETWORKS = MappingProxyType(
         Cards.HALF_HDR: ("connectx-6", "switch-200g", "dr4-200g", 2),
         Cards.HDR: ("connectx-6", "switch-200g", "dr4-200g", 1),
         Cards.NDR: ("connectx-7", "switch-400g", "dr4-400g", 1),
+        Cards.EFA_HALF_EDR: ("efa", "switch-400g", "dr4-400g", 8),
+        Cards.EFA: ("efa", "switch-400g", "dr4-400g", 1),
     }
 )
 """Card, switch and module of each, and how many GPUs share a card."""
@@ -66,7 +72,6 @@ def collective_plan(
     in_network: bool = True,
     algorithm: Algorithm | None = None,
     cards: Cards | None = None,
-    simple_only: bool = False,
 ) -> PricedCollective:
     """Return how a communication library carries out a collective on GPUs that do nothing else.
 
@@ -86,9 +91,6 @@ def collective_plan(
         The only one that the library may take (NCCL_ALGO); any if left out, or if the GPUs lack it.
     cards : Cards, optional
         What joins nodes; what came with the GPU if left out.
-    simple_only : bool
-        Whether nodes are joined by cards that write out of order, so that only NCCL's Simple protocol, which
-        sends no flags among its data, may be used.
 
     Raises
     ------
@@ -97,9 +99,7 @@ def collective_plan(
     """
     if algorithm is not None:
         check_member("algorithm", algorithm, Algorithm)
-    options = collective_plans(
-        gpu_name, n_gpus, nbytes, kind, in_network=in_network, cards=cards, simple_only=simple_only
-    )
+    options = collective_plans(gpu_name, n_gpus, nbytes, kind, in_network=in_network, cards=cards)
     asked = [plan for plan in options if plan.algorithm.split()[0] == algorithm]
     return min(asked or options, key=lambda plan: plan.alone_s)
 
@@ -112,15 +112,17 @@ def collective_plans(
     *,
     in_network: bool = True,
     cards: Cards | None = None,
-    simple_only: bool = False,
 ) -> tuple[PricedCollective, ...]:
-    """Return all ways in which a library could carry out a collective: algorithms and protocols."""
+    """Return all ways in which a library could carry out a collective: algorithms and protocols.
+
+    A send goes from one node to the next if its ranks fill several.
+    """
     check_member("kind", kind, CollectiveKind)
     if cards is not None:
         check_member("cards", cards, Cards)
     sends = kind is CollectiveKind.SEND
     ranks = max(2, n_gpus) if sends else n_gpus
-    traffic = _traffic(gpu_of(gpu_name), ranks, kind, in_network, cards, simple_only=simple_only)
+    traffic = _traffic(gpu_of(gpu_name), ranks, kind, in_network, cards)
     shared = n_gpus if kind is CollectiveKind.ALL_GATHER else 1
     operator = Collective(
         name="measured",
@@ -131,7 +133,8 @@ def collective_plans(
         payload_bytes=nbytes / shared,
         shift=int(sends),
     )
-    return traffic.options(operator, 0)
+    node = load_scale_up(scale_up_name(gpu_of(gpu_name), ranks)).size
+    return traffic.options(operator, node - 1 if sends and ranks > node else 0)
 
 
 @lru_cache(maxsize=256)
@@ -141,12 +144,12 @@ def _traffic(
     kind: CollectiveKind,
     in_network: bool,
     cards: Cards | None,
-    *,
-    simple_only: bool,
 ) -> Traffic:
     """Return the prices of collectives on a cluster that nobody else uses."""
     scale_up = load_scale_up(scale_up_name(gpu_name, n_gpus))
-    if simple_only:
+    if cards is Cards.EFA_HALF_EDR:
+        # EFA of A100 and before wrote out of order and let no protocol through that has flags among its data
+        # (aws/aws-ofi-nccl, issue 76, until its pull request 280).
         scale_up = replace(scale_up, protocols=scale_up.protocols[-1:])
     if not in_network:
         scale_up = replace(scale_up, adders=())

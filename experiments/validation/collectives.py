@@ -127,16 +127,6 @@ def forced_algorithm(record: Record) -> Algorithm | None:
     return _FORCED[named.pop()] if len(named) == 1 else None
 
 
-def _simple_only(record: Record) -> bool:
-    """Return whether a row's nodes are joined by AWS's EFA of A100 and before.
-
-    It supports neither of the protocols of short messages (aws/aws-ofi-nccl, issue 76; AWS EC2 user guide,
-    EFA and NCCL), until P5 (pull request 280).
-    """
-    old = accelerator_name(record.text("gpu")).startswith(("a100", "v100"))
-    return old and re.search(r"\bEFA\b", f"{record.text('source')} {record.text('config')}") is not None
-
-
 def kind_of(record: Record) -> CollectiveKind:
     """Return the collective of a row, an all-reduce if it names none."""
     try:
@@ -224,9 +214,7 @@ def outcome(record: Record) -> Outcome:
         driven = gpus_per_process(record, caller, ranks)
         cards = cards_of(record)
         forced = forced_algorithm(record)
-        alone_s = collective_plan(
-            gpu_name, ranks, size_bytes, kind, algorithm=forced, cards=cards, simple_only=_simple_only(record)
-        ).alone_s
+        alone_s = collective_plan(gpu_name, ranks, size_bytes, kind, algorithm=forced, cards=cards).alone_s
         system = REFERENCE_SYSTEMS.get(gpu_name)
         scale_up = load_scale_up(system.scale_up if system else "nvlink4")
         rate = scale_up.bandwidth_bytes_per_s * CONSTANT_SHARE

@@ -512,7 +512,8 @@ def domain_demands(served: Sequence[Flows], vertex_of: np.ndarray, domain: int) 
     Notes
     -----
     Groups that flows go around are rings; those of all-to-alls exchange with all, each member's bytes spread
-    evenly. A ring through several domains is one in each of them, as in collectives of two levels. All others
+    evenly. A ring through several domains is one in each of them, as in collectives of two levels, which go
+    round it from neighbour to neighbour: pairs, for circuits of other strides would serve nobody. All others
     are pairs; what is sent to experts unevenly comes back, so that both ways count.
     """
     rings: defaultdict[int, defaultdict[tuple[int, ...], float]] = defaultdict(lambda: defaultdict(float))
@@ -536,6 +537,8 @@ def domain_demands(served: Sequence[Flows], vertex_of: np.ndarray, domain: int) 
                     one, other = (side.ravel() for side in np.meshgrid(members, members))
                     each = flows.size_bytes * len(cycle) / len(visited) / len(visited)
                     add(here, one[one != other], other[one != other], each)
+                elif len(members) < len(visited):
+                    add(here, members, np.roll(members, -1), flows.size_bytes)
                 else:
                     rings[here][tuple((members % domain).tolist())] += flows.size_bytes
         if flows.groups is not None:

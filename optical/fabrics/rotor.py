@@ -110,7 +110,8 @@ def relay_always(flows: np.ndarray, barred: np.ndarray = NOBODY) -> Relays:
     np.fill_diagonal(crossing, 0.0)
     crossing[barred] = crossing[:, barred] = 0.0
     rate = (ends - 1) / float(crossing.max())
-    carried = np.zeros(len(flows)) if ends < 3 else (flows.sum() - sent - received) / (ends - 2)
+    beside = np.maximum(flows.sum() - sent - received, 0.0)  # sums of as many numbers in other orders
+    carried = np.zeros(len(flows)) if ends < 3 else beside / (ends - 2)
     carried[barred] = 0.0
     return Relays(rate=rate, direct=rate / (ends - 1), carried=carried)
 
@@ -130,7 +131,7 @@ class Rotation(Checked):
     The matchings are the N - 1 shifts i -> i + k modulo N to others, each of them held by one lane for one
     slot, so a round takes ``ceil((N - 1) / lanes)`` slots. A place that is left over holds shift 0, further
     ones stay dark. The lanes' turns are staggered evenly over a slot, so that only one is dark at a time.
-    With a lane for every matching nothing turns.
+    With a lane for every matching nothing turns, and lanes for all of them once more hold them once more.
 
     References
     ----------
@@ -154,13 +155,18 @@ class Rotation(Checked):
 
     @property
     def first_shift(self) -> int:
-        """Shift of the first place: 0 where there is a place for it, else 1."""
-        return int(self.lanes * self.slots < self.ends)
+        """Shift of the first place: 0 where a place is left for it, else 1."""
+        return int(self.lanes * self.slots < self.ends or self.copies > 1)
 
     @property
     def turns(self) -> bool:
         """Whether lanes turn at all."""
         return self.slots > 1
+
+    @property
+    def copies(self) -> int:
+        """Lanes that hold each matching at the same time."""
+        return 1 if self.turns else max(1, self.lanes // max(1, self.ends - 1))
 
     @property
     def slot_s(self) -> float:
@@ -185,7 +191,7 @@ class Rotation(Checked):
     @property
     def peer_share(self) -> float:
         """Rate from an end straight to one other, over a lane's rate, on average over a round."""
-        return self.duty / self.slots
+        return self.duty * self.copies / self.slots
 
     @property
     def port_share(self) -> float:
@@ -204,7 +210,8 @@ class Rotation(Checked):
         for seed in range(SEEDS):
             order = np.zeros(self.lanes * self.slots, dtype=np.int64)
             matchings = np.arange(self.first_shift, self.ends)
-            order[: matchings.size] = np.random.default_rng(seed).permutation(matchings)
+            drawn = np.tile(np.random.default_rng(seed).permutation(matchings), self.copies)[: order.size]
+            order[: drawn.size] = drawn
             shifts = order.reshape(self.slots, self.lanes).T
             if all((_hops(self.ends, lit) < self.ends).all() for lit in _instants(shifts)):
                 return shifts

@@ -24,6 +24,7 @@ from simulator.collectives.algorithms import FORWARDED, Algorithm, Round, vector
 from simulator.collectives.flow_groups import FlowGroup, PricedCollective
 from simulator.collectives.ways import (
     ADDING,
+    ONE_CHUNK,
     PIPELINED,
     PLAIN,
     TWO_LEVELS,
@@ -171,6 +172,11 @@ class _Way:
     wire_bytes: float
     energy_j: float
     in_turns: bool
+
+    @property
+    def leaves(self) -> bool:
+        """Whether anything leaves a node."""
+        return any(outside for _, _, _, outside in self.parts)
 
 
 class Traffic:
@@ -344,7 +350,7 @@ class Traffic:
             for way in (
                 self._way(flow_groups[name], name, options[name]) for name in ready if name not in one_by_one
             )
-            for protocol in protocols(way.name, self._scale_up, self._adder)
+            for protocol in protocols(way.name, self._scale_up, self._adder, leaving=way.leaves)
         )
         return whole + pipelined
 
@@ -388,11 +394,9 @@ class Traffic:
             parts = self._parts(operator, rank_class, name + PIPELINED, sized)
             if not self._connected(parts, later):
                 continue
-            plans += [
-                self._overlapped(operator, name, levels, (parts[0][0], parts[1][0]), protocol)
-                for protocol in protocols(name, self._scale_up, self._adder)
-                if math.isfinite(protocol.chunk_bytes)
-            ]
+            for protocol in protocols(name, self._scale_up, self._adder):
+                if math.isfinite(protocol.chunk_bytes):
+                    plans += self._overlapped(operator, name, levels, (parts[0][0], parts[1][0]), protocol)
         return tuple(plans)
 
     def _overlapped(
@@ -402,38 +406,61 @@ class Traffic:
         levels: Levels,
         flow_groups: tuple[FlowGroup, FlowGroup],
         protocol: Protocol,
-    ) -> PricedCollective:
-        """Return a collective whose levels work at once: the fill of a chunk, then both together."""
+    ) -> list[PricedCollective]:
+        """Return a collective whose levels work at once, and on trees as one chunk, which short vectors are.
+
+        Notes
+        -----
+        Before the slowest level is all that is left to wait for, the first chunk passes its own node and
+        every hop of a tree. At a hop it passes a card, up or down, half of what a card passes of it.
+        """
         times = []
-        waited, wire_bytes, energy_j = protocol.start_s, 0.0, 0.0
+        waited, paths_s, wire_bytes, energy_j = protocol.start_s, 0.0, 0.0, 0.0
         parts = []
         shares = (protocol.efficiency * levels.inside_share, protocol.network_efficiency)
         hops = (protocol.hop_s, protocol.tree_hop_s if levels.trees else protocol.network_hop_s)
-        for level, flow_group, share, hop_s in zip(levels.both, flow_groups, shares, hops, strict=True):
+        for level, flow_group, most, hop_s in zip(levels.both, flow_groups, shares, hops, strict=True):
             latency_s, rate = self.network.alone(flow_group)
+            share = most if level is levels.inside else min(most, protocol.network_bytes_per_s / rate)
             moved_s = level.flows.size_bytes * level.count / (rate * share)
             copied_s = self._copied_s(operator, name) if level is levels.inside else 0.0
             times.append(moved_s + copied_s)
             size_bytes = level.flows.size_bytes * operator.payload_bytes / share * times[-1] / moved_s
             parts.append((flow_group, size_bytes, level.count))
             waited += level.count * (latency_s + hop_s)
+            paths_s += level.count * latency_s
             flows = replace(level.flows, size_bytes=level.flows.size_bytes * operator.payload_bytes)
             wire_bytes += _carried_bytes(flows) * level.count
             energy_j += self._energy_j(flow_group, flows) * level.count
-        if not levels.rings:
-            waited += protocol.chunk_bytes / vector_bytes(operator.kind, 1.0, operator.size) * min(times)
         (inside, _), (between, graph) = (self.network.foreseen(flow_group) for flow_group in flow_groups)
         whole_s = together_s(inside, times[0], between, times[1], graph.capacity_bytes_per_s)
-        return PricedCollective(
+        climbs = levels.between.count / 2 if levels.trees else 1.0
+        one_chunk_s = times[0] + times[1] * climbs
+        fill_s = protocol.chunk_bytes / vector_bytes(operator.kind, 1.0, operator.size)
+        fill_s *= 0.0 if levels.rings else one_chunk_s - max(times)
+        plan = PricedCollective(
             algorithm=f"{name} {protocol.name}{PIPELINED}",
             parts=tuple(parts),
-            protocol_s=waited,
-            alone_s=waited + operator.payload_bytes * whole_s,
-            empty_s=waited,
+            protocol_s=waited + fill_s,
+            alone_s=waited + fill_s + operator.payload_bytes * whole_s,
+            empty_s=waited + fill_s,
             wire_bytes=wire_bytes,
             energy_j=energy_j,
             at_once=True,
         )
+        if not levels.trees or name in ADDING.values():  # whose chunks come in all sizes
+            return [plan]
+        (inside, size_bytes, rounds), (between, far_bytes, far_rounds) = parts
+        one_chunk = replace(
+            plan,
+            algorithm=f"{name} {protocol.name}{ONE_CHUNK}",
+            parts=((inside, size_bytes, rounds), (between, far_bytes * climbs, far_rounds)),
+            protocol_s=waited - paths_s,
+            alone_s=waited + operator.payload_bytes * one_chunk_s,
+            empty_s=waited,
+            at_once=False,
+        )
+        return [plan, one_chunk]
 
     def _copied_s(self, operator: Collective, name: str) -> float:
         """Return how long a rank copies for a byte of payload, unless the switches of its node add."""
@@ -501,10 +528,14 @@ class Traffic:
             way.parts, way.alone, strict=True
         ):
             rounds_outside += count if outside else 0
-            share = protocol.network_efficiency if outside else protocol.efficiency
+            share = protocol.efficiency
+            if outside:
+                share = min(protocol.network_efficiency, protocol.network_bytes_per_s / rate)
             moved += count * (latency_s + size_bytes / (rate * share))
             moved_empty += count * latency_s
             waited += count * (far_hop_s * outside + protocol.hop_s * (1.0 - outside))
+            if not operator.two_level:  # whose kernels post their messages themselves
+                waited += count * protocol.post_s * max(0.0, self._messages(flow_group.flows) - 1.0)
             sized.append((flow_group, size_bytes / share, count))
         waited_empty = waited
         inside = way.parts and not rounds_outside and way.name != Algorithm.IN_NETWORK
@@ -526,6 +557,12 @@ class Traffic:
     def _energy_j(self, flow_group: FlowGroup, flows: Flows) -> float:
         """Return the energy of carrying flows of a group once, over the circuits that it has or would get."""
         return self._fabric.carried_energy_j(self.network.circuits_of(flow_group), flows)
+
+    def _messages(self, flows: Flows) -> float:
+        """Return how many flows to other nodes a rank starts at once, on average over those that do."""
+        size = self._fabric.node_size
+        leaving = flows.sources // size != flows.destinations // size
+        return leaving.sum() / max(1, np.unique(flows.sources[leaving]).size)
 
     def _leaving_share(self, flows: Flows) -> float:
         """Return which share of flows leaves its node: a chunk on a ring takes every hop once."""

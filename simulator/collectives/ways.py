@@ -55,6 +55,8 @@ LIBRARY = (Algorithm.RING, Algorithm.TREE)
 """What GPU communication libraries run on switches that do not add (NCCL); two levels of it are rails."""
 
 
+SEND = "send"
+"""Name of the one way to send from a rank to another."""
 Ways = dict[str, tuple[Round, ...]]
 """Rounds by the name of the algorithm."""
 
@@ -99,7 +101,7 @@ def candidates(
             axis=operator.axis,
             kind=CollectiveKind.SEND,
         )
-        return {"send": (Round(flows=flows, count=1),)}
+        return {SEND: (Round(flows=flows, count=1),)}
     groups = layout.groups(operator.axis, rank_class)
     only = _only_way(operator, groups, node_size)
     if only is not None:
@@ -283,6 +285,8 @@ ADDING = MappingProxyType(
 """What an algorithm is called if the switches of nodes add, too."""
 PIPELINED = " pipelined"
 """Ending of the name of an algorithm whose levels work at once."""
+ONE_CHUNK = " in one chunk"
+"""Ending of the name of an algorithm whose vector passes one level after the other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -563,8 +567,28 @@ PLAIN = Protocol(
 """No protocol: latency and bandwidth alone."""
 
 
-def protocols(name: str, scale_up: ScaleUp | None, adder: Adder | None) -> tuple[Protocol, ...]:
-    """Return the protocols by which a library may carry out an algorithm."""
+def protocols(
+    name: str, scale_up: ScaleUp | None, adder: Adder | None, *, leaving: bool = True
+) -> tuple[Protocol, ...]:
+    """Return the protocols by which a library may carry out an algorithm.
+
+    Parameters
+    ----------
+    name : str
+        The algorithm.
+    scale_up : ScaleUp, optional
+        Domain of a node.
+    adder : Adder, optional
+        How switches between nodes add.
+    leaving : bool
+        Whether anything leaves a node.
+
+    Notes
+    -----
+    What pairs of ranks send each other takes the quickest protocol or the thriftiest; between nodes the
+    latter, for a library holds no buffers for the other (NCCL, src/enqueue.cc and
+    NCCL_ALLOC_P2P_NET_LL_BUFFERS).
+    """
     if adder is not None and name in {
         Algorithm.IN_SWITCHES,
         Algorithm.HIERARCHICAL_IN_SWITCHES,
@@ -576,11 +600,17 @@ def protocols(name: str, scale_up: ScaleUp | None, adder: Adder | None) -> tuple
     if name in {Algorithm.IN_NETWORK, Algorithm.HIERARCHICAL_IN_NETWORK}:
         long = scale_up.protocols[-1] if scale_up.protocols else PLAIN
         return _node_protocols(scale_up, long if name == Algorithm.HIERARCHICAL_IN_NETWORK else PLAIN)
-    return scale_up.protocols or (PLAIN,)
+    found = scale_up.protocols or (PLAIN,)
+    if name.removesuffix(IN_TURNS) in {SEND, Algorithm.DIRECT}:
+        return found[-1:] if leaving or len(found) == 1 else (found[0], found[-1])
+    return found
 
 
 def _node_protocols(scale_up: ScaleUp, between: Protocol) -> tuple[Protocol, ...]:
     """Return protocols of nodes whose switches add, with that of longest vectors between nodes."""
+    adders = scale_up.adders
+    if between is not PLAIN:  # sums of a round go on, on trees
+        adders = tuple(_feeding_trees(one, scale_up.capacity_bytes_per_s) for one in adders)
     return tuple(
         replace(
             between,
@@ -590,8 +620,15 @@ def _node_protocols(scale_up: ScaleUp, between: Protocol) -> tuple[Protocol, ...
             efficiency=one.efficiency,
             chunk_bytes=one.chunk_bytes,
         )
-        for one in scale_up.adders
+        for one in adders
     )
+
+
+def _feeding_trees(adder: Adder, port_bytes_per_s: float) -> Adder:
+    """Return an adder each of whose rounds goes on between nodes."""
+    longer = adder.tree_wait_s * port_bytes_per_s / adder.chunk_bytes
+    efficiency = 1.0 / (1.0 / adder.efficiency + longer)
+    return replace(adder, start_s=adder.start_s + adder.tree_wait_s, efficiency=efficiency)
 
 
 def _switch_protocols(adder: Adder, name: str, scale_up: ScaleUp | None) -> tuple[Protocol, ...]:

@@ -117,6 +117,10 @@ class Protocol(Checked):
     chunk_bytes: Positive = math.inf
     """Part of the vector that all channels have under way at once. Levels of a collective inside nodes and
     between them work on different chunks at the same time; on one after the other if it is infinite."""
+    network_bytes_per_s: Positive = math.inf
+    """Most that a rank passes between nodes, whatever its card, as where a host looks at every flag."""
+    post_s: float = 0.0
+    """Time in which a host posts a message to another node; the first of a step is in its hop."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +135,8 @@ class Adder(Checked):
     """Share of a node's port rate that the payload gets, 0 to 1."""
     chunk_bytes: Positive = math.inf
     """Part of the vector that is under way at once, as in `Protocol`."""
+    tree_wait_s: float = 0.0
+    """Further time of each such part whose sum goes on between nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)

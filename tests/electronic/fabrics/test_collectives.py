@@ -249,9 +249,9 @@ def test_cards_that_write_out_of_order_leave_the_simple_protocol():
     """EFA before P5 (aws/aws-ofi-nccl, issue 76): short messages wait, long ones are as quick."""
     kind = CollectiveKind.ALL_GATHER
     every, simple = (
-        [collective_plan("a100", 16, size, kind, simple_only=flag) for size in (1e4, 1e9)]
-        for flag in (False, True)
+        [collective_plan("a100", 16, size, kind, cards=cards) for size in (1e4, 1e9)]
+        for cards in (Cards.HALF_EDR, Cards.EFA_HALF_EDR)
     )
     assert [one.algorithm for one in simple] == ["ring simple pipelined"] * 2
     assert simple[0].alone_s > 3 * every[0].alone_s
-    assert simple[1].alone_s == every[1].alone_s
+    assert simple[1].alone_s == pytest.approx(every[1].alone_s, rel=0.05)

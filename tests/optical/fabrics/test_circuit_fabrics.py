@@ -214,6 +214,19 @@ def test_a_wafer_gives_one_ring_all_lanes_of_a_chip():
     assert least_s <= plan(fabric, payload=payload).alone_s <= least_s * 1.01
 
 
+def test_a_ring_through_two_wafers_has_all_lanes_on_each_and_all_cards_between_them():
+    """Circuits once had sixteen strides that only a group on one wafer uses: two wafers took 11 times as long."""
+    library = replace(load_scale_up("nvlink4"), size=32, adders=())
+    fabric = WaferFabric(packets=FatTree(endpoints=64, scale_up=library))
+    nbytes = 1e10
+    found = plan(fabric, CollectiveKind.ALL_GATHER, nbytes / 64)
+    inside_s = 31 / 32 * nbytes / (fabric.wafer.lanes * fabric.circuit_bytes_per_s)
+    inside_s += nbytes / 2 / library.copy_bytes_per_s
+    between_s = 63 / 64 * nbytes / 32 / fabric.packets.nic.bandwidth_bytes_per_s
+    least_s = max(inside_s, between_s)
+    assert least_s < found.alone_s < 1.2 * least_s
+
+
 @pytest.mark.parametrize("dbm", [10.0, -2.0, -4.0])
 def test_the_bits_of_a_mean_are_those_that_it_comes_out_with(dbm):
     """What the budget says is what drawing every symbol gives, within its standard error."""

@@ -185,6 +185,29 @@ def test_a_lane_for_everyone_never_turns(lanes, bulk_bytes):
     assert together_s(fabric, *everyone(RACKS), 1e7) == pytest.approx(sent_s, rel=1e-3)
 
 
+@pytest.mark.parametrize("name", ["uniform", "permutation", "one flow"])
+def test_lanes_for_everyone_twice_are_as_fast(name):
+    """A card's rate is shared by its lanes; those beyond a lane for every other once stayed dark."""
+    (sources, destinations), size_bytes = patterns()[name]
+    once, twice = (
+        together_s(replace(FABRIC, lanes=times * (RACKS - 1)), sources, destinations, size_bytes)
+        for times in (1, 2)
+    )
+    assert twice == pytest.approx(once)
+    shifts = replace(FABRIC, lanes=2 * (RACKS - 1)).rotation.shifts.ravel()
+    assert sorted(shifts) == sorted([*range(1, RACKS)] * 2)
+
+
+def test_relays_never_carry_less_than_nothing():
+    """Sums of the same bytes in other orders differ by their last bit, which once made a usage negative."""
+    generator = np.random.default_rng(0)
+    for _ in range(50):
+        flows = np.zeros((3, 3))
+        flows[0, 1:] = generator.exponential(1e9, 2)
+        flows[1, 0] = generator.exponential(1e9)
+        assert (relay_always(flows).carried >= 0.0).all()
+
+
 @pytest.mark.parametrize(
     ("ends", "lanes", "slots"), [(16, 4, 4), (17, 4, 4), (26, 8, 4), (9, 8, 1), (5, 1, 4)]
 )
