@@ -74,11 +74,11 @@ class AnalogNumerics:
     over all, at most 64 rows, 64 columns, 4 batches and 8 samples of a sum, hence all of a small product.
 
     With T = 1, or `exact_tiles`, every sample is executed. Otherwise the T samples collapse into one draw
-    per output with the summed variance: rounding counts as ``D**2 / 12`` per sample, clipping with its mean
-    square in the probe, and laser noise is spread over the outputs as ``sum(a^2) sum(b^2)``, with the probe's
-    mean of ``sum((a b)^2)``; so it is in a single sample, where it makes less than 1 % of the variance. That
-    clipping compresses and has heavy tails is lost, and a probe finds its mean square only roughly: where
-    `clipped_fraction` is not far below 1e-3, trust `exact_tiles`.
+    per output with the summed variance: rounding counts as ``D**2 / 12`` per sample, clipping with the mean
+    square that the probe's best gain leaves, by which all noise grows; laser noise is spread over the outputs
+    as ``sum(a^2) sum(b^2)``, with the probe's mean of ``sum((a b)^2)``; so it is in a single sample, where
+    it makes less than 1 % of the variance. That clipping compresses and has heavy tails is lost, and a probe
+    finds it only roughly: where `clipped_fraction` is not far below 1e-3, trust `exact_tiles`.
 
     No gradient passes: what a backward pass computes are products of their own.
     """

@@ -271,14 +271,18 @@ class _Sums(NamedTuple):
     """The same of couplers that are unlike line by line."""
 
 
+_OF_READING = ("constant", "by_each", "norm")
+"""Errors that do not come with a signal."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Pieces:
     """Vectors of all products and their sums, whatever the light; arrays have the shape [vectors]."""
 
     scale: Scale
     """Granularity of the operands' full scale."""
-    sums: _Sums
-    """What is linear in the errors of a core."""
+    units: Reals
+    """Noise over signal that a unit of each error makes of vectors, [vectors, `_Sums`]."""
     vectors: tuple[tuple[Product, _Vectors], ...]
     """Vectors, each with the product that it is of."""
     width: tuple[int, ...]
@@ -293,23 +297,32 @@ class _Pieces:
     """Mean square of the largest singular value of a sample's tile of scaled elements; zero without tiles."""
 
     @functools.cached_property
+    def sums(self) -> _Sums:
+        """What is linear in the errors of a core."""
+        return _Sums(*self.units.sum(0).tolist())
+
+    def read_with(self, gain: Reals) -> _Sums:
+        """Return the same where clipping leaves a gain [vectors] to signals alone."""
+        of_reading = _Sums(*(gain**-2.0 @ self.units).tolist())
+        return self.sums._replace(**{name: getattr(of_reading, name) for name in _OF_READING})
+
+    @functools.cached_property
     def samples(self) -> _Mixture:
         """Samples of all vectors by their larger channels, and how likely they are."""
         found = [
-            (place, chance, one, width == vectors.length)
+            (place, chance, one)
             for place, ((product, vectors), width) in enumerate(zip(self.vectors, self.width, strict=True))
             for chance, one in _all_samples(self.scale, product.operands, vectors, width)
         ]
-        unlike = dict.fromkeys(one for _, _, one, _ in found)
+        unlike = dict.fromkeys(one for *_, one in found)
         kinds = {one: index for index, one in enumerate(unlike)}
         return _Mixture(
             place=np.array([place for place, *_ in found], dtype=np.intp),
-            chance=np.array([chance for _, chance, *_ in found]),
-            whole=np.array([whole for *_, whole in found], dtype=bool),
-            kind=np.array([kinds[one] for _, _, one, _ in found], dtype=np.intp),
-            mean_square=np.array([one.mean_square for *_, one, _ in found]),
-            power=np.array([one.power for *_, one, _ in found]),
-            beyond=np.array([one.beyond for one in unlike]).reshape(-1, 6, len(_THRESHOLDS)),
+            chance=np.array([chance for _, chance, _ in found]),
+            kind=np.array([kinds[one] for *_, one in found], dtype=np.intp),
+            mean_square=np.array([one.mean_square for *_, one in found]),
+            power=np.array([one.power for *_, one in found]),
+            beyond=np.array([one.beyond for one in unlike]).reshape(-1, 3, len(_THRESHOLDS)),
         )
 
 
@@ -335,13 +348,13 @@ def _pieces(geometry: _Geometry, products: tuple[Product, ...]) -> _Pieces:
         weights += [share * one.count for one in vectors]
     norm_square = np.array([_norm_square(geometry, *one) for one in found])
     unit = np.array([_units(*one, most, norm) for one, norm in zip(found, norm_square, strict=True)])
-    weight = np.array(weights)
+    unit, weight = unit.reshape(-1, len(_Sums._fields)), np.array(weights)
     return _Pieces(
         scale=geometry.scale,
-        sums=_Sums(*(weight @ unit).tolist()) if found else _Sums(*[0.0] * len(_Sums._fields)),
+        units=weight[:, None] * unit,
         vectors=tuple(found),
         width=tuple(min(one.length, most) for _, one in found),
-        weight=weight * unit[:, 1] if found else weight,
+        weight=weight * unit[:, 1],
         unit_square=(
             np.array([one.a.unit_square for _, one in found]),
             np.array([one.b.unit_square for _, one in found]),
@@ -425,9 +438,10 @@ def _units(product: Product, vectors: _Vectors, analog_length: int, norm_square:
 
 def _noise(spec: AnalogSpec, pieces: _Pieces) -> dict[str, float]:
     """Return noise over signal by cause."""
-    sums, square = pieces.sums, spec.product_gain**2
-    if not math.isfinite(sums.rounding):
+    if not math.isfinite(pieces.sums.rounding):
         return {ROUNDING: math.inf}
+    read, square = _read(spec, pieces), spec.product_gain**2
+    sums = pieces.read_with(read.gain)
     noise = {ROUNDING: sums.rounding} | {
         cause: (one.constant * sums.constant + one.by_each * sums.by_each + one.by_product * sums.by_product)
         / square
@@ -441,13 +455,9 @@ def _noise(spec: AnalogSpec, pieces: _Pieces) -> dict[str, float]:
         return noise | {MISREAD: unit / square * float(pieces.weight @ misread_variances(spec, pieces))}
     if math.isinf(spec.adc_enob_bits):
         return noise
-    if math.isinf(spec.adc_range_sigma):
-        range_ = np.full_like(pieces.weight, spec.analog_length)
-    else:
-        range_, clipped = _range(spec, pieces)
-        noise[CLIPPING] = float(pieces.weight @ clipped) / square
-    step = range_ * 2.0 ** (1.0 - spec.adc_enob_bits)
-    return noise | {READOUT: float(pieces.weight @ step**2) / 12.0 / square}
+    step = read.range_ * 2.0 ** (1.0 - spec.adc_enob_bits)
+    weight = pieces.weight / (square * read.gain**2)
+    return noise | {CLIPPING: float(weight @ read.lost), READOUT: float(weight @ step**2) / 12.0}
 
 
 def _unlike(spec: AnalogSpec, sums: _Sums) -> float:
@@ -459,19 +469,33 @@ def _unlike(spec: AnalogSpec, sums: _Sums) -> float:
     return gains + chip.imbalance * sums.node + chip.edge_imbalance**2 * sums.line
 
 
-def _range(spec: AnalogSpec, pieces: _Pieces) -> tuple[Reals, Reals]:
-    """Return half of the output converter's range and the mean square of what it cuts off, in full scales."""
+class _Read(NamedTuple):
+    """Samples as an output converter delivers them, arrays of shape [vectors]."""
+
+    range_: Reals
+    """Half of its range, in full scales."""
+    gain: Reals
+    """Gain that clipping leaves to a signal."""
+    lost: Reals
+    """Mean square of what it cuts off beside, in full scales."""
+
+
+def _read(spec: AnalogSpec, pieces: _Pieces) -> _Read:
+    """Return the output converter's range, and what it cuts off."""
     (a, b), width = pieces.unit_square, np.array(pieces.width, dtype=float)
+    whole = _Read(np.full_like(width, spec.analog_length), np.ones_like(width), np.zeros_like(width))
+    if spec.residues is not None or math.isinf(spec.adc_enob_bits) or math.isinf(spec.adc_range_sigma):
+        return whole
     signal = spec.product_gain**2 * width * a * b * pieces.coherence
     noise = spec.sample_noise
     power = signal + noise.constant + noise.by_product * width * a * b + noise.by_each * width * (a + b)
     power = power + spec.norm_variance * pieces.norm_square
     range_ = np.minimum(spec.adc_range_sigma * np.sqrt(power), spec.analog_length)
-    if math.isinf(spec.adc_bits):
-        return range_, np.zeros_like(range_)
+    if math.isinf(spec.adc_bits) or not len(width):
+        return whole._replace(range_=range_)
     mean_square = pieces.samples.mean(pieces.samples.mean_square, len(range_))
-    beyond = pieces.samples.cut_off(range_ * np.sqrt(mean_square / signal))
-    return range_, pieces.samples.mean(beyond, len(range_)) * signal / mean_square
+    gain, lost = pieces.samples.cut_off(range_ * np.sqrt(mean_square / signal))
+    return _Read(range_, gain, lost * signal / mean_square)
 
 
 def _all_samples(
@@ -479,11 +503,10 @@ def _all_samples(
 ) -> list[tuple[float, _Samples]]:
     """Return samples by their larger channels, and how likely they are."""
     a, b, length = operands.a, operands.b, vectors.length
-    rows = length if length <= _WHOLE_ROWS else 0
-    if scale is Scale.TENSOR:
-        rows = 0
+    few = a.outliers(length) or b.outliers(length)
+    rows = length if scale is not Scale.TENSOR and (few or length <= _WHOLE_ROWS) else 0
     if scale is not Scale.BLOCK and (operands.meeting != 1.0 or a.channel_spread or b.channel_spread):
-        return [(1.0, _meeting_samples(operands, length, width, rows))]
+        return [(1.0, _meeting_samples(operands, length, width, rows > 0))]
     a, b = (replace(law, row_spread=0.0) for law in (a, b))  # full scale takes it out
     if width == length:
         return [(1.0, _samples(a, b, width, rows, vectors.larger, vectors.larger))]
@@ -517,10 +540,10 @@ class _Samples:
     mean_square: float
     """Mean square of the samples, each counting alike."""
     beyond: Reals
-    """Means over all of 1, x and x^2, then of the same times the squares of both full scales over their mean,
-    of samples beyond each of `_THRESHOLDS` rms; [6, thresholds]."""
+    """Means over all of w, w x and w x^2 of samples beyond each of `_THRESHOLDS` rms, w being the squares of
+    both full scales over their mean; [3, thresholds]."""
     power: float
-    """Mean of x^2 times those squares over all samples."""
+    """Mean of w x^2 over all samples."""
 
     @classmethod
     def of(cls, size: NDArray[np.float32], weight: NDArray[np.float32]) -> _Samples:
@@ -528,14 +551,11 @@ class _Samples:
         rms = math.sqrt(float(np.mean(size**2)))
         over = np.log(np.maximum(size, _LEAST) / np.float32(rms * _NARROWEST)) / np.float32(math.log(_CLOSE))
         bins = np.clip(np.ceil(over), 0, _RANGES).astype(np.intp)
-        sums = np.zeros((6, len(_THRESHOLDS)))
-        for place, each in enumerate((np.ones_like(size), weight)):
-            for power, one in enumerate((each, each * size, each * size**2)):
-                sums[3 * place + power] = np.bincount(bins, one, len(_THRESHOLDS))
-        sums /= len(size)
+        moments = (weight, weight * size, weight * size**2)
+        sums = np.stack([np.bincount(bins, one, len(_THRESHOLDS)) for one in moments]) / len(size)
         beyond = np.cumsum(sums[:, ::-1], axis=1)[:, ::-1]  # in bin i: above threshold i - 1
-        beyond = np.concatenate((beyond[:, 1:], np.zeros((6, 1))), axis=1)
-        return cls(mean_square=rms**2, beyond=beyond, power=float(sums[5].sum()))
+        beyond = np.concatenate((beyond[:, 1:], np.zeros((3, 1))), axis=1)
+        return cls(mean_square=rms**2, beyond=beyond, power=float(sums[2].sum()))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -546,35 +566,33 @@ class _Mixture:
     """Vector that a sample is of."""
     chance: Reals
     """How likely it is among those of its vector."""
-    whole: NDArray[np.bool_]
-    """Whether a vector is one sample."""
     kind: NDArray[np.intp]
     """Which of `beyond` it has."""
     mean_square: Reals
     power: Reals
     beyond: Reals
-    """`_Samples.beyond` of unlike samples, [kinds, 6, thresholds]."""
+    """`_Samples.beyond` of unlike samples, [kinds, 3, thresholds]."""
 
     def mean(self, values: Reals, vectors: int) -> Reals:
         """Return the mean of each vector, [vectors], of what its samples have."""
         return np.bincount(self.place, self.chance * values, vectors).astype(np.float64)
 
-    def cut_off(self, ranges: Reals) -> Reals:
-        """Return the mean square of what ranges [vectors] cut off; of whole vectors, what no gain explains.
+    def cut_off(self, ranges: Reals) -> tuple[Reals, Reals]:
+        """Return the gain that ranges [vectors] leave to samples, and the mean square error beside it.
 
-        Several samples collapse into one draw, which spreads what they lose over all outputs by their scales.
+        Samples of a sum are independent, hence one gain for all: 1 less what is lost along the exact samples.
         """
-        range_ = ranges[self.place]
+        range_, vectors = ranges[self.place], len(ranges)
         relative = range_ / np.sqrt(self.mean_square)
         at = np.clip(np.searchsorted(_THRESHOLDS, relative), 1, len(_THRESHOLDS) - 2)
         low, high = _THRESHOLDS[at - 1], _THRESHOLDS[at]
         share = np.clip((relative - low) / (high - low), 0.0, 1.0)[:, None]
         near = (1.0 - share) * self.beyond[self.kind, :, at - 1] + share * self.beyond[self.kind, :, at]
-        count, first, second, weight, weighted, power = near.T
-        parts = second - 2.0 * range_ * first + range_**2 * count
-        gain = (self.power - power + range_ * weighted) / self.power
-        one = (self.power - power + range_**2 * weight) / gain**2 - self.power
-        return np.where(count > 0.0, np.maximum(0.0, np.where(self.whole, one, parts)), 0.0)
+        weight, weighted, power = near.T
+        exact = self.mean(self.power, vectors)
+        along = self.mean(power - range_ * weighted, vectors) / exact
+        lost = self.mean(power - 2.0 * range_ * weighted + range_**2 * weight, vectors)
+        return 1.0 - along, np.maximum(0.0, lost - along**2 * exact)
 
 
 @functools.lru_cache(maxsize=8192)
@@ -601,29 +619,29 @@ def _samples(  # noqa: PLR0917 - a cache takes no keywords
 
 
 @functools.lru_cache(maxsize=1024)
-def _meeting_samples(operands: Operands, length: int, width: int, row: int) -> _Samples:
+def _meeting_samples(operands: Operands, length: int, width: int, whole: bool) -> _Samples:
     """Return samples of operands whose channels are unlike: all rows meet the same ones in a sample.
 
     Samples of channels that are loud in both operands clip, in every row; so many vectors of each operand are
-    drawn for each sample of a sum that there are `_VECTORS` squared outputs. Parameters as of `_samples`.
+    drawn for each sample of a sum that there are `_VECTORS` squared outputs, of whole rows where each has a
+    scale of its own.
     """
     generator = np.random.default_rng(_SEED)
     scales = channel_scales(
         operands, length, generator.standard_normal((2, math.prod(channel_blocks(length))))
     )
-    tiles = max(1, scales[0].size // width)
-    count = max(2, round(_VECTORS / math.sqrt(tiles)))
+    tiles = max(1, min(length, scales[0].size) // width)
+    rows = scales[0].size // (tiles * width)
+    count = max(2, round(_VECTORS / math.sqrt(rows * tiles)))
     drawn, full_scales = [], []
     for law, of_channels in zip((operands.a, operands.b), scales, strict=True):
-        channels = np.resize(of_channels, (tiles, 1, width))
-        x = law.elements(generator, tiles * count, width).reshape(tiles, count, width) * channels
-        scale = np.ones((tiles, count, 1))
-        if row:
-            shares = generator.random((tiles, count, 1))
-            rest = largest_quantiles(law, max(1, row - width), law.outliers(length), shares)
-            scale = np.maximum(np.abs(x).max(2, keepdims=True), rest if row > width else 0.0)
+        channels = np.resize(of_channels, (rows, tiles, 1, width))
+        x = law.elements(generator, rows * tiles * count, width).reshape(rows, tiles, count, width) * channels
+        scale = np.ones((rows, 1, count, 1))
+        if whole:
+            scale = np.maximum(np.abs(x).max((1, 3), keepdims=True), _TINY)
         drawn.append((x / scale).astype(np.float32))
-        full_scales.append(scale**2 / np.mean(scale**2))
+        full_scales.append(np.broadcast_to(scale**2 / np.mean(scale**2), (rows, tiles, count, 1)))
     size, weight = np.abs(drawn[0] @ drawn[1].mT), full_scales[0] * full_scales[1].mT
     return _Samples.of(size.ravel(), weight.astype(np.float32).ravel())
 

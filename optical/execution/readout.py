@@ -74,8 +74,10 @@ class Gain:
     """Half of the converter's range; not used where there is none."""
     coupling: Amounts
     """Mean of ``sum((a b)^2)`` over that of ``sum(a^2) sum(b^2)``; zero without laser noise."""
+    kept: Amounts
+    """Gain that clipping leaves to several samples of one draw."""
     clipping: Amounts
-    """Mean square of what clipping takes off a sample."""
+    """Mean square of what clipping takes off a sample beside."""
 
 
 class Energies(NamedTuple):
@@ -187,7 +189,7 @@ def set_gain(coded: Coded, product: torch.Tensor | None) -> Gain:
         cross = _amounts(torch.mul(*squares).sum(-1).double().mean((1, 2)))
         coupling = cross * parts / coded.energies.both.clip(SMALLEST_SCALE, None)
     if not sets_range:
-        return Gain(range_=none + most, coupling=coupling, clipping=none)
+        return Gain(range_=none + most, coupling=coupling, kept=none + 1.0, clipping=none)
     samples = _samples(coded, product)
     power = (
         _amounts(samples.to(torch.float64, copy=True).square_().mean((1, 2, 3, 4))) + noise.constant / unit**2
@@ -197,20 +199,43 @@ def set_gain(coded: Coded, product: torch.Tensor | None) -> Gain:
         power = power + noise.by_each / parts * both
     power = power + cross * (noise.by_product / spec.product_gain**2)
     power = power + spec.norm_variance * coded.norms / (parts * unit**2)
-    range_, clipping = (spec.adc_range_sigma * power**0.5).clip(SMALLEST_SCALE, most), none
+    range_, kept, clipping = (spec.adc_range_sigma * power**0.5).clip(SMALLEST_SCALE, most), none + 1.0, none
     if parts > 1.0 and math.isfinite(spec.adc_bits):
-        edge = torch.as_tensor(range_, dtype=samples.dtype).view(-1, 1, 1, 1, 1)
-        beyond = samples.abs().sub_(edge).relu_().square_()
-        clipping = _amounts(beyond.mean((1, 2, 3, 4), dtype=torch.float64))
-    return Gain(range_=range_, coupling=coupling, clipping=clipping)
+        kept, clipping = _clipped(coded, samples, torch.as_tensor(range_, dtype=samples.dtype))
+    return Gain(range_=range_, coupling=coupling, kept=kept, clipping=clipping)
+
+
+def _clipped(coded: Coded, samples: torch.Tensor, range_: torch.Tensor) -> tuple[Amounts, Amounts]:
+    """Return the gain that ranges [G] leave to probed samples, and the mean square error beside it, [G].
+
+    Samples of a sum are independent, hence one gain for all: 1 less what is lost along the exact samples, the
+    outputs weighted by the squares of their scales.
+    """
+    edge = range_.view(-1, 1, 1, 1, 1)
+    beyond, exact = samples.abs().sub_(edge).relu_(), samples.square().mean(2)
+    once, square = beyond.mean(2), beyond.square_().mean(2)
+    scales = (x.scale.expand(-1, x.codes.shape[1], -1) / x.scale.mean() for x in (coded.a, coded.b.mT))
+    rows, columns = (_probed(coded, scale.square()) for scale in scales)
+    weight = rows * columns.mT
+    moments = (weight, exact * weight, torch.addcmul(square, once, edge[:, 0]) * weight, square * weight)
+    whole, exact, along, square = (x.mean((1, 2, 3), dtype=torch.float64) for x in moments)
+    share = along / exact.clamp_(min=SMALLEST_SCALE)
+    return _amounts(1.0 - share), _amounts(
+        (square - share * along).clamp_(min=0.0).div_(whole.clamp_(min=SMALLEST_SCALE))
+    )
+
+
+def _probed(coded: Coded, rows: torch.Tensor) -> torch.Tensor:
+    """Return some rows of some matrices of each block, [G, S', M', ...]."""
+    each = rows.unflatten(0, (min(coded.blocks, rows.shape[0]), -1))
+    return _spread(_spread(each, 1, _PROBE_BATCHES), 2, _PROBE_ROWS)
 
 
 def _probe(coded: Coded, x: Operand) -> torch.Tensor:
     """Return the codes of some analog samples, [G, S', T', M', K']; a short last one is left out."""
-    codes = x.codes.unflatten(0, (min(coded.blocks, x.codes.shape[0]), -1))
     width = min(coded.length, coded.spec.analog_length)
     samples = coded.length // width
-    codes = _spread(_spread(codes, 1, _PROBE_BATCHES), 2, _PROBE_ROWS)[..., : samples * width]
+    codes = _probed(coded, x.codes)[..., : samples * width]
     codes = _spread(codes.unflatten(-1, (samples, width)), 3, _PROBE_SAMPLES)
     return codes.transpose(2, 3).to(x.energy.dtype)
 
@@ -253,12 +278,12 @@ def law_of(coded: Coded, gain: Gain) -> Law:
         norms=coded.norms,
     )
     codes = largest_code(spec.adc_bits) if samples == 1 and math.isfinite(spec.adc_bits) else 0
-    law, zero = _encoding_apart(coded, law), gain.range_ * 0.0
+    law, louder = _encoding_apart(coded, law), gain.kept**-2.0
     return Law(
-        constant=law.constant / unit**2 + zero,
-        by_row=law.by_row * coded.row_unit + zero,
-        by_column=law.by_column * coded.column_unit + zero,
-        by_both=law.by_both / spec.product_gain**2 + zero,
+        constant=law.constant / unit**2 * louder,
+        by_row=law.by_row * coded.row_unit * louder,
+        by_column=law.by_column * coded.column_unit * louder,
+        by_both=law.by_both / spec.product_gain**2 * louder,
         step=gain.range_ * 2.0 ** (1.0 - spec.adc_bits),
         largest_code=codes,
         unit=unit,
@@ -315,7 +340,8 @@ def _warn_of_clipping(coded: Coded, gain: Gain, law: Law) -> None:
     seen.calls += 1
     if seen.doubted or seen.calls & (seen.calls - 1):
         return
-    share = float((samples * gain.clipping / coded.mean_variance(law).clip(1e-300, None)).mean())
+    clipped = samples * gain.clipping * gain.kept**-2.0
+    share = float((clipped / coded.mean_variance(law).clip(1e-300, None)).mean())
     if share > _TOLERATED_CLIPPING:
         seen.doubted = True
         sentence = (

@@ -16,13 +16,13 @@ from simulator.operands.statistics import OperandKind, operands_of, signal_to_no
 from simulator.operators import Phase
 
 
-def executed_db(spec, operands, length, draws, rows=128):
+def executed_db(spec, operands, length, draws, rows=128, *, by_sample=False):
     """Return the mean noise over signal of some draws, in decibels of signal over noise."""
     noise = []
     for seed in range(draws):
         a, b = operands.draw(np.random.default_rng(seed), rows, length, rows)
         single = [torch.tensor(np.ascontiguousarray(x), dtype=torch.float32)[None] for x in (a, b)]
-        found = AnalogNumerics(spec).matmul(*single, seed)[0].numpy()
+        found = AnalogNumerics(spec, exact_tiles=by_sample).matmul(*single, seed)[0].numpy()
         noise.append(10.0 ** (-signal_to_noise_db(a @ b, found) / 10.0))
     return -10.0 * math.log10(np.mean(noise))
 
@@ -46,6 +46,15 @@ def test_predicted_ratio_is_the_executed_one(name, kind):
     assert predicted(spec, operands, length).snr_db == pytest.approx(
         executed_db(spec, operands, length, draws), abs=0.5
     )
+
+
+@pytest.mark.parametrize("by_sample", [True, False])
+@pytest.mark.parametrize("length", [512, 1024])
+def test_what_clipping_takes_off_all_samples_alike_is_a_gain(length, by_sample):
+    """Of two and four samples one has the loud channel, and clips: a law without a gain is 2 dB too low."""
+    spec, operands = load_core("homodyne").analog(Phase.FORWARD), operands_of(OperandKind.OUTLIERS)
+    stated = predicted(spec, operands, length).snr_db
+    assert stated == pytest.approx(executed_db(spec, operands, length, 6, by_sample=by_sample), abs=0.5)
 
 
 @pytest.mark.parametrize("kind", [OperandKind.OUTLIERS, OperandKind.GRADIENTS])
