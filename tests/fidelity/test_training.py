@@ -98,12 +98,11 @@ def test_rows_gathered_after_the_fits_are_met_better_than_by_the_constant():
 def test_tensor_traffic_beside_products_takes_no_share_of_their_rate():
     """Every seventh step that ran so, shipped or not, as it ran and as if its traffic had waited.
 
-    All 171 are 1.6 % too fast, and would be 8.4 % too slow if traffic waited; those drawn here 3.3 and 6.0 %,
-    for two of the 25 are missed by a quarter.
+    All 184 are 1.9 % too fast, and would be 8.0 % too slow if traffic waited; those drawn here 2.9 and 7.2 %.
     """
     tables = (TABLE, TABLE.with_name("training_unseen.csv"))
     ran = [(row, run_of(row)) for table in tables for row in read_records(table, needs=NEEDS) if beside(row)]
-    assert len(ran) == 171
+    assert len(ran) == 184
     errors, waited = (
         np.array(
             [
