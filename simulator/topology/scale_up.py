@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -134,7 +134,7 @@ class Protocol:
 
 @dataclass(frozen=True, kw_only=True)
 class Adder:
-    """Reduction in the switches of a node by a communication library, in short chunks or in long ones."""
+    """Reduction in switches by a communication library, in short chunks or in long ones."""
 
     name: str = "adder"
     """Name shown in records."""
@@ -144,13 +144,29 @@ class Adder:
     """Share of a node's port rate that the payload gets, 0 to 1."""
     chunk_bytes: float = math.inf
     """Part of the vector that is under way at once, as in `Protocol`."""
-    tree_wait_s: float = 0.0
-    """Further time of each such part whose sum goes on between nodes."""
 
     def __post_init__(self) -> None:
         check_positive(self, "chunk_bytes")
-        check_range(self, "start_s", "tree_wait_s")
+        check_range(self, "start_s")
         check_range(self, "efficiency", high=1.0, open_low=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeAdder(Adder):
+    """Reduction in the switches of a node, whose sums may go on to other nodes."""
+
+    tree_wait_s: float = 0.0
+    """Further time of each part that is under way at once whose sum goes on between nodes."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range(self, "tree_wait_s")
+
+    def feeding_trees(self, port_bytes_per_s: float) -> NodeAdder:
+        """Return an adder each of whose parts goes on, on ports of some rate."""
+        longer = self.tree_wait_s * port_bytes_per_s / self.chunk_bytes
+        efficiency = 1.0 / (1.0 / self.efficiency + longer)
+        return replace(self, start_s=self.start_s + self.tree_wait_s, efficiency=efficiency)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +215,7 @@ class ScaleUp:
     protocols: tuple[Protocol, ...] = ()
     """Protocols of the communication library; the fastest for the size is taken. Without any, steps cost
     latency and bandwidth alone, and every algorithm may be used."""
-    adders: tuple[Adder, ...] = ()
+    adders: tuple[NodeAdder, ...] = ()
     """Reductions inside the switches; none if the switches do not add."""
 
     def __post_init__(self) -> None:
