@@ -23,7 +23,7 @@ from simulator.errors import (
 from simulator.node import Chassis, Host, HostLink, Memory, Processors, Storage
 from simulator.tables import Shelf, Table, shipped_table
 from simulator.topology.clos import Spreading
-from simulator.topology.scale_up import Adder, BillItem, Protocol, ScaleUp
+from simulator.topology.scale_up import Adder, BillItem, NodeAdder, Protocol, ScaleUp
 from simulator.units import BITS_PER_BYTE, SPEED_OF_LIGHT_M_PER_S, to_si
 
 KIBIBYTE_BYTES = to_si("chunk_bytes", 1.0, "KiB")
@@ -73,7 +73,7 @@ class ChunkedAdder(Checked):
             )
             raise ParameterError(msg)
 
-    def adders(self, port_bytes_per_s: float) -> tuple[Adder, ...]:
+    def adders(self, port_bytes_per_s: float) -> tuple[NodeAdder, ...]:
         """Return an adder for each size of chunk, shortest first.
 
         Parameters
@@ -87,7 +87,7 @@ class ChunkedAdder(Checked):
             flying_bytes = self.chunks_in_flight * chunk_bytes
             flying_s = flying_bytes / port_bytes_per_s
             round_s = flying_s / self.efficiency + self.wait_s
-            adder = Adder(
+            adder = NodeAdder(
                 name=f"{self.name}-{chunk_bytes / KIBIBYTE_BYTES:.0f}k",
                 start_s=self.start_s + round_s,
                 efficiency=flying_s / round_s,

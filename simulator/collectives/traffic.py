@@ -27,6 +27,7 @@ from simulator.collectives.ways import (
     ONE_CHUNK,
     PIPELINED,
     PLAIN,
+    SEND,
     TWO_LEVELS,
     Levels,
     Ways,
@@ -41,7 +42,7 @@ from simulator.errors import RouteError
 from simulator.fabric import Fabric, Loads
 from simulator.interfaces import Circuits, Flows
 from simulator.layout import Groups
-from simulator.operators import Collective, Operator, Sequence, communications
+from simulator.operators import Collective, CollectiveKind, Operator, Sequence, communications
 from simulator.topology.scale_up import Protocol
 
 
@@ -345,12 +346,16 @@ class Traffic:
             ready.append(FORWARDED)
         pipelined = self._pipelined(operator, rank_class, later)
         one_by_one = TWO_LEVELS if pipelined else ()  # no library has its levels take turns
+        # A message of a trace is a broadcast to one other.
+        sent = operator.kind is CollectiveKind.BROADCAST and operator.size == 2
         whole = tuple(
             self._priced(way, operator, protocol)
             for way in (
                 self._way(flow_groups[name], name, options[name]) for name in ready if name not in one_by_one
             )
-            for protocol in protocols(way.name, self._scale_up, self._adder, leaving=way.leaves)
+            for protocol in protocols(
+                SEND if sent else way.name, self._scale_up, self._adder, leaving=way.leaves
+            )
         )
         return whole + pipelined
 

@@ -610,7 +610,7 @@ def _node_protocols(scale_up: ScaleUp, between: Protocol) -> tuple[Protocol, ...
     """Return protocols of nodes whose switches add, with that of longest vectors between nodes."""
     adders = scale_up.adders
     if between is not PLAIN:  # sums of a round go on, on trees
-        adders = tuple(_feeding_trees(one, scale_up.capacity_bytes_per_s) for one in adders)
+        adders = tuple(one.feeding_trees(scale_up.capacity_bytes_per_s) for one in adders)
     return tuple(
         replace(
             between,
@@ -622,13 +622,6 @@ def _node_protocols(scale_up: ScaleUp, between: Protocol) -> tuple[Protocol, ...
         )
         for one in adders
     )
-
-
-def _feeding_trees(adder: Adder, port_bytes_per_s: float) -> Adder:
-    """Return an adder each of whose rounds goes on between nodes."""
-    longer = adder.tree_wait_s * port_bytes_per_s / adder.chunk_bytes
-    efficiency = 1.0 / (1.0 / adder.efficiency + longer)
-    return replace(adder, start_s=adder.start_s + adder.tree_wait_s, efficiency=efficiency)
 
 
 def _switch_protocols(adder: Adder, name: str, scale_up: ScaleUp | None) -> tuple[Protocol, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -125,7 +125,7 @@ class Protocol(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Adder(Checked):
-    """Reduction in the switches of a node by a communication library, in short chunks or in long ones."""
+    """Reduction in switches by a communication library, in short chunks or in long ones."""
 
     name: str = "adder"
     """Name shown in records."""
@@ -135,8 +135,20 @@ class Adder(Checked):
     """Share of a node's port rate that the payload gets, 0 to 1."""
     chunk_bytes: Positive = math.inf
     """Part of the vector that is under way at once, as in `Protocol`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeAdder(Adder):
+    """Reduction in the switches of a node, whose sums may go on to other nodes."""
+
     tree_wait_s: float = 0.0
-    """Further time of each such part whose sum goes on between nodes."""
+    """Further time of each part that is under way at once whose sum goes on between nodes."""
+
+    def feeding_trees(self, port_bytes_per_s: float) -> NodeAdder:
+        """Return an adder each of whose parts goes on, on ports of some rate."""
+        longer = self.tree_wait_s * port_bytes_per_s / self.chunk_bytes
+        efficiency = 1.0 / (1.0 / self.efficiency + longer)
+        return replace(self, start_s=self.start_s + self.tree_wait_s, efficiency=efficiency)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +194,7 @@ class ScaleUp(Checked):
     protocols: tuple[Protocol, ...] = ()
     """Protocols of the communication library; the fastest for the size is taken. Without any, steps cost
     latency and bandwidth alone, and every algorithm may be used."""
-    adders: tuple[Adder, ...] = ()
+    adders: tuple[NodeAdder, ...] = ()
     """Reductions inside the switches; none if the switches do not add."""
 
     @property

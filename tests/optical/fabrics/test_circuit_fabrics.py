@@ -215,7 +215,7 @@ def test_a_wafer_gives_one_ring_all_lanes_of_a_chip():
 
 
 def test_a_ring_through_two_wafers_has_all_lanes_on_each_and_all_cards_between_them():
-    """Circuits once had sixteen strides that only a group on one wafer uses: two wafers took 11 times as long."""
+    """Circuits once had sixteen strides, which only a group on one wafer uses: it took 11 times as long."""
     library = replace(load_scale_up("nvlink4"), size=32, adders=())
     fabric = WaferFabric(packets=FatTree(endpoints=64, scale_up=library))
     nbytes = 1e10
