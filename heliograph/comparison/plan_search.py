@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from types import MappingProxyType
@@ -383,13 +383,14 @@ def saving(
     return {base.with_(**one): {**choices, **(alone if one else {})} for one in savings}
 
 
-def searched(system: System, base: Plan) -> Plan:
+def searched(system: System, base: Plan, fixed: Collection[str] = ()) -> Plan:
     """Return what plans of a system share when the best is sought: in fp8, weights held in no other form.
 
-    That takes less memory and traffic, and products have the same operands.
+    That takes less memory and traffic, and products have the same operands. Where ``fp8_params`` is among the
+    keys that are fixed, it stays as it is.
     """
     plan = system.planned(base)
-    held = plan.precision.takes_fp8_params and not quantised(plan)
+    held = "fp8_params" not in fixed and plan.precision.takes_fp8_params and not quantised(plan)
     return plan.with_(fp8_params=True) if held else plan
 
 
@@ -542,9 +543,11 @@ def _ranking(
     *,
     prices: Prices,
     objective: Objective,
+    fixed: Collection[str],
 ) -> _Ranking:
     capacity_bytes = system.node().memory.capacity_bytes
-    plans, rejected = _tried(config, searched(system, base), system.accelerators, capacity_bytes, effort)
+    shared = searched(system, base, fixed)
+    plans, rejected = _tried(config, shared, system.accelerators, capacity_bytes, effort)
     lighted = lit_for_all(system, config)
     candidates = _best_of_each_kind(lighted, config, plans, prices=prices, objective=objective)
     return _Ranking(candidates=candidates, ranked=len(plans), rejected=rejected)
@@ -660,6 +663,7 @@ def best_plan(
     objective: Objective = Objective.TIME,
     effort: Effort = USUAL,
     prices: Prices | None = None,
+    fixed: Collection[str] = (),
     say: Say = lambda _: None,
 ) -> BestPlan:
     """Return the plan with which a system is fastest, or takes least energy or money, as the engine has it.
@@ -676,6 +680,8 @@ def best_plan(
         What is tried; whatever `USUAL` finds is run with `THOROUGH`, too.
     prices : Prices, optional
         Collectives that were priced before, for systems with the same fabric.
+    fixed : collection of str
+        Keys of `base` that stay as they are.
     say : callable
         Told what is done.
 
@@ -689,7 +695,7 @@ def best_plan(
     objective.check_told(system.fabric)
     say("estimating plans")
     trials = _Trials(config, effort, say, objective=objective)
-    rank = partial(_ranking, system, config, prices=prices or Prices(), objective=objective)
+    rank = partial(_ranking, system, config, prices=prices or Prices(), objective=objective, fixed=fixed)
     if effort == THOROUGH:
         trials.run_best(rank(base, USUAL).candidates, USUAL.runs)
     rankings = [

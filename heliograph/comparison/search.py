@@ -356,7 +356,7 @@ def rank_and_run(
     if free:
         know_offered_schedules()
     as_another = None if free or schedule is ranked_as(schedule) else schedule
-    shared = some.planned(base) if "fp8_params" in fixed else searched(some, base)
+    shared = searched(some, base, fixed)
     shared = shared.with_(schedule=ranked_as(schedule))
     for kind, tried in saving(shared, choices or {}, savings).items():
         plans = grid(kind, some.accelerators, config.experts, tried)

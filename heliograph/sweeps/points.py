@@ -146,12 +146,15 @@ class StepWork:
         """Return the plan of a point, as `heliograph.plan` takes it; None for the usual one."""
         every = {**self.fixed, **inputs}
         whole = every.get(PLAN, self.plan)
-        own = {name.partition(".")[2]: value for name, value in every.items() if name.startswith(f"{PLAN}.")}
+        own = {
+            name.partition(".")[2]: _written(value)
+            for name, value in every.items()
+            if name.startswith(f"{PLAN}.")
+        }
         if not own:
             return None if whole in (None, "") else whole  # type: ignore[return-value]
-        text = plan_text(whole) if isinstance(whole, Plan) else whole
-        before = dict(whole) if isinstance(whole, Mapping) else plan_keys(str(text or ""))
-        return {**before, **{key: _written(value) for key, value in own.items()}}
+        before: Any = plan_text(whole) if isinstance(whole, Plan) else whole
+        return plan_keys(before) | plan_keys(own)
 
     def keys(self, inputs: Sequence[Mapping[str, Value]]) -> list[str]:
         """Return a key for each point."""
@@ -194,7 +197,7 @@ class _Best(NamedTuple):
 
     objective: Objective
     """What is least with it."""
-    shared: Mapping[str, Any]
+    shared: Mapping[str, str]
     """What all plans that are tried have in common."""
 
 
@@ -206,7 +209,7 @@ def _best_asked(plan: PlanLike | None) -> _Best | None:
     ParameterError
         If nothing is best in what is named, or something is told that is searched.
     """
-    pairs = plan_keys(plan) if isinstance(plan, str) else dict(plan) if isinstance(plan, Mapping) else {}
+    pairs = plan_keys(plan)
     if BEST not in pairs:
         return None
     from heliograph.comparison.plan_estimates import Objective  # noqa: PLC0415 - a search alone needs it
@@ -416,7 +419,16 @@ class _StepRunner:
         effort = dataclasses.replace(USUAL, choices={**USUAL.choices, PLACEMENT: orders})
         base = shared_plan(config, system.accelerators, keys_text(best.shared))
         prices = _kept(self._prices, system.fabric, Prices)
-        return best_plan(system, config, base, objective=best.objective, effort=effort, prices=prices).result
+        found = best_plan(
+            system,
+            config,
+            base,
+            objective=best.objective,
+            effort=effort,
+            prices=prices,
+            fixed=best.shared,
+        )
+        return found.result
 
     def _model(self, every: Mapping[str, Value]) -> TransformerConfig:
         source = every.get(MODEL, self.work.model)

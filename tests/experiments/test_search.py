@@ -20,7 +20,7 @@ from experiments.validation.rows import read_records
 from experiments.validation.training import NEEDS, run_of
 from heliograph.comparison.plan_estimates import Objective, estimates, feasible
 from heliograph.comparison.plan_search import BUCKETS, rescheduled
-from heliograph.comparison.search import Search, rank_and_run, topologies
+from heliograph.comparison.search import Search, pinned, rank_and_run, topologies
 from heliograph.report import report_text
 from heliograph.simulation import run_step
 from heliograph.systems import build_system
@@ -134,6 +134,8 @@ def test_a_pinned_degree_is_kept() -> None:
     assert set(plans["zero"]) == {1}
     for one in topologies(build_system("gpu_ocs", accelerators=16)).values():
         assert one.accelerators == 16
+    for key in ("tp", "tensor"):  # a key's other name counts as the key
+        assert pinned(f"{key}=2,zero=1", BASE.with_(tp=2, zero=1)) == {"tp": (2,), "zero": (1,)}
 
 
 def test_circuits_on_nodes_are_estimated_too() -> None:

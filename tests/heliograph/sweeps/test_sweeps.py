@@ -191,6 +191,8 @@ def test_the_best_placement_is_the_best_of_those_that_are_told():
     ("plan", "names", "says"),
     [
         ("best,tp=2", {}, "tp is searched where the plan is 'best'"),
+        ("best,tensor=2", {}, "tp is searched where the plan is 'best'"),
+        ("best", {"plan.tensor": [2]}, "tp is searched where the plan is 'best'"),
         ("best", {"placement": ["pp tp cp dp"]}, "no placement 'pp tp cp dp' is searched"),
         ("best=enregy", {}, "no objective 'enregy'; did you mean 'energy'"),
     ],
