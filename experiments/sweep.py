@@ -438,8 +438,12 @@ class Sweep(Study):
         if file is None:
             return self._from_options()
         self._refuse_both(file)
-        axes = [axis(name, values) for name, values in file.ranges.items()]
-        space = Space(axes=(*axes, *file.zips), where=file.where)
+        axes = []
+        for name, values in file.ranges.items():
+            with naming(file.path, f"sweep.{name}"):
+                axes.append(axis(name, values))
+        with naming(file.path, "sweep"):
+            space = Space(axes=(*axes, *file.zips), where=file.where)
         means = self.running.means(file.store)
         work = _work(file)
         if isinstance(work, StepWork):
