@@ -1,3 +1,4 @@
+import dataclasses
 import sys
 import types
 
@@ -129,6 +130,9 @@ def test_a_picture_has_a_line_for_each_combination_of_the_other_inputs(grid):
     for line, adc in zip(axes.lines, ("adc_survey_7b", "adc_survey_8b"), strict=True):
         drawn = [row for row in grid.rows() if row["core.adc"] == adc and not row["error"]]
         assert line.get_ydata() == pytest.approx([1e3 * row["energy_per_token_j"] for row in drawn])
+    for names in (["core.adc", "laser_power_w"], ["laser_power_w", "core.adc"]):  # parts are no abscissa
+        turned = dataclasses.replace(grid, axes={name: grid.axes[name] for name in names})
+        assert turned.plot().axes[0].get_xlabel().startswith("laser power")
     with pytest.raises(ParameterError, match="did you mean 'energy_per_token_j'"):
         grid.plot("laser_power_w", "energy_per_tokn_j")
     with pytest.raises(ParameterError, match="nothing to draw"):
