@@ -414,7 +414,11 @@ class _StepRunner:
         Tried are the placements of those numbers.
         """
         from heliograph.comparison.plan_estimates import Prices  # noqa: PLC0415 - a search alone needs them
-        from heliograph.comparison.plan_search import USUAL, best_plan  # noqa: PLC0415
+        from heliograph.comparison.plan_search import (  # noqa: PLC0415
+            USUAL,
+            best_plan,
+            refined_plan,
+        )
 
         effort = dataclasses.replace(USUAL, choices={**USUAL.choices, PLACEMENT: orders})
         base = shared_plan(config, system.accelerators, keys_text(best.shared))
@@ -428,7 +432,7 @@ class _StepRunner:
             prices=prices,
             fixed=best.shared,
         )
-        return found.result
+        return refined_plan(found, config, pieces="grad_buckets" not in best.shared).result
 
     def _model(self, every: Mapping[str, Value]) -> TransformerConfig:
         source = every.get(MODEL, self.work.model)

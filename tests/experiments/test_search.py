@@ -460,6 +460,16 @@ def test_what_no_estimate_knows_is_refused_in_a_sentence(capsys, model, plan, wh
     assert f"a search does not estimate {what}; name a plan instead" in capsys.readouterr().err
 
 
+def test_a_search_tries_lower_power_limits_with_all_plans_that_it_runs():
+    found = hg.search(
+        "gpu_packet", "llama-3-8b", "global_batch=16", accelerators=16, objective="energy", power_limits=True
+    )
+    limits = [one.power_limit_w for one in found.found if one.result is not None]
+    assert all(350.0 <= limit_w <= 700.0 for limit_w in limits)
+    assert found.record()["found"][0]["power_limit_w"] == found.winner.power_limit_w < 700.0
+    assert f"{found.winner.power_limit_w:g} W" in str(found)
+
+
 def test_gradients_of_the_best_plan_are_summed_in_the_best_number_of_pieces_unless_the_plan_says_it():
     plan = "global_batch=16,sequence_length=1024,tp=1,cp=1,micro_batch=1"
     free, named = (
