@@ -340,6 +340,7 @@ def page(found: Compared) -> Page:
         *(f"{name} did not run: {reason}." for name, reason in comparison.refused.items()),
         *precision_notes(records),
         *(one.replace("\n", " ") for one in passed_limits(comparison)),
+        *(one.replace("\n", " ") for one in limits_of_plans(comparison)),
         *wear_warnings(records),
         "Prices are assumed. Every underlined number unfolds to its formula, inputs, status and source.",
     ]
