@@ -549,8 +549,8 @@ def sweep(
     if changes is not None and not isinstance(changes, Mapping):
         msg = f'what is swept is a mapping such as {{"plan.tp": [1, 2, 4]}}; got {changes!r:.60}'
         raise ParameterError(msg)
-    columns: dict[str, Values] = {**(changes or {}), **numbers}
-    axes = [axis(one, _read(one, values)) for one, values in columns.items()]
+    columns = [*(changes or {}).items(), *numbers.items()]
+    axes = [axis(one, _read(one, values)) for one, values in columns]
     if isinstance(zips, Mapping | str) or not isinstance(zips, Iterable):
         msg = f"zips is a list of mappings, of names that vary together each; got {zips!r:.60}"
         raise ParameterError(msg)

@@ -204,3 +204,9 @@ def test_the_best_placement_is_the_best_of_those_that_are_told():
 def test_what_is_searched_cannot_be_told(plan, names, says):
     with pytest.raises(HeliographError, match=says):
         hg.sweep("gpu_packet", {"accelerators": [4], **names}, model="gpt2", plan=plan)
+
+
+def test_a_name_among_the_changes_and_among_the_keywords_is_an_error():
+    """The keyword ran, and the values of the mapping were dropped."""
+    with pytest.raises(ParameterError, match="tdp_w is swept twice"):
+        hg.sweep("gpu_packet", {"tdp_w": [600]}, model="gpt2", plan="dp=4,global_batch=4", tdp_w=[500])
