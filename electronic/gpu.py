@@ -413,8 +413,9 @@ class Gpu:
     *Power.* An operation takes `energy_j_per_flop` at the full clock. Where that would exceed the power
     limit, the clock falls until the limit is kept (`electronic.gpu`), so a product that leaves units idle
     in its last wave is throttled less, and one set of constants serves a chip at any power limit. Operands of
-    half the width take half the energy. Vector operations draw the limit at the vector peak, an upper bound.
-    While a kernel runs, the chip draws `active_w` besides, as far as the limit leaves it (`active_j`).
+    half the width take half the energy. Vector operations at their peak draw the limit with which the chip
+    is sold, an upper bound. While a kernel runs, the chip draws `active_w` besides, as far as the limit
+    leaves it (`active_j`).
 
     *Within a step.* Unless `alone`, products run in company, before the clock gives way; everything goes at
     the pace of the slowest chip, waits for its host and draws idle power (`simulator.node`).
@@ -497,8 +498,9 @@ class Gpu:
 
     @property
     def vector_energy_j_per_flop(self) -> float:
-        """Energy of one vector operation."""
-        return self.dynamic_w / self.vector_flop_per_s
+        """Energy of one vector operation at the full clock."""
+        sold = load_gpu(self.name).chip if self.name in gpu_names() else self.chip
+        return (sold.tdp_w - self.static_w - self.memory.static_w) / self.vector_flop_per_s
 
     @property
     def area_m2(self) -> float:

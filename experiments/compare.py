@@ -119,10 +119,13 @@ def plans_told(comparison: Comparison) -> list[Block]:
     if not comparison.fixed:
         ranked = sum(one.ranked for one in comparison.best.values())
         objective = comparison.request.objective
-        best = "the best" if objective is Objective.TIME else f"those of least {objective}"
-        title = f"Plans: {best} of {ranked:,}, each system's own; batch and sequences are the same"
+        title = (
+            f"Plans: the best of {ranked:,}, each system's own; batch and sequences are the same"
+            if objective is Objective.TIME
+            else f"Plans: those of least {objective} of {ranked:,}, each system's own at the same batch"
+        )
         rows = [ReportRow(name, (plan_words(one.winner.plan),)) for name, one in comparison.best.items()]
-        return ["", ReportTable(title, ["plan"], rows, dense=True)]
+        return ["", ReportTable(title, ["plan"], rows, dense=True), *limits_of_plans(comparison)]
     told: list[Block] = [f"Plan of all: {plan_text(comparison.plan)}"]
     if not comparison.best:
         return told
@@ -135,7 +138,22 @@ def plans_told(comparison: Comparison) -> list[Block]:
         rows.append(ReportRow(name, (shown,)))
     best = "best plan" if objective is Objective.TIME else f"plan of least {objective}"
     title = f"At its own {best} each would take"
-    return [*told, "", ReportTable(title, ["step"], rows, dense=True)]
+    return [*told, "", ReportTable(title, ["step"], rows, dense=True), *limits_of_plans(comparison)]
+
+
+def limits_of_plans(comparison: Comparison) -> list[str]:
+    """Return in short lines the power limits that were found best, if any were sought."""
+    systems: dict[float, list[str]] = {}
+    for name, one in comparison.best.items():
+        if one.winner.power_limit_w is not None:
+            systems.setdefault(one.winner.power_limit_w, []).append(name)
+    told = "; ".join(f"{limit_w:g} W for {', '.join(names)}" for limit_w, names in systems.items())
+    objective = comparison.request.objective
+    return (
+        [fill(f"Power limits of least {objective}, of the full one to half of it: {told}.", LINE)]
+        if told
+        else []
+    )
 
 
 def firmness_told(ranges: Ranges) -> list[Block]:
@@ -215,6 +233,9 @@ class Compare(Study):
     accuracy: bool = option(False, "train a small GPT through each system's arithmetic (minutes)")
     ranges: bool = option(False, "move every number to the ends of its range: could one turn the verdict?")
     objective: Objective = option(Objective.TIME, "what is least with each system's best plan")
+    power_limits: bool = option(
+        False, "also try lower power limits of all accelerators, for --objective energy or cost"
+    )
     quick: bool = option(
         False, "try few plans of each system; with --accuracy, train for fewer steps and seeds"
     )
@@ -239,6 +260,7 @@ class Compare(Study):
             **self.hardware.given(),
             assignments=self.hardware.assignments,
             objective=self.objective,
+            power_limits=self.power_limits,
             quick=self.quick,
             thorough=self.thorough,
             seed=self.seed or 0,
@@ -318,6 +340,7 @@ def page(found: Compared) -> Page:
         *(f"{name} did not run: {reason}." for name, reason in comparison.refused.items()),
         *precision_notes(records),
         *(one.replace("\n", " ") for one in passed_limits(comparison)),
+        *(one.replace("\n", " ") for one in limits_of_plans(comparison)),
         *wear_warnings(records),
         "Prices are assumed. Every underlined number unfolds to its formula, inputs, status and source.",
     ]

@@ -13,7 +13,7 @@ from experiments.hardware import SYSTEM, Hardware, Workload
 from experiments.study import Block, Progress, Result, Row, Study, option, refuse_unused
 from heliograph.catalogue import show
 from heliograph.comparison.plan_estimates import Objective
-from heliograph.comparison.plan_search import NO_SAVING, SAVINGS, Candidate
+from heliograph.comparison.plan_search import NO_SAVING, SAVINGS, Candidate, check_limits
 from heliograph.comparison.search import (
     DEFAULT_TOP,
     LEAST_TOLD,
@@ -53,7 +53,7 @@ from simulator.collectives.flow_groups import step_demand
 from simulator.errors import HeliographError, ParameterError
 from simulator.fabric import CircuitPolicy
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.plan import Plan, plan_text, plan_words
+from workloads.plan.plan import Plan, plan_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ def next_rows(found: Search) -> list[ReportRow]:
     if pair is None:
         return []
     time_s = pair[0].value(Objective.TIME)
-    rows = [ReportRow("next plan", (plan_words(pair[1].plan),), pair[1].topology)]
+    rows = [ReportRow("next plan", (pair[1].words,), pair[1].topology)]
     rows += [
         ReportRow(part, (_signed(change_s, "s"),), f"{change_s / time_s:+.1%}")
         for part, change_s in found.next_by_part().items()
@@ -140,14 +140,16 @@ def winner_rows(found: Search) -> list[ReportRow]:
     bound = winner.bound
     time_s = winner.value(Objective.TIME)
     error = winner.estimate[Objective.TIME] / time_s - 1.0
+    whole = "of that" if winner.power_limit_w is None else "of that, at full power"
     return [
         ReportRow("plan", (plan_text(winner.plan),), f"least {found.objective}"),
         ReportRow("placement", (winner.placement,), "nearest first"),
         ReportRow("topology", (topology_text(winner),), "laid out for this plan"),
         ReportRow("schedule", (str(winner.plan.schedule.kind),), "of the pipeline"),
         ReportRow("circuits", (str(winner.mode or "do not move"),), "the best"),
+        *limit_rows(winner),
         ReportRow("step time", (value_text(winner, Objective.TIME),), "simulated", section=True),
-        ReportRow("  estimate", (f"{100 * error:+.1f} %",), "of that"),
+        ReportRow("  estimate", (f"{100 * error:+.1f} %",), whole),
         ReportRow("energy of a step", (value_text(winner, Objective.ENERGY),), "simulated"),
         ReportRow("cost of a step", (value_text(winner, Objective.COST),), "assumed"),
         ReportRow("bound", (format_si(bound.step_time_s, "s"),), bound.what, section=True),
@@ -164,14 +166,19 @@ def winner_rows(found: Search) -> list[ReportRow]:
     ]
 
 
+def limit_rows(winner: Candidate) -> list[ReportRow]:
+    """Return the line on the power limit that was found best, if one was sought."""
+    limit_w = winner.power_limit_w
+    return [] if limit_w is None else [ReportRow("power limit", (format_si(limit_w, "W"),), "the best")]
+
+
 def fabric_rows(found: Search) -> dict[str, list[ReportRow]]:
     """Return the lines on the best plans of each topology, the best first."""
     tables: dict[str, list[ReportRow]] = {}
     for one in found.ordered:
         shown = value_text(one, found.objective) if one.result else "not run"
         note = one.placement if one.result else one.refusal
-        label = plan_words(one.plan)
-        tables.setdefault(one.topology, []).append(ReportRow(label, (shown,), note))
+        tables.setdefault(one.topology, []).append(ReportRow(one.words, (shown,), note))
     return tables
 
 
@@ -221,6 +228,9 @@ class PlanSearch(Study):
     )
     variants: bool = option(False, "try sides of tori, lanes, circuits of nodes and switches")
     operators: bool = option(False, "try norms and activations that are computed again alone")
+    power_limits: bool = option(
+        False, "try lower power limits of the accelerators, too, for --objective energy or cost"
+    )
     top: int = option(
         DEFAULT_TOP, "plans that the engine runs of each fabric; more where steps are small", metavar="K"
     )
@@ -245,6 +255,7 @@ class PlanSearch(Study):
             choices=asked.choices,
             savings=SAVINGS if self.operators else (NO_SAVING,),
             top=self.top,
+            power_limits=self.power_limits,
             fixed=plan_keys(self.workload.plan),
             progress=say,
         )
@@ -265,6 +276,8 @@ class PlanSearch(Study):
         if self.top < 1:
             msg = f"--top must be at least 1; got {self.top}"
             raise ParameterError(msg)
+        if self.power_limits:
+            check_limits(self.objective)
         if self.fabrics:
             refuse_unused(self.hardware, ("fabric",), "--fabrics names those to choose from")
         config = model_named(self.workload.model)
@@ -431,7 +444,7 @@ def _winner(winner: Candidate) -> list[Sheet | Drawing]:
     title = "Step time of the best plan by what it goes to"
     return [
         Sheet(title="Numbers of its step", heads=("number", "value"), rows=cells),
-        bars(title, [Bar(label=plan_words(winner.plan), parts=time)], colours, unit="s"),
+        bars(title, [Bar(label=winner.words, parts=time)], colours, unit="s"),
     ]
 
 
@@ -471,7 +484,8 @@ def _candidates(found: Search) -> Sheet:
     """Return the table of the plans that were run, the best first."""
     rows: list[Sequence[Cell]] = []
     for at, one in enumerate(found.ordered):
-        cells: list[Cell] = [plan_text(one.plan)]
+        limit = f" at {one.power_limit_w:g} W" if one.power_limit_w else ""
+        cells: list[Cell] = [plan_text(one.plan) + limit]
         for objective in Objective:
             value = one.value(objective)
             ran = Number(text=_value(value, objective), value=value, key=f"plan {at}/{objective}")

@@ -385,14 +385,11 @@ class Sweep(Study):
             notes.append(f"Wrote {grid.export(self.export)}.")
         if asked.means.store is not None:
             notes.append(f"Points are kept in {asked.means.store}; the same command goes on from there.")
-        axes = asked.space.values()
-        several = [name for name, values in axes.items() if len(values) > 1] or list(axes)
-        several.sort(key=lambda name: not all(map(is_number, axes[name])))
-        work = asked.work
+        work, usual_x = asked.work, grid.abscissa
         return Swept(
             grid=grid,
-            x=self.x or several[0],
-            y=self.y if asked.work.study == STEP or self.y != USUAL_Y else _first_number(grid, several[0]),
+            x=self.x or usual_x,
+            y=self.y if work.study == STEP or self.y != USUAL_Y else _first_number(grid, usual_x),
             notes=tuple(notes),
             searched=asks_for_best(work),
             work=work if isinstance(work, StepWork) else None,
@@ -438,8 +435,12 @@ class Sweep(Study):
         if file is None:
             return self._from_options()
         self._refuse_both(file)
-        axes = [axis(name, values) for name, values in file.ranges.items()]
-        space = Space(axes=(*axes, *file.zips), where=file.where)
+        axes = []
+        for name, values in file.ranges.items():
+            with naming(file.path, f"sweep.{name}"):
+                axes.append(axis(name, values))
+        with naming(file.path, "sweep"):
+            space = Space(axes=(*axes, *file.zips), where=file.where)
         means = self.running.means(file.store)
         work = _work(file)
         if isinstance(work, StepWork):

@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import wrap
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -332,6 +333,12 @@ def label(name: str) -> str:
     return shown if len(shown) <= _MAX_LABEL else shown[: half - 1] + "\u2026" + shown[-half:]
 
 
+def row_label(name: str) -> str:
+    """Return a name as a row shows it, over two lines where its words need them."""
+    first, *rest = wrap(name, _MAX_LABEL, break_long_words=False, break_on_hyphens=False) or [name]
+    return "\n".join(map(label, (first, " ".join(rest)) if rest else (first,)))
+
+
 def save(figure: Figure, path: Path) -> tuple[Path, Path]:
     """Write a figure as PNG and as SVG beside each other.
 
@@ -621,7 +628,7 @@ def _stacked_bars(
         text = format_si(float(total), unit)
         end = (float(total) / factor, float(place))
         axes.annotate(text, end, (5, 0), textcoords="offset points", va="center", bbox=_CLEAR)
-    name_rows(axes, [label(str(record["system"])) for record in records])
+    name_rows(axes, [row_label(str(record["system"])) for record in records])
     axes.set_xlim(0.0, max(1.13 * float(totals.max()) / factor, 1e-3))
     axes.set_xlabel(f"{quantity} ({symbol}{unit})")
     axes.grid(visible=True, axis="x")

@@ -273,8 +273,14 @@ def check_writable(path: Path) -> None:
         raise HeliographError(msg)
 
 
+DEVICES = Path("/dev")
+"""Folder in which nothing is replaced by a file."""
+
+
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file so that it is either the old one or the whole new one, never a part.
+
+    A link stays one to the file that is written; a pipe or a device (``/dev/stdout``) is written as it comes.
 
     Raises
     ------
@@ -284,13 +290,17 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     raw = content.encode("utf-8", "replace") if isinstance(content, str) else content
     temporary: str | None = None
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        if DEVICES in path.absolute().parents or (path.exists() and not path.is_file()):
+            path.write_bytes(raw)
+            return
+        target = path.resolve()
+        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         with os.fdopen(handle, "wb") as stream:
             stream.write(raw)
             stream.flush()
             os.fsync(stream.fileno())
         os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
+        os.replace(temporary, target)
     except OSError as error:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)

@@ -500,7 +500,7 @@ def _three_digits(value: float) -> str:
     if shown == 0.0:
         return "0"
     magnitude = math.floor(math.log10(abs(shown)))
-    if magnitude < -4:
+    if magnitude < -4 or magnitude >= 15:
         return f"{shown:.2e}"
     if magnitude >= 3:
         return f"{value:,.0f}"

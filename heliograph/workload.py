@@ -22,7 +22,7 @@ from simulator.plugins import from_outside, is_reference, offered
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import from_hugging_face, known_models, load_model, register_model
 from workloads.pipeline.schedule import SCHEDULES, register_schedule
-from workloads.plan.plan import Plan, default_sequence_length, parse_plan
+from workloads.plan.plan import ALIASES, Plan, default_sequence_length, parse_plan
 from workloads.plan.rules import check, idle
 from workloads.step.memory import check_fits, default_plan
 
@@ -228,13 +228,13 @@ def check_format_used(plan: PlanLike | None, systems: Sequence[System]) -> None:
 
 
 def plan_keys(plan: PlanLike | None) -> dict[str, str]:
-    """Return the keys that a plan's text or mapping names; none of a plan that is one."""
+    """Return the keys that a plan's text or mapping names, by their own names; none of a plan that is one."""
     if isinstance(plan, Mapping):
-        return {str(key): str(value) for key, value in plan.items()}
+        return {ALIASES.get(str(key), str(key)): str(value) for key, value in plan.items()}
     if not isinstance(plan, str):
         return {}
     pairs = (pair.partition("=") for pair in plan.split(",") if pair.strip())
-    return {key.strip(): value.strip() for key, _, value in pairs}
+    return {ALIASES.get(key.strip(), key.strip()): value.strip() for key, _, value in pairs}
 
 
 def keys_text(keys: Mapping[str, Any]) -> str:
@@ -284,7 +284,7 @@ def shared_plan(config: TransformerConfig, accelerators: int, text: str = "") ->
     """Return what all plans of a search share: what a text says, else the usual sequence length and batch."""
     base = Plan.of(sequence_length=default_sequence_length(config))
     plan = _parsed(text, base) if text else base
-    if "global_batch" in text:
+    if "global_batch" in plan_keys(text):
         return plan
     return plan.with_(global_batch=_usual_batch(accelerators, plan.batch.sequence_length))
 

@@ -147,7 +147,7 @@ def nearest(name: str, known: Iterable[str], *, noun: str = "name") -> str:
     if len(choices) > MOST_SHOWN:
         choices.sort(key=lambda one: -difflib.SequenceMatcher(None, one.lower(), name.lower()).ratio())
     shown = ", ".join(choices[:MOST_SHOWN]) + (", ..." if len(choices) > MOST_SHOWN else "")
-    plural = {"policy": "policies", "basis": "bases"}.get(noun, f"{noun}s")
+    plural = {"policy": "policies", "basis": "bases", "study": "studies"}.get(noun, f"{noun}s")
     return f"known {plural}: {shown or 'none'}"
 
 

@@ -407,7 +407,8 @@ def naming(path: Path, key: str) -> Iterator[None]:
     except HeliographError as error:
         line = line_of(path.read_text(encoding="utf-8-sig"), key)
         where = f"{path.name}:{line}" if line else path.name
-        named = str(error).startswith((f"{key}:", f"{key} ")) or f"'{key}'" in str(error)
+        within = key.partition(".")[2] or key
+        named = str(error).startswith((f"{key}:", f"{key} ", f"{within}:")) or f"'{key}'" in str(error)
         msg = f"{where}: {error}" if named else f"{where}: {key}: {error}"
         raise type(error)(msg) from None
 

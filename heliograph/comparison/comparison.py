@@ -21,6 +21,8 @@ from heliograph.comparison.plan_search import (
     Candidate,
     Effort,
     best_plan,
+    check_limits,
+    refined_plan,
     with_siblings,
 )
 from heliograph.comparison.ranges import Ranges, check_kinds, contests, ranges_of
@@ -90,6 +92,8 @@ class Request:
     """Single parameters to change, ``path=value``."""
     objective: Objective = Objective.TIME
     """What is least with each system's best plan."""
+    power_limits: bool = False
+    """Whether lower power limits of all accelerators are tried with their best plans, for that objective."""
     quick: bool = False
     """Few plans of each system; with `accuracy`, shorter training of the small GPT, fewer seeds."""
     thorough: bool = False
@@ -105,6 +109,8 @@ class Request:
         if self.quick and self.thorough:
             msg = "quick tries few plans and thorough more than usual; leave one of them out"
             raise ParameterError(msg)
+        if self.power_limits:
+            check_limits(self.objective)
 
     @property
     def effort(self) -> Effort:
@@ -349,6 +355,7 @@ def compare(
     *,
     accelerators: int | None = None,
     objective: Objective | str = Objective.TIME,
+    power_limits: bool = False,
     search: bool = False,
     accuracy: bool = False,
     quick: bool = False,
@@ -373,6 +380,9 @@ def compare(
         Of systems that are told by their names, in place of the plan's or of 1,024.
     objective : str
         What is least with the best plan of a system: ``time``, ``energy`` or ``cost`` of a step.
+    power_limits : bool
+        Whether lower power limits of all accelerators are tried with the best plans, for the least energy or
+        cost (`heliograph.comparison.plan_search.LIMITS`).
     search : bool
         Whether the best plan of each system is sought beside a plan that is named, too.
     accuracy : bool
@@ -422,6 +432,7 @@ def compare(
         basis=str(light.basis) if light else None,
         core=light.core_name if light else None,
         objective=least,
+        power_limits=power_limits,
         quick=quick,
         thorough=thorough,
         seed=seed,
@@ -482,7 +493,7 @@ def compare_request(
 
 
 def _check_used(objective: Objective, config: TransformerConfig, *, searched: bool) -> None:
-    """Raise an error if an objective is told and no plan is searched."""
+    """Raise an error if an objective is told, as it is beside power limits, and no plan is searched."""
     if searched or objective is Objective.TIME:
         return
     unknown = f"{config.name} looks texts up, which no search knows"
@@ -542,6 +553,7 @@ class _Job:
     base: Plan
     objective: Objective
     effort: Effort
+    limits: bool
     best: BestPlan | None = None
     winners: tuple[Candidate, ...] = ()
 
@@ -559,6 +571,7 @@ def _search(
             found = best_plan(job.system, job.config, job.base, objective=job.objective, **same)
         else:
             found = with_siblings(job.system, job.config, job.best, job.winners, **same)
+            found = refined_plan(found, job.config, pieces=job.effort.pieces, limits=job.limits, say=say)
     except HeliographError as error:
         return error
     if found.winner.result is not None:
@@ -597,6 +610,7 @@ def searches(
     *,
     objective: Objective,
     effort: Effort,
+    limits: bool,
     share: bool,
     tell: _Clock,
 ) -> Searched:
@@ -606,12 +620,14 @@ def searches(
     ----------
     systems, config, base, objective, effort
         As `heliograph.comparison.plan_search.best_plan` takes them.
+    limits : bool
+        Whether lower power limits are tried with the best plans.
     share : bool
         Whether processes may be started: by a command, not by a script of which they would run a copy.
     tell : _Clock
         Progress.
     """
-    same = partial(_Job, config=config, base=base, objective=objective, effort=effort)
+    same = partial(_Job, config=config, base=base, objective=objective, effort=effort, limits=limits)
     jobs = {one.name: same(system=one) for one in systems}
     share = share and len(jobs) > 1 and systems[0].accelerators >= SHARED_FROM
     prices = Prices()
@@ -628,10 +644,11 @@ def searches(
 
     def others() -> list[_Job]:
         own.update((name, one) for name, one in found.items() if isinstance(one, BestPlan))
-        winners = tuple(plan for one in own.values() for plan in one.handed_on(effort))
-        if not effort.siblings or len(own) < 2:
+        alone = not effort.siblings or len(own) < 2
+        if alone and not (effort.pieces or limits):
             return []
-        tell("plans of the other systems")
+        winners = tuple(plan for one in own.values() for plan in ([] if alone else one.handed_on(effort)))
+        tell("the best plans again" if alone else "plans of the other systems")
         return [replace(jobs[name], best=one.alone(), winners=winners) for name, one in own.items()]
 
     if share:
@@ -646,7 +663,7 @@ def searches(
     for name, one in own.items():  # what did not change came back without its trace
         after = found[name]
         if isinstance(after, BestPlan) and after.winner.result is None:
-            found[name] = replace(after, winner=one.winner)
+            found[name] = replace(after, winner=replace(after.winner, result=one.winner.result))
         elif not isinstance(after, BestPlan):
             found[name] = one
     ordered = {name: found[name] for name in jobs if name in found}
@@ -689,7 +706,14 @@ def _compared(
         raise next(iter(reasons.values()))
     systems = built.systems if search else ()
     searched = searches(
-        systems, config, plan, objective=request.objective, effort=request.effort, share=share, tell=tell
+        systems,
+        config,
+        plan,
+        objective=request.objective,
+        effort=request.effort,
+        limits=request.power_limits,
+        share=share,
+        tell=tell,
     )
     best = searched.best
     if not request.plan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from types import MappingProxyType
@@ -27,14 +27,14 @@ from heliograph.simulation import (
 from heliograph.systems.system import System
 from heliograph.tables import tokens_price
 from simulator.engine.compiled.step import StepRuns
-from simulator.errors import HeliographError, WorkloadError
+from simulator.errors import HeliographError, ParameterError, WorkloadError
 from simulator.fabric import PortTiming
 from simulator.results import StepBound
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import SCHEDULES
 from workloads.pipeline.schedules import GPIPE
 from workloads.plan.parts import Recompute
-from workloads.plan.plan import Plan, plan_text
+from workloads.plan.plan import Plan, plan_text, plan_words
 from workloads.plan.rules import check, idle, quantised
 from workloads.search.costs import PlanPricer
 from workloads.search.plans import CHOSEN, COLUMNS, PLACEMENTS, RECOMPUTES, PlanArrays, column_of, grid
@@ -52,6 +52,8 @@ DOUBT = 0.03
 """Share by which a plan may be estimated longer than what the engine has reached and still be run; a choice.
 Of 205 best plans of their kinds (four models on four systems) eleven took less than their estimate by more:
 the one that was estimated quickest of all, and ten with zero=3, the nearest of them 7 % behind the best."""
+POWER_LIMIT = "gpu.chip.tdp_w"
+"""Path of an accelerator's power limit."""
 CLOSE_SHARE = 0.5
 """Ways of circuits whose estimate is longer than the best one's by more than this share are not run."""
 
@@ -84,11 +86,19 @@ class Candidate:
     """The engine's run."""
     refusal: str = ""
     """Why the engine could not run it, if it could not."""
+    power_limit_w: float | None = None
+    """Power limit of an accelerator that was found best; None where none was sought."""
 
     @cached_property
     def bound(self) -> StepBound:
         """Lower bound of the step."""
         return bound_of(self.system, PlanPricer(self.config, self.system.node()), self.row)
+
+    @property
+    def words(self) -> str:
+        """The plan in few letters, with the power limit that was found best."""
+        limit = "" if self.power_limit_w is None else f" at {self.power_limit_w:g} W"
+        return plan_words(self.plan) + limit
 
     def value(self, objective: Objective) -> float:
         """Return time in s, energy in J or cost in USD, as the engine has it."""
@@ -105,6 +115,7 @@ class Candidate:
             "circuit_policy": self.result.circuits_told if self.result else "",
             "circuits": str(self.mode or "none"),
             "schedule": str(self.plan.schedule.kind),
+            "power_limit_w": self.power_limit_w,
             "refusal": self.refusal,
             "bound_s": self.bound.step_time_s,
             "bound_by": self.bound.what,
@@ -212,23 +223,86 @@ def rescheduled(
 
 BUCKETS = (1, 2, 4, 8, 16, 32)
 """Pieces of a stage's gradients that are tried for the best plan; a choice."""
+LIMITS = (90, 80, 70, 60, 50)
+"""Per cent of an accelerator's power limit that are tried for the best plan; a choice. Far below, a voltage
+no longer falls with the clock, as that of a GPU does here."""
 
 
-def bucketed(one: Candidate, config: TransformerConfig, objective: Objective, say: Say) -> Candidate:
-    """Return a candidate with its gradients summed in as many pieces as is best.
+def check_limits(objective: Objective) -> None:
+    """Refuse a search of power limits for the least time, which none of them shortens."""
+    if objective is Objective.TIME:
+        msg = "lower power limits save no time; look for the least energy or cost, or leave them out"
+        raise ParameterError(msg)
 
-    More pieces hide more of the sums beside the backward pass, and each starts the library once more.
-    A plan of which their number changes nothing stays as it is (`workloads.plan.rules.idle`).
+
+def refined(
+    one: Candidate,
+    config: TransformerConfig,
+    objective: Objective,
+    say: Say,
+    *,
+    pieces: bool,
+    limits: bool = False,
+    value: float | None = None,
+    gain: float = 0.0,
+    run: Run = as_it_is,
+) -> Candidate:
+    """Return a candidate with the pieces of gradients and the power limit that are best.
+
+    Parameters
+    ----------
+    one : Candidate
+        A plan that was run.
+    config, objective, say, run
+        As `run_candidate` takes them.
+    pieces : bool
+        Whether its gradients may be summed in other numbers of pieces (`BUCKETS`). More hide more of the sums
+        beside the backward pass, and each starts the library once more.
+    limits : bool
+        Whether its accelerators may have lower power limits (`LIMITS`). Light is sized for its limit anew.
+    value : float, optional
+        What it takes of the objective, if its result is not at hand.
+    gain : float
+        Share of the objective that other pieces must save.
     """
-    if one.result is None or any(idle(config, one.plan.with_(grad_buckets=1), ("grad_buckets",))):
-        return one
-    ran = [one]
-    for pieces in BUCKETS:
-        if pieces != one.plan.traffic.grad_buckets:
-            say(f"the best one with grad_buckets={pieces}")
-            with contextlib.suppress(HeliographError):
-                ran.append(_replanned(one, config, one.plan.with_(grad_buckets=pieces), as_it_is))
-    return min(ran, key=lambda each: each.value(objective))
+    best, least = one, one.value(objective) if value is None else value
+
+    def in_pieces(numbers: Sequence[int]) -> Iterator[Candidate]:
+        for number in numbers:
+            say(f"the best one with grad_buckets={number}")
+            yield _replanned(one, config, one.plan.with_(grad_buckets=number), run)
+
+    if pieces and not any(idle(config, one.plan.with_(grad_buckets=1), ("grad_buckets",))):
+        now = one.plan.traffic.grad_buckets
+        found = _climbed(one, least, objective, in_pieces([each for each in BUCKETS if each > now]))
+        if found is one:
+            found = _climbed(one, least, objective, in_pieces([each for each in BUCKETS[::-1] if each < now]))
+        if found is not one and found.value(objective) < least * (1.0 - gain):
+            best, least = found, found.value(objective)
+    if not limits:
+        return best
+    full_w = one.system.gpu.chip.tdp_w
+    whole = dataclasses.replace(best, power_limit_w=full_w)
+
+    def limited() -> Iterator[Candidate]:
+        for percent in LIMITS:
+            limit_w = full_w * percent / 100.0
+            say(f"the best one at {limit_w:g} W")
+            system = whole.system.with_({POWER_LIMIT: limit_w})
+            result = run(system, config, whole.plan, whole.placement)
+            yield dataclasses.replace(whole, system=system, result=result, power_limit_w=limit_w)
+
+    return _climbed(whole, least, objective, limited())
+
+
+def _climbed(best: Candidate, least: float, objective: Objective, tries: Iterable[Candidate]) -> Candidate:
+    """Return the last of some candidates each of which takes less than the one before it."""
+    with contextlib.suppress(HeliographError):  # one that does not run ends them
+        for one in tries:
+            if not one.value(objective) < least:
+                break
+            best, least = one, one.value(objective)
+    return best
 
 
 def _replanned(one: Candidate, config: TransformerConfig, plan: Plan, run: Run) -> Candidate:
@@ -383,13 +457,14 @@ def saving(
     return {base.with_(**one): {**choices, **(alone if one else {})} for one in savings}
 
 
-def searched(system: System, base: Plan) -> Plan:
+def searched(system: System, base: Plan, fixed: Collection[str] = ()) -> Plan:
     """Return what plans of a system share when the best is sought: in fp8, weights held in no other form.
 
-    That takes less memory and traffic, and products have the same operands.
+    That takes less memory and traffic, and products have the same operands. Where ``fp8_params`` is among the
+    keys that are fixed, it stays as it is.
     """
     plan = system.planned(base)
-    held = plan.precision.takes_fp8_params and not quantised(plan)
+    held = "fp8_params" not in fixed and plan.precision.takes_fp8_params and not quantised(plan)
     return plan.with_(fp8_params=True) if held else plan
 
 
@@ -409,6 +484,8 @@ class Effort:
     """Best plans of other systems that are run on a system, too."""
     savings: tuple[Mapping[str, bool], ...] = field(default=(NO_SAVING,), hash=False)
     """Operators that are computed again alone, each tried."""
+    pieces: bool = True
+    """Whether gradients of the best plan are summed in other numbers of pieces, too."""
 
 
 USUAL = Effort(
@@ -440,6 +517,7 @@ QUICK = Effort(
     most_tasks=8_192,
     long_tasks=8_192,
     siblings=0,
+    pieces=False,
 )
 """First look: one run a system, no long step, no recomputation."""
 CLOSE_WAYS = 0.03
@@ -489,6 +567,7 @@ class BestPlan:
         return {
             "plan": plan_text(self.winner.plan),
             "placement": self.winner.placement,
+            "power_limit_w": self.winner.power_limit_w,
             "objective": str(self.objective),
             "step_time_s": self.step_time_s,
             "estimated_step_time_s": self.winner.estimate[Objective.TIME],
@@ -542,9 +621,11 @@ def _ranking(
     *,
     prices: Prices,
     objective: Objective,
+    fixed: Collection[str],
 ) -> _Ranking:
     capacity_bytes = system.node().memory.capacity_bytes
-    plans, rejected = _tried(config, searched(system, base), system.accelerators, capacity_bytes, effort)
+    shared = searched(system, base, fixed)
+    plans, rejected = _tried(config, shared, system.accelerators, capacity_bytes, effort)
     lighted = lit_for_all(system, config)
     candidates = _best_of_each_kind(lighted, config, plans, prices=prices, objective=objective)
     return _Ranking(candidates=candidates, ranked=len(plans), rejected=rejected)
@@ -660,6 +741,7 @@ def best_plan(
     objective: Objective = Objective.TIME,
     effort: Effort = USUAL,
     prices: Prices | None = None,
+    fixed: Collection[str] = (),
     say: Say = lambda _: None,
 ) -> BestPlan:
     """Return the plan with which a system is fastest, or takes least energy or money, as the engine has it.
@@ -676,6 +758,8 @@ def best_plan(
         What is tried; whatever `USUAL` finds is run with `THOROUGH`, too.
     prices : Prices, optional
         Collectives that were priced before, for systems with the same fabric.
+    fixed : collection of str
+        Keys of `base` that stay as they are.
     say : callable
         Told what is done.
 
@@ -689,7 +773,7 @@ def best_plan(
     objective.check_told(system.fabric)
     say("estimating plans")
     trials = _Trials(config, effort, say, objective=objective)
-    rank = partial(_ranking, system, config, prices=prices or Prices(), objective=objective)
+    rank = partial(_ranking, system, config, prices=prices or Prices(), objective=objective, fixed=fixed)
     if effort == THOROUGH:
         trials.run_best(rank(base, USUAL).candidates, USUAL.runs)
     rankings = [
@@ -771,12 +855,45 @@ def with_siblings(
         return dataclasses.replace(
             best, others=(*best.others, *more), others_values=(*best.others_values, *values)
         )
+    return _before(best, ran)
+
+
+def _before(best: BestPlan, ran: Sequence[Candidate]) -> BestPlan:
+    """Return the best of plans that were run now, all that were run before among its others."""
     found = _best_of(ran, best.ranked, best.objective)
     return dataclasses.replace(
         found,
         others=(*found.others, dataclasses.replace(best.winner, result=None), *best.others),
         others_values=(*found.others_values, best.value, *best.others_values),
     )
+
+
+def refined_plan(
+    best: BestPlan,
+    config: TransformerConfig,
+    *,
+    pieces: bool,
+    limits: bool = False,
+    say: Say = lambda _: None,
+) -> BestPlan:
+    """Return the best plan of a system with the pieces of gradients and the power limit that are best.
+
+    `pieces` and `limits` are those of `refined`; other pieces must save `GAIN`.
+    """
+    found = refined(
+        best.winner,
+        config,
+        best.objective,
+        say,
+        pieces=pieces,
+        limits=limits,
+        value=best.value,
+        gain=GAIN,
+        run=at_target,
+    )
+    if found.result is best.winner.result:  # nothing is better
+        return dataclasses.replace(best, winner=found)
+    return _before(best, [found])
 
 
 def _shape(plan: Plan) -> tuple[tuple[str, int], ...]:

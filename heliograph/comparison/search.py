@@ -14,9 +14,10 @@ from heliograph.comparison.plan_search import (
     NO_SAVING,
     SAVINGS,
     Candidate,
-    bucketed,
+    check_limits,
     no_plan,
     ranked,
+    refined,
     rescheduled,
     run_candidate,
     saving,
@@ -132,12 +133,13 @@ class Search(Tabular):
         lines = [
             (title, f"{value_text(winner, self.objective)} by {self.objective} on {winner.system.name}"),
             ("plan", plan_text(winner.plan)),
+            *([("power limit", f"{winner.power_limit_w:g} W")] if winner.power_limit_w else []),
             ("placement", f"{winner.placement}, nearest first"),
             ("most time", binding(winner)),
             ("bound", f"{format_si(winner.bound.step_time_s, 's')}, {winner.bound.what}"),
         ]
         return lines + [
-            (value_text(one, self.objective), plan_words(one.plan)) for one in self.ordered[1:] if one.result
+            (value_text(one, self.objective), one.words) for one in self.ordered[1:] if one.result
         ]
 
     def best_and_next(self) -> tuple[Candidate, Candidate] | None:
@@ -253,6 +255,7 @@ def search(
     top: int = DEFAULT_TOP,
     variants: bool = False,
     operators: bool = False,
+    power_limits: bool = False,
     accelerators: int | None = None,
     progress: OnProgress = unheard,
 ) -> Search:
@@ -275,6 +278,9 @@ def search(
         Whether sides of tori, lanes, circuits of nodes and switches vary, too.
     operators : bool
         Whether norms and activations that are computed again alone are tried, too.
+    power_limits : bool
+        Whether lower power limits of the accelerators are tried with the best plans, for the least energy or
+        cost (`heliograph.comparison.plan_search.LIMITS`).
     accelerators : int
         Of a system that is told by its name; 1,024 without.
     progress : callable
@@ -292,6 +298,8 @@ def search(
     if isinstance(top, bool) or not isinstance(top, int) or top < 1:
         msg = f"top must be a whole number of plans, 1 or more; got {top!r:.60}"
         raise ParameterError(msg)
+    if power_limits:
+        check_limits(objective)
     text = plan if isinstance(plan, str) else keys_text(plan)
     config = model_of(model)
     built = lit_for_all(system_of(system, None, accelerators), config)
@@ -307,6 +315,7 @@ def search(
         choices=pinned(text, base),
         savings=SAVINGS if operators else (NO_SAVING,),
         top=top,
+        power_limits=power_limits,
         fixed=plan_keys(text),
         progress=progress,
     )
@@ -323,6 +332,7 @@ def rank_and_run(
     choices: Mapping[str, tuple[int, ...]] | None = None,
     savings: Sequence[Mapping[str, bool]] = (NO_SAVING,),
     top: int = 3,
+    power_limits: bool = False,
     fixed: Collection[str] = (),
     progress: OnProgress = unheard,
 ) -> None:
@@ -343,6 +353,8 @@ def rank_and_run(
         Operators that are computed again alone, each tried (`heliograph.comparison.plan_search.SAVINGS`).
     top : int
         Plans of each topology that the engine runs, and the best one with stages if none of them has any.
+    power_limits : bool
+        Whether the best of all is also run at lower power limits.
     fixed : collection of str
         Keys of the plan that stay as they are. Without ``grad_buckets`` the best of all is also run with
         other numbers of pieces of gradients; without ``fp8_params`` plans in fp8 hold operands alone.
@@ -356,7 +368,7 @@ def rank_and_run(
     if free:
         know_offered_schedules()
     as_another = None if free or schedule is ranked_as(schedule) else schedule
-    shared = some.planned(base) if "fp8_params" in fixed else searched(some, base)
+    shared = searched(some, base, fixed)
     shared = shared.with_(schedule=ranked_as(schedule))
     for kind, tried in saving(shared, choices or {}, savings).items():
         plans = grid(kind, some.accelerators, config.experts, tried)
@@ -392,9 +404,16 @@ def rank_and_run(
         found.waiting.pop(0)
     ran = [one for one in found.found if one.result is not None]
     if ran:
-        # The next one too, for it is told why it is worse.
-        for best in () if "grad_buckets" in fixed else found.ordered[:2]:
-            better = bucketed(best, config, found.objective, lambda doing: progress(doing, many, many))
+        # The next one too, for it is told why it is worse; with power limits all, to stand side by side.
+        for best in [one for one in found.ordered[: None if power_limits else 2] if one.result is not None]:
+            better = refined(
+                best,
+                config,
+                found.objective,
+                lambda doing: progress(doing, many, many),
+                pieces="grad_buckets" not in fixed,
+                limits=power_limits,
+            )
             found.found = [better if one is best else one for one in found.found]
         progress("the best one again, on the reference engine", many, many)
         found.checked = checked(found.winner)

@@ -146,12 +146,15 @@ class StepWork:
         """Return the plan of a point, as `heliograph.plan` takes it; None for the usual one."""
         every = {**self.fixed, **inputs}
         whole = every.get(PLAN, self.plan)
-        own = {name.partition(".")[2]: value for name, value in every.items() if name.startswith(f"{PLAN}.")}
+        own = {
+            name.partition(".")[2]: _written(value)
+            for name, value in every.items()
+            if name.startswith(f"{PLAN}.")
+        }
         if not own:
             return None if whole in (None, "") else whole  # type: ignore[return-value]
-        text = plan_text(whole) if isinstance(whole, Plan) else whole
-        before = dict(whole) if isinstance(whole, Mapping) else plan_keys(str(text or ""))
-        return {**before, **{key: _written(value) for key, value in own.items()}}
+        before: Any = plan_text(whole) if isinstance(whole, Plan) else whole
+        return plan_keys(before) | plan_keys(own)
 
     def keys(self, inputs: Sequence[Mapping[str, Value]]) -> list[str]:
         """Return a key for each point."""
@@ -194,7 +197,7 @@ class _Best(NamedTuple):
 
     objective: Objective
     """What is least with it."""
-    shared: Mapping[str, Any]
+    shared: Mapping[str, str]
     """What all plans that are tried have in common."""
 
 
@@ -206,7 +209,7 @@ def _best_asked(plan: PlanLike | None) -> _Best | None:
     ParameterError
         If nothing is best in what is named, or something is told that is searched.
     """
-    pairs = plan_keys(plan) if isinstance(plan, str) else dict(plan) if isinstance(plan, Mapping) else {}
+    pairs = plan_keys(plan)
     if BEST not in pairs:
         return None
     from heliograph.comparison.plan_estimates import Objective  # noqa: PLC0415 - a search alone needs it
@@ -411,12 +414,25 @@ class _StepRunner:
         Tried are the placements of those numbers.
         """
         from heliograph.comparison.plan_estimates import Prices  # noqa: PLC0415 - a search alone needs them
-        from heliograph.comparison.plan_search import USUAL, best_plan  # noqa: PLC0415
+        from heliograph.comparison.plan_search import (  # noqa: PLC0415
+            USUAL,
+            best_plan,
+            refined_plan,
+        )
 
         effort = dataclasses.replace(USUAL, choices={**USUAL.choices, PLACEMENT: orders})
         base = shared_plan(config, system.accelerators, keys_text(best.shared))
         prices = _kept(self._prices, system.fabric, Prices)
-        return best_plan(system, config, base, objective=best.objective, effort=effort, prices=prices).result
+        found = best_plan(
+            system,
+            config,
+            base,
+            objective=best.objective,
+            effort=effort,
+            prices=prices,
+            fixed=best.shared,
+        )
+        return refined_plan(found, config, pieces="grad_buckets" not in best.shared).result
 
     def _model(self, every: Mapping[str, Value]) -> TransformerConfig:
         source = every.get(MODEL, self.work.model)
@@ -533,8 +549,8 @@ def sweep(
     if changes is not None and not isinstance(changes, Mapping):
         msg = f'what is swept is a mapping such as {{"plan.tp": [1, 2, 4]}}; got {changes!r:.60}'
         raise ParameterError(msg)
-    columns: dict[str, Values] = {**(changes or {}), **numbers}
-    axes = [axis(one, _read(one, values)) for one, values in columns.items()]
+    columns = [*(changes or {}).items(), *numbers.items()]
+    axes = [axis(one, _read(one, values)) for one, values in columns]
     if isinstance(zips, Mapping | str) or not isinstance(zips, Iterable):
         msg = f"zips is a list of mappings, of names that vary together each; got {zips!r:.60}"
         raise ParameterError(msg)

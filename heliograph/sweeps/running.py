@@ -214,6 +214,13 @@ class Grid(Tabular):
         """Rows of the points that could not be built or run."""
         return [row for row in self.rows() if row["error"]]
 
+    @property
+    def abscissa(self) -> str:
+        """Name to the right of a picture: the first with several values, numbers before names."""
+        several = [name for name, values in self.axes.items() if len(values) > 1] or list(self.axes)
+        rows = self.rows()
+        return min(several, key=lambda name: not any(is_number(row[name]) for row in rows))
+
     def plot(
         self,
         x: str | None = None,
@@ -226,7 +233,7 @@ class Grid(Tabular):
         Parameters
         ----------
         x : str, optional
-            Column of the abscissa; the last of what is swept by default.
+            Column of the abscissa; `abscissa` by default.
         y : str
             Column of the ordinate.
         beside : mapping of str to sequence of (float, float)
@@ -238,7 +245,7 @@ class Grid(Tabular):
             If there is no such column, or no point has numbers for both.
         """
         rows = self.rows()
-        x = list(self.axes)[-1] if x is None else x
+        x = self.abscissa if x is None else x
         for column in (x, y):
             if column not in rows[0]:
                 msg = f"no column '{column}' to draw; {nearest(str(column), rows[0], noun='column')}"

@@ -430,26 +430,38 @@ def read_study(path: Path) -> StudyFile:
             with naming(path, key):
                 msg = f"no key '{key}' in a study; {nearest(key, _KEYS, noun='key')}"
                 raise ParameterError(msg)
-    varied = _ranges(path, content.get("sweep", {}))
+    for key in ("study", "name", "store"):
+        if not isinstance(content.get(key, ""), str):
+            with naming(path, key):
+                msg = f"it must be text; got {content[key]!r:.60}"
+                raise ParameterError(msg)
+    optimise = _optimise(path, content.get("optimise"))
+    varied = _ranges(path, content.get("sweep", {}), grid=optimise is None)
     zips = tuple(_zips(path, content.get("zip", [])))
-    where = content.get("where", [])
-    conditions = (where,) if isinstance(where, str) else tuple(map(str, where))
+    names = (*varied, *(one for axis in zips for one in axis.names))
+    fixed = {key: _plain(path, f"fixed.{key}", value) for key, value in _flat(content.get("fixed", {}))}
+    common = {key: _common(path, key, content[key]) for key in COMMON if key in content}
+    for key in (*common, *(f"fixed.{name}" for name in fixed)):
+        if key.removeprefix("fixed.") in names:
+            with naming(path, key):
+                msg = "it holds at every point and is swept, too; keep one of the two"
+                raise ParameterError(msg)
     with naming(path, "where"):
+        conditions = tuple(_listed(content.get("where", []), "condition"))
         for text in conditions:
-            condition(text, (*varied, *(one for axis in zips for one in axis.names)))
-    name = str(content.get("name", path.stem))
+            condition(text, names)
     store = content.get("store")
     return StudyFile(
         path=path,
-        name=name,
-        study=str(content.get("study", STEP)),
-        common={key: _common(path, key, content[key]) for key in COMMON if key in content},
-        fixed={key: _plain(path, f"fixed.{key}", value) for key, value in _flat(content.get("fixed", {}))},
+        name=content.get("name", path.stem),
+        study=content.get("study", STEP),
+        common=common,
+        fixed=fixed,
         ranges=varied,
         zips=zips,
         where=conditions,
-        optimise=_optimise(path, content.get("optimise")),
-        store=path.with_suffix(".sqlite") if store is None else path.parent / str(store),
+        optimise=optimise,
+        store=path.with_suffix(".sqlite") if store is None else path.parent / store,
     )
 
 
@@ -466,7 +478,7 @@ def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]
             yield f"{above}{key}", value
 
 
-def _ranges(path: Path, table: object) -> dict[str, Range | tuple[Value, ...]]:
+def _ranges(path: Path, table: object, *, grid: bool) -> dict[str, Range | tuple[Value, ...]]:
     if not isinstance(table, Mapping):
         with naming(path, "sweep"):
             msg = "it must be a table of names with their values"
@@ -474,7 +486,8 @@ def _ranges(path: Path, table: object) -> dict[str, Range | tuple[Value, ...]]:
     found: dict[str, Range | tuple[Value, ...]] = {}
     for name, value in _flat(table):
         with naming(path, f"sweep.{name}"):
-            found[name] = _values(name, value)
+            read = _values(name, value)
+            found[name] = read.values(name) if grid and isinstance(read, Range) else read
     return found
 
 
@@ -501,7 +514,10 @@ def _range(name: str, table: Mapping[str, Any]) -> Range:
         what = f"no key '{unknown[0]}' in a range" if unknown else "a range needs both from and to"
         msg = f"'{name}': {what}; write {{ from = LOW, to = HIGH, points = N, log = true }}"
         raise ParameterError(msg)
-    log = bool(table.get(LOGARITHMIC, False))
+    log = table.get(LOGARITHMIC, False)
+    if not isinstance(log, bool):
+        msg = f"'{name}': {LOGARITHMIC} must be true or false; got {log!r:.60}"
+        raise ParameterError(msg)
     return range_of(name, table["from"], table["to"], count=table.get("points"), log=log)
 
 
@@ -512,10 +528,10 @@ def _zips(path: Path, tables: object) -> Iterator[Axis]:
             raise ParameterError(msg)
     for table in tables:
         columns: dict[str, tuple[Value, ...]] = {}
-        for name, value in _flat(table):
-            read = _values(name, value)
-            columns[name] = read.values(name) if isinstance(read, Range) else read
         with naming(path, "zip"):
+            for name, value in _flat(table):
+                read = _values(name, value)
+                columns[name] = read.values(name) if isinstance(read, Range) else read
             axis = zipped(columns)
         yield axis
 
@@ -532,7 +548,7 @@ def _optimise(path: Path, table: object) -> Optimise | None:
 
 
 def _optimised(table: Mapping[str, Any]) -> Optimise:
-    few, many = (tuple(_listed(table.get(key, ()))) for key in ("minimise", "maximise"))
+    few, many = (tuple(_listed(table.get(key, []), "column")) for key in ("minimise", "maximise"))
     trials, seed = table.get("trials", 200), table.get("seed", 0)
     if not few and not many:
         msg = "it needs columns to minimise or maximise"
@@ -543,8 +559,13 @@ def _optimised(table: Mapping[str, Any]) -> Optimise:
     return Optimise(minimise=few, maximise=many, trials=trials, seed=seed)
 
 
-def _listed(value: object) -> list[str]:
-    return [value] if isinstance(value, str) else list(map(str, value))  # type: ignore[call-overload]
+def _listed(value: object, what: str) -> list[str]:
+    """Return one text, or a list of texts, as a list."""
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
+        msg = f"each {what} is text, one or a list of them; got {value!r:.60}"
+        raise ParameterError(msg)
+    return texts
 
 
 def _plain(path: Path, key: str, value: object) -> Value:

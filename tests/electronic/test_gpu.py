@@ -190,6 +190,16 @@ def test_a_lower_power_limit_lowers_the_clock_by_the_cube_root():
     assert full / half == pytest.approx(2 ** (1 / 3), rel=0.03)
 
 
+def test_a_limit_that_is_not_reached_changes_no_energy():
+    """An operation takes its energy whatever limit its owner sets, also one on vector lanes."""
+    sold, lower, free = (
+        replace(H100, chip=replace(H100.chip, tdp_w=share * H100.chip.tdp_w)).cost(stream(1e9, 1e9))
+        for share in (1.0, 0.9, 100.0)
+    )
+    assert sold.time_s == lower.time_s == free.time_s
+    assert sold.energy_j["compute"] == lower.energy_j["compute"] == free.energy_j["compute"] > 0.0
+
+
 def test_a_half_empty_last_wave_costs_less_when_power_is_short():
     pcie = load_gpu("a100-pcie")
     free = replace(pcie, chip=replace(pcie.chip, tdp_w=5000.0))

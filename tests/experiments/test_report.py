@@ -35,6 +35,8 @@ SYSTEMS = ("gpu_packet", "gpu_ocs", "photonic_packet", "photonic_ocs")
         (42.25, "%", "42.2 %"),
         (0.0005, "", "0.000500"),
         (1.5e-7, "", "1.50e-07"),
+        (7e300, "W", "7.00e+282 EW"),
+        (1.234e14, "tokens/s", "123,400,000,000,000 tokens/s"),
         (math.nan, "s", "\u2013"),
         (-math.inf, "s", "-inf s"),
         (1e30, "J", "1,000,000,000,000 EJ"),

@@ -20,7 +20,7 @@ from experiments.validation.rows import read_records
 from experiments.validation.training import NEEDS, run_of
 from heliograph.comparison.plan_estimates import Objective, estimates, feasible
 from heliograph.comparison.plan_search import BUCKETS, rescheduled
-from heliograph.comparison.search import Search, rank_and_run, topologies
+from heliograph.comparison.search import Search, pinned, rank_and_run, topologies
 from heliograph.report import report_text
 from heliograph.simulation import run_step
 from heliograph.systems import build_system
@@ -134,6 +134,8 @@ def test_a_pinned_degree_is_kept() -> None:
     assert set(plans["zero"]) == {1}
     for one in topologies(build_system("gpu_ocs", accelerators=16)).values():
         assert one.accelerators == 16
+    for key in ("tp", "tensor"):  # a key's other name counts as the key
+        assert pinned(f"{key}=2,zero=1", BASE.with_(tp=2, zero=1)) == {"tp": (2,), "zero": (1,)}
 
 
 def test_circuits_on_nodes_are_estimated_too() -> None:
@@ -456,6 +458,16 @@ def test_all_forward_first_may_be_quicker_on_one_stage():
 def test_what_no_estimate_knows_is_refused_in_a_sentence(capsys, model, plan, what):
     assert main(["search", "--model", model, "--accelerators", "4", "--plan", plan]) == 2
     assert f"a search does not estimate {what}; name a plan instead" in capsys.readouterr().err
+
+
+def test_a_search_tries_lower_power_limits_with_all_plans_that_it_runs():
+    found = hg.search(
+        "gpu_packet", "llama-3-8b", "global_batch=16", accelerators=16, objective="energy", power_limits=True
+    )
+    limits = [one.power_limit_w for one in found.found if one.result is not None]
+    assert all(350.0 <= limit_w <= 700.0 for limit_w in limits)
+    assert found.record()["found"][0]["power_limit_w"] == found.winner.power_limit_w < 700.0
+    assert f"{found.winner.power_limit_w:g} W" in str(found)
 
 
 def test_gradients_of_the_best_plan_are_summed_in_the_best_number_of_pieces_unless_the_plan_says_it():

@@ -181,6 +181,8 @@ OPTIMISED = STUDY.replace('["1 nW", "2 mW", "20 mW"]', '{ from = "2 mW", to = "2
             "laser.toml:5: sweep.laser_powr_w: no parameter",
         ),
         (f"{STUDY}[[zip]]\nlaser.rn = [1]\n", "laser.toml:7: zip.laser.rn: no parameter 'laser.rn'"),
+        (STUDY.replace("1 nW", "2 mW"), "laser.toml:5: laser_power_w: 2 mW stands twice"),
+        ("model = 'gpt2'\n[sweep]\n", "laser.toml:2: sweep: nothing to sweep"),
         (f"study = 'steep'{STUDY}", "laser.toml:1: study: no study 'steep'; did you mean 'step'?"),
         (
             f"{OPTIMISED}[optimise]\nminimise = 'step_tim_s'\n",

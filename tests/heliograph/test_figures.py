@@ -20,6 +20,7 @@ from heliograph.figures import (
     loss_curves,
     new_figure,
     plain_ticks,
+    row_label,
     signed_ticks,
     step_figure,
     step_time_bars,
@@ -184,6 +185,15 @@ def test_any_name_can_be_drawn(tmp_path, name):
     loss_curves([curve(name)], tmp_path / "loss")
     assert 0 < len(label(name)) <= 28
     assert label(name).isprintable()
+
+
+def test_a_plan_beside_its_bar_is_read_whole():
+    """Plans of one search differ in the middle, which a short label leaves out."""
+    plan = "tp4 cp2 pp32 dp4 mb1 zero1 zb_v fp8_params buckets8"
+    assert row_label(plan) == "tp4 cp2 pp32 dp4 mb1 zero1\nzb_v fp8_params buckets8"
+    assert row_label("gpu_packet:h100:bf16") == "gpu_packet:h100:bf16"
+    assert all(len(line) <= 28 for line in row_label("x" * 300 + " y" * 100).splitlines())
+    assert row_label("") == label("")
 
 
 def test_palette_has_no_colour_twice():

@@ -274,3 +274,26 @@ def test_versions_are_told_without_importing_torch():
     root = Path(__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=root).returncode == 0
     assert records.versions()["torch"] != "absent"
+
+
+def test_a_link_stays_a_link_and_a_pipe_a_pipe(tmp_path):
+    """A file put in the place of /dev/full, or of /dev/stdout, breaks more than this program."""
+    file, link, pipe = tmp_path / "file", tmp_path / "link", tmp_path / "pipe"
+    file.write_text("old")
+    link.symlink_to(file)
+    records.write_atomically(link, "new")
+    assert link.is_symlink()
+    assert file.read_text() == "new"
+    os.mkfifo(pipe)
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    reader.start()
+    records.write_atomically(pipe, "through")
+    reader.join(timeout=10.0)
+    assert read == ["through"]
+    assert pipe.is_fifo()
+    full = Path("/dev/full")
+    if full.exists():
+        with pytest.raises(HeliographError, match="cannot write /dev/full: the disk is full"):
+            records.write_atomically(full, "x")
+        assert full.is_char_device()

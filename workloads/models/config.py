@@ -6,12 +6,14 @@ Each family of models states the keys under which it writes its sizes, and what 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
-from simulator.errors import ParameterError, WorkloadError, is_number, nearest
+from simulator.errors import ParameterError, SuspectWarning, WorkloadError, is_number, nearest
 from simulator.files import is_present, json_line, read_json, read_text
 from workloads.models.architecture import (
     PUBLISHED,
@@ -335,7 +337,7 @@ def from_hugging_face(source: Path | str | Mapping[str, Any], *, name: str = "")
     keys are taken as windows of as many. Modules that predict further tokens (`PREDICTED`) are trained along,
     but are not in `TransformerConfig.parameters`, as in the 671 billion of DeepSeek-V3. Keys that no shape
     follows from are ignored: published files have dozens of them (tokens, dropout, types of weights,
-    versions), and new ones with every release.
+    versions), and new ones with every release; one that is spelled like a key that is read is told.
 
     Raises
     ------
@@ -360,8 +362,47 @@ def from_hugging_face(source: Path | str | Mapping[str, Any], *, name: str = "")
         msg = f"{reader.at('model_type')} '{kind}' {_not_supported(kind, reader.values)}"
         raise WorkloadError(msg)
     family = FAMILIES[kind]
+    written = reader.values
     reader.translate(family)
-    return _build(reader, family, name or kind)
+    found = _build(reader, family, name or kind)
+    _warn_of_misspellings(written, reader)
+    return found
+
+
+SPELLED_ALIKE = 0.87
+"""Likeness of two keys from which one that no known file has counts as misspelled; a choice: none of the keys
+of 54 published files does."""
+
+
+def _warn_of_misspellings(written: Mapping[str, Any], reader: _Reader) -> None:
+    """Tell keys that no known file has and that are spelled like one that this file lacks."""
+    known = _known_keys()
+    for key in written:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known - {*written}, n=1, cutoff=SPELLED_ALIKE)
+            if near:
+                msg = f"{reader.at(key)} is not read; did you mean '{near[0]}'?"
+                warnings.warn(msg, SuspectWarning, stacklevel=3)
+
+
+@cache
+def _known_keys() -> frozenset[str]:
+    """Return the keys of the shipped models' files, and those that a family reads."""
+    read = (name for family in FAMILIES.values() for name in _texts(family))
+    shipped = (name for path in MODELS.glob("*.json") for name in read_json(path))
+    return frozenset((*read, *shipped, *LATENTS, *PREDICTED, *_texts(tuple(SYNONYMS.values()))))
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Yield the texts of a family, of its tuples and of the keys of its mappings."""
+    match value:
+        case str():
+            yield value
+        case Family():
+            yield from _texts(tuple(getattr(value, one.name) for one in fields(value)))
+        case tuple() | Mapping():
+            for one in value:
+                yield from _texts(one)
 
 
 def _likely(values: Mapping[str, Any]) -> str:

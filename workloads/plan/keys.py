@@ -83,7 +83,10 @@ def _takes(part: type, key: str) -> str:
     kind = kind_of(key)
     if kind is not int:
         return kind_phrase(kind)
-    return f"{0 if KEYS[key][1] in part.MAY_BE_ZERO else 1} or more"  # type: ignore[attr-defined]
+    field = KEYS[key][1]
+    if few := part.FEW.get(field):  # type: ignore[attr-defined]
+        return f"one of {', '.join(map(str, few))}"
+    return f"{0 if field in part.MAY_BE_ZERO else 1} or more"  # type: ignore[attr-defined]
 
 
 def _written(key: str) -> str:

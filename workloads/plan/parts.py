@@ -14,10 +14,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from functools import cache
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -257,6 +258,8 @@ class _Part:
     RULES: ClassVar[tuple[Rule, ...]] = ()
     MAY_BE_ZERO: ClassVar[frozenset[str]] = frozenset()
     """Counts of which none is a choice too."""
+    FEW: ClassVar[Mapping[str, tuple[int, ...]]] = MappingProxyType({})
+    """Counts that are one of a few."""
     KIND: ClassVar[str] = ""
     """Key of the field ``kind`` in a plan's text."""
 
@@ -267,7 +270,13 @@ class _Part:
             if isinstance(value, np.ndarray | ChoiceColumn):
                 arrays = True
                 continue
-            _check_kind(self.key(name), value, kind, least=0 if name in self.MAY_BE_ZERO else 1)
+            few = self.FEW.get(name)
+            least = min(few) if few else 0 if name in self.MAY_BE_ZERO else 1
+            _check_kind(self.key(name), value, kind, least=least)
+            if few and value not in few:
+                *others, last = map(str, few)
+                msg = f"plan: {self.key(name)} ({value}) must be {', '.join(others)} or {last}"
+                raise WorkloadError(msg)
         if arrays:
             return
         for rule in self.RULES:
@@ -542,12 +551,9 @@ class Sharding(_Part):
     """Whether the host runs the optimizer beside the next step's passes, which then use parameters of one
     update less (delayed parameter update of ZeRO-Offload)."""
 
-    MAY_BE_ZERO: ClassVar[frozenset[str]] = frozenset({"zero", "shard_group", "local_group"})
+    MAY_BE_ZERO: ClassVar[frozenset[str]] = frozenset({"shard_group", "local_group"})
+    FEW: ClassVar[Mapping[str, tuple[int, ...]]] = MappingProxyType({"zero": (0, 1, 2, 3)})
     RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            lambda p: p.zero > 3,
-            "plan: zero ({p.zero}) must be 0, 1, 2 or 3",
-        ),
         Rule(
             lambda p: (p.shard_group > 0) & ((p.zero == 0) | (p.shard_group == 1)),
             "shard_group ({p.shard_group}) needs something to share among two or more: zero is {p.zero}; "
@@ -851,14 +857,10 @@ class Formats(_Part):
     """Share of the 128 x 128 blocks of a block's weights that exist at all (block-sparse weights)."""
 
     KIND: ClassVar[str] = "precision"
+    FEW: ClassVar[Mapping[str, tuple[int, ...]]] = MappingProxyType(
+        dict.fromkeys(("grad_bytes", "master_bytes", "moment_bytes"), (2, 4))
+    )
     RULES: ClassVar[tuple[Rule, ...]] = (
-        *(
-            Rule(
-                lambda p, name=name: getattr(p, name) not in {2, 4},
-                lambda p, name=name: f"plan: {name} ({getattr(p, name)}) must be 2 or 4",
-            )
-            for name in ("grad_bytes", "master_bytes", "moment_bytes")
-        ),
         Rule(
             lambda p: p.master_bytes == 2 and p.kind in {Precision.FP32, Precision.FP16},
             "master_bytes=2 updates the stored weights, which {p.kind} cannot hold in two bytes; use "

@@ -244,6 +244,12 @@ def rank_files(prefix: Path) -> list[Path]:
     ParameterError
         If there are none, one is missing, or a directory holds several runs.
     """
+    if prefix.is_file() and ".json" in prefix.suffixes:
+        msg = (
+            f"{prefix}: is JSON, such as a profiler of PyTorch writes; only Chakra's .et is read, which "
+            "chakra_trace_link and chakra_converter make of such profiles"
+        )
+        raise ParameterError(msg)
     folder, start = (prefix, "") if prefix.is_dir() else (prefix.parent, prefix.name + ".")
     found: dict[str, dict[int, Path]] = defaultdict(dict)
     for path in sorted(folder.glob("*.et*")) if folder.is_dir() else ():

@@ -1,3 +1,4 @@
+import dataclasses
 import sys
 import types
 
@@ -129,6 +130,9 @@ def test_a_picture_has_a_line_for_each_combination_of_the_other_inputs(grid):
     for line, adc in zip(axes.lines, ("adc_survey_7b", "adc_survey_8b"), strict=True):
         drawn = [row for row in grid.rows() if row["core.adc"] == adc and not row["error"]]
         assert line.get_ydata() == pytest.approx([1e3 * row["energy_per_token_j"] for row in drawn])
+    for names in (["core.adc", "laser_power_w"], ["laser_power_w", "core.adc"]):  # parts are no abscissa
+        turned = dataclasses.replace(grid, axes={name: grid.axes[name] for name in names})
+        assert turned.plot().axes[0].get_xlabel().startswith("laser power")
     with pytest.raises(ParameterError, match="did you mean 'energy_per_token_j'"):
         grid.plot("laser_power_w", "energy_per_tokn_j")
     with pytest.raises(ParameterError, match="nothing to draw"):
@@ -191,6 +195,8 @@ def test_the_best_placement_is_the_best_of_those_that_are_told():
     ("plan", "names", "says"),
     [
         ("best,tp=2", {}, "tp is searched where the plan is 'best'"),
+        ("best,tensor=2", {}, "tp is searched where the plan is 'best'"),
+        ("best", {"plan.tensor": [2]}, "tp is searched where the plan is 'best'"),
         ("best", {"placement": ["pp tp cp dp"]}, "no placement 'pp tp cp dp' is searched"),
         ("best=enregy", {}, "no objective 'enregy'; did you mean 'energy'"),
     ],
@@ -198,3 +204,9 @@ def test_the_best_placement_is_the_best_of_those_that_are_told():
 def test_what_is_searched_cannot_be_told(plan, names, says):
     with pytest.raises(HeliographError, match=says):
         hg.sweep("gpu_packet", {"accelerators": [4], **names}, model="gpt2", plan=plan)
+
+
+def test_a_name_among_the_changes_and_among_the_keywords_is_an_error():
+    """The keyword ran, and the values of the mapping were dropped."""
+    with pytest.raises(ParameterError, match="tdp_w is swept twice"):
+        hg.sweep("gpu_packet", {"tdp_w": [600]}, model="gpt2", plan="dp=4,global_batch=4", tdp_w=[500])

@@ -2,15 +2,35 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.errors import WorkloadError
+from simulator.errors import SuspectWarning, WorkloadError
 from simulator.files import MAX_BYTES
 from tests.workloads.models.llama_config import LLAMA
-from workloads.models.config import FAMILIES, from_hugging_face, load_model
+from workloads.models.config import FAMILIES, from_hugging_face, load_model, shipped_models
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [("num_key_value_head", "num_key_value_heads"), ("head_dmi", "head_dim"), ("hidden_actt", "hidden_act")],
+)
+def test_a_misspelled_key_is_told_with_its_line(tmp_path, key, meant):
+    """Such a file has another shape than its author thinks: all heads are key heads, for one."""
+    path = tmp_path / "mine.json"
+    values = {name: value for name, value in LLAMA.items() if name != meant}
+    path.write_text(json.dumps({key: 4, **values}, indent=1))
+    with pytest.warns(SuspectWarning, match=rf"mine.json:2:{key} is not read; did you mean '{meant}'"):
+        load_model(path)
+
+
+def test_no_key_of_a_published_file_counts_as_misspelled():
+    lines = (Path(__file__).parent / "families.jsonl").read_text().splitlines()
+    published = [from_hugging_face(json.loads(line)["config"]) for line in lines]  # warnings are errors
+    assert len(published) + len(shipped_models()) == 54
 
 
 @pytest.mark.parametrize(

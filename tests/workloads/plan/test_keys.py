@@ -22,7 +22,9 @@ def test_every_key_says_what_it_takes_and_means():
     assert found.keys() == KEYS.keys()
     assert all(one.meaning.endswith(".") and one.takes for one in found.values())
     assert all("`" not in one.meaning and "\n" not in one.meaning for one in found.values())
-    assert found["zero"].takes == "0 or more"
+    assert found["zero"].takes == "one of 0, 1, 2, 3"
+    assert found["grad_bytes"].takes == "one of 2, 4"
+    assert found["delay"].takes == "0 or more"
     assert found["tp"].meaning == "Tensor-parallel ranks. Also tensor."
     assert "all_gather collects them first" in found["context_exchange"].meaning
     assert "flash: Scores stay on chip" in found["attention"].meaning

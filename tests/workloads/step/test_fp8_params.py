@@ -2,6 +2,7 @@
 
 import pytest
 
+import heliograph as hg
 from heliograph.comparison.plan_search import searched
 from heliograph.comparison.search import search
 from heliograph.systems.system import build_system
@@ -64,6 +65,9 @@ def test_a_search_takes_it_unless_the_plan_says_otherwise():
         for text in ("", ",fp8_params=false")
     }
     assert found == {"": True, ",fp8_params=false": False}
+    plans = [f"best,global_batch=8{text}" for text in found]
+    rows = hg.sweep(fp8, {"plan": plans}, model="gpt2").rows()
+    assert ["fp8_params" in row["plan"] for row in rows] == [*found.values()]
     assert "fp8_params" in plan_words(ALONE)
 
 

@@ -291,6 +291,10 @@ def test_a_missing_rank_and_two_runs_in_a_directory_are_named(tmp_path):
     with pytest.raises(ParameterError, match=r"t\.0\.et is not there"):
         import_trace(tmp_path / "t")
     write_trace(tmp_path / "u.0.et", [])
+    profile = tmp_path / "profile.json"
+    profile.write_text('{"traceEvents": []}')
+    with pytest.raises(ParameterError, match=r"profile.json: is JSON, .*chakra_converter"):
+        import_trace(profile)
     with pytest.raises(ParameterError, match="holds traces of t, u"):
         import_trace(tmp_path)
 
