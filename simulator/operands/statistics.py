@@ -745,6 +745,7 @@ def _moments(
         error += of_largest[0]
         overlap += of_largest[1]
     coded = square + 2.0 * overlap + error
+    unit = np.where(scale > 0.0, scale, np.inf)  # a scale that rounds to zero leaves no codes
 
     def mean(x: Reals) -> float:
         return float(np.sum(found.weights * x))
@@ -754,9 +755,9 @@ def _moments(
         square=mean(square) / length,
         error_square=mean(error) / length,
         error_overlap=mean(overlap) / length,
-        unit_square=mean(coded / scale**2) / length,
-        unit_fourth=mean(found.fourth / scale**4) / length,
-        energy_square=mean(coded**2 / scale**2),
+        unit_square=mean(coded / unit**2) / length,
+        unit_fourth=mean(found.fourth / unit**4) / length,
+        energy_square=mean(coded**2 / unit**2),
     )
 
 
@@ -868,7 +869,7 @@ def _fourth_below(kind: Magnitudes, s: Reals) -> Reals:
 def _errors_of(s: Reals, scale: Reals, codes: Codes) -> tuple[Reals, Reals]:
     """Return (q - x)^2 and x (q - x) of the largest elements themselves."""
     values = codes.values
-    u = np.minimum(s / scale, values[-1])
+    u = np.minimum(s / np.maximum(scale, _TINY), values[-1])
     at = np.clip(np.searchsorted(values, u), 1, len(values) - 1)
     low, high = values[at - 1], values[at]
     nearest = np.where(u - low < high - u, low, high)

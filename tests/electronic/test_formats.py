@@ -1,5 +1,7 @@
 """Number formats: executed as specified, and predicted."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -139,6 +141,12 @@ def test_floats_without_a_scale_bear_elements_spread_over_decades(spread):
     form = FORMATS["bf16"]
     executed_db = signal_to_noise_db(a @ b, form.product(a, b))
     assert form.predicted(operands, 512).snr_db == pytest.approx(executed_db, abs=1.0)
+
+
+def test_blocks_whose_scale_rounds_to_zero_hold_nothing():
+    """Scales in E4M3 begin at 2^-9, so that faint blocks are lost; nothing is divided by their scale."""
+    law = OperandLaw(element_spread=3.0)
+    assert math.isfinite(FORMATS["nvfp4"].predicted(Operands(a=law, b=law), 256).snr_db)
 
 
 def test_formats_deliver_what_was_measured_of_them():
