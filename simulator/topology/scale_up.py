@@ -120,7 +120,7 @@ class Protocol(Checked):
     network_bytes_per_s: Positive = math.inf
     """Most that a rank passes between nodes, whatever its card, as where a host looks at every flag."""
     post_s: float = 0.0
-    """Time in which a host posts a message to another node; the first of a step is in its hop."""
+    """Time in which a host posts a message to another node; the first of a step is within the hop."""
 
 
 @dataclass(frozen=True, kw_only=True)

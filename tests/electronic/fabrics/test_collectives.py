@@ -176,6 +176,10 @@ def test_the_engine_takes_the_time_of_the_plan(nbytes, kind):
         (("protocols", 2, "network_hop_s"), 1e-9),
         (("protocols", 2, "tree_hop_s"), 1e-9),
         (("protocols", 2, "network_efficiency"), 0.5),
+        (("protocols", 0, "network_bytes_per_s"), 1e9),
+        (("protocols", 1, "network_hop_s"), 1e-9),
+        (("protocols", 2, "post_s"), 0.0),
+        (("adders", -1, "tree_wait_s"), 0.0),
         (("adders", 0, "start_s"), 1e-9),
         (("adders", -1, "efficiency"), 0.4),
     ],
@@ -193,7 +197,7 @@ def test_no_knob_of_the_library_is_dead(part, changes):
     def times(one):
         inside, outside = RailFabric(endpoints=8, scale_up=one), RailFabric(endpoints=16, scale_up=one)
         sizes = (1e3, 1e6, 1e7, 1e9)
-        kinds = (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL)
+        kinds = (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.ALL_TO_ALL)
         return [
             plan_on(fabric, kind, fabric.endpoints, nbytes).alone_s
             for fabric in (inside, outside)

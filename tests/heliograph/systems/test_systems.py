@@ -290,8 +290,11 @@ PAID_BY_LIGHT = tuple(
     f"gpu.chip.{name}" for name in ("host_operator_s", "in_situ_efficiency", "clock_spread", "idle_w")
 )
 """Penalties within a step, which a photonic accelerator has from the GPU that it replaces."""
-OVER_NODES = (".chunk_bytes", ".tree_hop_s")
-"""Count in all-reduces of groups with several ranks in each of several nodes, or on trees, of which the plan
+OVER_NODES = (
+    *(".chunk_bytes", ".tree_hop_s", ".network_bytes_per_s", ".post_s", ".tree_wait_s"),
+    "ll128.network_hop_s",  # sends between nodes go by Simple
+)
+"""Count in collectives of groups with several ranks in each of several nodes, or on trees, of which the plan
 has none (`tests/electronic/fabrics/test_pipelined_levels.py` and `test_collectives.py` hold them alive)."""
 
 
