@@ -360,7 +360,7 @@ def compare(
     accuracy: bool = False,
     quick: bool = False,
     thorough: bool = False,
-    seed: int = 0,
+    seed: int | None = None,
     cache: TrainingCache | None = None,
     progress: OnProgress = unheard,
 ) -> Comparison:
@@ -391,8 +391,8 @@ def compare(
         Whether few plans of each system are tried, and with `accuracy` fewer steps and seeds trained.
     thorough : bool
         Whether more plans of each system are tried, which takes minutes.
-    seed : int
-        First seed of it.
+    seed : int, optional
+        First seed of the training that `accuracy` runs; 0 without it.
     cache : TrainingCache
         Finished training runs, ``results/.training`` where none is given.
     progress : callable
@@ -401,9 +401,12 @@ def compare(
     Raises
     ------
     HeliographError
-        For names that are not known, a plan that does not fit, a link that does not close, and for both
-        `quick` and `thorough`.
+        For names that are not known, a plan that does not fit, a link that does not close, for both `quick`
+        and `thorough`, and for a `seed` without `accuracy`.
     """
+    if seed is not None and not accuracy:
+        msg = "seed is of the training that accuracy runs; add accuracy=True, or leave seed out"
+        raise ParameterError(msg)
     systems = rivals() if systems is None else systems
     if isinstance(systems, str | System) or not isinstance(systems, Sequence) or not systems:
         msg = f'systems must be a list, such as ["gpu_packet", "photonic_packet"]; got {systems!r}'
@@ -435,7 +438,7 @@ def compare(
         power_limits=power_limits,
         quick=quick,
         thorough=thorough,
-        seed=seed,
+        seed=seed or 0,
         accuracy=accuracy,
     )
     kept = cache or TrainingCache(Path("results") / ".training")

@@ -281,6 +281,11 @@ def test_systems_by_name_have_the_accelerators_that_are_asked_for():
     assert hg.simulate("gpu_packet", "gpt2", accelerators=8).system.accelerators == 8
 
 
+def test_a_seed_without_the_training_that_it_is_of_is_an_error():
+    with pytest.raises(ParameterError, match="seed is of the training that accuracy runs"):
+        hg.compare(["gpu_packet"], "gpt2", "dp=8,global_batch=8", seed=3)
+
+
 def test_a_thing_is_shown_by_name_and_by_itself(light, result):
     crossbar = {row["path"]: row for row in hg.show("crossbar").rows()}
     assert crossbar["laser.wall_plug_efficiency"]["low"] == 0.05
