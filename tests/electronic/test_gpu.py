@@ -372,6 +372,8 @@ def test_streams_run_at_memory_speed():
     kept = H100.memory.efficiency * H100.memory.turnaround_efficiency
     expected = H100.chip.launch_s + moved / (H100.memory.bandwidth_bytes_per_s * kept)
     assert H100.cost(stream(moved)).time_s == pytest.approx(expected)
+    both_ways = replace(stream(0.75 * moved), written_bytes=0.25 * moved)
+    assert H100.cost(both_ways) == H100.cost(stream(moved))
 
 
 def outputs(gpu):

@@ -147,6 +147,21 @@ def test_four_times_the_light_lowers_thermal_sixteenfold_and_shot_fourfold(part)
     assert getattr(clean, name) == pytest.approx(factor * getattr(bright, name), rel=1e-9)
 
 
+def test_shot_noise_goes_by_the_current_that_light_makes():
+    bright = dataclasses.replace(LINK, launch_w=2 * LINK.launch_w)
+    keen = seen(LINK, responsivity_a_per_w=1.7 * LINK.receiver.responsivity_a_per_w)
+    for link, times in ((bright, 2.0), (keen, 1.7)):
+        assert link.shot_current_a2 == pytest.approx(times * LINK.shot_current_a2, rel=1e-12)
+
+
+def test_full_operands_leave_the_intensity_noise_of_half_the_sum_of_both_currents():
+    """Two full operands make (1 + 1)^2 / 2 photocurrents of one in a detector and none in the other."""
+    half_a = ((1 + 1) ** 2 / 2 + (1 - 1) ** 2 / 2) * light_a(LINK) / 2
+    common_a2 = half_a**2 * LINK.receiver.rin_ratio
+    left_a2 = common_a2 * 10 ** (-LINK.receiver.cmrr_db / 10)
+    assert (1 + 1) * LINK.common_mode_current_a2 == pytest.approx(left_a2, rel=1e-12)
+
+
 def test_intensity_noise_does_not_depend_on_power():
     bright = dataclasses.replace(LINK, launch_w=10 * LINK.launch_w)
     assert bright.rin_variance == LINK.rin_variance
