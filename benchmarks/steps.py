@@ -23,7 +23,7 @@ from heliograph.simulation import StepResult, run_step, step_graph
 from heliograph.systems import System, build_system
 from simulator.engine.compiled.loop import Turning, compiled_play
 from simulator.engine.compiled.programs import Programs, StepNetwork, StepStructure
-from simulator.engine.compiled.step import Player, StepRuns, laid_out
+from simulator.engine.compiled.step import LoopRun, StepRuns, initial_tables
 from simulator.engine.simulation import Simulation
 from simulator.fabric import CircuitPolicy
 from simulator.operators import StepGraph
@@ -84,8 +84,8 @@ def events_s(graph: StepGraph, system: System) -> tuple[float, float]:
     network = StepNetwork(structure, fabric)
     ours, theirs = [], []
     for _ in range(TIMES):
-        memories = laid_out(structure, Programs(structure, node, network), network, None)
-        ours.append(cpu_s(Player(memories, None, compiled=True).run))
+        tables = initial_tables(structure, Programs(structure, node, network), network, None)
+        ours.append(cpu_s(LoopRun(tables, None, compiled=True).run))
         theirs.append(cpu_s(Simulation(graph, node, fabric).run))
     return min(ours), min(theirs)
 

@@ -158,12 +158,12 @@ def stream_of(operator: Operator, *, beside: bool) -> Stream:
 
 @dataclass(frozen=True, kw_only=True)
 class NeedOrder:
-    """Order in which tasks are needed: the lower number first."""
+    """Order in which tasks are needed, as a number for each task's id; lower numbers are needed first."""
 
-    here: Mapping[int, int]
-    """Number of each task among what its own class is about."""
-    there: Mapping[int, int]
-    """The same among what the class is about that waits for it."""
+    own: Mapping[int, int]
+    """Place in the order of the class that runs it."""
+    receiver: Mapping[int, int]
+    """Place in the order of the class that waits for it, the receiver of a send."""
     chained: frozenset[int]
     """Tasks that another collective of their class follows directly."""
 
@@ -189,19 +189,19 @@ def need_order(
     never = len(by_number)
     place = {task.id: index for index, task in enumerate(by_number)}
     need = dict.fromkeys(place, never)
-    here: dict[int, int] = {}
-    there: dict[int, int] = {}
+    own: dict[int, int] = {}
+    receiver: dict[int, int] = {}
     chained: set[int] = set()
     for task in reversed(by_number):
-        there[task.id] = need[task.id] * (never + 1) + place[task.id]
+        receiver[task.id] = need[task.id] * (never + 1) + place[task.id]
         if at_once(task.id):
             need[task.id] = place[task.id]
         else:
             chained.update(task.after)
-        here[task.id] = need[task.id] * (never + 1) + place[task.id]
+        own[task.id] = need[task.id] * (never + 1) + place[task.id]
         for other in (*task.after, *((queued[task.id],) if task.id in queued else ())):
             need[other] = min(need[other], need[task.id])
-    return NeedOrder(here=here, there=there, chained=frozenset(chained))
+    return NeedOrder(own=own, receiver=receiver, chained=frozenset(chained))
 
 
 def step_need_order(graph: StepGraph) -> NeedOrder:
@@ -277,9 +277,9 @@ class Lookahead(Generic[T]):
         self._is_done = is_done
         self._order = order
         self._turns: dict[FlowGroup, bool] = {}
-        self._beside = _last_first(beside, order.here)
-        self._passes = _last_first(passes, order.here)
-        self._sent = _last_first(arriving, order.there)
+        self._beside = _last_first(beside, order.own)
+        self._passes = _last_first(passes, order.own)
+        self._sent = _last_first(arriving, order.receiver)
 
     def others_first(self, task_id: int, *classes: int) -> bool:
         """Return whether classes' ports still have other traffic ahead on their present circuits.
@@ -288,12 +288,12 @@ class Lookahead(Generic[T]):
         the ports; so it waits for nothing of that. What passes exchange, between which ports idle in every
         block, counts against short tasks only.
         """
-        here, there = self._order.here, self._order.there
-        tables = [(self._beside, here), (self._sent, there)]
+        own, receiver = self._order.own, self._order.receiver
+        tables = [(self._beside, own), (self._sent, receiver)]
         if self._is_short(task_id):
-            tables.append((self._passes, here))
+            tables.append((self._passes, own))
         return any(
-            self._any_before(table, order_of, one, here[task_id])
+            self._any_before(table, order_of, one, own[task_id])
             for one in classes
             for table, order_of in tables
         )

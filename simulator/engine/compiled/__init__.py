@@ -1,5 +1,6 @@
 """The engine's step in arrays, its events in one loop that numba compiles; the reference is `Simulation`.
 
-`step` is the entrance, `programs` structure and prices as arrays, `memory` the tables of the loop, `loop`
-its events, `turns` circuits that turn, `settings` those that turn part by part.
+Read `state` first: what the loop's state is and what events do to it. `step` is the entrance: it lays the
+state out and reads the trace from it. `programs` turns tasks and their prices into programs, `loop` runs
+these event by event, `circuits` turns circuits in between, by the tables of `circuit_tables`.
 """

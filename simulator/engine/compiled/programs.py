@@ -1,7 +1,8 @@
-"""Structure of a step, found once as arrays, and its prices on one node and network as programs of its works.
+"""Structure of a step as arrays, found once, and its works as programs, priced on one node and one network.
 
-A program is the list of instructions (`Op`) that the loop takes for a task: what the reference does in the
-generators of `simulator.engine.simulation`, with every price worked out.
+A program is a list of instructions (`simulator.engine.compiled.state.Op`) that the loop runs for a task. It
+says what the generators of `simulator.engine.simulation` do for the same operator, with every price worked
+out; the two must be changed together.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import simpy
 
 from simulator.collectives.flow_groups import FlowGroup, PricedCollective, step_demand
 from simulator.collectives.traffic import Traffic
-from simulator.engine.compiled.memory import Op
+from simulator.engine.compiled.state import Op
 from simulator.engine.lookahead import (
     NeedOrder,
     Piece,
@@ -52,23 +53,23 @@ from simulator.results import COMMUNICATION, ISSUE, STREAMS, SpanTable, category
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Work:
-    """Work of one or several tasks of a class."""
+    """Operator that one or several tasks of a class run: those of other microbatches, for instance."""
 
     operator: Operator
-    """The operator, of whatever microbatch."""
+    """The operator, with the microbatch of any of them."""
     rank_class: int
     """Class of ranks."""
     times: int
-    """How often it runs back to back."""
+    """Number of runs, back to back."""
     beside: bool
     """Whether it runs beside the compute of its class."""
 
 
 class StepStructure:
-    """Tasks of a step as arrays: who runs what, after what, on which channel.
+    """Tasks of a step as arrays: their works, channels and dependencies, and the actors that run them.
 
-    Tasks are numbered by their place in the graph. An actor is what runs tasks one after the other: each task
-    that runs beside its class's compute has its own, and each class has one for its compute.
+    Tasks are numbered by their place in the graph. An actor runs tasks one after the other: each class has
+    one for its compute, and each task that runs beside its class's compute has its own.
 
     Parameters
     ----------
@@ -82,44 +83,54 @@ class StepStructure:
         orders = compute_orders(graph)
         computed = {task.id for tasks in orders.values() for task in tasks}
         self.actors = [[index] for index, task in enumerate(graph.tasks) if task.id not in computed]
+        """Tasks of each actor, in the order in which it runs them."""
         self.actors += [[place[task.id] for task in tasks] for tasks in orders.values()]
-        self.after = [place[other] for task in graph.tasks for other in task.after]
-        self.first_after = np.cumsum([0, *(len(task.after) for task in graph.tasks)]).tolist()
-        self.times = [task.multiplicity for task in graph.tasks]
         self.works: list[Work] = []
         self.work_of: list[int] = []
-        self.same_run: dict[int, int] = {}
-        """Run of operators that is equal to another, by the identities of their items."""
+        """Work of each task."""
         self.channel: list[int] = []
+        """Channel of each task, -1 for compute."""
         self.channels = 0
+        self.equal_items: dict[int, int] = {}
+        """Identity of the items of each sequence, to that of the first equal ones."""
+        self._dependencies = [[place[other] for other in task.after] for task in graph.tasks]
         self._demand: dict[int, dict[tuple[str, int, int], Flows]] = {}
-        self._number(graph.tasks, computed)
+        self._number_works_and_channels(computed)
 
-    def _number(self, tasks: tuple[Task, ...], computed: set[int]) -> None:
-        """Give numbers to the distinct works and to the channels."""
+    def _number_works_and_channels(self, computed: set[int]) -> None:
+        """Give numbers to the distinct works and channels.
+
+        Parameters
+        ----------
+        computed : set of int
+            Ids of the tasks that run as compute of their classes.
+        """
         works: dict[tuple[object, ...], int] = {}
         channels: dict[tuple[int, str, int], int] = {}
-        for task in tasks:
+        for task in self.graph.tasks:
             beside = task.id not in computed
-            self.work_of.append(self._work(task, works, beside=beside))
+            self.work_of.append(self._work_number(task, works, beside=beside))
             key = (task.rank_class, channel_of(task.operator), _shift(task.operator)) if beside else None
             self.channel.append(-1 if key is None else channels.setdefault(key, len(channels)))
         self.channels = len(channels)
-        runs: dict[tuple[object, ...], int] = {}
+        first_equal: dict[tuple[object, ...], int] = {}
         for work in self.works:
             if isinstance(work.operator, Sequence):
                 items = work.operator.items
-                self.same_run[id(items)] = runs.setdefault(items, id(items))
+                self.equal_items[id(items)] = first_equal.setdefault(items, id(items))
 
-    def _work(self, task: Task, known: dict[tuple[object, ...], int], *, beside: bool) -> int:
-        """Return the number of a task's work, which is added if no equal one is known."""
+    def _work_number(self, task: Task, known: dict[tuple[object, ...], int], *, beside: bool) -> int:
+        """Return the number of a task's work, which is added if no equal one is known.
+
+        Works are looked up by the identity of their operators first: one object stands for most equal ones,
+        and hashing it for every task takes longer than the task's events.
+        """
         operator = task.operator
-        # What runs many times is one object mostly: hashing it each time takes longer than its events.
-        what = (id(operator.items), operator.name) if isinstance(operator, Sequence) else id(operator)
-        key = (what, task.rank_class, task.multiplicity, beside)
+        identity = (id(operator.items), operator.name) if isinstance(operator, Sequence) else id(operator)
+        key = (identity, task.rank_class, task.multiplicity, beside)
         if key not in known:
-            same = (operator.items, operator.name) if isinstance(operator, Sequence) else operator
-            known[key] = known.setdefault((same, *key[1:]), len(self.works))
+            value = (operator.items, operator.name) if isinstance(operator, Sequence) else operator
+            known[key] = known.setdefault((value, *key[1:]), len(self.works))
             if known[key] == len(self.works):
                 self.works.append(
                     Work(
@@ -139,41 +150,45 @@ class StepStructure:
         return found
 
     @cached_property
-    def tables(self) -> Mapping[str, np.ndarray]:
-        """Tables of the loop's memory that no price changes; shape [tasks], [actors] or their rows."""
-        first = np.cumsum([0, *(len(one) for one in self.actors)])
+    def arrays(self) -> Mapping[str, np.ndarray]:
+        """Tables of the loop that no price changes, and the work of each task, by name in `Offsets`."""
+        first_actor_task = np.cumsum([0, *(len(tasks) for tasks in self.actors)])
+        first_dependency = np.cumsum([0, *(len(others) for others in self._dependencies)])
         found = {
-            "first_order": first,
-            "order": np.fromiter(itertools.chain.from_iterable(self.actors), dtype=np.int64),
-            "wait": np.array([self.first_after[one[0]] for one in self.actors], dtype=np.int64),
+            "first_actor_task": first_actor_task,
+            "actor_task": list(itertools.chain.from_iterable(self.actors)),
+            "next_dependency": [first_dependency[tasks[0]] for tasks in self.actors],
+            "first_dependency": first_dependency,
+            "dependency": list(itertools.chain.from_iterable(self._dependencies)),
+            "multiplicity": [task.multiplicity for task in self.graph.tasks],
+            "channel": self.channel,
+            "work_of": self.work_of,
         }
-        for name in ("work_of", "times", "channel", "first_after", "after"):
-            found[name] = np.array(getattr(self, name), dtype=np.int64)
-        return found
+        return {name: np.array(table, dtype=np.int64) for name, table in found.items()}
 
     @cached_property
     def need_order(self) -> NeedOrder:
-        """Order in which tasks are needed, by their number in the graph."""
+        """Order in which tasks are needed, by their ids."""
         return step_need_order(self.graph)
 
     @cached_property
     def labels(self) -> SpanTable:
-        """Spans of its tasks before they are played: at time 0, and without parts."""
+        """Spans of the tasks without their times, which are 0, and without parts."""
         tasks, works = self.graph.tasks, self.works
-        called = [
+        labels = [
             f"{channel_of(work.operator)} {work.operator.name}" if work.beside else work.operator.name
             for work in works
         ]
-        names = tuple(sorted(set(called)))
+        names = tuple(sorted(set(labels)))
         work_of = np.array(self.work_of, dtype=np.int64)
         shifts = [_shift(work.operator) for work in works]
-        kinds = [STREAMS.index(stream_of(work.operator, beside=work.beside)) for work in works]
+        streams = [STREAMS.index(stream_of(work.operator, beside=work.beside)) for work in works]
         rank_class = np.array([work.rank_class for work in works], dtype=np.int64)
         peers = [one + shift if shift else -1 for one, shift in zip(rank_class.tolist(), shifts, strict=True)]
         return SpanTable(
             rank_class=rank_class[work_of],
-            stream=np.array(kinds, dtype=np.int64)[work_of],
-            name=np.array([names.index(one) for one in called], dtype=np.int64)[work_of],
+            stream=np.array(streams, dtype=np.int64)[work_of],
+            name=np.array([names.index(label) for label in labels], dtype=np.int64)[work_of],
             microbatch=np.array(
                 [_microbatch(task, works[number]) for task, number in zip(tasks, self.work_of, strict=True)]
             ),
@@ -188,81 +203,81 @@ class StepStructure:
 
 
 def _shift(operator: Operator) -> int:
-    """Return the stages by which an operator sends; 0 of what does not."""
+    """Return how many stages on an operator sends to; 0 if it stays within its class."""
     return operator.shift if isinstance(operator, Collective) else 0
 
 
 def _microbatch(task: Task, work: Work) -> int:
-    """Return the microbatch that a span names: that of a compute run."""
+    """Return the microbatch of a task's span: that of a sequence that its class computes, else -1."""
     return task.operator.microbatch if not work.beside and isinstance(task.operator, Sequence) else -1
 
 
 class NotCoveredError(Exception):
-    """Trait of a step that only the reference plays; never leaves the engine."""
+    """A step or a fabric has a trait that only the reference covers; never leaves the engine."""
 
 
 @dataclass(kw_only=True, eq=False)
 class Charge:
-    """Amounts that are counted when a task, or a part of it, begins."""
+    """Energy, bytes and collectives that are counted when a task, or a part of it, begins."""
 
     compute_j: dict[str, float] = field(default_factory=dict)
     """Dynamic energy by component, all ranks."""
     host_bytes: dict[str, float] = field(default_factory=dict)
     """Bytes by lane, all ranks."""
     carried: list[tuple[Collective, PricedCollective, int]] = field(default_factory=list)
-    """Collectives with how often they run, in order."""
+    """Collectives with their plans and their numbers of runs, in order."""
 
 
 class Instruction(NamedTuple):
-    """Instruction of a program; see `Op`."""
+    """Instruction of a program; `Op` says what its operands are."""
 
     op: Op
-    x: float = 0.0
-    i: int = 0
-    j: int = 0
-    busy_s: float = 0.0
-    slack_s: float = 0.0
+    amount: float = 0.0
+    target: int = 0
+    extra: int = 0
+    work_busy_s: float = 0.0
+    work_slack_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Program:
-    """A work with its prices."""
+    """Program of a work, with the times that are known before the loop runs."""
 
-    entry: int
+    start: int
     """First instruction."""
     parts_s: dict[str, float]
-    """Seconds by category that do not hang on what others do."""
+    """Seconds by category that do not depend on what else goes on."""
     waits: bool
-    """Whether it also waits for collectives that share links, and for the host, which the loop counts."""
+    """Whether it waits for collectives that share links, or for the host; the loop counts for how long."""
     pays: bool
-    """Whether it pays for what collectives took of its units, which the loop counts, too."""
+    """Whether collectives may slow its compute; the loop counts by how much."""
     forks: bool
-    """Whether it starts others."""
+    """Whether it starts programs in children."""
     charges: int
     """Charges that fall due each time it runs."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Computed:
-    """Time and energy of a run's operators without its collectives."""
+class SequenceCost:
+    """Time and energy of a sequence's operators without its collectives."""
 
     sequence: Sequence
-    """The run, kept because its items are known by their identity."""
+    """The sequence, kept alive because its items are known by their identity."""
     seconds: dict[str, float]
     """Time by category."""
     compute_j: dict[str, float]
     """Dynamic energy by component, all ranks."""
     issue_s: float
-    """Time that the host needs to issue them."""
+    """Time that the host needs to issue the operators."""
 
 
 NO_CAPACITY = "a link has no capacity"
 PASSED_ON = "circuits turn during the step, and the fabric does not say by which parts"
-"""Why the reference plays a step on fabrics without lanes or parts."""
+"""Reasons for which the reference plays a step."""
 
 
 class StepNetwork:
-    """The network of a step with the prices of its collectives, which no change of a node alters.
+    """Network of a step with the prices of its collectives, which do not depend on the node.
 
     Parameters
     ----------
@@ -287,26 +302,26 @@ class StepNetwork:
         self.turns = not all(
             self.network.locate(group) for plan in self.traffic.plans for group, _, _ in plan.parts
         )
-        """Whether something has to wait for circuits."""
+        """Whether circuits turn during the step, for some group lacks a circuit at the start."""
         self.by_parts = self.turns and fabric.traits.endpoint_lanes is None
-        """Whether circuits that it waits for are no lanes of endpoints."""
+        """Whether they turn part by part and not lane by lane."""
 
     def plan(self, operator: Collective, rank_class: int) -> PricedCollective:
-        """Return how a class carries out a collective.
+        """Return the plan by which a class carries out a collective.
 
         Raises
         ------
         NotCoveredError
-            If it has to wait for circuits of more than lanes.
+            If the fabric does not say which of its circuits turn, or a link has no capacity.
         """
         key = (id(operator), rank_class)
         found = self._plans.get(key)
         if found is None:
-            found = self._plans[key] = self._checked(self.traffic.plan(operator, rank_class))
+            found = self._plans[key] = self._check_plan(self.traffic.plan(operator, rank_class))
         return found
 
-    def _checked(self, plan: PricedCollective) -> PricedCollective:
-        """Return a plan whose circuits all stand, or turn by lanes."""
+    def _check_plan(self, plan: PricedCollective) -> PricedCollective:
+        """Return a plan, having checked that the loop covers its groups."""
         capacity = self.network.graph.capacity_bytes_per_s
         for group, _, _ in plan.parts:
             if self.by_parts:
@@ -320,19 +335,19 @@ class StepNetwork:
         return plan
 
     def claim(self, group: FlowGroup) -> LaneClaim | None:
-        """Return the lanes that a group turns to itself; None if other things than lanes decide."""
+        """Return the lanes that a group turns to its peers; None if the fabric does not turn lane by lane."""
         if group not in self._claims:
             circuits = self.network.circuits
             self._claims[group] = self.fabric.lane_claim(circuits, group.flows, group.demand)
         return self._claims[group]
 
     def parts(self, group: FlowGroup) -> np.ndarray:
-        """Return the parts of circuits that a group takes or turns, by number; none if nothing turns for it.
+        """Return the numbers of the parts of circuits that a group uses or turns, shape [parts].
 
         Raises
         ------
         NotCoveredError
-            If the fabric does not say.
+            If the fabric does not say which.
         """
         if group not in self._parts:
             found = self.fabric.circuit_parts(group.flows)
@@ -349,7 +364,7 @@ class StepNetwork:
         return claim is not None and claim.carriers.size > 0
 
     def loads(self, group: FlowGroup) -> FlowGroup | Loads:
-        """Return what a group asks of links, or would if circuits turned to it at the start."""
+        """Return a group's loads on links, with its circuits as if they had turned to it at the start."""
         if not self.turns:
             return group
         if group not in self._loads:
@@ -378,206 +393,240 @@ class Programs:
     node : Node
         The accelerator of every rank.
     network : StepNetwork
-        What connects them.
+        The network that connects them.
 
     Raises
     ------
     NotCoveredError
         If only the reference plays such a step.
+
+    Notes
+    -----
+    Methods called ``..._code`` return the instructions of an operator. On the way they add to `charges`, to
+    `groups` and to the seconds by category of the work at hand.
     """
 
     def __init__(self, structure: StepStructure, node: Node, network: StepNetwork) -> None:
-        self.ranks = structure.graph.layout.ranks_per_class
+        self.code: list[Instruction] = []
+        """Instructions of all programs."""
+        self.charges: list[Charge] = []
+        """Charges, by the number that instructions have for them."""
+        self.groups: dict[FlowGroup, int] = {}
+        """Groups of flows, by the same."""
+        self.collective_share = node.collective_share
+        self._ranks = structure.graph.layout.ranks_per_class
         self._node = node
         self._network = network
-        self._taken = {one.rank_class for one in structure.works if takes_units(one.operator)}
-        self.code: list[Instruction] = []
-        self.charges: list[Charge] = []
-        self.groups: dict[FlowGroup, int] = {}
-        self._same_run = structure.same_run
+        self._slowed_classes = {work.rank_class for work in structure.works if takes_units(work.operator)}
+        self._equal_items = structure.equal_items
+        self._sequence_costs: dict[int, SequenceCost] = {}
         self._parts: list[tuple[str, float]] = []
-        self._alone: dict[int, Computed] = {}
-        self.collective_share = node.collective_share
-        self._paying = -1
-        self.of_work = [self._program(work) for work in structure.works]
+        """Category and seconds of each part of the work at hand."""
+        self._slowed_class = -1
+        """Class of the work at hand if collectives may slow it, else -1."""
+        self.of_work = [self._build(work) for work in structure.works]
+        """Program of each work."""
 
-    def _place(self, code: list[Instruction]) -> int:
-        """Add a program and return its first instruction."""
-        entry = len(self.code)
-        self.code += code
-        self.code.append(Instruction(Op.END))
-        return entry
-
-    def _charged(self, charge: Charge) -> Instruction:
-        self.charges.append(charge)
-        return Instruction(Op.CHARGE, i=len(self.charges) - 1)
-
-    def _program(self, work: Work) -> Program:
+    def _build(self, work: Work) -> Program:
         """Return the program of a work, added behind those before it."""
-        self._parts, before = [], len(self.charges)
         operator, rank_class = work.operator, work.rank_class
-        pays = self.collective_share > 0.0 and not work.beside and rank_class in self._taken
-        self._paying = rank_class if pays else -1
+        slowed = self.collective_share > 0.0 and not work.beside and rank_class in self._slowed_classes
+        self._parts, self._slowed_class = [], rank_class if slowed else -1
+        charges_before = len(self.charges)
         match operator:
             case Collective() if work.beside:
-                code = self._carried(operator, rank_class, 1)
+                code = self._collective_code(operator, rank_class, 1)
             case Transfer() | HostWork() if work.beside:
-                code = self._on_host(operator)
+                code = self._host_code(operator)
             case _:
-                code = self._executed(operator, rank_class)
+                code = self._compute_code(operator, rank_class)
         parts: defaultdict[str, float] = defaultdict(float)
         for _ in range(work.times):  # in the order in which the reference adds them up
             for part, seconds in self._parts:
                 parts[part] += seconds
-        waits = any(one.op in {Op.WAITED, Op.LATE} for one in code)
-        forks = any(one.op in {Op.FORK, Op.BESIDE} for one in code)
-        charges = len(self.charges) - before
+        ops = {instruction.op for instruction in code}
         return Program(
-            entry=self._place(code),
+            start=self._add_code(code),
             parts_s=dict(parts),
-            waits=waits,
-            pays=any(one.op is Op.WORK for one in code),
-            forks=forks,
-            charges=charges,
+            waits=bool(ops & {Op.COUNT_EXPOSED, Op.AWAIT_ISSUE}),
+            pays=Op.WORK in ops,
+            forks=bool(ops & {Op.FORK, Op.OVERLAP}),
+            charges=len(self.charges) - charges_before,
         )
 
-    def _worked(self, seconds: dict[str, float]) -> Instruction:
-        """Return work of so many seconds by category."""
+    def _add_code(self, code: list[Instruction]) -> int:
+        """Add a program and return its first instruction."""
+        start = len(self.code)
+        self.code += code
+        self.code.append(Instruction(Op.END))
+        return start
+
+    def _charge_code(self, charge: Charge) -> Instruction:
+        self.charges.append(charge)
+        return Instruction(Op.CHARGE, target=len(self.charges) - 1)
+
+    def _work_code(self, seconds: dict[str, float]) -> Instruction:
+        """Return the instruction that works for some seconds by category."""
         self._parts += seconds.items()
         work_s = math.fsum(seconds.values())
-        if self._paying < 0:
+        if self._slowed_class < 0:
             return Instruction(Op.SLEEP, work_s)
         busy_s = math.fsum(one for part, one in seconds.items() if part not in {COMMUNICATION, ISSUE})
         slack_s = seconds.get(ISSUE, 0.0)
-        return Instruction(Op.WORK, work_s, self._paying, busy_s=busy_s, slack_s=slack_s)
+        return Instruction(Op.WORK, work_s, self._slowed_class, work_busy_s=busy_s, work_slack_s=slack_s)
 
-    def _on_host(self, operator: Transfer | HostWork) -> list[Instruction]:
+    def _host_code(self, operator: Transfer | HostWork) -> list[Instruction]:
         cost = self._node.host_cost(operator)
-        charge = Charge(compute_j=self._joules(cost, 1))
+        charge = Charge(compute_j=self._energy_j(cost, 1))
         if isinstance(operator, Transfer):
-            charge.host_bytes[str(operator.lane)] = operator.moved_bytes * self.ranks
-        return [self._charged(charge), Instruction(Op.SLEEP, cost.time_s)]
+            charge.host_bytes[str(operator.lane)] = operator.moved_bytes * self._ranks
+        return [self._charge_code(charge), Instruction(Op.SLEEP, cost.time_s)]
 
-    def _joules(self, cost: Cost, times: int) -> dict[str, float]:
-        """Return the dynamic energy of a cost on all ranks of a class by component."""
-        ranks = self.ranks * times
-        return {part: energy * ranks for part, energy in cost.energy_j.items()}
+    def _energy_j(self, cost: Cost, times: int) -> dict[str, float]:
+        """Return the dynamic energy of some runs on all ranks of a class, by component."""
+        runs = self._ranks * times
+        return {part: energy_j * runs for part, energy_j in cost.energy_j.items()}
 
-    def _executed(self, operator: Operator, rank_class: int) -> list[Instruction]:
-        """Return what the compute stream does for an operator."""
+    def _compute_code(self, operator: Operator, rank_class: int) -> list[Instruction]:
+        """Return the code of an operator on its class's compute stream."""
         match operator:
             case Sequence():
                 if self._network.private(operator, rank_class):
-                    return self._fused(operator, rank_class)
-                return self._in_pieces(operator, rank_class)
+                    return self._fused_code(operator, rank_class)
+                return self._sequence_code(operator, rank_class)
             case Overlapped():
-                return self._overlapped(operator, rank_class, 1)
+                return self._overlap_code(operator, rank_class, 1)
             case Collective() | Transfer() | HostWork():
                 msg = f"'{operator.name}' stands in the order of compute"
                 raise NotCoveredError(msg)
             case _:
                 cost = self._node.cost(operator)
-                charge = Charge(compute_j=self._joules(cost, 1))
-                return [self._charged(charge), self._worked({category(operator, cost): cost.time_s})]
+                charge = Charge(compute_j=self._energy_j(cost, 1))
+                return [self._charge_code(charge), self._work_code({category(operator, cost): cost.time_s})]
 
-    def _in_pieces(self, sequence: Sequence, rank_class: int) -> list[Instruction]:
-        """Return a run of operators whose collectives share links: one event for what lies between two."""
-        code = [Instruction(Op.BEGIN)]
+    def _sequence_code(self, sequence: Sequence, rank_class: int) -> list[Instruction]:
+        """Return the code of a sequence whose collectives share links, cut at these."""
+        code = [Instruction(Op.BEGIN_SEQUENCE)]
         cut = blocks_in_order if self._network.traffic.by_block(sequence, rank_class) else pieces
         every = cut(sequence)
         for place, piece in enumerate(every):
             if isinstance(piece, Sequence):
-                code += self._turned_ahead(every[place:], rank_class)
-                code += self._fused(piece, rank_class, issued=True)
+                code += self._turn_ahead_code(every[place:], rank_class)
+                code += self._fused_code(piece, rank_class, issued=True)
                 continue
-            one, repeat = piece
-            if isinstance(one, Overlapped):
-                code += self._overlapped(one, rank_class, repeat)
+            operator, repeat = piece
+            if isinstance(operator, Overlapped):
+                code += self._overlap_code(operator, rank_class, repeat)
                 continue
-            carried = self._carried(one, rank_class, repeat)
-            code += [Instruction(Op.MARK), *carried, Instruction(Op.WAITED)]
-        return [*code, Instruction(Op.LATE, self._node.issue_s(sequence.items))]
+            collective = self._collective_code(operator, rank_class, repeat)
+            code += [Instruction(Op.MARK), *collective, Instruction(Op.COUNT_EXPOSED)]
+        return [*code, Instruction(Op.AWAIT_ISSUE, self._node.issue_s(sequence.items))]
 
-    def _fused(self, sequence: Sequence, rank_class: int, *, issued: bool = False) -> list[Instruction]:
-        """Return a run of operators that is one event."""
-        run = self._same_run.get(id(sequence.items), id(sequence.items))
-        found = self._alone.get(run)
-        if found is None:
-            found = self._alone[run] = self._computed(sequence)
-        charge = Charge(compute_j=found.compute_j)
-        seconds = dict(found.seconds)
-        for one, repeat in sequence.items:
-            if isinstance(one, Collective):
-                plan = self._network.plan(one, rank_class)
+    def _fused_code(self, sequence: Sequence, rank_class: int, *, issued: bool = False) -> list[Instruction]:
+        """Return the code of a sequence that is one event, for its collectives have their links alone.
+
+        Parameters
+        ----------
+        sequence : Sequence
+            The operators.
+        rank_class : int
+            Class that runs them.
+        issued : bool
+            Whether the time in which the host issues them is counted elsewhere.
+        """
+        cost = self._sequence_cost(sequence)
+        charge = Charge(compute_j=cost.compute_j)
+        seconds = dict(cost.seconds)
+        for operator, repeat in sequence.items:
+            if isinstance(operator, Collective):
+                plan = self._network.plan(operator, rank_class)
                 seconds[COMMUNICATION] = seconds.get(COMMUNICATION, 0.0) + plan.alone_s * repeat
-                charge.carried.append((one, plan, repeat))
-            elif isinstance(one, Overlapped):
-                plan = self._network.plan(one.collective, rank_class)
-                exposed_s = max(0.0, plan.alone_s - self._node.cost(one.product).time_s * one.beside)
+                charge.carried.append((operator, plan, repeat))
+            elif isinstance(operator, Overlapped):
+                plan = self._network.plan(operator.collective, rank_class)
+                hidden_s = self._node.cost(operator.product).time_s * operator.beside
+                exposed_s = max(0.0, plan.alone_s - hidden_s)
                 seconds[COMMUNICATION] = seconds.get(COMMUNICATION, 0.0) + exposed_s * repeat
-                charge.carried.append((one.collective, plan, repeat))
-        late_s = 0.0 if issued else found.issue_s - math.fsum(seconds.values())
+                charge.carried.append((operator.collective, plan, repeat))
+        late_s = 0.0 if issued else cost.issue_s - math.fsum(seconds.values())
         if late_s > 0.0:
             seconds[ISSUE] = late_s
-        return [self._charged(charge), self._worked(seconds)]
+        return [self._charge_code(charge), self._work_code(seconds)]
 
-    def _computed(self, sequence: Sequence) -> Computed:
-        """Return what the products and other work of a run of operators take, whoever runs them."""
+    def _sequence_cost(self, sequence: Sequence) -> SequenceCost:
+        """Return time and energy of a sequence without its collectives; equal ones are priced once."""
+        key = self._equal_items.get(id(sequence.items), id(sequence.items))
+        if key not in self._sequence_costs:
+            self._sequence_costs[key] = self._price(sequence)
+        return self._sequence_costs[key]
+
+    def _price(self, sequence: Sequence) -> SequenceCost:
         seconds: defaultdict[str, float] = defaultdict(float)
-        joules: defaultdict[str, float] = defaultdict(float)
-        for one, repeat in sequence.items:
-            for product, times in computed(one, repeat):
-                cost = self._node.cost(product)
-                seconds[category(product, cost)] += cost.time_s * times
-                for part, energy in cost.energy_j.items():
-                    joules[part] += energy * times
-        return Computed(
+        energy_j: defaultdict[str, float] = defaultdict(float)
+        for item, repeat in sequence.items:
+            for operator, times in computed(item, repeat):
+                cost = self._node.cost(operator)
+                seconds[category(operator, cost)] += cost.time_s * times
+                for part, one_j in cost.energy_j.items():
+                    energy_j[part] += one_j * times
+        return SequenceCost(
             sequence=sequence,
             seconds=dict(seconds),
-            compute_j={part: energy * self.ranks for part, energy in joules.items()},
+            compute_j={part: one_j * self._ranks for part, one_j in energy_j.items()},
             issue_s=self._node.issue_s(sequence.items),
         )
 
-    def _overlapped(self, operator: Overlapped, rank_class: int, repeat: int) -> list[Instruction]:
-        """Return the pieces that stand alone, then the others beside the collective."""
+    def _overlap_code(self, operator: Overlapped, rank_class: int, repeat: int) -> list[Instruction]:
+        """Return the code of a product in pieces: those that run alone, then those beside a collective."""
         cost = self._node.cost(operator.product)
         name = category(operator.product, cost)
-        code = [self._charged(Charge(compute_j=self._joules(cost, operator.pieces * repeat)))]
+        code = [self._charge_code(Charge(compute_j=self._energy_j(cost, operator.pieces * repeat)))]
         if operator.alone:
-            code.append(self._worked({name: cost.time_s * operator.alone * repeat}))
+            code.append(self._work_code({name: cost.time_s * operator.alone * repeat}))
         beside_s = cost.time_s * operator.beside * repeat
         self._parts.append((name, beside_s))
-        child = self._place(self._carried(operator.collective, rank_class, repeat))
-        code += [Instruction(Op.MARK), Instruction(Op.BESIDE, beside_s, child, self._paying)]
-        return [*code, Instruction(Op.WAITED, beside_s)]
+        child = self._add_code(self._collective_code(operator.collective, rank_class, repeat))
+        code += [Instruction(Op.MARK), Instruction(Op.OVERLAP, beside_s, child, self._slowed_class)]
+        return [*code, Instruction(Op.COUNT_EXPOSED, beside_s)]
 
-    def _carried(self, operator: Collective, rank_class: int, repeat: int) -> list[Instruction]:
-        """Return what carries a collective out, as `simulator.collectives.traffic.carry_collective` does."""
+    def _collective_code(self, operator: Collective, rank_class: int, repeat: int) -> list[Instruction]:
+        """Return the code of a collective; its rule is `simulator.collectives.traffic.carry_collective`."""
         plan = self._network.plan(operator, rank_class)
-        code = [self._charged(Charge(carried=[(operator, plan, repeat)]))]
+        code = [self._charge_code(Charge(carried=[(operator, plan, repeat)]))]
         if plan.protocol_s:
             code.append(Instruction(Op.SLEEP, plan.protocol_s * repeat))
         if plan.at_once:
             levels = [
-                self._place(self._moved(one, size * (count * repeat))) for one, size, count in plan.parts
+                self._add_code(self._transfer_code(group, size_bytes * (count * repeat)))
+                for group, size_bytes, count in plan.parts
             ]
-            code.append(Instruction(Op.FORK, j=len(levels)))
-            return code + [Instruction(Op.END, i=entry) for entry in levels]
-        times, together = (repeat, 1) if plan.in_turns else (1, repeat)
-        for flow_group, size_bytes, count in plan.parts * times:
-            code += self._moved(flow_group, size_bytes * (count * together))
-            code.append(self._passed(flow_group, count * together))
+            code.append(Instruction(Op.FORK, extra=len(levels)))
+            return code + [Instruction(Op.END, target=start) for start in levels]
+        passes, together = (repeat, 1) if plan.in_turns else (1, repeat)
+        for group, size_bytes, count in plan.parts * passes:
+            code += self._transfer_code(group, size_bytes * (count * together))
+            code.append(self._latency_code(group, count * together))
         return code
 
-    def _passed(self, flow_group: FlowGroup, times: int) -> Instruction:
-        """Return what pays the latency of the way that a group has, so many times."""
-        network = self._network
-        if network.by_parts and network.may_wait(flow_group):
-            return Instruction(Op.PATH, float(times), self.groups[flow_group])
-        return Instruction(Op.SLEEP, network.loads(flow_group).latency_s * times)
+    def _transfer_code(self, group: FlowGroup, total_bytes: float) -> list[Instruction]:
+        """Return the code that carries bytes of every flow of a group; none if that takes no time."""
+        if not self._network.may_wait(group) and (total_bytes <= 0.0 or not group.links.size):
+            return []
+        number = self.groups.setdefault(group, len(self.groups))
+        return [Instruction(Op.TRANSFER, total_bytes, number)]
 
-    def _turned_ahead(self, coming: Iterable[Piece], rank_class: int) -> list[Instruction]:
-        """Return what turns circuits to the next block's exchange while what is before it computes."""
+    def _latency_code(self, group: FlowGroup, times: int) -> Instruction:
+        """Return the instruction that waits some times for the latency of a group's path."""
+        network = self._network
+        if network.by_parts and network.may_wait(group):
+            return Instruction(Op.AWAIT_LATENCY, float(times), self.groups[group])
+        return Instruction(Op.SLEEP, network.loads(group).latency_s * times)
+
+    def _turn_ahead_code(self, coming: Iterable[Piece], rank_class: int) -> list[Instruction]:
+        """Return the code that turns circuits to the next block's exchange while what is before it computes.
+
+        The first instruction asks for all of them whether ports have other traffic ahead.
+        """
         traits = self._network.fabric.traits
         if not (self._network.turns and traits.prefetches and traits.turns_by_layer):
             return []
@@ -588,16 +637,9 @@ class Programs:
         waiting = [group for group in groups if self._network.may_wait(group)]
         return [
             Instruction(
-                Op.AHEAD,
-                i=self.groups.setdefault(group, len(self.groups)),
-                j=-1 if place else len(waiting) - 1,
+                Op.TURN_AHEAD,
+                target=self.groups.setdefault(group, len(self.groups)),
+                extra=-1 if place else len(waiting) - 1,
             )
             for place, group in enumerate(waiting)
         ]
-
-    def _moved(self, flow_group: FlowGroup, total_bytes: float) -> list[Instruction]:
-        waits = self._network.may_wait(flow_group)
-        if not waits and (total_bytes <= 0.0 or not flow_group.links.size):
-            return []
-        number = self.groups.setdefault(flow_group, len(self.groups))
-        return [Instruction(Op.MOVE, total_bytes, number)]

@@ -11,8 +11,7 @@ from optical.fabrics.node_circuits import CircuitChoice, DirectConnect, HybridFa
 from optical.fabrics.rails import OcsRails
 from optical.fabrics.switches import load_optics, load_switch
 from optical.fabrics.wafer import WaferFabric
-from simulator.engine.compiled import loop
-from simulator.engine.compiled import turns as lanes
+from simulator.engine.compiled import circuit_tables, loop
 from simulator.engine.compiled.programs import NotCoveredError, Programs, StepNetwork, StepStructure
 from simulator.engine.compiled.step import CompiledStep, StepRuns
 from simulator.engine.simulation import Simulation
@@ -331,7 +330,7 @@ def test_the_compiled_loop_turns_circuits_to_the_same_bits():
 def test_changes_of_circuits_are_handed_out_before_there_is_no_room(monkeypatch):
     graph, fabric = Turning(5).graph(60), rails(12)
     assert expect_equal(graph, HOSTED, fabric).reconfigurations > 3
-    monkeypatch.setattr(lanes, "MOST_CHANGES", 3)
+    monkeypatch.setattr(circuit_tables, "MOST_CHANGES", 3)
     expect_equal(graph, HOSTED, fabric)
 
 
@@ -456,13 +455,13 @@ def test_a_kept_structure_meets_another_node_and_another_network():
 
 
 def test_equal_runs_of_other_classes_are_priced_once(monkeypatch):
-    priced, price = [], Programs._computed
+    priced, price = [], Programs._price
 
     def counted(self, sequence):
         priced.append(sequence.items)
         return price(self, sequence)
 
-    monkeypatch.setattr(Programs, "_computed", counted)
+    monkeypatch.setattr(Programs, "_price", counted)
     structure = StepStructure(build_step(EVEN, PLAN.with_(pp=4)))
     Programs(structure, NODE, StepNetwork(structure, Star(endpoints=4)))
     runs = {work.operator.items for work in structure.works if isinstance(work.operator, Sequence)}
@@ -478,7 +477,7 @@ def test_a_node_that_runs_nothing_says_so():
 
 def test_a_step_is_compiled_once_circuits_have_changed_often(monkeypatch):
     graph, fabric = Turning(5).graph(60), rails(12)
-    monkeypatch.setattr(lanes, "MOST_CHANGES", 3)
+    monkeypatch.setattr(circuit_tables, "MOST_CHANGES", 3)
     structure = StepStructure(graph)
     found = CompiledStep(structure, StepNetwork(structure, fabric)).run(HOSTED, compiled=None)
     assert found == Simulation(graph, HOSTED, fabric).run()

@@ -25,7 +25,7 @@ def test_gathers_are_needed_with_their_pass_and_sums_at_the_end():
         Named(update, (sums, late_pass)),
         Named(6, (0,)),
     ]
-    order = need_order(tasks, lambda one: one in {0, send, late_pass, update}).here
+    order = need_order(tasks, lambda one: one in {0, send, late_pass, update}).own
     assert sorted(order, key=order.get) == [0, send, late_gather, late_pass, sums, update, 6]
 
 
@@ -33,7 +33,7 @@ def test_a_class_needs_what_it_receives_with_the_pass_that_waits_for_it():
     early, late, soon, update = 0, 1, 2, 3
     tasks = [Named(early), Named(late), Named(soon, (early,)), Named(update, (late, soon))]
     order = need_order(tasks, lambda one: True)
-    assert order.there[early] < order.here[soon] < order.there[late] < order.here[update]
+    assert order.receiver[early] < order.own[soon] < order.receiver[late] < order.own[update]
 
 
 def test_a_sum_makes_way_for_the_gather_behind_it():
@@ -51,7 +51,7 @@ def test_a_sum_makes_way_for_the_gather_behind_it():
         ({}, [0, send, gather, late_pass, sums]),
         ({gather: sums}, [0, send, sums, gather]),
     ):
-        order = need_order(tasks, lambda one: one in {0, send, late_pass, update}, queued).here
+        order = need_order(tasks, lambda one: one in {0, send, late_pass, update}, queued).own
         assert sorted(order, key=order.get)[: len(first)] == first
 
 
@@ -63,6 +63,6 @@ def test_what_waits_for_a_task_is_needed_after_it(seed):
     ]
     at_once = set(rng.permutation(60)[:20].tolist())
     order = need_order(tasks[::-1], at_once.__contains__)
-    assert len(set(order.here.values())) == 60
-    for number in (order.here, order.there):
-        assert all(number[other] < order.here[task.id] for task in tasks for other in task.after)
+    assert len(set(order.own.values())) == 60
+    for number in (order.own, order.receiver):
+        assert all(number[other] < order.own[task.id] for task in tasks for other in task.after)
