@@ -76,16 +76,18 @@ def partition(
     routes : numpy.ndarray
         Links of each flow, shape [F, H], padded with -1.
     flow_keys : tuple of numpy.ndarray
-        What tells flows apart from the start (bytes, start, latency), shape [F] each.
+        Properties in which flows of a class are equal (bytes, start, latency), shape [F] each.
     link_keys : tuple of numpy.ndarray
-        What tells links apart (capacity), shape [L] each.
+        Properties in which links of a class are equal (capacity), shape [L] each.
     after : numpy.ndarray, optional
-        Rows (first, second, kind) of flows, shape [E, 3].
+        Rows (first, second, kind): flow `second` waits for flow `first`, shape [E, 3].
 
     Notes
     -----
-    Colours are refined until their number stays: each is hashed with the sum of its neighbours' hashes. Two
-    different neighbourhoods get one sum with a probability of 2^-64 for every pair.
+    Colour refinement: at first the colour of a flow or a link stands for its keys. In each pass the colour of
+    a link is told apart further by the colours of the flows that cross it, and then the colour of a flow by
+    those of its links and of the flows that it waits for, until a pass finds no more colours. A neighbourhood
+    is the sum of its colours' hashes; two different ones get one sum with a probability of 2^-64.
     """
     flows, links = routes.shape[0], link_keys[0].size
     crossed = routes >= 0
@@ -154,47 +156,54 @@ def merge(
         Links of each flow, shape [F, H], padded with -1.
     usage : numpy.ndarray, optional
         Loads of flows that stand for orbits already, shape [F, H]; these are not merged again.
-    flow_keys, link_keys : tuple of numpy.ndarray
-        What tells flows [F] and links [L] apart.
-    after : numpy.ndarray
-        Rows (first, second, kind) of flows, shape [E, 3].
+    flow_keys, link_keys, after
+        As in `partition`; after has shape [E, 3].
     """
     flows, links = routes.shape[0], link_keys[0].size
     if usage is None:
-        found = partition(routes, flow_keys, link_keys, after)
+        classes = partition(routes, flow_keys, link_keys, after)
     else:
-        found = Partition(flow_class=np.arange(flows), link_class=np.arange(links), flows=flows, links=links)
-    member = np.zeros(found.flows, dtype=np.int64)
-    member[found.flow_class[::-1]] = np.arange(flows)[::-1]
-    taken = routes[member].T
-    crossed = taken >= 0
-    kinds, place = np.unique(found.link_class[taken[crossed]], return_inverse=True)
-    shown = np.zeros(taken.shape, dtype=np.int64)
-    shown[crossed] = place.ravel()
-    hop = np.argmax(crossed, axis=0) if taken.shape[0] else np.zeros(found.flows, dtype=np.int64)
-    linked = np.logical_or.reduce(crossed, axis=0)
-    if taken.shape[0]:
-        shown = np.where(crossed, shown, shown[hop, np.arange(found.flows)])
-    link = np.zeros(found.links, dtype=np.int64)
-    link[found.link_class[::-1]] = np.arange(links)[::-1]
-    count = np.bincount(found.flow_class, minlength=found.flows)
-    share = count / np.bincount(found.link_class, minlength=found.links)[kinds][shown] if kinds.size else 0.0
+        classes = Partition(
+            flow_class=np.arange(flows), link_class=np.arange(links), flows=flows, links=links
+        )
+    member, link = (
+        _first_members(classes.flow_class, classes.flows),
+        _first_members(classes.link_class, classes.links),
+    )
+    route = routes[member].T
+    crossed = route >= 0
+    used, place = np.unique(classes.link_class[route[crossed]], return_inverse=True)
+    class_route = np.zeros(route.shape, dtype=np.int64)
+    class_route[crossed] = place.ravel()
+    if route.shape[0]:  # short routes repeat their first link
+        first_hop = np.argmax(crossed, axis=0)
+        class_route = np.where(crossed, class_route, class_route[first_hop, np.arange(classes.flows)])
+    flows_of = np.bincount(classes.flow_class, minlength=classes.flows)
+    links_of = np.bincount(classes.link_class, minlength=classes.links)[used]
+    load = flows_of / links_of[class_route] if used.size else 0.0
     times = 1.0 if usage is None else usage[member].T
     edges = after.copy()
-    edges[:, :2] = found.flow_class[after[:, :2]]
+    edges[:, :2] = classes.flow_class[after[:, :2]]
     return FlowClasses(
-        flow_class=found.flow_class,
+        flow_class=classes.flow_class,
         member=member,
-        link=link[kinds],
-        routes=np.ascontiguousarray(shown),
-        load=np.ascontiguousarray(np.where(crossed, share * times, 0.0)),
-        linked=linked,
-        before=np.unique(edges, axis=0) if found.flows < flows and edges.size else edges,
+        link=link[used],
+        routes=np.ascontiguousarray(class_route),
+        load=np.ascontiguousarray(np.where(crossed, load * times, 0.0)),
+        linked=np.logical_or.reduce(crossed, axis=0),
+        before=np.unique(edges, axis=0) if classes.flows < flows and edges.size else edges,
     )
 
 
+def _first_members(class_of: np.ndarray, classes: int) -> np.ndarray:
+    """Return the first member of each class, shape [classes]."""
+    first = np.zeros(classes, dtype=np.int64)
+    first[class_of[::-1]] = np.arange(class_of.size)[::-1]
+    return first
+
+
 def components(routes: np.ndarray, links: int) -> np.ndarray:
-    """Return which flows share links, directly or through others: a number for each, shape [C].
+    """Return the component of each flow, shape [C]: flows of one share links, directly or through others.
 
     Parameters
     ----------
@@ -356,7 +365,12 @@ def _carried(flows: FlowSet, graph: LinkGraph) -> np.ndarray:
 
 
 class _Simulation:
-    """State of flows between two events; one instance runs once."""
+    """State of the classes of flows between two events; one instance runs once.
+
+    A class waits in `_queue` until `_ready`, then is `_alive` at a `_rate` that ends it at `_end`. `_left` is
+    the bytes of a flow when its rate last changed. An event ends and starts classes, then finds the rates
+    anew that this can have changed (`_share`).
+    """
 
     def __init__(self, flows: FlowSet, graph: LinkGraph, *, incremental: bool) -> None:
         self._given, self._graph, self._incremental = flows, graph, incremental
@@ -375,7 +389,7 @@ class _Simulation:
         self._rate, self._end = np.zeros(member.size), np.full(member.size, np.inf)
         self._alive = np.empty(0, dtype=np.int64)
         self._capacity = capacity[self._kinds.link]
-        self._plain = bool((self._kinds.load == 1.0).all())
+        self._unit_loads = bool((self._kinds.load == 1.0).all())
         self._now_s, self._events = 0.0, 0
         self._order_classes()
         self._split_components()
@@ -403,7 +417,12 @@ class _Simulation:
         )
 
     def _order_classes(self) -> None:
-        """Note which classes wait for which."""
+        """Set up the waiting of classes for each other.
+
+        Class c is followed by ``_followers[_first[c]:_first[c + 1]]``; `_arrives` is 1 where the follower
+        waits for the arrival of its last byte, 0 where for its departure. `_pending` is the classes that each
+        still waits for.
+        """
         edges = self._kinds.before
         self._pending = np.bincount(edges[:, 1], minlength=self._left.size)
         edges = edges[np.argsort(edges[:, 0], kind="stable")]
@@ -412,7 +431,7 @@ class _Simulation:
         self._queue = np.flatnonzero(self._pending == 0)
 
     def _split_components(self) -> None:
-        """Find out which unfinished classes share links."""
+        """Find the components of unfinished classes that share links, directly or through others."""
         self._component = np.zeros(self._left.size, dtype=np.int64)
         open_now = np.flatnonzero((self._finish == np.inf) & self._kinds.linked)
         self._open_at_split = open_now.size
@@ -451,17 +470,17 @@ class _Simulation:
         return ended
 
     def _arrive(self, ended: np.ndarray) -> None:
-        """Note when classes arrive, and let go what waited for them."""
+        """Set the arrival of classes whose last byte leaves now, and queue those that waited only for them."""
         self._finish[ended] = self._now_s + self._latency[ended]
         if not self._followers.size:
             return
         for one in ended[self._first[ended] < self._first[ended + 1]].tolist():
             edges = slice(self._first[one], self._first[one + 1])
-            then = self._followers[edges]
-            np.subtract.at(self._pending, then, 1)
-            np.maximum.at(self._ready, then, self._now_s + self._arrives[edges] * self._latency[one])
-            then = np.unique(then)
-            free = then[self._pending[then] == 0]
+            followers = self._followers[edges]
+            np.subtract.at(self._pending, followers, 1)
+            np.maximum.at(self._ready, followers, self._now_s + self._arrives[edges] * self._latency[one])
+            followers = np.unique(followers)
+            free = followers[self._pending[followers] == 0]
             if free.size:
                 self._queue = np.append(self._queue, free)
 
@@ -485,7 +504,11 @@ class _Simulation:
         return found
 
     def _share(self, ended: np.ndarray, started: np.ndarray) -> None:
-        """Find the rates anew that starts and ends can have moved."""
+        """Find the rates anew that starts and ends can have changed.
+
+        No rate below `floor` changes: that of the slowest class that ended, and the least equal share of the
+        links of a class that starts. Nor does one of a component in which nothing started or ended.
+        """
         alive, routes = self._alive, self._kinds.routes
         if not alive.size or not (ended.size or started.size):
             return
@@ -513,7 +536,7 @@ class _Simulation:
             self._split_components()
 
     def _set_rates(self, moved: np.ndarray, kept: np.ndarray | float) -> None:
-        """Find the rates of some classes, those of others being fixed."""
+        """Find the rates of the classes `moved`, while those of `kept` (0: none) stay."""
         if not moved.size:
             return
         kinds = self._kinds
@@ -521,7 +544,7 @@ class _Simulation:
         if isinstance(kept, np.ndarray) and kept.size:
             used = kinds.load.take(kept, 1) * self._rate.take(kept)
             taken = np.bincount(kinds.routes.take(kept, 1).ravel(), used.ravel(), self._capacity.size)
-        load = None if self._plain else kinds.load.take(moved, 1)
+        load = None if self._unit_loads else kinds.load.take(moved, 1)
         new = fill(kinds.routes.take(moved, 1), load, self._capacity, taken)
         old = self._rate.take(moved)
         other = (new != old).nonzero()[0]

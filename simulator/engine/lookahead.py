@@ -1,6 +1,8 @@
-"""Lookahead of ports: traffic that they should wait for, and traffic whose circuits they may prefetch.
+"""Lookahead of ports: traffic for which they stay where they are, and traffic to which they turn ahead.
 
-It is found from the order of tasks and, in a step, from where runs of operators are cut.
+`need_order` says which task is needed before which, `Lookahead` applies it to the ports of a network while
+tasks run. Beside them stands how the operators of a step are cut and queued, which the engine on simpy and
+the one in arrays share.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from simulator.results import SERVING, Stream
 def computed(
     one: MatMul | Elementwise | Collective | Overlapped, repeat: int
 ) -> tuple[tuple[MatMul | Elementwise, int], ...]:
-    """Return what of an item of a sequence a unit runs, and how often."""
+    """Return the operators of a sequence's item that run on a unit, each with its number of runs."""
     match one:
         case Collective():
             return ()
@@ -49,17 +51,17 @@ def computed(
 
 
 Piece = Sequence | tuple[Collective | Overlapped, int]
-"""Part of a sequence: what is computed between two collectives, or one of these, repeated so often."""
+"""Part of a sequence: the operators between two collectives, or a collective with its number of runs."""
 
 
 @lru_cache(maxsize=4096)
 def pieces(sequence: Sequence) -> tuple[Piece, ...]:
-    """Return a sequence cut at its collectives; what lies between two of them becomes a sequence."""
+    """Return a sequence cut at its collectives; the operators between two of them become a sequence."""
     found: list[Piece] = []
-    travels = Collective | Overlapped
-    for communicates, items in groupby(sequence.items, key=lambda item: isinstance(item[0], travels)):
+    communicating = Collective | Overlapped
+    for communicates, items in groupby(sequence.items, key=lambda item: isinstance(item[0], communicating)):
         if communicates:
-            found += [(one, repeat) for one, repeat in items if isinstance(one, travels)]
+            found += [(one, repeat) for one, repeat in items if isinstance(one, communicating)]
         else:
             found.append(replace(sequence, items=tuple(items), microbatch=-1))
     return tuple(found)
@@ -67,44 +69,51 @@ def pieces(sequence: Sequence) -> tuple[Piece, ...]:
 
 @lru_cache(maxsize=4096)
 def blocks_in_order(sequence: Sequence) -> tuple[Piece, ...]:
-    """Return the same with one block after the other.
+    """Return a sequence cut at its collectives, written out block after block.
 
-    Collectives in a row that are repeated as often are those of so many equal blocks. What is computed before
-    the first of them and after the last stays together, for it changes no time. The ring of context ranks,
-    which has run for all blocks, turns circuits between them: it is repeated 0 times.
+    Notes
+    -----
+    A sequence of b equal blocks holds every operator once, to run b times. Neighbouring collectives with the
+    same number of runs b are those of b blocks; they and the operators between them are written out b times,
+    once each. Operators before the first and behind the last collective stay together, for that changes no
+    time, and so do blocks with an operator whose runs b does not divide. The ring of context ranks, which has
+    run for all blocks by then, turns circuits between them: it is repeated 0 times.
     """
     cut = pieces(sequence)
-    ring: list[Piece] = [(one, 0) for one in sequence.ring]
-    travels = [place for place, piece in enumerate(cut) if not isinstance(piece, Sequence)]
+    ring: list[Piece] = [(collective, 0) for collective in sequence.ring]
+    communicating = [place for place, piece in enumerate(cut) if not isinstance(piece, Sequence)]
     found: list[Piece] = []
-    done = 0
-    for repeat, places in groupby(travels, key=lambda place: _times(cut[place])):
+    end = 0
+    for blocks, places in groupby(communicating, key=lambda place: _runs(cut[place])):
         first, *others = places
+        found += cut[end:first]
         end = (others or [first])[-1] + 1
         run = cut[first:end]
-        inside = [one for piece in run if isinstance(piece, Sequence) for one in piece.items]
-        whole = all(times % repeat == 0 for _, times in inside)
-        block = [_share(piece, repeat) for piece in run] if whole else list(run)
-        found += [*cut[done:first], *block, *([*ring, *block] * (repeat - 1 if whole else 0))]
-        done = end
-    return (*found, *cut[done:])
+        operators = [item for piece in run if isinstance(piece, Sequence) for item in piece.items]
+        if any(times % blocks for _, times in operators):
+            found += run
+            continue
+        block = [_in_one_block(piece, blocks) for piece in run]
+        found += [*block, *([*ring, *block] * (blocks - 1))]
+    return (*found, *cut[end:])
 
 
-def _times(piece: Piece) -> int:
+def _runs(piece: Piece) -> int:
+    """Return the number of runs of a collective."""
     return 0 if isinstance(piece, Sequence) else piece[1]
 
 
-def _share(piece: Piece, blocks: int) -> Piece:
-    """Return what one of several equal blocks has of a piece."""
+def _in_one_block(piece: Piece, blocks: int) -> Piece:
+    """Return the part of a piece that runs in one of several equal blocks."""
     if isinstance(piece, Sequence):
         return replace(piece, items=tuple((one, times // blocks) for one, times in piece.items))
     return piece[0], piece[1] // blocks
 
 
 def next_uneven(coming: Iterable[Piece | tuple[Operator, int]]) -> Collective | None:
-    """Return the next uneven exchange of what a class is about to run; None if there is none."""
-    travels = (piece[0] for piece in coming if not isinstance(piece, Sequence))
-    return next((one for one in travels if isinstance(one, Collective) and one.skew is not None), None)
+    """Return the first uneven exchange among pieces that a class is about to run; None if there is none."""
+    operators = (piece[0] for piece in coming if not isinstance(piece, Sequence))
+    return next((one for one in operators if isinstance(one, Collective) and one.skew is not None), None)
 
 
 def exchanges(operator: Operator) -> tuple[Collective, ...]:
@@ -150,7 +159,7 @@ def channel_of(operator: Operator) -> str:
 
 
 def stream_of(operator: Operator, *, beside: bool) -> Stream:
-    """Return what of its class an operator keeps busy, beside compute or as compute."""
+    """Return the stream of its class that an operator occupies: compute, or network or host beside it."""
     if not beside:
         return Stream.COMPUTE
     return Stream.HOST if isinstance(operator, Transfer | HostWork) else Stream.NETWORK
@@ -176,23 +185,28 @@ def need_order(
     Parameters
     ----------
     tasks : iterable
-        The tasks; their numbers follow what waits for what.
+        The tasks; each has a higher id than those that it waits for.
     at_once : callable
-        Whether its own class needs the task of a number when it can run: computing, and what goes to others.
-        Another is needed by the first task that waits for it: a gather by the pass behind it, a sum of
-        gradients by the optimizer. What nobody waits for comes last.
+        Whether the task of an id is needed by its own class as soon as it can run: compute, and sends.
     queued : mapping, optional
-        The task that stands before one on its channel, which has to make way for it: a sum is needed as soon
-        as the gather behind it.
+        Task that stands before each on its channel, by ids, and has to make way for it: a sum is needed as
+        soon as the gather behind it.
+
+    Notes
+    -----
+    A task is needed at the place (by id) of the first task that waits for it, directly or not, and is needed
+    at once: a gather by the pass behind it, a sum of gradients by the optimizer. A task for which nobody
+    waits comes last. Tasks that are needed at one place go by their ids. Going through the tasks from the
+    last to the first, the need of each is known before those that it waits for.
     """
-    by_number = sorted(tasks, key=lambda task: task.id)
-    never = len(by_number)
-    place = {task.id: index for index, task in enumerate(by_number)}
+    by_id = sorted(tasks, key=lambda task: task.id)
+    never = len(by_id)
+    place = {task.id: index for index, task in enumerate(by_id)}
     need = dict.fromkeys(place, never)
     own: dict[int, int] = {}
     receiver: dict[int, int] = {}
     chained: set[int] = set()
-    for task in reversed(by_number):
+    for task in reversed(by_id):
         receiver[task.id] = need[task.id] * (never + 1) + place[task.id]
         if at_once(task.id):
             need[task.id] = place[task.id]
@@ -221,13 +235,13 @@ def step_need_order(graph: StepGraph) -> NeedOrder:
 
 
 def queued_before(channels: Iterable[tuple[int, Hashable]]) -> dict[int, int]:
-    """Return the task that stands before each on its channel, by number, from tasks with their channels."""
+    """Return the task that stands before each on its channel, by id, from pairs of ids and channels."""
     found: dict[int, int] = {}
     last: dict[Hashable, int] = {}
-    for number, channel in sorted(channels, key=itemgetter(0)):
+    for task_id, channel in sorted(channels, key=itemgetter(0)):
         if channel in last:
-            found[number] = last[channel]
-        last[channel] = number
+            found[task_id] = last[channel]
+        last[channel] = task_id
     return found
 
 
@@ -235,9 +249,9 @@ T = TypeVar("T", bound=Waits)
 
 
 class Lookahead(Generic[T]):
-    """Communication that is still to come, over present circuits or not.
+    """Communication of each class that is still to come, by which its ports stay or turn.
 
-    A class is what turns its ports together: a class of a step's ranks, or a rank of a recorded graph.
+    A class turns its ports together: it is a class of a step's ranks, or a single rank of a recorded graph.
 
     Parameters
     ----------
@@ -246,13 +260,13 @@ class Lookahead(Generic[T]):
     beside : mapping
         Communication tasks that each class begins beside its compute.
     passes : mapping
-        Compute tasks of each class with collectives inside.
+        Compute tasks of each class that have collectives inside.
     arriving : mapping
-        Communication tasks that other classes send to a class.
+        Communication tasks by which other classes send to each class.
     flow_groups : callable
-        What each collective of a task moves; nothing if circuits do not matter to it.
+        Gives the flow groups of each collective of a task; none if it may not share links with others.
     is_short : callable
-        Whether the task of a number is carried too soon for ports to leave a pass for it.
+        Whether the task of an id takes so little time that ports do not leave a pass's exchanges for it.
     is_done : callable
         Whether a task has ended.
     order : NeedOrder
@@ -282,11 +296,10 @@ class Lookahead(Generic[T]):
         self._sent = _last_first(arriving, order.receiver)
 
     def others_first(self, task_id: int, *classes: int) -> bool:
-        """Return whether classes' ports still have other traffic ahead on their present circuits.
+        """Return whether classes still need their present circuits before a task that would turn their ports.
 
-        That is traffic from or to them which is connected now, and which they need before the task that wants
-        the ports; so it waits for nothing of that. What passes exchange, between which ports idle in every
-        block, counts against short tasks only.
+        They do if traffic from or to them is connected now and needed before the task. Exchanges inside
+        passes, between which ports idle in every block, count against short tasks only.
         """
         own, receiver = self._order.own, self._order.receiver
         tables = [(self._beside, own), (self._sent, receiver)]
@@ -301,9 +314,9 @@ class Lookahead(Generic[T]):
     def _any_before(
         self, table: dict[int, list[T]], order_of: Mapping[int, int], rank_class: int, order: int
     ) -> bool:
-        """Return whether anything connected is still to come that is needed before a place in that order."""
-        before = takewhile(lambda task: order_of[task.id] < order, self._coming(table, rank_class))
-        return any(map(self._connected, before))
+        """Return whether a task of a class is connected that has not ended and is needed before a place."""
+        needed = takewhile(lambda task: order_of[task.id] < order, self._coming(table, rank_class))
+        return any(map(self._connected, needed))
 
     def prefetch(self, rank_class: int, ended: int) -> None:
         """Turn a class's idle ports to the traffic that is needed next (Opus, arXiv:2507.08119).
@@ -322,14 +335,14 @@ class Lookahead(Generic[T]):
                 return
 
     def _coming(self, table: dict[int, list[T]], rank_class: int) -> Iterator[T]:
-        """Go through the tasks of a class that have not ended as they are needed; forget those that have."""
+        """Yield the tasks of a class that have not ended, as they are needed; forget those that have."""
         waiting = table.get(rank_class, [])
         while waiting and self._is_done(waiting[-1]):
             waiting.pop()
         return (task for task in reversed(waiting) if not self._is_done(task))
 
     def _turning(self, task: T) -> list[list[FlowGroup]]:
-        """Return what each collective of a task moves over circuits."""
+        """Return the flow groups of each collective of a task that go over circuits."""
         found = []
         for flow_groups in self._flow_groups(task):
             for flow_group in flow_groups:
@@ -353,7 +366,7 @@ def _last_first(table: Mapping[int, abc.Sequence[T]], order_of: Mapping[int, int
 
 
 class _StepTraffic:
-    """Collectives and flow groups of the tasks of a step, priced when somebody asks."""
+    """Collectives of a step's tasks and their flow groups, priced when they are asked for."""
 
     def __init__(self, graph: StepGraph, traffic: Traffic, turn_s: float) -> None:
         self._tasks = {task.id: task for task in graph.tasks}
@@ -371,30 +384,30 @@ class _StepTraffic:
             return ()
         key = id(operator.items) if isinstance(operator, Sequence) else id(operator), rank_class
         if key not in self._inside:  # passes of many microbatches share their items
-            own = isinstance(operator, Sequence) and self._traffic.private(operator, rank_class)
-            self._inside[key] = () if own else exchanges(operator)
+            private = isinstance(operator, Sequence) and self._traffic.private(operator, rank_class)
+            self._inside[key] = () if private else exchanges(operator)
         return self._inside[key]
 
     def flow_groups(self, task: Task) -> list[tuple[FlowGroup, ...]]:
-        """Return what each of them moves."""
+        """Return the flow groups of each collective of a task that may share links with others."""
         plans = (self._traffic.plan(one, task.rank_class) for one in self.collectives(task))
         return [tuple(flow_group for flow_group, _, _ in plan.parts) for plan in plans]
 
-    def is_short(self, number: int) -> bool:
-        """Return whether a task carries one collective that is soon done."""
-        if number not in self._short:
-            task = self._tasks[number]
-            self._short[number] = isinstance(task.operator, Collective) and (
+    def is_short(self, task_id: int) -> bool:
+        """Return whether a task is a collective, too short for ports to leave a pass's exchanges for it."""
+        if task_id not in self._short:
+            task = self._tasks[task_id]
+            self._short[task_id] = isinstance(task.operator, Collective) and (
                 self._traffic.plan(task.operator, task.rank_class).carried_s * task.multiplicity
                 < short_s(self._turn_s)
             )
-        return self._short[number]
+        return self._short[task_id]
 
 
 def step_lookahead(
     graph: StepGraph, traffic: Traffic, network: Network, is_done: Callable[[int], bool]
 ) -> Lookahead[Task]:
-    """Return what a step's classes of ranks still have to communicate.
+    """Return the lookahead over what a step's classes of ranks still have to communicate.
 
     Parameters
     ----------
@@ -405,7 +418,7 @@ def step_lookahead(
     network : Network
         The fabric during the step.
     is_done : callable
-        Whether the task of a number has ended.
+        Whether the task of an id has ended.
     """
     carried = _StepTraffic(graph, traffic, network.fabric.traits.reconfiguration_s)
     beside: defaultdict[int, list[Task]] = defaultdict(list)

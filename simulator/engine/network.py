@@ -9,11 +9,11 @@ References
 Bertsekas and Gallager, Data Networks, 2nd ed., section 6.5.2.
 
 All flows of one collective round of one rank class form a flow group; by symmetry they run at one rate. Links
-on which the same groups meet in the same numbers are one constraint, so the cost of a solve does not grow
-with the number of accelerators. On a fabric with circuits a group that has no path waits until the fabric has
-moved its ports; ports move only when idle, carry nothing while they move, and stay until the group that they
-moved for has begun. What crosses a failed link goes round it if the fabric knows a way, or waits. Every
-change of circuits becomes a span on the step's time line.
+that all groups load equally are one constraint, so the cost of a solve does not grow with the number of
+accelerators. On a fabric with circuits a group that has no path waits until the fabric has moved its ports;
+ports move only when idle, carry nothing while they move, and stay until the group that they moved for has
+begun. A group that crosses a failed link takes another way if the fabric has one, or waits. Every change of
+circuits becomes a span on the step's time line.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def max_min_rates(
     Parameters
     ----------
     flow, link : numpy.ndarray
-        Incidence as pairs: flow[i] crosses link[i]; shape [I] each.
+        Incidences as pairs: flow[i] crosses link[i]; shape [I] each.
     capacity : numpy.ndarray
         Capacity of each link, shape [L], any one unit of rate.
     flows : int
@@ -96,7 +96,7 @@ def max_min_rates(
 def fill(
     routes: np.ndarray, usage: np.ndarray | None, capacity: np.ndarray, start: float | np.ndarray = 0.0
 ) -> np.ndarray:
-    """Return max-min fair rates of flows whose routes stand in a padded array.
+    """Return max-min fair rates of flows whose routes are the columns of a padded array.
 
     Parameters
     ----------
@@ -117,13 +117,14 @@ def fill(
     Notes
     -----
     The same rule as `max_min_rates`, in fewer passes over memory: this is the inner loop of a simulation that
-    shares anew at every event. Dividing by the load of an idle link gives infinity or nothing; no flow reads
-    it, so callers silence that warning once, around their own loop.
+    shares anew at every event. A link is tight if no flow on it is held back further elsewhere; flows that
+    cross a tight link get their final rates, and the others share what these leave. An idle link divides by
+    zero; no flow reads the result, so callers silence that warning once, around their own loop.
     """
     links, (hops, flows) = capacity.size, routes.shape
     rates = np.empty(flows)
     left = capacity - start
-    table = np.vstack((routes, np.arange(flows)))  # the last row numbers the flows
+    table = np.vstack((routes, np.arange(flows)))  # flows without a rate: routes, and their numbers
     tight = np.empty(links, dtype=bool)
     load = np.bincount(routes.ravel(), None if usage is None else usage.ravel(), links)
     while True:
@@ -154,24 +155,24 @@ class Change:
     """One change of circuits that happened."""
 
     start_s: float
-    """When the ports began to move."""
+    """Time at which the ports began to move."""
     end_s: float
-    """When light passed again."""
+    """Time at which light passed again."""
     axis: str
-    """Axis of parallelism that asked for it."""
+    """Axis of parallelism whose traffic needed it."""
     sources: np.ndarray
-    """Endpoints whose traffic asked for it, shape [F]."""
+    """Endpoints that send this traffic, shape [F]."""
     energy_j: float
     """Energy of moving."""
 
 
 def circuit_spans(changes: Iterable[Change], classes_at: Callable[[np.ndarray], Iterable[int]]) -> list[Span]:
-    """Return the time that ports moved, for each class whose traffic asked for it.
+    """Return a span for each change of circuits and each class whose traffic needed it.
 
     Parameters
     ----------
     changes : iterable of Change
-        What happened.
+        The changes.
     classes_at : callable
         Gives the classes of ranks at some endpoints, each once.
     """
@@ -204,12 +205,12 @@ class Tally:
     """Algorithm by collective and axis."""
 
     def charge(self, cost: Cost, times: int) -> None:
-        """Add the energy of so many runs."""
+        """Add the energy of several runs of an operator."""
         for part, energy_j in cost.energy_j.items():
             self.compute_energy_j[part] += energy_j * times
 
     def carry(self, plan: PricedCollective, where: str, name: str, times: int = 1) -> None:
-        """Add what a collective moves, so many times, and its algorithm under a name, if it has one."""
+        """Add bytes (under `where`), energy and algorithm (under `name`) of several runs of a collective."""
         self.network_bytes[where] += plan.wire_bytes * times
         self.network_energy_j += plan.energy_j * times
         if plan.parts and name:
@@ -232,11 +233,11 @@ class Tally:
 
 
 class LinkClasses:
-    """Partition of the links of a graph, refined by every flow group that is added.
+    """Partition of the links of a graph into classes, refined by every flow group that is added.
 
-    Two links are alike when they have the same capacity and every flow group loads them equally; they are
-    one constraint, so that a solve costs the same at any size. A new flow group splits the classes that it
-    crosses, and nothing else has to be looked at again.
+    Two links are of one class if they have the same capacity and every flow group loads them equally; a class
+    is one constraint of a solve. A new flow group splits the classes that it loads unevenly, and leaves all
+    others as they are.
 
     Parameters
     ----------
@@ -269,21 +270,20 @@ class LinkClasses:
         usage : numpy.ndarray
             Flows of the flow group on each, shape [U].
         """
-        mine: dict[int, float] = {}
-        self._usage[index] = mine
+        loads: dict[int, float] = {}
+        self._usage[index] = loads
         if not links.size:
             return
-        old = self._label[links]
-        pairs = np.column_stack([old.astype(float), usage])
-        kinds, which, counts = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
-        which = which.ravel()
-        for kind, ((label, load), count) in enumerate(zip(kinds.tolist(), counts.tolist(), strict=True)):
-            target = int(label)
-            if count < self._count[target]:
-                target = self._split(target, count)
-                self._label[links[which == kind]] = target
-            mine[target] = load
-            self._members[target].add(index)
+        pairs = np.column_stack([self._label[links].astype(float), usage])
+        kinds, kind_of, counts = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
+        kind_of = kind_of.ravel()
+        for kind, ((old, load), count) in enumerate(zip(kinds.tolist(), counts.tolist(), strict=True)):
+            label = int(old)
+            if count < self._count[label]:
+                label = self._split(label, count)
+                self._label[links[kind_of == kind]] = label
+            loads[label] = load
+            self._members[label].add(index)
 
     def _split(self, label: int, count: int) -> int:
         """Take `count` links out of a class into a new one, which all its flow groups load as before."""
@@ -302,9 +302,13 @@ class LinkClasses:
         return self._usage[index]
 
     def constraints(self, indices: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return owner, class and usage of every incidence of some groups, and the capacity of each class.
+        """Return the constraints on the rates of some flow groups.
 
-        Owners count from 0 in the order of `indices`; shapes [I], [I], [I] and [classes].
+        Returns
+        -------
+        tuple of numpy.ndarray
+            Group (its place in `indices`), class of links and usage of every incidence, shape [I] each, and
+            the capacity of each class, shape [classes].
         """
         loads = [self._usage[index] for index in indices]
         owner = np.repeat(np.arange(len(indices)), [len(load) for load in loads])
@@ -315,10 +319,10 @@ class LinkClasses:
 
 @dataclass(kw_only=True, eq=False)
 class Transfer:
-    """Flow group at work."""
+    """Flow group that moves bytes."""
 
     flow_group: FlowGroup
-    """What moves."""
+    """The group."""
     left_bytes: float
     """Bytes that each flow still has to carry."""
     size_bytes: float
@@ -328,7 +332,7 @@ class Transfer:
     rate_bytes_per_s: float = 0.0
     """Present rate of each flow."""
     weight: float = 1.0
-    """Part of a shared link that each flow takes beside one of weight 1; dimensionless."""
+    """Rate of each flow on a shared link, over that of a flow of weight 1; dimensionless."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,11 +340,11 @@ class Waiting:
     """Flow group that waits for circuits."""
 
     flow_group: FlowGroup
-    """What wants to move."""
+    """The group."""
     ready: simpy.Event
     """Succeeds when its path stands."""
     patient: Callable[[], bool]
-    """Whether its ports should still serve others before they turn to it."""
+    """Gives whether its ports should still serve others before they turn to it."""
 
 
 DONE_SHARE = 1e-12
@@ -355,11 +359,11 @@ class Network:
     env : simpy.Environment
         The clock.
     fabric : Fabric
-        What carries the flows.
+        The fabric that carries the flows.
     demand : tuple of Flows
         All traffic of the step, `size_bytes` being each flow's total; decides the circuits at the start.
     failures : tuple of Failure
-        What stops working, and when.
+        Failures during the step.
     shared : bool
         Whether several jobs use it.
     weigh : callable, optional
@@ -378,29 +382,34 @@ class Network:
     ) -> None:
         self.env = env
         self.fabric = fabric
-        self.changes: list[Change] = []
+        self.undisturbed = not (failures or shared)
+        """Whether no other job and no failure comes between."""
         self.circuits: Circuits = fabric.initial(demand)
         """Present circuits of the fabric."""
-        self._version = 0
         self.graph = fabric.graph(self.circuits)
         """Links that exist under the present circuits."""
+        self.changes: list[Change] = []
+        """Changes of circuits that have ended."""
+        self.samples: list[tuple[float, tuple[tuple[FlowGroup, float], ...]]] | None = None
+        """Times at which rates changed, with the groups that move and their rates; None: not recorded."""
+        self._weigh = weigh
+        self._outages = Outages(fabric, self.circuits, failures)
+        self._fails = bool(failures)
+        self._lanes = fabric.traits.endpoint_lanes is not None  # so that no node passes traffic on
+        self._flow_groups = 0  # numbered so far
+        # Transfers, at the rates found at `_clock_s`; the wake-up of number `_token` ends the first of them.
         self._active: list[Transfer] = []
-        self._waiting: list[Waiting] = []
-        self._promised: dict[FlowGroup, None] = {}
-        self._dark = np.zeros(self.graph.capacity_bytes_per_s.size, dtype=np.int64)
-        self._own_circuits = fabric.traits.endpoint_lanes is not None
-        self._whole = not failures
-        self._moved_at = np.zeros(self._dark.size, dtype=np.int64)
+        self._stalled: list[Transfer] = []  # their circuits were turned away, or links of theirs are dark
         self._clock_s = 0.0
         self._token = 0
-        self._classes: LinkClasses | None = None
-        self._rates: dict[tuple[object, ...], np.ndarray] = {}
-        self._weigh = weigh
-        self._flow_groups = 0
-        self.undisturbed = not (failures or shared)
-        self._outages = Outages(fabric, self.circuits, failures)
-        self.samples: list[tuple[float, tuple[tuple[FlowGroup, float], ...]]] | None = None
-        self._stalled: list[Transfer] = []
+        self._classes: LinkClasses | None = None  # of the present links
+        self._rates: dict[tuple[object, ...], np.ndarray] = {}  # by the groups that are active
+        # Circuits: how often they have changed, moves that keep a link dark, and version of its last move.
+        self._version = 0
+        self._dark = np.zeros(self.graph.capacity_bytes_per_s.size, dtype=np.int64)
+        self._moved_at = np.zeros(self._dark.size, dtype=np.int64)
+        self._waiting: list[Waiting] = []
+        self._promised: dict[FlowGroup, None] = {}  # groups for which ports moved, until they begin
         for failure in failures:
             env.process(self._failure(failure))
 
@@ -423,14 +432,15 @@ class Network:
         return True
 
     def _keeps(self, flow_group: FlowGroup) -> bool:
-        """Return whether a flow group has the links that it had, for none of them has moved since.
+        """Return whether a flow group still has the links that it was last located on.
 
-        Only of what takes no circuits, or where nobody passes on, and a new circuit is nobody's shorter way.
+        It has if none of them moved since. Over circuits that is certain only where endpoints have lanes of
+        their own: elsewhere nodes pass traffic on, and a new circuit may be a shorter way.
         """
-        if not self._whole or flow_group.version < 0:
+        if self._fails or flow_group.version < 0:
             return False
         moved = (self._moved_at[flow_group.links] > flow_group.version).any()
-        if self.fabric.turns_for(flow_group.flows) and (moved or not self._own_circuits):
+        if self.fabric.turns_for(flow_group.flows) and (moved or not self._lanes):
             return False
         flow_group.version = self._version
         return True
@@ -446,7 +456,7 @@ class Network:
         return found.latency_s, float((graph.capacity_bytes_per_s[found.links] / found.usage).min())
 
     def foreseen(self, flow_group: FlowGroup) -> tuple[FlowGroup | Loads, LinkGraph]:
-        """Return what a group asks of links, and these: if need be those that it would get; see `alone`."""
+        """Return a group's loads and the links, with circuits that it would get if need be; see `alone`."""
         if self.locate(flow_group):
             return flow_group, self.graph
         circuits = self.circuits_of(flow_group)
@@ -470,7 +480,7 @@ class Network:
         return np.concatenate([self.fabric.loads(circuits, flows).links, change.moved_links])
 
     def axis_circuits(self, flow_group: FlowGroup) -> Circuits:
-        """Return the circuits that the fabric has for the traffic of a flow group's axis when that is all."""
+        """Return the circuits that the fabric would set up for the traffic of a flow group's axis alone."""
         same = tuple(one for one in flow_group.demand if one.axis == flow_group.flows.axis)
         return self.fabric.initial(self._outages.all_placed(same))
 
@@ -479,7 +489,7 @@ class Network:
         return all(self.fabric.connected(circuits, self._outages.placed(one.flows)) for one in flow_groups)
 
     def clash(self, flow_groups: Sequence[FlowGroup]) -> bool:
-        """Return whether flow groups for which circuits turn one after the other cannot all keep theirs."""
+        """Return whether turning circuits to flow groups, one by one, takes circuits from earlier ones."""
         circuits = self.circuits
         for one in flow_groups:
             flows = self._outages.placed(one.flows)
@@ -506,7 +516,7 @@ class Network:
 
         Parameters
         ----------
-        flow group : Flow group
+        flow_group : FlowGroup
             The flows.
         size_bytes : float
             Bytes of each flow in one round.
@@ -562,13 +572,13 @@ class Network:
         wake.callbacks.append(lambda _: self._finish(token))
 
     def _note(self) -> None:
-        """Keep what moves from now on, if somebody has asked by giving a list for `samples`."""
+        """Record the groups that move from now on and their rates, if `samples` is a list."""
         if self.samples is not None:
             moving = tuple((one.flow_group, one.rate_bytes_per_s) for one in self._active)
             self.samples.append((self.env.now, moving))
 
     def _solve(self, key: tuple[int, ...]) -> np.ndarray:
-        """Return the rates of all active transfers, by flow groups whose numbers are a key."""
+        """Return the rates of all active transfers, whose flow groups have the numbers `key`."""
         if self._classes is None:  # sorts all links, which prices alone never need
             self._classes = LinkClasses(self.graph.capacity_bytes_per_s)
         for transfer in self._active:
@@ -599,7 +609,7 @@ class Network:
         self.serve()
 
     def serve(self, *, impatient: bool = False) -> bool:
-        """Go through the waiting flow groups in order: start those with a lit path, move ports for others.
+        """Serve the waiting flow groups in order: start those with a lit path, move ports for the others.
 
         Parameters
         ----------
@@ -664,18 +674,18 @@ class Network:
         return True
 
     def _loses(self, flow_group: FlowGroup, moves: np.ndarray, circuits: Circuits) -> bool:
-        """Return whether a move, a mask of links [L], takes a link or the circuits it needs from a group."""
+        """Return whether a move (links that move, a mask [L], and circuits after it) cuts a group off."""
         if moves[flow_group.links].any():
             return True
-        return not (self._own_circuits or self.fabric.connected(circuits, flow_group.flows))
+        return not (self._lanes or self.fabric.connected(circuits, flow_group.flows))
 
     def _keeping(self) -> Iterator[FlowGroup]:
-        """Go through the flow groups whose circuits stay: those at work, and those that theirs moved for."""
+        """Yield the flow groups whose circuits stay: those that move bytes, and those promised theirs."""
         yield from (transfer.flow_group for transfer in self._active)
         yield from (one for one in self._promised if self.locate(one) and not self._held(one))
 
     def _relocate(self) -> None:
-        """Find the links of everything that moves or is held up anew, and share them."""
+        """Find the links of all transfers anew: some stall, stalled ones may go on; share the links."""
         self._version += 1
         self._classes = None
         self._rates.clear()
@@ -688,6 +698,7 @@ class Network:
         self._share()
 
     def _blocked(self, flow_group: FlowGroup) -> bool:
+        """Return whether a flow group, located as it is, crosses a dark or a failed link."""
         return self._held(flow_group) or bool(self._dark[flow_group.links].any())
 
     def _held(self, flow_group: FlowGroup) -> bool:
@@ -697,7 +708,7 @@ class Network:
         return self._outages.holds(self._outages.placed(flow_group.flows), flow_group.links)
 
     def _failure(self, failure: Failure) -> Generator[simpy.Event, Any, None]:
-        """Take away what fails at its time, and put spares or the parts themselves back."""
+        """Let a failure begin at its time; then spares take over, or the failed parts are repaired."""
         yield self.env.timeout(failure.time_s)
         self._outages.begin(failure)
         self._outage(failure)
@@ -717,7 +728,7 @@ class Network:
             self._outage(failure)
 
     def _outage(self, failure: Failure) -> None:
-        """Find other ways for everything, now that a failure has begun or ended."""
+        """Find the ways of all traffic anew, now that a failure has begun or ended."""
         self._advance()
         change = Reconfiguration()
         if failure.ports:

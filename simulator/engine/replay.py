@@ -1,7 +1,7 @@
 """Recorded work of single ranks, and its replay on the engine's clock: any groups, any pairs, any fabric.
 
-A `simulator.operators.StepGraph` is made of classes of identical ranks on a grid of axes. What other tools
-record is made of ranks: this one computes for so long, those five sum a vector, that one sends to this one
+A `simulator.operators.StepGraph` is made of classes of identical ranks on a grid of axes. Other tools record
+single ranks, each of which computes, takes part in collectives of any groups, and sends to any other rank
 (`RankGraph`). A task starts when all it waits for is done and its channel is free. Collectives and messages
 are carried by `simulator.engine.network` as those of a training step are; compute takes as long as was
 recorded, or as long as the units of a node need.
@@ -43,28 +43,28 @@ from simulator.results import Span, Stream, Trace, category
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recorded(Elementwise):
-    """Work whose duration was recorded; its operations and bytes say what another unit would have to do."""
+    """Work of recorded duration, with its operations and bytes for units that would take another time."""
 
     duration_s: float
-    """How long it took where it was recorded."""
+    """Duration where it was recorded."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """Work of every rank of a class for itself."""
+    """Work that every rank of a class does for itself."""
 
     operator: MatMul | Elementwise | Sequence
-    """What is run on the accelerator's units; of a run of operators nothing that communicates."""
+    """Operator for the accelerator's units; a sequence must not communicate."""
     host: bool = False
     """Whether the host does it, beside the accelerator."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Together:
-    """A collective of explicit groups of ranks, all of one size, at the same time."""
+    """Collective of explicit groups of ranks, all of one size, at the same time."""
 
     kind: CollectiveKind
-    """What is done; not a send, push or pull."""
+    """Kind of collective; not a send, push or pull."""
     groups: tuple[tuple[int, ...], ...]
     """Ranks of each group, in their order on a ring; the first is the root of a broadcast or reduction."""
     payload_bytes: float
@@ -77,28 +77,28 @@ class Together:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
-    """Bytes from each of some ranks to one other rank each, at the same time."""
+    """Messages from some ranks, each to one other rank, at the same time."""
 
     sources: tuple[int, ...]
     """Sending ranks."""
     destinations: tuple[int, ...]
-    """Receiving rank of each."""
+    """Receiving rank of each message."""
     size_bytes: float
-    """Bytes of each."""
+    """Bytes of each message."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankTask:
-    """One thing that ranks do, alone or together, once other tasks are done."""
+    """Task of one or several classes of ranks, alone or together, once other tasks are done."""
 
     id: int
     """Unique within the graph; of tasks that are ready at the same time the lower goes first."""
     name: str
-    """What it is."""
+    """Name in traces and errors."""
     classes: tuple[int, ...]
     """Classes of ranks that take part; of a message first those that send."""
     operation: Work | Together | Message
-    """What is done."""
+    """Work, collective or messages."""
     after: tuple[int, ...] = ()
     """Ids of the tasks that must have finished."""
     channel: str = ""
@@ -118,7 +118,7 @@ class RankGraph:
     """
 
     name: str
-    """What was recorded."""
+    """Name of the recording."""
     tasks: tuple[RankTask, ...]
     """All tasks."""
     classes: tuple[tuple[int, ...], ...]
@@ -189,7 +189,7 @@ class RankGraph:
 
 
 class Costs(Protocol):
-    """Whatever knows how long work takes: a node, or a unit."""
+    """Node or unit that prices work."""
 
     def cost(self, operator: MatMul | Elementwise) -> Cost:
         """Return time and dynamic energy of one run."""
@@ -198,7 +198,7 @@ class Costs(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Clockwork:
-    """A unit on which recorded work takes as long as it did, and nothing else runs."""
+    """Unit on which recorded work takes its recorded time, and nothing else runs."""
 
     name: str = "recorded"
     """Name shown in tables and traces."""
@@ -223,20 +223,20 @@ class Clockwork:
 
 
 def as_recorded(node: Node) -> Node:
-    """Return a node on which recorded work takes its recorded time, all else what its units need."""
+    """Return a node on which recorded work takes its recorded time, and other work that of its units."""
     return replace(node, units=(Clockwork(), *node.units))
 
 
 class NamedGroups:
-    """Groups of ranks by axis and number, by which traffic asks for them.
+    """Groups of ranks of a recorded graph, numbered and sorted into axes, as traffic asks for them.
 
-    Groups of one size whose ranks lie equally far apart, either way, are of one axis, as those of a grid are;
-    so circuits that serve an axis serve all of them.
+    Groups of one size whose ranks lie equally far apart, either way, form one axis, as those of a grid do; so
+    circuits that serve an axis serve all of them.
 
     Parameters
     ----------
     graph : RankGraph
-        Whose tasks' groups are numbered.
+        The graph.
     """
 
     def __init__(self, graph: RankGraph) -> None:
@@ -247,7 +247,7 @@ class NamedGroups:
                 self.place(task.operation)
 
     def place(self, operation: Together | Message) -> tuple[str, int]:
-        """Return axis and number of an operation's groups; a message's are its pairs."""
+        """Return axis and number of an operation's groups; those of messages are pairs of ranks."""
         if isinstance(operation, Together):
             groups = operation.groups
         else:
@@ -277,13 +277,13 @@ class Replay:
     Parameters
     ----------
     graph : RankGraph
-        What is to be done.
+        The recorded graph.
     node : Costs
         The accelerator that every rank has (see `as_recorded`), or `Clockwork` alone.
     fabric : Fabric
-        What connects them.
+        The network that connects them.
     weigh : callable, optional
-        Weight of a message of some bytes where links are shared; all alike if None.
+        Gives the weight of a message of some bytes on a shared link; all alike if None.
 
     Raises
     ------
@@ -333,10 +333,10 @@ class Replay:
         totals: defaultdict[tuple[str, int, int], AxisDemand] = defaultdict(AxisDemand)
         pairs: set[tuple[str, int, int]] = set()
         for task in self.graph.tasks:
-            one, number = self.carried.get(task.id, (None, 0))
-            if one is not None and one.size > 1:
-                key = (one.axis, number, 0)
-                totals[key].add(one)
+            collective, number = self.carried.get(task.id, (None, 0))
+            if collective is not None and collective.size > 1:
+                key = (collective.axis, number, 0)
+                totals[key].add(collective)
                 if isinstance(task.operation, Message):
                     pairs.add(key)
         found = {}
@@ -373,7 +373,7 @@ class Replay:
         self.env.process(self._carry(task)).callbacks.append(self._ending(task, {}))
 
     def _ending(self, task: RankTask, parts_s: dict[str, float]) -> Callable[[simpy.Event], None]:
-        """Return what notes the end of a task that begins now, of so many seconds by category."""
+        """Return a callback that ends a task which begins now, and takes some seconds by category."""
         start_s = self.env.now
 
         def end(event: simpy.Event) -> None:
@@ -384,12 +384,12 @@ class Replay:
         return end
 
     def _work(self, task: RankTask, work: Work) -> None:
-        (here,) = task.classes
+        (rank_class,) = task.classes
         run = work.operator.items if isinstance(work.operator, Sequence) else ((work.operator, 1),)
         parts_s: defaultdict[str, float] = defaultdict(float)
         for one, times in (pair for item in run for pair in computed(*item)):
             cost = self.node.cost(one)
-            self._tally.charge(cost, times * len(self.graph.classes[here]))
+            self._tally.charge(cost, times * len(self.graph.classes[rank_class]))
             parts_s[category(one, cost)] += cost.time_s * times
         ending = self._ending(task, parts_s)
         self.env.timeout(math.fsum(parts_s.values())).callbacks.append(ending)
@@ -405,12 +405,12 @@ class Replay:
         )
 
     def _flow_groups(self, task_id: int) -> tuple[FlowGroup, ...]:
-        """Return what a collective or a message moves."""
+        """Return the flow groups of a task's collective or messages."""
         plan = self.traffic.plan(*self.carried[task_id])
         return tuple(flow_group for flow_group, _, _ in plan.parts)
 
     def _span(self, task: RankTask, start_s: float, parts_s: dict[str, float]) -> None:
-        """Note what a task did, for each class that took part."""
+        """Add a span of a task that ends now for each class that took part."""
         work = task.operation if isinstance(task.operation, Work) else None
         host = work is not None and work.host
         stream = Stream.NETWORK if work is None else Stream.HOST if host else Stream.COMPUTE
@@ -451,11 +451,11 @@ class Replay:
 
 
 def collective_of(task: RankTask, operation: Together | Message, axis: str) -> Collective:
-    """Return the operator by which traffic carries a collective or a message.
+    """Return the operator by which traffic carries a collective or messages.
 
     Notes
     -----
-    A message is what a broadcast from the first of two along a chain is: all bytes in one round.
+    A message is a broadcast from the first of two ranks along a chain: all bytes in one round.
     """
     if isinstance(operation, Message):
         return Collective(
@@ -481,25 +481,25 @@ def collective_of(task: RankTask, operation: Together | Message, axis: str) -> C
 
 def rank_lookahead(
     graph: RankGraph,
-    plan_of: Callable[[int], tuple[FlowGroup, ...]],
+    flow_groups: Callable[[int], tuple[FlowGroup, ...]],
     network: Network,
     node_size: int,
     is_done: Callable[[int], bool],
 ) -> Lookahead[RankTask]:
-    """Return what every rank of a recorded graph still has to communicate outside its node.
+    """Return the lookahead over what every rank of a recorded graph still has to send outside its node.
 
     Parameters
     ----------
     graph : RankGraph
         The graph.
-    plan_of : callable
-        What a task moves, by its number.
+    flow_groups : callable
+        Gives the flow groups of the task of an id.
     network : Network
         The fabric.
     node_size : int
         Consecutive endpoints that no circuit joins, for they share a node.
     is_done : callable
-        Whether the task of a number has ended.
+        Whether the task of an id has ended.
     """
     together = {task.id for task in graph.tasks if isinstance(task.operation, Together)}
     channels = [
@@ -522,7 +522,7 @@ def rank_lookahead(
         beside=tasks_of,
         passes={},
         arriving=sent_to,
-        flow_groups=lambda task: (plan_of(task.id),),
+        flow_groups=lambda task: (flow_groups(task.id),),
         is_short=lambda _: False,
         is_done=lambda task: is_done(task.id),
         order=need_order(graph.tasks, lambda one: one not in together, queued_before(channels)),
@@ -530,7 +530,7 @@ def rank_lookahead(
 
 
 def _leaves(operation: Together | Message, node_size: int) -> bool:
-    """Return whether ranks of several nodes meet."""
+    """Return whether ranks of several nodes take part in one group or message."""
     groups: Iterable[tuple[int, ...]]
     if isinstance(operation, Message):
         groups = zip(operation.sources, operation.destinations, strict=True)
@@ -540,7 +540,7 @@ def _leaves(operation: Together | Message, node_size: int) -> bool:
 
 
 def begun_by(task: RankTask) -> Iterator[int]:
-    """Go through the ranks whose ports a task turns: all of a collective, the senders of a message."""
+    """Yield the ranks whose ports a task turns: all of a collective, the senders of messages."""
     if isinstance(task.operation, Message):
         yield from task.operation.sources
     elif not isinstance(task.operation, Work):

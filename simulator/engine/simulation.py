@@ -54,45 +54,53 @@ from simulator.operators import (
 from simulator.results import COMMUNICATION, ISSUE, Span, Stream, Trace, category
 
 SETTLED = 1e-3
-"""Share of a work below which what is owed for collectives beside it is left to the next; dimensionless."""
+"""Share of a work; if less than that is owed for collectives beside it, the next work pays. Dimensionless."""
 
 
 @dataclass(kw_only=True)
 class _Compute:
-    """Compute of a class: how long its units have worked, and what it owes for collectives beside them."""
+    """Compute of a class whose units collectives take a share of while they run beside it.
+
+    Work is begun with the time that it takes alone. When that is over, what collectives have kept from being
+    done is owed, and takes as much time again (`late_s`), in which collectives may run once more. Time in
+    which a work waits for the host is slack: what is owed is caught up in it first.
+    """
 
     share: float
-    """Share of its rate that it loses while collectives run beside it."""
+    """Share of its rate that it loses while collectives run, 0 to 1."""
     collectives: int = 0
-    """Those that run."""
+    """Collectives that run now."""
     owed_s: float = 0.0
+    """Work that they have kept from being done."""
     slack_s: float = 0.0
-    """What the present work waits for the host, in which it can catch up."""
+    """Slack of the present work that is left."""
     _worked_s: float = 0.0
+    """Busy time of the units before the present work."""
     _begin_s: float = 0.0
+    """Begin of the present work."""
     _end_s: float = 0.0
+    """End of the present work."""
     _busy_share: float = 0.0
+    """Share of the present work in which units are busy."""
     _settled_s: float = 0.0
-
-    def _worked_until(self, now_s: float) -> float:
-        return self._worked_s + self._busy_share * (min(now_s, self._end_s) - self._begin_s)
+    """Busy time for which `owed_s` is counted."""
 
     def begin(self, now_s: float, work_s: float, busy_s: float) -> None:
-        """Note work of so many seconds, in so many of which units are busy."""
+        """Begin work that takes `work_s` alone, with units busy for `busy_s` of it."""
         self._worked_s += self._busy_share * (self._end_s - self._begin_s)
         self._begin_s, self._end_s = now_s, now_s + work_s
         self._busy_share = busy_s / work_s if work_s > 0.0 else 0.0
 
     def settle(self, now_s: float, change: int = 0) -> None:
-        """Count what collectives have taken until now, before so many more run."""
-        worked_s = self._worked_until(now_s)
+        """Count what is owed until now, before `change` more collectives run."""
+        worked_s = self._worked_s + self._busy_share * (min(now_s, self._end_s) - self._begin_s)
         if self.collectives > 0:
             self.owed_s += self.share * (worked_s - self._settled_s)
         self._settled_s = worked_s
         self.collectives += change
 
     def late_s(self, now_s: float) -> float:
-        """Return how long work that was to end now goes on for what collectives have taken of it."""
+        """Return how long work that was to end now has to go on, less what it can catch up in slack."""
         self.settle(now_s)
         caught_up_s = min(self.owed_s, self.slack_s)
         self.slack_s -= caught_up_s
@@ -106,11 +114,11 @@ class Simulation:
     Parameters
     ----------
     graph : StepGraph
-        What is to be done.
+        The step.
     node : Node
         The accelerator that every rank has.
     fabric : Fabric
-        What connects them.
+        The network that connects them.
     fuse : bool
         Whether a sequence whose collectives have their links to themselves is one event. It changes no number
         beyond rounding, only the speed.
@@ -166,7 +174,7 @@ class Simulation:
         return self.finish()
 
     def start(self) -> None:
-        """Set everything going, from the clock's present time on."""
+        """Start all processes of the step, from the clock's present time on."""
         self._lookahead = step_lookahead(
             self.graph, self.traffic, self.network, lambda one: self._done[one].triggered
         )
@@ -254,13 +262,13 @@ class Simulation:
                 yield from self._work(rank_class, task_id, {category(operator, cost): cost.time_s}, parts)
 
     def _compute_of(self, rank_class: int, task_id: int) -> _Compute | None:
-        """Return the compute of a class from which collectives take; None for its server, or without any."""
+        """Return the compute that collectives slow while a task runs on it; None if there is none."""
         return None if task_id in self._serving else self._computes.get(rank_class)
 
     def _work(
         self, rank_class: int, task_id: int, seconds_by_part: dict[str, float], parts: defaultdict[str, float]
     ) -> Generator[simpy.Event, Any, None]:
-        """Work for so many seconds by category, and longer where collectives beside it take units."""
+        """Work for some seconds by category, and longer where collectives beside it take units."""
         for part, duration_s in seconds_by_part.items():
             parts[part] += duration_s
         work_s = math.fsum(seconds_by_part.values())
@@ -268,8 +276,8 @@ class Simulation:
         if compute is None:
             yield self.env.timeout(work_s)
             return
-        others = {COMMUNICATION, ISSUE}
-        busy_s = math.fsum(one for part, one in seconds_by_part.items() if part not in others)
+        idle = {COMMUNICATION, ISSUE}
+        busy_s = math.fsum(seconds for part, seconds in seconds_by_part.items() if part not in idle)
         parts[COMMUNICATION] += 0.0
         compute.slack_s = seconds_by_part.get(ISSUE, 0.0)
         compute.begin(self.env.now, work_s, busy_s)
@@ -283,7 +291,7 @@ class Simulation:
     def _run_in_pieces(
         self, sequence: Sequence, rank_class: int, parts: defaultdict[str, float], task_id: int
     ) -> Generator[simpy.Event, Any, None]:
-        """Run a sequence whose collectives share links: one event for what lies between two of them."""
+        """Run a sequence whose collectives share links; the operators between two of them are one event."""
         every = self._cut(sequence, rank_class)
         for place, piece in enumerate(every):
             if isinstance(piece, Sequence):
@@ -302,7 +310,7 @@ class Simulation:
     def _run_one_by_one(
         self, sequence: Sequence, rank_class: int, parts: defaultdict[str, float], task_id: int
     ) -> Generator[simpy.Event, Any, None]:
-        """Run a sequence with an event for every operator."""
+        """Run a sequence with an event for every run of an operator."""
         items: list[tuple[Operator, int]] = []
         for piece in self._cut(sequence, rank_class):
             items += piece.items if isinstance(piece, Sequence) else [piece]
@@ -458,7 +466,7 @@ class Job:
     name: str
     """Name in tables and errors."""
     graph: StepGraph
-    """What is to be done."""
+    """The step."""
     node: Node
     """The accelerator of every rank."""
     endpoints: tuple[int, ...]
@@ -479,9 +487,9 @@ class JobRun:
     trace: Trace
     """Everything that it did, on the clock of all."""
     step_time_s: float
-    """From its start to its last task."""
+    """Time from its start to the end of its last task."""
     alone_s: float
-    """The same with the whole fabric to itself and without failures."""
+    """The same time with the whole fabric to itself and without failures."""
 
     @property
     def slowdown(self) -> float:
@@ -492,7 +500,7 @@ class JobRun:
 def simulate_jobs(
     jobs: Collection[Job], fabric: Fabric, *, failures: tuple[Failure, ...] = ()
 ) -> tuple[JobRun, ...]:
-    """Return what becomes of jobs that run on one fabric together, each beside its time alone.
+    """Return the runs of jobs that share a fabric, each with its time alone.
 
     Raises
     ------
