@@ -516,6 +516,7 @@ def _asked(operator: Collective) -> tuple[object, ...]:
         operator.spread,
         operator.skew,
         operator.algorithm,
+        operator.servers,
     )
 
 

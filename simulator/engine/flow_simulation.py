@@ -470,7 +470,7 @@ class _Simulation:
         return ended
 
     def _arrive(self, ended: np.ndarray) -> None:
-        """Set the arrival of classes whose last byte leaves now, and queue those that waited only for them."""
+        """Set the arrival of classes whose last byte leaves now; queue those that waited only for them."""
         self._finish[ended] = self._now_s + self._latency[ended]
         if not self._followers.size:
             return

@@ -96,6 +96,13 @@ def test_a_collective_meets_each_other_one_in_its_own_way():
     assert [shared.slowdown(*pair, layout) for pair in pairs] == alone
 
 
+def test_pushes_to_other_numbers_of_servers_have_prices_of_their_own():
+    shared, layout = LinePrices(build_system("gpu_packet", accelerators=ENDPOINTS).fabric), RankLayout(dp=16)
+    push = collective("dp", 16, CollectiveKind.PUSH)
+    one, four = (shared.lines(dataclasses.replace(push, servers=number), layout) for number in (1, 4))
+    assert one.time_s(1e9) > 2.0 * four.time_s(1e9)
+
+
 class WholeRails(RailFabric):
     """Rails that do not say which links endpoints share, so that whole classes are priced."""
 
