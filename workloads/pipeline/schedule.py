@@ -510,8 +510,8 @@ class Pipeline:
         """
         run = self.microbatches * (self.steps if self.schedule.flows else 1)
         if len(layers) == 1 and not isinstance(self.schedule.in_flight, InFlight):
-            kept = int(self.schedule.in_flight(self.stages, self.microbatches, stage))
-            blocks = min(kept, self.microbatches) * layers[0]
+            kept = int(self.schedule.in_flight(self.stages, run, stage))
+            blocks = min(kept, run) * layers[0]
         else:
             shown = min(run, SHOWN_MICROBATCHES * self.stages)
             slots = self.schedule.passes(self.stages, shown, self.vpp)[stage]
