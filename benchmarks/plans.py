@@ -44,7 +44,7 @@ from workloads.models.config import load_model
 from workloads.pipeline.schedules import ONE_FORWARD_ONE_BACKWARD
 from workloads.plan.parts import Attention, Recompute
 from workloads.plan.plan import Plan, plan_text
-from workloads.search.plans import RECOMPUTES, SCHEDULES
+from workloads.search.plans import ESTIMATED_SCHEDULES, RECOMPUTES
 
 RECOMPUTED = {Recompute.NONE: "none", Recompute.SELECTIVE: "attn_only", Recompute.FULL: "full"}
 """Its words for what is computed again."""
@@ -250,7 +250,7 @@ def best_plans(
         "recompute": tuple(range(len(RECOMPUTES))),
         "vpp": tuple(divisors(config.layers)),
         "micro_batch": tuple(divisors(batch)),
-        "schedule": (SCHEDULES.index(ONE_FORWARD_ONE_BACKWARD),),
+        "schedule": (ESTIMATED_SCHEDULES.index(ONE_FORWARD_ONE_BACKWARD),),
     }
     ours = Search(model=config.name, objective=Objective.TIME)
     rank_and_run({system.fabric.name: system}, config, base, found=ours, choices=choices)

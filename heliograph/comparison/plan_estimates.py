@@ -53,11 +53,11 @@ def under_mode(
     *Static*: as laid for all traffic of a step.
     *Per axis*: a change between the gathers, the passes and the sums of a step, around the traffic of every
     microbatch (of every piece of the parameters, where an axis inside the passes leaves the node, too), and
-    in every block as often as its axes take circuits from each other (`circuits.BlockTurns`).
+    in every block as often as its axes take circuits from each other (`circuits.PlanTurns`).
     What standing circuits carry turns nothing, and is as much slower as they have other peers. Ports serve
     sends before gradients' sums, which have time. Where exchanges between experts leave the nodes, the turns
     of a stage are those of its collectives played in order on the fabric
-    (`circuits.StagePlay`), none hidden: m times those of a microbatch, and those of one
+    (`circuits.StageReplay`), none hidden: m times those of a microbatch, and those of one
     alone on its way through the other stages. A turn takes as long as the slowest of the ports that it moves.
     *Per layer*: a further change between any two blocks of a pass whose exchanges differ. Those between axes
     or blocks of a pass make it longer, and thus what fills and empties the pipeline, too.
@@ -99,8 +99,8 @@ def under_mode(
         inputs_s=arrays.inputs_s + shown_s[:, :, 1],
         whole_s=arrays.whole_s + np.column_stack([shown_s[:, 1] * share, np.zeros(len(plans))]),
         slack_s=np.maximum(0.0, arrays.slack_s - longer_s),
-        gather_s=arrays.gather_s * played.sums_slower[:, None],
-        sum_s=arrays.sum_s * played.sums_slower[:, None],
+        gather_s=arrays.gather_s * played.sums_slowdown[:, None],
+        sum_s=arrays.sum_s * played.sums_slowdown[:, None],
         reconfiguration_s=turn_s,
         changes_each=each,
         changes_once=once.astype(float),
@@ -190,7 +190,7 @@ def _seen_shares(
     work_s = passes_s - costs.waited_s
     seen = np.clip(1.0 - work_s / np.maximum(each, 1.0) / dark_s, 0.0, 1.0)
     if mode.turning is PortTiming.PREFETCHED:
-        between_seen = 1.0 - (work_s - costs.experts_s) / np.maximum(between, 1.0) / dark_s
+        between_seen = 1.0 - (work_s - costs.between_exchanges_s) / np.maximum(between, 1.0) / dark_s
         return np.where(meets.in_passes, 1.0, seen), np.clip(between_seen, 0.0, 1.0)
     # A gather asks a piece ahead; what comes back to a ring of context ranks asks in time.
     ahead = meets.leaves["cp"] & ~meets.in_passes & (arrays.gathers > 0)
@@ -199,11 +199,11 @@ def _seen_shares(
 
 def _later_s(costs: PlanCosts) -> np.ndarray:
     """Return what a block waits longer over circuits that stand for other peers, too, shape [P, 2]."""
-    beside, slower = costs.beside, costs.turns.slower
+    beside, slowdown = costs.beside, costs.turns.slowdown
     carried = np.isfinite(costs.waited_s)[:, None]
-    later_s = sum(np.where(carried, beside.waited_s[axis], 0.0) * (slower[axis] - 1.0) for axis in AXES)
-    later_s = later_s + np.maximum(0.0, beside.ring_s * slower["cp"] - beside.hiding_s)
-    found: np.ndarray = later_s - np.maximum(0.0, beside.ring_s - beside.hiding_s)
+    later_s = sum(np.where(carried, beside.waited_s[axis], 0.0) * (slowdown[axis] - 1.0) for axis in AXES)
+    later_s = later_s + np.maximum(0.0, beside.ring_s * slowdown["cp"] - beside.ring_work_s)
+    found: np.ndarray = later_s - np.maximum(0.0, beside.ring_s - beside.ring_work_s)
     return found
 
 
@@ -661,7 +661,7 @@ def feasible(
     rules = [*broken_rules(config, plans).items()]
     if schedule is not None:
         rules.append((SAME, plans["pp"] == 1))
-        rules += broken_by_subject(config, plans.whole.with_(schedule=schedule), len(plans)).items()
+        rules += broken_by_subject(config, plans.array_plan.with_(schedule=schedule), len(plans)).items()
     for reason, broken in rules:
         counts[reason] = counts.get(reason, 0) + int((left & broken).sum())
         left &= ~broken

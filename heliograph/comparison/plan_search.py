@@ -416,7 +416,7 @@ def _first(
     ahead = ahead[np.sort(np.unique(np.column_stack(same), axis=0, return_index=True)[1])]
     # Where steps are small the engine can run more of what the estimate's error leaves open.
     first = plans.taken(ahead[:MOST_RUN])
-    tasks = np.cumsum(task_count(config, first.whole, plans.base.steps_in_run))
+    tasks = np.cumsum(task_count(config, first.array_plan, plans.base.steps_in_run))
     few = int((np.broadcast_to(tasks, len(first)) <= FEW_TASKS).sum())
     order = ahead[: max(top, 1, few)]
     staged = ranks[plans["pp"][ranks] > 1][:1]  # other schedules may do more for it than the estimate knows
@@ -608,7 +608,7 @@ def _tried(
     every = grid(base, accelerators, config.experts, effort.choices)
     plans, rejected = feasible(config, every, capacity_bytes)
     if len(plans):
-        tasks = np.broadcast_to(task_count(config, plans.whole, base.steps_in_run), len(plans))
+        tasks = np.broadcast_to(task_count(config, plans.array_plan, base.steps_in_run), len(plans))
         plans = plans.taken(tasks <= max(effort.most_tasks, int(tasks.min())))
     return plans, rejected
 

@@ -1,6 +1,7 @@
-"""Pipeline schedules: what one must state, those known, and the pipeline that a plan makes of one.
+"""Pipeline schedules: the type and the registry of them, and the pipeline of a plan that runs one.
 
-Its time line holds for passes of given length and sends that take no time.
+A schedule says in which order every stage runs its passes; it says no times. `play` gives those for passes of
+given length and sends that take no time; with sends, gathers and sums the engine finds them.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ Order = tuple[tuple[Slot, ...], ...]
 
 
 class Chain(Enum):
-    """Way of a microbatch through the stages."""
+    """Path of a microbatch through the stages."""
 
     LINE = auto()
     """From the first stage to the last, once for every chunk of a stage."""
     FOLDED = auto()
-    """There and back: a stage holds a chunk from the start and one from the end of the model."""
+    """Down and up again: a stage holds a chunk from the start and one from the end of the model."""
     BOTH_WAYS = auto()
-    """From either end: every part of the model stands on two stages, which share its optimizer."""
+    """From either end: every part of the model is on two stages, which share its optimizer."""
 
 
 class Updates(Enum):
@@ -66,29 +67,29 @@ class Updates(Enum):
 
 
 class InFlight(Enum):
-    """Activation memory that is not given as a formula."""
+    """Activation memory of a schedule without a formula for it."""
 
     FROM_ORDER = auto()
-    """The most that the order itself keeps when it is played."""
+    """It is counted along the order (`most_kept`)."""
 
 
 Builder = Callable[[int, int], Order]
-"""From stages and microbatches to an order."""
+"""Gives the order for a number of stages and of microbatches."""
 Interleaved = Callable[[int, int, int], Order]
-"""From stages, microbatches and chunks of a stage to an order."""
+"""Gives the order for a number of stages, of microbatches, and of chunks of a stage."""
 
 
 @dataclass(frozen=True)
 class LeastMicrobatches:
-    """Fewest microbatches of a step: so many for each stage, and so many more."""
+    """Fewest microbatches of a step: each x stages + more."""
 
     each: int = 0
-    """For each stage."""
+    """Microbatches for each stage."""
     more: int = 1
-    """More, or fewer if below zero."""
+    """Microbatches beside those; below zero fewer."""
 
     def of(self, stages: int) -> int:
-        """Return the number, or that of each of an array."""
+        """Return the number for some stages, which may be an array."""
         return self.each * stages + self.more
 
     def phrase(self, stages: int) -> str:
@@ -104,12 +105,12 @@ class LeastMicrobatches:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Schedule:
-    """Order of the microbatches on the stages of a pipeline, with what follows from it.
+    """Order of the microbatches on the stages of a pipeline, and facts of it that others rely on.
 
     Notes
     -----
-    `order` and `in_flight` have no default: a schedule whose activation memory nobody stated would be given
-    that of another one. Register it (`register_schedule`) to use it by name.
+    `order` and `in_flight` have no default: the activation memory of one schedule is not that of another.
+    Register a schedule (`register_schedule`) to use it by name.
     """
 
     order: Builder
@@ -118,18 +119,18 @@ class Schedule:
     """Most microbatches whose activations a stage with one chunk keeps, from stages, microbatches and the
     stage; or `InFlight.FROM_ORDER`. Where several chunks stand on a stage, the order is always played."""
     chain: Chain = Chain.LINE
-    """Way of a microbatch."""
+    """Path of a microbatch."""
     interleaved: Interleaved | None = None
     """Order for several chunks a stage (`vpp`), None if there is none."""
     least_microbatches: LeastMicrobatches = LeastMicrobatches()
     """Fewest microbatches of a step."""
     multiple: int = 1
-    """What both stages and microbatches must be multiples of."""
+    """Number of which both stages and microbatches must be multiples."""
     updates: Updates = Updates.AFTER_FLUSH
     """When gradients are applied."""
     woven: tuple[Pass, Pass] | None = (Pass.BACKWARD, Pass.FORWARD)
-    """Neighbouring passes of a stage that overlapped expert exchanges weave into one; None if it has no two
-    side by side without waiting."""
+    """Kinds of two passes in a row on a stage of which each computes while the other exchanges tokens with
+    experts (`Traffic.overlap_experts`); None if no two follow each other without waiting."""
     closed_form: ClosedForm | None = None
     """Form of its step time in `simulator.step_estimate`; without one, a search only runs it."""
     saves_memory: bool = False
@@ -153,7 +154,7 @@ class Schedule:
 
     @property
     def two_copies(self) -> bool:
-        """Whether every parameter stands on two stages, which share its optimizer."""
+        """Whether every parameter is on two stages, which share its optimizer."""
         return self.chain is Chain.BOTH_WAYS
 
     @property
@@ -176,7 +177,7 @@ class Schedule:
 
     @property
     def multiple_phrase(self) -> str:
-        """What stages and microbatches must be, in words for a message."""
+        """The rule on the number of stages and microbatches, in words for a message."""
         return "even" if self.multiple == 2 else f"a multiple of {self.multiple}"
 
     def passes(self, stages: int, microbatches: int, chunks: int = 1) -> Order:
@@ -227,15 +228,24 @@ def _passes(schedule: Schedule, stages: int, microbatches: int, chunks: int) -> 
 
 
 def most_kept(slots: tuple[Slot, ...], layers: tuple[float, ...]) -> float:
-    """Return the most blocks whose activations a stage keeps at once, each microbatch counted."""
-    held: Counter[int] = Counter()
+    """Return the peak of a stage's kept activations, in blocks summed over microbatches.
+
+    Parameters
+    ----------
+    slots : tuple of Slot
+        The stage's slots in order. A forward pass keeps the activations of a chunk for one microbatch, until
+        its backward pass, or that of its weights, has run.
+    layers : tuple of float
+        Blocks of each chunk.
+    """
+    microbatches: Counter[int] = Counter()  # by chunk
     most = 0.0
     for slot in slots:
         if slot.direction is Pass.FORWARD:
-            held[slot.chunk] += 1
+            microbatches[slot.chunk] += 1
         elif slot.direction in {Pass.BACKWARD, Pass.WEIGHT}:
-            held[slot.chunk] -= 1
-        most = max(most, sum(layers[chunk] * count for chunk, count in held.items()))
+            microbatches[slot.chunk] -= 1
+        most = max(most, sum(layers[chunk] * count for chunk, count in microbatches.items()))
     return most
 
 
@@ -243,9 +253,9 @@ _KNOWN: dict[str, Schedule] = {}
 SCHEDULES: Mapping[str, Schedule] = MappingProxyType(_KNOWN)
 """Schedules by name, in the order in which they were registered."""
 SCHEDULE_ALIASES: Mapping[str, str] = MappingProxyType({"zb_h1": "zero_bubble"})
-"""Names that papers give schedules of other names."""
+"""Other names of schedules, from papers."""
 RESERVED = frozenset({"interleaved", *SCHEDULE_ALIASES})
-"""Names that mean something else: 1F1B with several chunks a stage is a plan's vpp."""
+"""Names that no schedule can be registered under: aliases, and 1F1B with several chunks, a plan's vpp."""
 
 
 def register_schedule(name: str, schedule: Schedule) -> Schedule:
@@ -286,7 +296,7 @@ def register_schedule(name: str, schedule: Schedule) -> Schedule:
 
 
 def _check_orders(schedule: Schedule, stages: int) -> None:
-    """Check that an order of so many stages runs every pass once and keeps what the schedule states."""
+    """Check that the order for some stages runs every pass once and keeps as many microbatches as stated."""
     least = max(1, schedule.least_microbatches.of(stages)) + stages
     microbatches = -(-least // schedule.multiple) * schedule.multiple
     pipeline = Pipeline(schedule=schedule, stages=stages, microbatches=microbatches)
@@ -344,14 +354,16 @@ def _check_stated(schedule: Schedule, pipeline: Pipeline, stage: int, what: str)
 
 
 def _runs_once(slots: tuple[Slot, ...], pipeline: Pipeline) -> bool:
-    """Return whether a stage runs each of its microbatches there and back once."""
-    done = {one: {(slot.microbatch, slot.chunk) for slot in slots if slot.direction is one} for one in Pass}
+    """Return whether a stage runs each of its microbatches once forward and once backward, whole or split."""
+    done = {
+        kind: {(slot.microbatch, slot.chunk) for slot in slots if slot.direction is kind} for kind in Pass
+    }
     forward, whole, halves = done[Pass.FORWARD], done[Pass.BACKWARD], done[Pass.INPUT]
-    there = set(product(range(pipeline.microbatches), range(pipeline.chunks)))
+    possible = set(product(range(pipeline.microbatches), range(pipeline.chunks)))
     return (
         len(slots) == len(set(slots))
         and len(forward) == pipeline.microbatches * len(pipeline.chains[0]) // pipeline.stages
-        and forward <= there
+        and forward <= possible
         and halves == done[Pass.WEIGHT]
         and whole | halves == forward
         and not whole & halves
@@ -373,7 +385,7 @@ def schedule_named(name: str) -> Schedule:
 
 
 def stage_layers(layers: int, pp: int) -> tuple[int, ...]:
-    """Return how many blocks each pipeline stage holds.
+    """Return the blocks of each pipeline stage.
 
     Parameters
     ----------
@@ -385,7 +397,7 @@ def stage_layers(layers: int, pp: int) -> tuple[int, ...]:
     Returns
     -------
     tuple of int
-        One count a stage. When they cannot be equal, the first and the last stage have fewer, for they also
+        One number a stage. When they cannot be equal, the first and the last stage have fewer, for they also
         hold the embedding and the head; among the inner stages the later ones, which keep fewer microbatches,
         have more.
 
@@ -408,7 +420,7 @@ def stage_layers(layers: int, pp: int) -> tuple[int, ...]:
 
 
 def balanced_layers(layers: int, pp: int) -> tuple[int, ...]:
-    """Return how many blocks each stage holds if embedding and head count as a block each.
+    """Return the blocks of each stage where embedding and head count as a block each.
 
     Notes
     -----
@@ -422,25 +434,23 @@ def balanced_layers(layers: int, pp: int) -> tuple[int, ...]:
 
 
 def folded_layers(layers: int, stages: int) -> tuple[int, ...]:
-    """Return how many blocks each stage of a folded pipeline holds, in both of its chunks together.
+    """Return the blocks of each stage of a folded pipeline, in both of its chunks together.
 
-    Notes
-    -----
-    When they cannot be equal, the first stage, which holds embedding and head, has up to two fewer, as both
-    ends of a line together have (`stage_layers`), but one for each chunk; then the stages after it have one
-    fewer.
+    Notes ----- When they cannot be equal, the first stage, which holds embedding and head, has up to two
+    fewer, as both ends of a line together have (`stage_layers`), but at least one for each chunk; then the
+    stages after it have one fewer.
     """
     most = -(-layers // stages)
-    short = most * stages - layers
-    first = max(0, min(2, short, most - 2))
-    return (most - first, *(most - (stage <= short - first) for stage in range(1, stages)))
+    missing = most * stages - layers
+    first = max(0, min(2, missing, most - 2))
+    return (most - first, *(most - (stage <= missing - first) for stage in range(1, stages)))
 
 
 ChunkId = tuple[int, int]
 """A stage, and one of its chunks."""
 SHOWN_MICROBATCHES = 4
-"""Microbatches a stage with which an order is played to find what it keeps: the peak stands before the steady
-state repeats, hence a few microbatches show it."""
+"""Microbatches a stage of the order along which kept activations are counted: their peak comes before the
+steady state repeats, hence a few microbatches show it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -458,7 +468,7 @@ class Pipeline:
     steps: int = 1
     """Steps that one run holds."""
     weaves: bool = False
-    """Whether a forward and a backward pass run woven into one."""
+    """Whether exchanges of experts overlap with the passes of another microbatch (`Schedule.woven`)."""
 
     @property
     def chunks(self) -> int:
@@ -467,7 +477,7 @@ class Pipeline:
 
     @cached_property
     def chains(self) -> tuple[tuple[ChunkId, ...], ...]:
-        """Ways through the model, each from the embedding to the head."""
+        """Paths through the model, each from the embedding to the head."""
         stages = range(self.stages)
         match self.schedule.chain:
             case Chain.BOTH_WAYS:
@@ -479,21 +489,21 @@ class Pipeline:
 
     @cached_property
     def _next(self) -> dict[ChunkId, ChunkId]:
-        return {place: following for chain in self.chains for place, following in pairwise(chain)}
+        return {chunk: following for chain in self.chains for chunk, following in pairwise(chain)}
 
     @cached_property
     def _previous(self) -> dict[ChunkId, ChunkId]:
-        return {following: place for place, following in self._next.items()}
+        return {following: chunk for chunk, following in self._next.items()}
 
-    def source(self, place: ChunkId, direction: Pass) -> ChunkId | None:
-        """Return where the input of a pass comes from, None if it starts there."""
-        return (self._previous if direction is Pass.FORWARD else self._next).get(place)
+    def source(self, chunk: ChunkId, direction: Pass) -> ChunkId | None:
+        """Return the chunk from which a pass through a chunk gets its input, None if it starts there."""
+        return (self._previous if direction is Pass.FORWARD else self._next).get(chunk)
 
-    def target(self, place: ChunkId, direction: Pass) -> ChunkId | None:
-        """Return where the output of a pass goes, None if it ends there."""
+    def target(self, chunk: ChunkId, direction: Pass) -> ChunkId | None:
+        """Return the chunk to which a pass through a chunk sends its output, None if it ends there."""
         if direction is Pass.WEIGHT:
             return None
-        return (self._next if direction is Pass.FORWARD else self._previous).get(place)
+        return (self._next if direction is Pass.FORWARD else self._previous).get(chunk)
 
     def order(self) -> Order:
         """Return the slots of every stage, in order."""
@@ -501,17 +511,23 @@ class Pipeline:
         return self.schedule.passes(self.stages, count, self.vpp)
 
     def kept(self, stage: int, layers: tuple[float, ...]) -> float:
-        """Return how many blocks' activations a stage keeps at most, each microbatch counted.
+        """Return the peak of a stage's kept activations, in blocks summed over microbatches.
 
-        Notes
-        -----
-        A forward pass woven into a backward pass runs block i beside the other's block L - 1 - i, which is
-        given up when both are done: one block is kept beyond what the two passes would keep in turn.
+        Parameters
+        ----------
+        stage : int
+            The stage.
+        layers : tuple of float
+            Blocks of each of its chunks.
+
+        Notes ----- Where passes overlap (`weaves`), a forward pass runs block i beside block L - 1 - i of the
+        backward pass, which gives its activations up when both are done: one block more is kept than by the
+        two in turn.
         """
         run = self.microbatches * (self.steps if self.schedule.flows else 1)
         if len(layers) == 1 and not isinstance(self.schedule.in_flight, InFlight):
-            kept = int(self.schedule.in_flight(self.stages, self.microbatches, stage))
-            blocks = min(kept, self.microbatches) * layers[0]
+            kept = int(self.schedule.in_flight(self.stages, run, stage))
+            blocks = min(kept, run) * layers[0]
         else:
             shown = min(run, SHOWN_MICROBATCHES * self.stages)
             slots = self.schedule.passes(self.stages, shown, self.vpp)[stage]
@@ -554,20 +570,20 @@ class PassTimes:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One pass with its time."""
+    """One pass with its start and end, in the unit of `PassTimes`."""
 
     stage: int
     """Pipeline stage."""
     slot: Slot
-    """What runs; microbatches count on from step to step."""
+    """The pass; microbatches count on from step to step."""
     start: float
-    """When it starts."""
+    """Time at which it starts."""
     end: float
-    """When it ends."""
+    """Time at which it ends."""
 
 
 def play(pipeline: Pipeline, times: PassTimes, *, steps: int = 1) -> tuple[Played, ...]:
-    """Return when every pass runs, each as soon as its input is there and its stage is free.
+    """Return the start and end of every pass, each as soon as its input is there and its stage is free.
 
     Parameters
     ----------
@@ -586,37 +602,38 @@ def play(pipeline: Pipeline, times: PassTimes, *, steps: int = 1) -> tuple[Playe
     """
     orders = _repeated(pipeline, steps)
     share = len(pipeline.chains[0]) / pipeline.stages
-    ended: dict[tuple[int, Slot], float] = {}
+    ends: dict[tuple[int, Slot], float] = {}
     free = [0.0] * len(orders)
-    place = [0] * len(orders)
-    found: list[Played] = []
-    moved = True
-    while moved:
-        moved = False
+    done = [0] * len(orders)
+    played: list[Played] = []
+    progress = True
+    while progress:
+        progress = False
         for stage, order in enumerate(orders):
-            while place[stage] < len(order):
-                slot = order[place[stage]]
-                needs = _needs(pipeline, stage, slot, ended)
-                if needs is None:
+            while done[stage] < len(order):
+                slot = order[done[stage]]
+                ready = _ready_time(pipeline, stage, slot, ends)
+                if ready is None:
                     break
-                start = max(free[stage], needs)
+                start = max(free[stage], ready)
                 free[stage] = start + times.of(slot.direction) / share
-                ended[stage, slot] = free[stage]
-                found.append(Played(stage, slot, start, free[stage]))
-                place[stage] += 1
-                moved = True
-    check_all_ran(place, orders)
-    return tuple(found)
+                ends[stage, slot] = free[stage]
+                played.append(Played(stage, slot, start, free[stage]))
+                done[stage] += 1
+                progress = True
+    check_all_ran(done, orders)
+    return tuple(played)
 
 
-def check_all_ran(places: Sequence[int], orders: Order) -> None:
-    """Raise an error unless every stage got to the end of its order."""
-    if any(place < len(order) for place, order in zip(places, orders, strict=True)):
+def check_all_ran(done: Sequence[int], orders: Order) -> None:
+    """Raise an error unless every stage has run all slots of its order, of which it has run `done`."""
+    if any(count < len(order) for count, order in zip(done, orders, strict=True)):
         msg = "schedule: stages wait for each other; a microbatch's passes stand in an impossible order"
         raise WorkloadError(msg)
 
 
 def _repeated(pipeline: Pipeline, steps: int) -> Order:
+    """Return the order of several steps in a row."""
     order = pipeline.order()
     if pipeline.schedule.flows:
         return order
@@ -631,33 +648,33 @@ def _repeated(pipeline: Pipeline, steps: int) -> Order:
     )
 
 
-def _needs(pipeline: Pipeline, stage: int, slot: Slot, ended: dict[tuple[int, Slot], float]) -> float | None:
-    """Return when what a pass needs is there, None if it has not been run yet."""
-    found = [0.0]
-    place = (stage, slot.chunk)
+def _ready_time(
+    pipeline: Pipeline, stage: int, slot: Slot, ends: dict[tuple[int, Slot], float]
+) -> float | None:
+    """Return when the passes that a pass waits for have ended, None if one of them has not run yet.
+
+    They are the passes before it of the same microbatch: on its own stage, and of the chunk that its input
+    comes from, where a backward pass may be whole or that of the inputs.
+    """
+    microbatch = slot.microbatch
     if slot.direction is Pass.WEIGHT:
-        own = (stage, Slot(slot.microbatch, Pass.INPUT, slot.chunk))
-        return ended.get(own)
+        return ends.get((stage, Slot(microbatch, Pass.INPUT, slot.chunk)))
+    waits_for: list[float | None] = [0.0]
     if slot.direction is not Pass.FORWARD:
-        own = (stage, Slot(slot.microbatch, Pass.FORWARD, slot.chunk))
-        if own not in ended:
-            return None
-        found.append(ended[own])
-    source = pipeline.source(place, slot.direction)
+        waits_for.append(ends.get((stage, Slot(microbatch, Pass.FORWARD, slot.chunk))))
+    source = pipeline.source((stage, slot.chunk), slot.direction)
     if source is not None:
-        kinds = (Pass.FORWARD,) if slot.direction is Pass.FORWARD else (Pass.BACKWARD, Pass.INPUT)
-        arrivals = [
-            ended[source[0], sent]
-            for kind in kinds
-            if (source[0], sent := Slot(slot.microbatch, kind, source[1])) in ended
-        ]
-        if not arrivals:
-            return None
-        found += arrivals
-    return max(found)
+        sender, chunk = source
+        if slot.direction is Pass.FORWARD:
+            waits_for.append(ends.get((sender, Slot(microbatch, Pass.FORWARD, chunk))))
+        else:
+            whole = ends.get((sender, Slot(microbatch, Pass.BACKWARD, chunk)))
+            waits_for.append(ends.get((sender, Slot(microbatch, Pass.INPUT, chunk)), whole))
+    known = [end for end in waits_for if end is not None]
+    return max(known) if len(known) == len(waits_for) else None
 
 
 def peak_kept(pipeline: Pipeline) -> tuple[float, ...]:
-    """Return the most microbatches whose activations each stage keeps at once, chunks by their share."""
-    each, share = (1.0,) * pipeline.chunks, len(pipeline.chains[0]) / pipeline.stages
-    return tuple(most_kept(slots, each) / share for slots in pipeline.order())
+    """Return the peak of the microbatches whose activations each stage keeps; one of two chunks is a half."""
+    layers, share = (1.0,) * pipeline.chunks, len(pipeline.chains[0]) / pipeline.stages
+    return tuple(most_kept(slots, layers) / share for slots in pipeline.order())

@@ -36,7 +36,7 @@ def gpipe(stages: int, microbatches: int) -> Order:
 
 
 def one_forward_one_backward(stages: int, microbatches: int) -> Order:
-    """Return the order that alternates as soon as it can, so that few microbatches are kept.
+    """Return 1F1B: forward and backward passes alternate as soon as possible, to keep few activations.
 
     Notes
     -----
@@ -156,33 +156,40 @@ def zero_bubble(stages: int, microbatches: int, *, depth: int = 1) -> Order:
     return tuple(order)
 
 
-class _Both:
-    """One stage's slots in both directions of DualPipe: `near` enters on the stage's side."""
+class _DualPipeStage:
+    """Slots of one DualPipe stage as they are added.
 
-    def __init__(self, near: int, each: int) -> None:
-        self._chunk = {True: near, False: 1 - near}
-        self._each = each
+    Half of the microbatches enter at the `near` end of the pipeline, on the stage's side, half at the other.
+    """
+
+    def __init__(self, near_chunk: int, half: int) -> None:
+        self._chunk = {True: near_chunk, False: 1 - near_chunk}
+        self._half = half
         self._count: Counter[tuple[bool, Pass]] = Counter()
         self._waiting: deque[Slot] = deque()
         self.slots: list[Slot] = []
 
     def _next(self, near: bool, direction: Pass) -> Slot:
+        """Return the pass of the next microbatch from one end."""
         chunk = self._chunk[near]
-        place = Pass.FORWARD if direction is Pass.FORWARD else Pass.BACKWARD
-        slot = Slot(self._count[near, place] + chunk * self._each, direction, chunk)
-        self._count[near, place] += 1
+        counted = near, Pass.FORWARD if direction is Pass.FORWARD else Pass.BACKWARD
+        slot = Slot(self._count[counted] + chunk * self._half, direction, chunk)
+        self._count[counted] += 1
         return slot
 
     def forward(self, *, near: bool) -> None:
+        """Add a forward pass."""
         self.slots.append(self._next(near, Pass.FORWARD))
 
     def backward(self, *, near: bool, split: bool = False) -> None:
+        """Add a backward pass, or its part of the inputs alone; that of the weights then waits."""
         slot = self._next(near, Pass.INPUT if split else Pass.BACKWARD)
         self.slots.append(slot)
         if split:
             self._waiting.append(Slot(slot.microbatch, Pass.WEIGHT, slot.chunk))
 
     def weights(self) -> None:
+        """Add the backward pass of weights that waits longest."""
         self.slots.append(self._waiting.popleft())
 
 
@@ -206,15 +213,20 @@ def dualpipe(stages: int, microbatches: int) -> Order:
     ----------
     DeepSeek-V3, arXiv:2412.19437, section 3.2.1, figure 5 and table 2.
     """
-    return tuple(_both_ways(stage, stages, microbatches) for stage in range(stages))
+    return tuple(_dualpipe_stage(stage, stages, microbatches) for stage in range(stages))
 
 
-def _both_ways(stage: int, stages: int, microbatches: int) -> tuple[Slot, ...]:
-    """Return one stage's slots, in the eight steps of the reference's figure."""
-    each = microbatches // 2
+def _dualpipe_stage(stage: int, stages: int, microbatches: int) -> tuple[Slot, ...]:
+    """Return the slots of one stage, in the eight steps of the reference's figure 5, a loop each.
+
+    Fill from the near end; fill from both; drain the far end while it still fills; alternate in the steady
+    state; then drain: the far end's last forward passes, backward passes of which the later half are split,
+    and those of weights that are left.
+    """
+    half = microbatches // 2
     from_end = min(stage, stages - 1 - stage)
     inner = stages // 2 - 1 - from_end
-    run = _Both(0 if stage < stages // 2 else 1, each)
+    run = _DualPipeStage(0 if stage < stages // 2 else 1, half)
     for _ in range(2 * inner):
         run.forward(near=True)
     for _ in range(from_end + 1):
@@ -224,7 +236,7 @@ def _both_ways(stage: int, stages: int, microbatches: int) -> tuple[Slot, ...]:
         run.backward(near=False, split=True)
         run.weights()
         run.forward(near=False)
-    for _ in range(each - stages + from_end + 1):
+    for _ in range(half - stages + from_end + 1):
         run.forward(near=True)
         run.backward(near=False)
         run.forward(near=False)
@@ -233,12 +245,8 @@ def _both_ways(stage: int, stages: int, microbatches: int) -> tuple[Slot, ...]:
         run.backward(near=False)
         run.forward(near=False)
         run.backward(near=True)
-    split = False
-    for index in range(from_end + 1):
-        split = split or (index == (from_end + 1) // 2 and from_end % 2 == 1)
-        run.backward(near=False, split=split)
-        split = split or (index == (from_end + 1) // 2 and from_end % 2 == 0)
-        run.backward(near=True, split=split)
+    for index in range(2 * (from_end + 1)):
+        run.backward(near=index % 2 == 1, split=index > from_end)
     for _ in range(inner):
         run.weights()
         run.backward(near=True, split=True)
@@ -252,26 +260,29 @@ PERIOD = 6
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
-    """Start times of the four dependent passes of one microbatch; repeated every `PERIOD`."""
+class _BuildingBlock:
+    """Start times of the four dependent passes of one microbatch down and up a V; repeated every `PERIOD`.
+
+    Times are in passes, which all take one.
+    """
 
     steps: tuple[int, int, int, int]
-    """From stage to stage: down and up the V forward, down and up again backward."""
+    """Time from stage to stage: down and up the V forward, down and up again backward."""
     turns: tuple[int, int, int]
-    """Extra wait at the three turns, so that no two passes of a stage fall on one place of the period."""
+    """Extra wait at the three turns, so that no two passes of a stage start at one time of the period."""
 
     def starts(self, stages: int, stage: int) -> dict[tuple[Pass, int], int]:
-        """Return the start of each pass of a stage: (pass, chunk) -> time in passes."""
+        """Return the start of each pass of a stage, by kind and chunk."""
         down, up, back_down, back_up = self.steps
         last = stages - 1
-        turn = down * last + 1 + self.turns[0]
-        loss = turn + up * last + 1 + self.turns[1]
-        again = loss + back_down * last + 1 + self.turns[2]
+        up_start = down * last + 1 + self.turns[0]
+        back_down_start = up_start + up * last + 1 + self.turns[1]
+        back_up_start = back_down_start + back_down * last + 1 + self.turns[2]
         return {
             (Pass.FORWARD, 0): down * stage,
-            (Pass.FORWARD, 1): turn + up * (last - stage),
-            (Pass.INPUT, 1): loss + back_down * stage,
-            (Pass.INPUT, 0): again + back_up * (last - stage),
+            (Pass.FORWARD, 1): up_start + up * (last - stage),
+            (Pass.INPUT, 1): back_down_start + back_down * stage,
+            (Pass.INPUT, 0): back_up_start + back_up * (last - stage),
         }
 
 
@@ -287,8 +298,8 @@ def v_min(stages: int, microbatches: int) -> Order:
     ----------
     Qi et al., Pipeline Parallelism with Controllable Memory, arXiv:2405.15362, section 3 and table 1.
     """
-    block = _Block((1, 1, 1, 1), (1, 0, 3) if stages % 3 == 0 else (0, 0, 0))
-    return _filled(block, stages, microbatches, most=2 * -(-(stages + 2) // 3))
+    block = _BuildingBlock((1, 1, 1, 1), (1, 0, 3) if stages % 3 == 0 else (0, 0, 0))
+    return _greedy_order(block, stages, microbatches, most=2 * -(-(stages + 2) // 3))
 
 
 def v_half(stages: int, microbatches: int) -> Order:
@@ -303,17 +314,18 @@ def v_half(stages: int, microbatches: int) -> Order:
     ----------
     Qi et al., Pipeline Parallelism with Controllable Memory, arXiv:2405.15362, section 3 and table 1.
     """
-    block = _Block((1, 2, 1, 2), (0, 0, 0) if stages % 2 else (2, 0, 3))
-    return _filled(block, stages, microbatches, most=2 * (stages // 2 + 1))
+    block = _BuildingBlock((1, 2, 1, 2), (0, 0, 0) if stages % 2 else (2, 0, 3))
+    return _greedy_order(block, stages, microbatches, most=2 * (stages // 2 + 1))
 
 
-def _filled(block: _Block, stages: int, microbatches: int, *, most: int) -> Order:
-    """Play a block once per microbatch and let gradients of weights run where a stage would wait.
+def _greedy_order(block: _BuildingBlock, stages: int, microbatches: int, *, most: int) -> Order:
+    """Return the order of a building block for each microbatch, with passes of weights in its gaps.
 
-    A stage keeps the order of the block's passes and no more than `most` chunks' activations; time runs in
-    passes of equal length.
+    Time runs in passes of equal length. At each time every stage runs the next pass of the building blocks if
+    its input is there and it then keeps no more than `most` chunks' activations, otherwise a pass of weights
+    if one waits.
     """
-    run = _Greedy(block, stages, microbatches, most)
+    run = _GreedyRun(block, stages, microbatches, most)
     left = PERIOD * stages * microbatches
     while left:
         chosen = [(stage, slot) for stage in range(stages) if (slot := run.choice(stage)) is not None]
@@ -326,17 +338,17 @@ def _filled(block: _Block, stages: int, microbatches: int, *, most: int) -> Orde
     return tuple(tuple(slots) for slots in run.slots)
 
 
-class _Greedy:
-    """State of a greedy schedule: passes that every stage has run, and those it could run next."""
+class _GreedyRun:
+    """State of `_greedy_order`: the passes that every stage has run, and those that it has to run."""
 
-    def __init__(self, block: _Block, stages: int, microbatches: int, most: int) -> None:
+    def __init__(self, block: _BuildingBlock, stages: int, microbatches: int, most: int) -> None:
         self.slots: list[list[Slot]] = [[] for _ in range(stages)]
         self._last = stages - 1
         self._most = most
         self._done: set[tuple[int, Slot]] = set()
         self._kept: Counter[int] = Counter()
         self._weights: list[deque[Slot]] = [deque() for _ in range(stages)]
-        self._ahead = [
+        self._block_passes = [
             deque(
                 Slot(microbatch, direction, chunk)
                 for _, direction, chunk, microbatch in sorted(
@@ -349,13 +361,14 @@ class _Greedy:
         ]
 
     def choice(self, stage: int) -> Slot | None:
-        """Return what a stage runs next, None if it must wait."""
-        ahead, weights = self._ahead[stage], self._weights[stage]
-        if ahead and self._ready(stage, ahead[0]):
-            return ahead[0]
+        """Return the pass that a stage runs next, None if it must wait."""
+        passes, weights = self._block_passes[stage], self._weights[stage]
+        if passes and self._ready(stage, passes[0]):
+            return passes[0]
         return weights[0] if weights else None
 
     def _ready(self, stage: int, slot: Slot) -> bool:
+        """Return whether a pass has its input, and room for the activations that it keeps."""
         forward = slot.direction is Pass.FORWARD
         if forward and self._kept[stage] >= self._most:
             return False
@@ -363,15 +376,19 @@ class _Greedy:
         return source is None or source in self._done
 
     def _source(self, stage: int, slot: Slot) -> tuple[int, Slot] | None:
-        """Return the pass that a pass takes its input from: down the V with chunk 0 forward, 1 backward."""
+        """Return the pass that a pass takes its input from; None for the start of the model.
+
+        Passes go down the V forward through chunk 0 and backward through chunk 1, and up it otherwise. At its
+        ends they go on through the other chunk, or from forward to backward, on the same stage.
+        """
         down = (slot.direction is Pass.FORWARD) == (slot.chunk == 0)
         neighbour = stage - 1 if down else stage + 1
         if 0 <= neighbour <= self._last:
             return neighbour, slot
         if slot.direction is Pass.FORWARD:
             return None if slot.chunk == 0 else (stage, Slot(slot.microbatch, Pass.FORWARD, 0))
-        turned = (Pass.FORWARD, 1) if slot.chunk == 1 else (Pass.INPUT, 1)
-        return stage, Slot(slot.microbatch, *turned)
+        before = (Pass.FORWARD, 1) if slot.chunk == 1 else (Pass.INPUT, 1)
+        return stage, Slot(slot.microbatch, *before)
 
     def take(self, stage: int, slot: Slot) -> None:
         """Run a slot."""
@@ -381,7 +398,7 @@ class _Greedy:
             self._weights[stage].popleft()
             self._kept[stage] -= 1
             return
-        self._ahead[stage].popleft()
+        self._block_passes[stage].popleft()
         if slot.direction is Pass.FORWARD:
             self._kept[stage] += 1
         else:
@@ -422,12 +439,12 @@ def _folded_stage(stage: int, stages: int, microbatches: int) -> tuple[Slot, ...
         run(Pass.WEIGHT, chunk)
 
     behind = stages - stage
-    for _ in range(2 * behind - 1):
+    for _ in range(2 * behind - 1):  # fill
         run(Pass.FORWARD, 0)
     for _ in range(stage):
         run(Pass.FORWARD, 1)
         run(Pass.FORWARD, 0)
-    for _ in range(behind):
+    for _ in range(behind):  # turn
         run(Pass.FORWARD, 1)
         back(1)
     while count[Pass.FORWARD, 1] < microbatches:
@@ -436,7 +453,7 @@ def _folded_stage(stage: int, stages: int, microbatches: int) -> tuple[Slot, ...
         back(0)
         run(Pass.FORWARD, 1)
         back(1)
-    for _ in range(stage):
+    for _ in range(stage):  # drain
         run(Pass.INPUT, 0)
         run(Pass.INPUT, 1)
     for _ in range(behind):

@@ -1,4 +1,4 @@
-"""Keys of a plan's text, with what each takes and what it means in the words of its field."""
+"""Keys of a plan's text with their values and meaning, read from the docstrings of the fields."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class PlanKey:
     takes: str
     """Values that it takes, as a phrase."""
     usual: str
-    """Value where a plan's text does not name it, as a text has it."""
+    """Its default, as a text has it."""
     meaning: str
-    """Docstring of its field in one line, with what that of its choices adds, and the key's other name."""
+    """Docstring of its field in one line, with those of its choices, and the key's other name."""
 
 
 def described_keys() -> tuple[PlanKey, ...]:
@@ -62,24 +62,26 @@ def field_texts(kind: type) -> dict[str, str]:
 
 
 _PLACES_IN_CODE = re.compile(r"\s+\(`[\w.]+`\)|\s+See `[\w.]+`\.")
-"""References of a docstring to code, which do not help who writes a plan."""
+"""References of a docstring to code, which the writer of a plan does not need."""
 
 
 def _in_one_line(text: str) -> str:
+    """Return a docstring without line breaks, marks of code and references to code."""
     return " ".join(_PLACES_IN_CODE.sub("", text).replace("`", "").split())
 
 
 def _choices_text(key: str) -> str:
-    """Return what is said of a key's choices beyond the one line on all of them."""
+    """Return the docstrings of a key's choices: of their class but its first line, and of each member."""
     kind = kind_of(key)
     if not issubclass(kind, Enum):
         return ""
-    told = [_in_one_line(inspect.getdoc(kind).partition("\n")[2])]  # type: ignore[union-attr]
-    told += [f"{kind[name].value}: {text}" for name, text in field_texts(kind).items()]
-    return "".join(f" {one}" for one in told if one)
+    texts = [_in_one_line(inspect.getdoc(kind).partition("\n")[2])]  # type: ignore[union-attr]
+    texts += [f"{kind[name].value}: {text}" for name, text in field_texts(kind).items()]
+    return "".join(f" {text}" for text in texts if text)
 
 
 def _takes(part: type, key: str) -> str:
+    """Return the values that a key takes, as a phrase."""
     kind = kind_of(key)
     if kind is not int:
         return kind_phrase(kind)
@@ -90,6 +92,7 @@ def _takes(part: type, key: str) -> str:
 
 
 def _written(key: str) -> str:
+    """Return the default of a key, as a text has it."""
     value = Plan().value(key)
     if key == "sequence_length":
         return f"the model's longest, at most {DEFAULT_LONGEST_SEQUENCE}"
@@ -99,4 +102,5 @@ def _written(key: str) -> str:
 
 
 def _other_names(key: str) -> str:
+    """Return a sentence on each other name of a key."""
     return "".join(f" Also {other}." for other, named in ALIASES.items() if named == key)

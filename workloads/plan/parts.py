@@ -1,12 +1,13 @@
 """Parts of a plan, each a type with its choices: axes, batch, schedule, sharding, recomputation, traffic.
 
-A part's constructor checks what the part cannot be by itself. What two parts, or a part and a model, cannot
-be together stands in `workloads.plan.rules`; so do degrees that must divide each other, for a text may name
-one of them and leave the other to a search.
+A part's constructor checks the rules within the part. Rules between two parts, or a part and a model, are in
+`workloads.plan.rules`; so are those of degrees that must divide each other, for a text may name one of them
+and leave the other to a search.
 
-The counts of a part may be arrays with one number for each of many plans (`workloads.search.plans`): formulas
-over parts hold for both. Arrays are not checked when they are made, for `workloads.plan.rules` says which
-rows break a rule.
+Any field of a part may be an array with one value for each of many plans (`workloads.search.plans`): numbers
+as numpy arrays, choices as a `ChoiceColumn`. Formulas over parts hold for both, with `trait` for the
+properties of a choice. Arrays are not checked when they are made; `workloads.plan.rules` gives the rows that
+break a rule.
 """
 
 from __future__ import annotations
@@ -205,18 +206,18 @@ class Exchange(StrEnum):
 LARGEST_FACTOR = 1e3
 """Capacity factors above this are refused as typing errors; a choice."""
 Choice = TypeVar("Choice")
-Said = TypeVar("Said")
+Value = TypeVar("Value")
 
 
 class ChoiceColumn:
-    """Choices of many plans: members by their number.
+    """Choices of P plans for one field.
 
     Parameters
     ----------
     members : sequence
         Choices that occur.
     numbers : numpy.ndarray
-        Which one each plan has, shape [P].
+        Place of each plan's choice among them, shape [P].
     """
 
     def __init__(self, members: Sequence[Any], numbers: np.ndarray) -> None:
@@ -224,26 +225,35 @@ class ChoiceColumn:
         self.numbers = numbers
 
 
-def trait(kind: Choice, of: Callable[[Choice], Said]) -> Said:
-    """Return what a choice says: one value, or an array with one for each plan of a column of choices."""
+def trait(kind: Choice, of: Callable[[Choice], Value]) -> Value:
+    """Return a property of a choice, or an array of it with one value for each plan of a `ChoiceColumn`.
+
+    Parameters
+    ----------
+    kind : object
+        The choice, or a column of choices.
+    of : callable
+        Gives the property of one choice.
+    """
     if isinstance(kind, ChoiceColumn):
         chosen = [kind.numbers == number for number in range(len(kind.members))]
-        said: Any = [of(one) for one in kind.members]
-        return typing.cast("Said", np.select(chosen, said))
+        values: Any = [of(member) for member in kind.members]
+        return typing.cast("Value", np.select(chosen, values))
     return of(kind)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One thing that cannot be, with the way out."""
+    """A rule on one part of a plan, or on a model and a plan."""
 
     broken: Callable[..., Flag]
-    """Whether it is so, plan by plan: of a part (p), or of a model (c) and a plan (p)."""
+    """Gives whether the rule is broken, an array for arrays of plans: of a part (p), or of a model (c) and a
+    plan (p)."""
     sentence: str | Callable[..., str]
-    """What is wrong and what would keep the rule, for a single plan: a text with fields of c and p in braces,
-    or a function of the same."""
+    """The error of a single plan that breaks it, with a way out: a text with fields of c and p in braces, or
+    a function of the same."""
     subject: str = "parts of the plan contradict each other"
-    """What a search says of plans that break it."""
+    """The reason that a search reports for plans that break it."""
 
     def error(self, p: object, c: TransformerConfig | None = None) -> WorkloadError:
         """Return the error of a part, or of a plan for a model, that breaks the rule."""
@@ -253,13 +263,13 @@ class Rule:
 
 
 class _Part:
-    """Checks of what every part has: kinds of its fields, and its own rules."""
+    """Base of the parts of a plan: checks the kinds of the fields and the rules of the part."""
 
     RULES: ClassVar[tuple[Rule, ...]] = ()
     MAY_BE_ZERO: ClassVar[frozenset[str]] = frozenset()
-    """Counts of which none is a choice too."""
+    """Counts that may be 0; all others are at least 1."""
     FEW: ClassVar[Mapping[str, tuple[int, ...]]] = MappingProxyType({})
-    """Counts that are one of a few."""
+    """Counts with few possible values, and these values."""
     KIND: ClassVar[str] = ""
     """Key of the field ``kind`` in a plan's text."""
 
@@ -301,6 +311,7 @@ MOST = 2**31 - 1
 
 
 def _check_kind(key: str, value: object, kind: type, *, least: int) -> None:
+    """Raise an error unless a value is of its field's kind, and within bounds if it is a count."""
     if kind is int and (isinstance(value, bool) or not isinstance(value, int) or value < least):
         msg = f"plan: {key} must be a whole number of at least {least}; got {value!r}"
         raise WorkloadError(msg)
@@ -488,11 +499,21 @@ class Pipelining(_Part):
     )
 
     def blocks(self, layers: int, parts: int, behind: int) -> tuple[int, ...]:
-        """Return the blocks of each of so many parts in a row, the last with those behind the model's.
+        """Return the blocks of each chunk along a pipeline.
 
-        Each of these counts twice when blocks are shared out, for the head that it passes once more: 61 and
-        one on 16 parts are 4, ... 4, 2, as in Megatron-Bridge's layouts of DeepSeek-V3. A folded pipeline is
-        shared over stages, whose second chunk, which keeps fewer microbatches, has the odd block.
+        Parameters
+        ----------
+        layers : int
+            Blocks of the model.
+        parts : int
+            Chunks along the pipeline.
+        behind : int
+            Further blocks on the last chunk, which predict further tokens. Each counts twice when blocks are
+            shared out, for its own head: 61 and one on 16 chunks are 4, ... 4, 2, as in Megatron-Bridge's
+            layouts of DeepSeek-V3.
+
+        Notes ----- A folded pipeline is shared over stages. The second chunk of a stage, which keeps fewer
+        microbatches, has the odd block.
         """
         if self.kind.folded:
             return self._folded_blocks(layers, parts // 2, behind)
@@ -510,9 +531,9 @@ class Pipelining(_Part):
         first, *others = folded_layers(layers + at_ends, stages)
         if first < at_ends:
             first, others = at_ends, list(stage_layers(layers, stages - 1))
-        held = (first - at_ends, *others)
-        down = [count // 2 for count in held]
-        up = [count - lower for count, lower in zip(held, down, strict=True)]
+        of_stages = (first - at_ends, *others)
+        down = [count // 2 for count in of_stages]
+        up = [count - lower for count, lower in zip(of_stages, down, strict=True)]
         return (*down, *up[:0:-1], up[0] + behind)
 
 
@@ -680,13 +701,13 @@ class Recomputation(_Part):
             "recompute_share ({p.recompute_share:g}) must be above 0 and at most 1",
         ),
         Rule(
-            lambda p: (p.recompute_share < 1.0) & trait(p.kind, lambda one: one is not Recompute.FULL),
+            lambda p: (p.recompute_share < 1.0) & trait(p.kind, lambda kind: kind is not Recompute.FULL),
             "recompute_share ({p.recompute_share:g}) is a share of recompute=full, not of {p.kind}; add it",
             "recompute_share without recompute=full",
         ),
         *(
             Rule(
-                lambda p, name=name: getattr(p, name) & trait(p.kind, lambda one: one is Recompute.FULL),
+                lambda p, name=name: getattr(p, name) & trait(p.kind, lambda kind: kind is Recompute.FULL),
                 lambda p, name=name: f"recompute=full computes everything again; leave {name} out",
                 "recompute=full and operators named beside it",
             )
@@ -695,14 +716,14 @@ class Recomputation(_Part):
     )
 
     def whole_blocks(self, layers: int) -> int:
-        """Return how many of so many blocks are computed again in whole; none without recompute=full."""
+        """Return the blocks among `layers` that are recomputed in whole; none without recompute=full."""
         if self.kind is not Recompute.FULL:
             return 0
         return math.floor(self.recompute_share * layers + 0.5)
 
     @property
     def by_operator(self) -> bool:
-        """Whether some operators are computed again by name."""
+        """Whether operators are recomputed one by one (`RECOMPUTED_OPERATORS`)."""
         return any(getattr(self, name) for name in RECOMPUTED_OPERATORS)
 
     KIND: ClassVar[str] = "recompute"
@@ -909,7 +930,7 @@ class Formats(_Part):
         return self.kind in {Precision.FP8, Precision.MXFP8} and self.master_bytes == 4 and not self.pruned
 
     def of_kind(self, kind: Precision) -> Formats:
-        """Return the same in another format, weights held as operands alone if that allows it."""
+        """Return these formats with another precision; `fp8_params` stays where that precision allows it."""
         plain = dataclasses.replace(self, kind=kind, fp8_params=False)
         held = self.fp8_params and plain.takes_fp8_params
         return dataclasses.replace(plain, fp8_params=True) if held else plain

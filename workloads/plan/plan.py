@@ -63,10 +63,8 @@ class Share:
 class Plan:
     """Plan of a training run, in parts.
 
-    Notes
-    -----
-    Every part says by itself what it cannot be; whether the parts fit each other and a model is asked of
-    `workloads.plan.rules.check`. The keys of a plan's text are the parts' fields (`KEYS`).
+    Notes ----- Every part checks itself; `workloads.plan.rules.check` checks that the parts fit each other
+    and a model. The keys of a plan's text are the parts' fields (`KEYS`).
     """
 
     axes: Axes = field(default_factory=Axes)
@@ -87,7 +85,7 @@ class Plan:
     """Stored forms."""
 
     def __repr__(self) -> str:
-        """Return what makes the plan again, its usual values left out."""
+        """Return the call that makes the plan again, without values that are the default."""
         usual = type(self)()
         named = [f"{key}={self.value(key)}" for key in KEYS if self.value(key) != usual.value(key)]
         return f"{type(self).__name__}.of({', '.join(named)})"
@@ -114,8 +112,8 @@ class Plan:
         return replace(self, **_changed(self, values))
 
     def one_of_many(self, values: Mapping[str, object]) -> Self:
-        """Return the plan with other values of some keys, its parts shared with other such plans."""
-        return replace(self, **_changed(self, values, _shared))
+        """Return the plan with other values of some keys; equal parts are one object, to save memory."""
+        return replace(self, **_changed(self, values, _shared_replace))
 
     def value(self, key: str) -> Any:  # noqa: ANN401 - of any of the fields' kinds
         """Return the value of a key of a plan's text."""
@@ -123,7 +121,7 @@ class Plan:
         return getattr(getattr(self, part), name)
 
     def record(self) -> dict[str, object]:
-        """Return the plan as plain data: the value of every key of its text, and what it is."""
+        """Return the plan as plain data: the value of every key of its text, and its type."""
         kept = {key: self.value(key) for key in KEYS}
         return {"type": type(self).__name__} | kept | {"schedule": str(self.schedule.kind)}
 
@@ -145,7 +143,7 @@ class Plan:
 
     @property
     def uses_host(self) -> bool:
-        """Whether something of the step stands on the host."""
+        """Whether states or activations are on the host."""
         return self.sharding.updates_on_host or self.precision.kept_activations is Kept.HOST
 
     @property
@@ -184,13 +182,11 @@ class Plan:
         )
 
     def weight_versions(self, stage: int) -> int:
-        """Return how many versions of its weights a stage keeps.
+        """Return the versions of its weights that a stage keeps.
 
-        Notes
-        -----
-        PipeDream stashes the version that each microbatch under way ran forward with: p - i on stage *i* of
-        *p*, from 0 (arXiv:1806.03377, section 3.3). Double-buffered weights are 2 (arXiv:2006.09503, section
-        3.1); so are those of a rank that computes with one version while it pulls the next from parameter
+        Notes ----- PipeDream keeps the version that each microbatch under way ran forward with: p - i on
+        stage *i* of *p*, from 0 (arXiv:1806.03377, section 3.3). Double buffering keeps 2 (arXiv:2006.09503,
+        section 3.1), as does a rank that computes with one version while it pulls the next from parameter
         servers.
         """
         match self.schedule.kind.updates:
@@ -202,19 +198,19 @@ class Plan:
                 return 1 if self.traffic.waits_for_pulls else 2
 
 
-_shared = lru_cache(maxsize=4096)(replace)
-"""Parts with other values, one object for equal ones."""
+_shared_replace = lru_cache(maxsize=4096)(replace)
+"""`dataclasses.replace` that returns one object for equal parts."""
 
 
 def _changed(
-    whole: Plan | Share, values: Mapping[str, object], renewed: Callable[..., Any] = replace
+    whole: Plan | Share, values: Mapping[str, object], replace_part: Callable[..., Any] = replace
 ) -> dict[str, Any]:
-    """Return the parts of a plan, or of a share, that other values of some keys change."""
-    changed: dict[str, dict[str, Any]] = {}
+    """Return the parts of a plan, or of a share, that have other values of some keys, by name."""
+    by_part: dict[str, dict[str, Any]] = {}
     for key, value in values.items():
         part, name = _part_and_field(key)
-        changed.setdefault(part, {})[name] = value
-    return {part: renewed(getattr(whole, part), **news) for part, news in changed.items()}
+        by_part.setdefault(part, {})[name] = value
+    return {part: replace_part(getattr(whole, part), **fields) for part, fields in by_part.items()}
 
 
 PARTS: Mapping[str, type] = MappingProxyType(
@@ -247,6 +243,7 @@ KEYS: Mapping[str, tuple[str, str]] = MappingProxyType(
 
 
 def _part_and_field(key: str) -> tuple[str, str]:
+    """Return the part and the field of a key; an error for an unknown key."""
     if key not in KEYS:
         msg = f"plan: unknown key '{key}'; {nearest(key, KEYS, noun='key')} (heliograph list plan tells all)"
         raise WorkloadError(msg)
@@ -260,7 +257,7 @@ def kind_of(key: str) -> type:
 
 
 DEFAULT_LONGEST_SEQUENCE = 8192
-"""Sequence length beyond which no run goes unless it is asked to; a choice."""
+"""Longest sequence of a run that names none; a choice."""
 SHAPE = ("tp", "pp", "dp", "micro_batch", "global_batch", "sequence_length")
 """Keys that a plan's text always has."""
 
@@ -288,13 +285,13 @@ def parse_plan(text: str, *, base: Plan | None = None) -> Plan:
     text : str
         ``key=value`` pairs with commas between them; keys are those of `workloads.plan.plan.KEYS`.
     base : Plan, optional
-        Plan whose values hold where the text is silent.
+        Plan with the values of keys that the text does not name.
 
     Raises
     ------
     WorkloadError
         For an unknown key (with the nearest known one), a repeated key, a value that does not fit its key, or
-        what is no text.
+        an argument that is no text.
     """
     if not isinstance(text, str):
         msg = f"a plan must be text such as tp=8,dp=8; got {text!r:.60}"
@@ -317,7 +314,7 @@ def parse_plan(text: str, *, base: Plan | None = None) -> Plan:
 
 
 def plan_words(plan: Plan) -> str:
-    """Return a plan's degrees and choices that are not the least, in few letters."""
+    """Return a plan's degrees above 1 and main choices in few letters, for tables."""
     names = ("tp", "cp", "pp", "dp", "ep", "vpp")
     degrees = " ".join(f"{name}{plan.value(name)}" for name in names if plan.value(name) > 1)
     words = [f"mb{plan.batch.micro_batch}"]
@@ -335,12 +332,13 @@ def plan_words(plan: Plan) -> str:
 
 def plan_text(plan: Plan) -> str:
     """Return a plan as text that `parse_plan` reads back: its shape, and what differs from the defaults."""
-    plain = Plan()
-    shown = [key for key in KEYS if key in SHAPE or plan.value(key) != plain.value(key)]
+    default = Plan()
+    shown = [key for key in KEYS if key in SHAPE or plan.value(key) != default.value(key)]
     return ",".join(f"{key}={plan.value(key)}" for key in shown)
 
 
 def _parse_value(key: str, written: str) -> object:
+    """Return the value that a text gives a key."""
     kind = kind_of(key)
     if kind is int:
         if not (written.isascii() and written.lstrip("+-").isdigit() and len(written) < 20):

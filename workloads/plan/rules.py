@@ -1,16 +1,16 @@
 """Rules between the parts of a plan, and between a plan and a model: one table for single plans and arrays.
 
-What a part cannot be by itself stands in its type (`workloads.plan.parts`). A condition here is written
-with comparisons, ``&`` and ``|``, so that it holds for a plan whose counts are numbers and for one whose
-counts are arrays with one number for each of many plans; the sentence is asked for of a single plan only. In
-both, c is the model and p the plan.
+Rules within a part are in its type (`workloads.plan.parts`). A condition here is written with comparisons,
+``&`` and ``|``, so that it holds for a plan whose counts are numbers and for one whose counts are arrays with
+one number for each of many plans; sentences are made for single plans only. In both, c is the model and p the
+plan.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,7 +44,7 @@ SUBJECTS = (HEADS, CONTEXT, TOKENS, STAGES, EXPERTS, BATCH, CHUNKS)
 """Subjects that a search always reports, in the order in which it counts plans that break them."""
 
 Number = Callable[[TransformerConfig, Plan], Any]
-"""A count of a model or a plan, or one for each of many plans."""
+"""Gives a count of a model or a plan; an array for arrays of plans."""
 
 
 def check(config: TransformerConfig, plan: Plan, *, accelerators: int | None = None) -> None:
@@ -82,7 +82,7 @@ def keeps_rules(config: TransformerConfig, plan: Plan) -> bool:
 
 
 def broken_by_subject(config: TransformerConfig, plans: Plan, count: int) -> dict[str, np.ndarray]:
-    """Return which of many plans break a rule, by the rules' subjects, shape [P] each.
+    """Return the plans that break a rule, by subject of the rules, as masks of shape [P].
 
     Parameters
     ----------
@@ -101,6 +101,7 @@ def broken_by_subject(config: TransformerConfig, plans: Plan, count: int) -> dic
 
 
 def _all_broken(config: TransformerConfig, plans: Plan) -> Iterator[tuple[str, Flag]]:
+    """Yield the subject of every rule, of parts and between them, and the plans that break it."""
     for name in PARTS:
         part = getattr(plans, name)
         for rule in part.RULES:
@@ -110,6 +111,7 @@ def _all_broken(config: TransformerConfig, plans: Plan) -> Iterator[tuple[str, F
 
 
 def _data_hint(plan: Plan, accelerators: int) -> str:
+    """Return the end of a sentence on a wrong number of accelerators: the dp that would take them."""
     model = plan.axes.tp * plan.axes.pp * plan.axes.cp
     if accelerators % model == 0 and accelerators >= model:
         return f"try dp={accelerators // model}"
@@ -117,48 +119,67 @@ def _data_hint(plan: Plan, accelerators: int) -> str:
 
 
 def _divides(
-    what: str | Number,
+    part_name: str | Number,
     part: Number,
-    name: str | Number,
+    whole_name: str | Number,
     whole: Number,
     *,
     subject: str,
     when: Number | None = None,
     tries: Callable[[TransformerConfig, Plan], str] | None = None,
 ) -> Rule:
-    """Return the rule that one count divides another; the tries are all divisors unless they are given."""
+    """Return the rule that one count divides another.
+
+    Parameters
+    ----------
+    part_name, part : str or callable, callable
+        Name and value of the divisor.
+    whole_name, whole : str or callable, callable
+        Name and value of the count that it must divide.
+    subject : str
+        Subject of the rule.
+    when : callable, optional
+        Condition under which the rule holds; always by default.
+    tries : callable, optional
+        Gives the values to try, as a phrase; by default all divisors.
+    """
 
     def broken(config: TransformerConfig, plan: Plan) -> Flag:
-        unequal: Flag = whole(config, plan) % part(config, plan) != 0
-        return unequal if when is None else unequal & when(config, plan)
+        leaves_rest: Flag = whole(config, plan) % part(config, plan) != 0
+        return leaves_rest if when is None else leaves_rest & when(config, plan)
 
     def sentence(config: TransformerConfig, plan: Plan) -> str:
-        label, total = (one if isinstance(one, str) else one(config, plan) for one in (what, name))
+        part_label, whole_label = (
+            name if isinstance(name, str) else name(config, plan) for name in (part_name, whole_name)
+        )
         size = whole(config, plan)
-        ways = divisors_phrase(size) if tries is None else tries(config, plan)
-        return f"{label} ({part(config, plan)}) must divide {total} ({size}); try {ways}"
+        values = divisors_phrase(size) if tries is None else tries(config, plan)
+        return f"{part_label} ({part(config, plan)}) must divide {whole_label} ({size}); try {values}"
 
     return Rule(broken, sentence, subject)
 
 
 def _size(name: str) -> Number:
-    """Return what reads a size of a model."""
+    """Return the count of a model that its field of a name holds."""
     return lambda config, _: getattr(config, name)
 
 
 def _encoder_size(name: str) -> Number:
-    """Return what reads a size of a model's encoder of neighbours, 0 without one."""
+    """Return the count that a field of a model's encoder of neighbours holds, 0 without an encoder."""
     return lambda config, _: getattr(config.retrieval, name, 0)
 
 
 def _tensor_tries(config: TransformerConfig, _: Plan) -> str:
-    """Return the tensor ranks that divide all that they must of a model."""
+    """Return the numbers of tensor ranks that divide heads and inner widths of a model, as a phrase."""
     whole = math.gcd(config.heads, config.ffn_hidden, config.dense_ffn_hidden)
     return divisors_phrase(whole, lambda part: config.kv_heads % part == 0 or part % config.kv_heads == 0)
 
 
 def _expert_tries(_: TransformerConfig, plan: Plan) -> str:
-    """Return the expert ranks that share a plan's data ranks, and the key by which tensor ranks help."""
+    """Return the numbers of expert ranks that divide the data ranks, as a phrase.
+
+    Also whole_experts=true, where tensor ranks as expert ranks would keep the rule.
+    """
     axes = plan.axes
     ranks = axes.gradient_ranks * (axes.tp if axes.whole_experts else 1)
     helped = axes.tp > 1 and not axes.whole_experts and ranks * axes.tp % axes.ep == 0
@@ -166,6 +187,7 @@ def _expert_tries(_: TransformerConfig, plan: Plan) -> str:
 
 
 def _ranks_phrase(plan: Plan) -> str:
+    """Return the name of the ranks that sum gradients."""
     return "data" if plan.axes.cp == 1 else "data x context"
 
 
@@ -212,11 +234,11 @@ GRID_RULES = (
         for name in ("hidden", "kv_heads")
     ),
 )
-"""Tensor-parallel ranks on a grid form its squares, over which the model can be cut."""
+"""Rules of tensor-parallel ranks on a grid."""
 
 
 def _places(config: TransformerConfig, plan: Plan) -> int:
-    """Return what is shared over stages and chunks: blocks, and embedding and head where they count."""
+    """Return the units shared over stages and chunks: blocks, and embedding and head where they count."""
     return config.layers + 2 * plan.schedule.embedding_as_layers
 
 
@@ -303,18 +325,21 @@ AXES_RULES = (
         tries=_expert_tries,
     ),
 )
-"""Ranks along the axes divide what they cut."""
+"""Rules of the axes: ranks divide the sizes that are cut over them."""
 
 
 def _most_imbalance(config: TransformerConfig) -> float:
+    """Return the largest load of an expert over the mean: one that every token visits."""
     return config.experts / config.experts_per_token
 
 
 def _most_affinity(plan: Plan) -> Amount:
+    """Return the largest preference for one expert rank: half of the others."""
     return larger(1.0, (plan.axes.ep - 1) / 2)
 
 
 def _most_patterns(plan: Plan) -> Amount:
+    """Return the most patterns of preferred ranks: one for each other expert rank."""
     return larger(1, plan.axes.ep - 1)
 
 
@@ -385,38 +410,41 @@ EXPERT_RULES = (
         "overlap_experts=true with a ring of keys is not modelled; try context_exchange=all_gather",
     ),
 )
-"""A mixture of experts has what its routing asks for."""
+"""Rules of mixtures of experts and their routing."""
 
 
 def _runs_alone(plan: Plan) -> Flag:
-    """Return whether no stage has a forward and a backward pass side by side without waiting."""
+    """Return whether no stage has two passes in a row that can overlap (`Schedule.woven`)."""
     kind = plan.schedule.kind
-    chained = (
-        trait(kind, lambda one: one.interleaved is not None) & (plan.axes.pp > 1) & (plan.schedule.vpp == 1)
-    )
-    return chained | trait(kind, lambda one: one.woven is None)
+    one_chunk = (plan.axes.pp > 1) & (plan.schedule.vpp == 1)
+    waits = trait(kind, lambda schedule: schedule.interleaved is not None) & one_chunk
+    return waits | trait(kind, lambda schedule: schedule.woven is None)
 
 
 def _near_batch(plan: Plan) -> str:
-    slots = plan.axes.dp * plan.batch.micro_batch
-    down = plan.batch.global_batch // slots * slots
-    return f"{down} or {down + slots}" if down else f"{slots}"
+    """Return the nearest global batches that data ranks and microbatch divide, as a phrase."""
+    step = plan.axes.dp * plan.batch.micro_batch
+    below = plan.batch.global_batch // step * step
+    return f"{below} or {below + step}" if below else f"{step}"
 
 
 def _least_microbatches(plan: Plan) -> int:
-    return trait(plan.schedule.kind, lambda one: one.least_microbatches.of(plan.axes.pp))
+    """Return the fewest microbatches of a plan's schedule; an array for arrays of plans."""
+    return trait(plan.schedule.kind, lambda schedule: schedule.least_microbatches.of(plan.axes.pp))
 
 
 def _multiple(plan: Plan) -> int:
-    return trait(plan.schedule.kind, lambda one: one.multiple)
+    """Return the divisor of stages and microbatches that a plan's schedule needs; an array likewise."""
+    return trait(plan.schedule.kind, lambda schedule: schedule.multiple)
 
 
 def _batch_of(plan: Plan, microbatches: int) -> int:
-    """Return the global batch that makes so many microbatches."""
+    """Return the global batch of a number of microbatches."""
     return microbatches * plan.axes.dp * plan.batch.micro_batch
 
 
 def _next(count: int, multiple: int) -> int:
+    """Return the least multiple that is not below a count."""
     return -(-count // multiple) * multiple
 
 
@@ -448,7 +476,7 @@ SCHEDULE_RULES = (
         CHUNKS,
     ),
     Rule(
-        lambda c, p: trait(p.schedule.kind, lambda one: one.folded) & (2 * p.axes.pp > c.layers),
+        lambda c, p: trait(p.schedule.kind, lambda schedule: schedule.folded) & (2 * p.axes.pp > c.layers),
         lambda c, p: (
             f"pipeline ({p.axes.pp}) must be at most half of layers ({c.layers}) with "
             f"schedule={p.schedule.kind}, two chunks a stage; try {c.layers // 2} or fewer"
@@ -473,7 +501,7 @@ SCHEDULE_RULES = (
     ),
     Rule(
         lambda _, p: (
-            trait(p.schedule.kind, lambda one: one.flows)
+            trait(p.schedule.kind, lambda schedule: schedule.flows)
             & (p.sharding.zero > 0)
             & (p.axes.gradient_ranks > 1)
         ),
@@ -481,13 +509,16 @@ SCHEDULE_RULES = (
         "ranks: several versions of the weights stand on every rank, whole; add zero=0",
     ),
 )
-"""The batch fills the pipeline as its schedule asks."""
+"""Rules of the batch and the pipeline's schedule."""
 
 
 def _one_copy(key: Callable[[Plan], bool], name: Callable[[Plan], str]) -> Rule:
-    """Return the rule that a key needs one copy of every parameter in a pipeline."""
+    """Return the rule that a key cannot be used with a schedule that has every parameter on two stages.
+
+    `key` gives whether a plan uses the key, `name` the key as the sentence has it.
+    """
     return Rule(
-        lambda _, p: key(p) & trait(p.schedule.kind, lambda one: one.two_copies),
+        lambda _, p: key(p) & trait(p.schedule.kind, lambda schedule: schedule.two_copies),
         lambda _, p: (
             f"{name(p)} needs one copy of every parameter a pipeline; try another schedule than "
             f"{p.schedule.kind}"
@@ -496,7 +527,7 @@ def _one_copy(key: Callable[[Plan], bool], name: Callable[[Plan], str]) -> Rule:
 
 
 def _without_experts(key: Callable[[Plan], bool], name: Callable[[Plan], str]) -> Rule:
-    """Return the rule that a key is not for experts."""
+    """Return the rule that a key cannot be used with expert parallelism; arguments as in `_one_copy`."""
     return Rule(
         lambda _, p: key(p) & (p.axes.ep > 1),
         lambda _, p: (
@@ -590,7 +621,7 @@ SHARDING_RULES = (
         "{p.precision.kind}; try precision=bf16",
     ),
 )
-"""States that ranks share or place elsewhere go with the axes, the schedule and the precision."""
+"""Rules of states that ranks share or keep off the accelerator."""
 
 TRAFFIC_RULES = (
     Rule(
@@ -620,11 +651,14 @@ TRAFFIC_RULES = (
         "expert ({p.axes.ep}) must be 1 with exchange=parameter_server; leave ep or exchange out",
     ),
     Rule(
-        lambda _, p: p.traffic.uses_servers & trait(p.schedule.kind, lambda one: one.two_copies or one.flows),
+        lambda _, p: (
+            p.traffic.uses_servers
+            & trait(p.schedule.kind, lambda schedule: schedule.two_copies or schedule.flows)
+        ),
         "schedule={p.schedule.kind} cannot be combined with exchange=parameter_server; try schedule=1f1b",
     ),
 )
-"""Traffic has the ranks that it runs between."""
+"""Rules of overlapped traffic and parameter servers."""
 
 
 KEPT_RULES = (
@@ -634,7 +668,7 @@ KEPT_RULES = (
     ),
     Rule(
         lambda c, p: (
-            trait(p.schedule.kind, lambda one: one.splits_backward)
+            trait(p.schedule.kind, lambda schedule: schedule.splits_backward)
             & (p.precision.kept_activations is Kept.HOST)
         ),
         "kept_activations=host needs backward passes in one piece, which schedule={p.schedule.kind} splits; "
@@ -643,7 +677,7 @@ KEPT_RULES = (
     Rule(
         lambda c, p: (
             (p.axes.pp == 1)
-            & trait(p.schedule.kind, lambda one: one is not GPIPE)
+            & trait(p.schedule.kind, lambda schedule: schedule is not GPIPE)
             & (p.precision.kept_activations is Kept.HOST)
         ),
         "kept_activations=host changes nothing with pp=1: each backward pass follows its own forward pass, "
@@ -662,7 +696,7 @@ KEPT_RULES = (
         "recompute=full",
     ),
 )
-"""Activations that are computed again or kept elsewhere are there."""
+"""Rules of activations that are recomputed or kept elsewhere."""
 
 RETRIEVAL_RULES = (
     Rule(
@@ -701,23 +735,28 @@ RETRIEVAL_RULES = (
         for name in ("heads", "ffn_hidden")
     ),
 )
-"""A model that reads what it retrieves can be cut."""
+"""Rules of models with retrieval, further predicted tokens or blocks that differ."""
 
 
-def _cut_widths(config: TransformerConfig, plan: Plan) -> Iterator[tuple[str, Any]]:
-    yield "hidden", config.hidden
-    yield "ffn_hidden / tensor", config.ffn_hidden // plan.axes.tp
-    yield "heads x head_dim / tensor", config.context_width // plan.axes.tp
+def _cut_widths(config: TransformerConfig, plan: Plan) -> dict[str, Any]:
+    """Return the inner dimensions of a rank's products with weights, by name."""
+    return {
+        "hidden": config.hidden,
+        "ffn_hidden / tensor": config.ffn_hidden // plan.axes.tp,
+        "heads x head_dim / tensor": config.context_width // plan.axes.tp,
+    }
 
 
 def _uneven_width(config: TransformerConfig, plan: Plan) -> Flag:
-    hidden, inner, context = (width % WEIGHT_BLOCK != 0 for _, width in _cut_widths(config, plan))
+    """Return whether an inner dimension is not in whole blocks of weights."""
+    hidden, inner, context = (width % WEIGHT_BLOCK != 0 for width in _cut_widths(config, plan).values())
     return hidden | inner | context
 
 
 def _uneven_sentence(config: TransformerConfig, plan: Plan) -> str:
-    what, width = next((what, width) for what, width in _cut_widths(config, plan) if width % WEIGHT_BLOCK)
-    return f"{what} ({width}) must be whole blocks of {WEIGHT_BLOCK} with weight_density; lower tp"
+    """Return the error of `_uneven_width`."""
+    name, width = next(item for item in _cut_widths(config, plan).items() if item[1] % WEIGHT_BLOCK)
+    return f"{name} ({width}) must be whole blocks of {WEIGHT_BLOCK} with weight_density; lower tp"
 
 
 SPARSITY_RULES = (
@@ -757,7 +796,7 @@ SPARSITY_RULES = (
         "attention_keys needs all tokens of a head on one rank; use context_exchange=all_to_all",
     ),
 )
-"""Sparse weights and attention leave out whole blocks, where that is modelled."""
+"""Rules of sparse weights and sparse attention."""
 
 RULES = (
     *GRID_RULES,
@@ -772,36 +811,52 @@ RULES = (
 )
 """All of them, in the order in which they are checked."""
 
-_IDLE: tuple[tuple[str, Callable[[TransformerConfig, Plan], bool], str], ...] = (
-    ("context_exchange", lambda _, p: p.axes.cp == 1, "cp=1 exchanges no keys"),
-    ("reshard", lambda _, p: not p.sharding.shards_parameters, "zero=3 alone shards parameters"),
-    ("prefetch", lambda _, p: not p.sharding.shards_parameters, "zero=3 alone gathers parameters"),
-    ("stored_shards", lambda _, p: not p.sharding.shards_parameters, "zero=3 alone shards parameters"),
-    (
+
+class _IdleKey(NamedTuple):
+    """A key that changes nothing of some plans."""
+
+    key: str
+    """The key."""
+    idles: Callable[[TransformerConfig, Plan], bool]
+    """Gives whether it changes nothing of a plan for a model."""
+    reason: str
+    """Why, for a sentence."""
+
+
+_IDLE_KEYS = (
+    _IdleKey("context_exchange", lambda _, p: p.axes.cp == 1, "cp=1 exchanges no keys"),
+    _IdleKey("reshard", lambda _, p: not p.sharding.shards_parameters, "zero=3 alone shards parameters"),
+    _IdleKey("prefetch", lambda _, p: not p.sharding.shards_parameters, "zero=3 alone gathers parameters"),
+    _IdleKey(
+        "stored_shards", lambda _, p: not p.sharding.shards_parameters, "zero=3 alone shards parameters"
+    ),
+    _IdleKey(
         "stored_shards",
         lambda _, p: p.sharding.updates_on_host or not p.precision.keeps_master,
         "no copy of the optimizer's could stand for the shards here",
     ),
-    ("grad_buckets", lambda _, p: p.sharding.shards_parameters, "zero=3 sums gradients block by block"),
-    ("grad_buckets", lambda _, p: p.axes.dp * p.axes.cp == 1, "dp=1 sums no gradients"),
-    ("overlap_sends", lambda _, p: p.axes.pp == 1, "pp=1 sends nothing"),
-    (
+    _IdleKey(
+        "grad_buckets", lambda _, p: p.sharding.shards_parameters, "zero=3 sums gradients block by block"
+    ),
+    _IdleKey("grad_buckets", lambda _, p: p.axes.dp * p.axes.cp == 1, "dp=1 sums no gradients"),
+    _IdleKey("overlap_sends", lambda _, p: p.axes.pp == 1, "pp=1 sends nothing"),
+    _IdleKey(
         "graphs",
         lambda c, p: p.recompute.graphs is Graphs.ROUTER and c.experts == 1,
         "the model has no router",
     ),
-    (
+    _IdleKey(
         "recompute",
         lambda _, p: p.recompute.kind is Recompute.SELECTIVE and p.recompute.attention.on_chip,
         "scores stay on chip and are computed again in any case",
     ),
 )
-"""Keys that mean nothing beside others, each with the reason."""
+"""Keys that change nothing of some plans."""
 
 
 def idle(config: TransformerConfig, plan: Plan, keys: Collection[str]) -> Iterator[str]:
-    """Yield a sentence on each of the named keys that changes nothing of a plan; none on default values."""
-    usual = Plan()
-    for key, broken, why in _IDLE:
-        if key in keys and plan.value(key) != usual.value(key) and broken(config, plan):
-            yield f"plan: {key}={plan.value(key)} changes nothing: {why}"
+    """Yield a sentence on each of some keys that changes nothing of a plan; none on default values."""
+    default = Plan()
+    for key, idles, reason in _IDLE_KEYS:
+        if key in keys and plan.value(key) != default.value(key) and idles(config, plan):
+            yield f"plan: {key}={plan.value(key)} changes nothing: {reason}"

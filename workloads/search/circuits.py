@@ -1,6 +1,18 @@
-"""Circuits of a class of ranks as its collectives ask for them in order, on the fabric without a clock.
+"""Circuit reconfigurations of a training step, counted without running the engine, for arrays of plans.
 
-What that comes to for arrays of plans is told in turns of a block (`BlockTurns`) and of a step (`StepTurns`).
+Where circuits turn to the axis that asks for them, a step loses time twice: ports are dark while they turn,
+and circuits that stand for one axis carry another over fewer lanes than circuits of its own. Both follow from
+the order in which a pipeline stage issues its collectives. They are counted in two ways:
+
+* `PeerPairs` compares axes as sets of pairs (sending node, receiving endpoint). An axis turns nothing where
+  the standing circuits join all of its pairs. This is done for every plan.
+* `StageReplay` serves the collectives of a stage one after the other on the fabric itself (`CircuitWalk`), by
+  the law of the engine. This replaces the first count for plans whose exchanges between experts leave the
+  nodes. It runs on a layout of fewer replicas and stages (`PlanCircuits._shrunk_layout`).
+
+`PlanCircuits.turns` returns both counts as `PlanTurns`. Which gathers and sums are put off depends on how
+long a turn takes, so that the turns of a step follow last (`StageReplays.turns`).
+`heliograph.comparison.plan_estimates.under_mode` turns the counts into time.
 """
 
 from __future__ import annotations
@@ -8,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +33,6 @@ from simulator.interfaces import Circuits, Flows
 from simulator.layout import Axis, RankLayout, placed
 from simulator.operators import Collective, CollectiveKind, Phase
 from workloads.models.architecture import TransformerConfig
-from workloads.pipeline.schedule import Pass
 from workloads.search.contention import AXES, BOTH, SUM
 from workloads.search.plans import (
     PLACEMENTS,
@@ -36,10 +47,11 @@ from workloads.search.plans import (
 )
 
 LEVEL = 2.0
-"""Octaves within which collectives of one kind go the way that the first of them goes; a choice."""
+"""Octaves of payload within which collectives of one kind take the algorithm of the first of them; a
+choice."""
 NODES_KEPT, GROUPS_KEPT, STAGES_KEPT = 4, 3, 4
-"""Nodes along data-parallel ranks, groups of experts and stages of a layout on which circuits are played; a
-choice: rings and exchanges have the same neighbours with more."""
+"""Nodes along data-parallel ranks, groups of experts and stages of a layout on which collectives are
+replayed; a choice: rings and exchanges have the same neighbours with more."""
 SEND = Collective(
     name="activations",
     phase=Phase.FORWARD,
@@ -55,77 +67,90 @@ RETURN = replace(SEND, shift=-1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """Circuits after a collective has been carried, and what it met."""
+class Transition:
+    """One collective served from given circuits: the circuits after it, and the time it needs.
+
+    Circuits are named by their number in the `CircuitWalk`, which is called its state.
+    """
 
     state: int
-    """Number of the circuits that stand then."""
+    """Circuits after it."""
     turns: int = 0
-    """How often circuits turned for it."""
+    """Reconfigurations for it."""
     ports: int = 0
-    """Ports that turned, over all turns."""
-    taken_s: float = 0.0
-    """Time of its transfers over what stood."""
-    own_s: float = 0.0
+    """Ports that turned, over all reconfigurations."""
+    transfer_s: float = 0.0
+    """Time of its transfers over the circuits that stood or were turned for it."""
+    dedicated_s: float = 0.0
     """The same over the circuits that its axis has when it is served alone."""
 
 
 @dataclass(kw_only=True)
-class Passed:
-    """Turns and slowed traffic of a run of collectives."""
+class Tally:
+    """Turns and transfer times, summed over the collectives of a run."""
 
     state: int
-    """Number of the circuits that stand at its end."""
+    """Circuits after the run."""
     turns: int = 0
-    """How often circuits turned."""
+    """Reconfigurations."""
     ports: int = 0
-    """Ports that turned, over all turns."""
-    taken_s: dict[str, float] = field(default_factory=dict)
-    """Time of transfers over what stood, by axis."""
-    own_s: dict[str, float] = field(default_factory=dict)
+    """Ports that turned, over all reconfigurations."""
+    transfer_s: dict[str, float] = field(default_factory=dict)
+    """Time of transfers over the circuits that were met, by axis."""
+    dedicated_s: dict[str, float] = field(default_factory=dict)
     """The same over circuits of their own, by axis."""
 
-    def add(self, axis: str, asked: Asked) -> None:
+    def add(self, axis: str, transition: Transition) -> None:
         """Count a collective along an axis."""
-        self.state = asked.state
-        self.turns += asked.turns
-        self.ports += asked.ports
-        if asked.own_s > 0.0:
-            self.taken_s[axis] = self.taken_s.get(axis, 0.0) + asked.taken_s
-            self.own_s[axis] = self.own_s.get(axis, 0.0) + asked.own_s
+        self.state = transition.state
+        self.turns += transition.turns
+        self.ports += transition.ports
+        if transition.dedicated_s > 0.0:
+            self.transfer_s[axis] = self.transfer_s.get(axis, 0.0) + transition.transfer_s
+            self.dedicated_s[axis] = self.dedicated_s.get(axis, 0.0) + transition.dedicated_s
 
-    def slower(self, axis: str) -> float:
-        """Return how many times as long an axis' transfers took as over circuits of their own."""
-        own_s = self.own_s.get(axis, 0.0)
-        return max(1.0, self.taken_s[axis] / own_s) if own_s > 0.0 else 1.0
+    def slowdown(self, axis: str) -> float:
+        """Return the time of an axis' transfers over that on circuits of their own; dimensionless."""
+        dedicated_s = self.dedicated_s.get(axis, 0.0)
+        return max(1.0, self.transfer_s[axis] / dedicated_s) if dedicated_s > 0.0 else 1.0
 
     @property
-    def slowest(self) -> float:
-        """How many times as long the transfers of all axes took as over circuits of their own."""
-        own_s = sum(self.own_s.values())
-        return max(1.0, sum(self.taken_s.values()) / own_s) if own_s > 0.0 else 1.0
+    def overall_slowdown(self) -> float:
+        """The same of all axes together."""
+        dedicated_s = sum(self.dedicated_s.values())
+        return max(1.0, sum(self.transfer_s.values()) / dedicated_s) if dedicated_s > 0.0 else 1.0
+
+
+class _Served(NamedTuple):
+    """A flow group served from given circuits."""
+
+    state: int
+    """Circuits that carry it."""
+    ports: int
+    """Ports that turned for it; 0 if the standing circuits carry it."""
+    rate_bytes_per_s: float
+    """Rate of each of its flows."""
 
 
 class CircuitWalk:
-    """Circuits of one class, turned by its collectives one after the other as the engine turns them.
+    """State machine of the circuits under one rank class, driven by its collectives in order.
 
     Parameters
     ----------
     traffic : Traffic
-        Prices of all its collectives on a fabric that nobody uses.
+        Prices of the class's collectives on a fabric that nobody uses.
     rank_class : int
         The class.
     ranks : int
         Its ranks.
 
-    Notes
-    -----
-    The law is the engine's (`simulator.engine.network`): what stands carries a group of flows if it connects
-    all of them, over however many lanes; else the fabric turns the ports of those that lack a circuit, to
-    the circuits of the group's axis or, where these are more than fit, of the group alone. So an exchange in
-    turns asks for each of its parts, one that nodes pass on may find its hops on a ring's circuits, and a
-    ring that was left one lane of four takes four times as long and turns nothing. Each transition is worked
-    out once.
+    Notes ----- A state is one set of circuits; it has a number. The law of a transition is the engine's
+    (`simulator.engine.network`): if the standing circuits connect all flows of a group, over however many
+    lanes, they carry it. Otherwise the fabric turns the ports of the flows that lack a circuit, to the
+    circuits of the group's axis, or of the group alone where those of the axis are too many. So the parts of
+    an exchange turn circuits one after the other; an exchange that nodes forward may find its hops among the
+    circuits of a ring; and a ring that was left one lane of four turns nothing and takes four times as long.
+    Each transition is worked out once.
     """
 
     def __init__(self, traffic: Traffic, rank_class: int, ranks: int) -> None:
@@ -134,427 +159,440 @@ class CircuitWalk:
         self._fabric: Fabric = traffic.network.fabric
         self._circuits: list[Circuits] = []
         self._numbers: dict[bytes, int] = {}
-        self._met: dict[tuple[int, FlowGroup], tuple[int, int, float]] = {}
-        self._own: dict[FlowGroup, float] = {}
-        self._served: dict[str, Circuits] = {}
-        self._asked: dict[tuple[int, int], Asked] = {}
-        self._plans: dict[tuple[int, int], tuple[Collective, PricedCollective]] = {}
-        self._ways: dict[tuple[Collective, int], PricedCollective] = {}
+        self._served: dict[tuple[int, FlowGroup], _Served] = {}
+        self._dedicated: dict[FlowGroup, float] = {}
+        self._axis_circuits: dict[str, Circuits] = {}
+        self._transitions: dict[tuple[int, int], Transition] = {}
+        self._by_operator: dict[tuple[int, int], tuple[Collective, PricedCollective]] = {}
+        self._by_level: dict[tuple[Collective, int], PricedCollective] = {}
         self.start = self._number(traffic.network.circuits)
 
     @property
     def mean_ports(self) -> float:
-        """Ports that turn at once, the mean over all kinds of turns met; 1 without any."""
-        moved = [moved for _, moved, _ in self._met.values() if moved]
-        return sum(moved) / len(moved) if moved else 1.0
+        """Ports that turn at once, the mean over all distinct reconfigurations so far; 1 before any."""
+        turned = [served.ports for served in self._served.values() if served.ports]
+        return sum(turned) / len(turned) if turned else 1.0
 
-    def play(self, state: int, operators: Iterable[Collective]) -> Passed:
-        """Return what becomes of circuits when collectives ask for them in order."""
-        found = Passed(state=state)
-        for one in operators:
-            found.add(one.axis, self.ask(found.state, one))
-        return found
+    def serve_all(self, state: int, operators: Iterable[Collective]) -> Tally:
+        """Serve collectives in order, from given circuits."""
+        tally = Tally(state=state)
+        for operator in operators:
+            tally.add(operator.axis, self.serve(tally.state, operator))
+        return tally
 
-    def ask(self, state: int, operator: Collective, behind: int = 0) -> Asked:
-        """Return what becomes of circuits when a collective asks for its own.
+    def serve(self, state: int, operator: Collective, behind: int = 0) -> Transition:
+        """Serve one collective.
 
         Parameters
         ----------
         state : int
-            Number of the circuits that stand.
+            The circuits that stand.
         operator : Collective
             What is carried.
         behind : int
-            Stages by which those who carry it stand behind the class.
+            Stages by which the class that issues it stands behind the walk's own.
         """
-        plan = self._plan(operator, behind)
-        key = (state, id(plan))
-        found = self._asked.get(key)
-        if found is None:
-            found = self._asked[key] = self._carried(state, plan)
-        return found
+        priced = self._priced(operator, behind)
+        key = (state, id(priced))
+        if key not in self._transitions:
+            self._transitions[key] = self._transition(state, priced)
+        return self._transitions[key]
 
-    def _plan(self, operator: Collective, behind: int = 0) -> PricedCollective:
-        found = self._plans.get((id(operator), behind))
-        if found is None:  # kept with the operator, so that no other gets its identity
+    def _priced(self, operator: Collective, behind: int) -> PricedCollective:
+        """Return the flow groups of a collective; those of nearly equal payloads are the same."""
+        known = self._by_operator.get((id(operator), behind))
+        if known is None:  # kept with its operator, so that no other can take over the id
             level = round(math.log2(max(operator.payload_bytes, 1.0)) / LEVEL)
             key = (replace(operator, name="", phase=Phase.FORWARD, payload_bytes=level), behind)
-            if key not in self._ways:
-                self._ways[key] = self._traffic.plan(operator, self._class - behind)
-            found = self._plans[id(operator), behind] = operator, self._ways[key]
-        return found[1]
+            if key not in self._by_level:
+                self._by_level[key] = self._traffic.plan(operator, self._class - behind)
+            known = self._by_operator[id(operator), behind] = operator, self._by_level[key]
+        return known[1]
 
-    def _carried(self, state: int, plan: PricedCollective) -> Asked:
+    def _transition(self, state: int, priced: PricedCollective) -> Transition:
         turns = ports = 0
-        taken, own = [plan.protocol_s], [plan.protocol_s]
-        for group, size_bytes, count in plan.parts:
-            after, moved, rate = self._turned(state, group)
-            turns, ports, state = turns + (moved > 0), ports + moved, after
+        transfers_s: list[float] = []
+        dedicated_s: list[float] = []
+        for group, size_bytes, count in priced.parts:
+            served = self._serve_group(state, group)
+            state = served.state
+            turns += served.ports > 0
+            ports += served.ports
             if size_bytes > 0.0:
-                taken.append(size_bytes * count / rate)
-                own.append(size_bytes * count / self._own_rate(group))
-        if plan.in_turns:  # which its price holds already
-            turns -= len(plan.parts)
-        whole = max if plan.at_once else sum
-        return Asked(
+                transfers_s.append(size_bytes * count / served.rate_bytes_per_s)
+                dedicated_s.append(size_bytes * count / self._dedicated_rate(group))
+        if priced.in_turns:  # its price has a turn for each part
+            turns -= len(priced.parts)
+        total = max if priced.at_once else sum
+        return Transition(
             state=state,
             turns=turns,
             ports=ports,
-            taken_s=float(taken[0] + whole(taken[1:] or [0.0])),
-            own_s=float(own[0] + whole(own[1:] or [0.0])),
+            transfer_s=float(priced.protocol_s + total(transfers_s or [0.0])),
+            dedicated_s=float(priced.protocol_s + total(dedicated_s or [0.0])),
         )
 
-    def _turned(self, state: int, group: FlowGroup) -> tuple[int, int, float]:
-        """Return the circuits over which a group goes, the ports that turn to them, and its rate in B/s."""
-        found = self._met.get((state, group))
-        if found is None:
-            circuits, moved = self._circuits[state], 0
-            after = state
-            if not self._fabric.connected(circuits, group.flows):
-                turned, _ = self._fabric.configure(circuits, group.flows, group.demand)
-                after, moved = self._number(turned), self._ports(circuits, turned)
-            found = after, moved, self._rate(self._circuits[after], group)
-            self._met[state, group] = found
-        return found
+    def _serve_group(self, state: int, group: FlowGroup) -> _Served:
+        """Serve a flow group, turning circuits if those that stand do not connect it."""
+        key = (state, group)
+        if key not in self._served:
+            before, after, ports = self._circuits[state], state, 0
+            if not self._fabric.connected(before, group.flows):
+                turned, _ = self._fabric.configure(before, group.flows, group.demand)
+                after, ports = self._number(turned), self._ports_turned(before, turned)
+            rate = self._rate(self._circuits[after], group)
+            self._served[key] = _Served(state=after, ports=ports, rate_bytes_per_s=rate)
+        return self._served[key]
 
-    def _own_rate(self, group: FlowGroup) -> float:
-        """Return the rate of a group over the circuits that its axis has when it is served alone."""
-        found = self._own.get(group)
-        if found is None:
+    def _dedicated_rate(self, group: FlowGroup) -> float:
+        """Return the rate of a group in B/s over the circuits that its axis has when it is served alone."""
+        if group not in self._dedicated:
             axis = group.flows.axis
-            if axis not in self._served:
-                self._served[axis] = self._traffic.network.axis_circuits(group)
-            circuits = self._served[axis]
+            if axis not in self._axis_circuits:
+                self._axis_circuits[axis] = self._traffic.network.axis_circuits(group)
+            circuits = self._axis_circuits[axis]
             if not self._fabric.connected(circuits, group.flows):
                 circuits = self._fabric.configure(circuits, group.flows, group.demand)[0]
-            found = self._own[group] = self._rate(circuits, group)
-        return found
+            self._dedicated[group] = self._rate(circuits, group)
+        return self._dedicated[group]
 
     def _rate(self, circuits: Circuits, group: FlowGroup) -> float:
+        """Return the rate of a group in B/s over circuits, alone on them."""
         loads, graph = self._fabric.loads(circuits, group.flows), self._fabric.graph(circuits)
         if not loads.links.size:
             return np.inf
         return float((graph.capacity_bytes_per_s[loads.links] / loads.usage).min())
 
-    def _ports(self, before: Circuits, after: Circuits) -> int:
-        """Return how many ports turned; at least one, for a circuit that goes dark is a turn."""
+    def _ports_turned(self, before: Circuits, after: Circuits) -> int:
+        """Return the ports with a new peer; at least one, for a circuit that goes dark is a turn."""
         old, new = self._fabric.lane_peers(before), self._fabric.lane_peers(after)
         return max(int(((old != new) & (new >= 0)).sum()), 1)
 
     def _number(self, circuits: Circuits) -> int:
-        """Return the number of circuits, the same for those that stand alike."""
+        """Return the number of circuits, the same for those with the same peers."""
         key = self._fabric.lane_peers(circuits).tobytes()
         if key not in self._numbers:
             self._numbers[key] = len(self._circuits)
             self._circuits.append(circuits)
         return self._numbers[key]
 
+    def serve_repeated(self, block: Sequence[Collective]) -> Tally:
+        """Serve a block in the middle of many equal ones: it begins with the circuits of the one before."""
+        return self.serve_all(self.serve_all(self.start, block).state, block)
+
+
+class StageSend(NamedTuple):
+    """A send that needs ports of a stage."""
+
+    send: Collective
+    """The send."""
+    behind: int
+    """Stages by which its sender stands behind the stage: 0 for the stage itself."""
+
+
+Run = tuple[Collective, ...]
+"""Collectives in the order in which they are issued."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
-    """Collectives of a stage by what they serve."""
+class StageCollectives:
+    """Collectives of a pipeline stage in a step that leave the nodes. Pairs: forward pass, backward pass."""
 
-    blocks: tuple[tuple[Collective, ...], tuple[Collective, ...]]
-    """Of a block, forward and backward, as they ask for circuits."""
-    steady: tuple[float, float]
-    """Turns that a block costs among others like it, forward and backward; dimensionless."""
-    ends: tuple[tuple[tuple[Collective, ...], ...], tuple[tuple[Collective, ...], ...]]
-    """Before and behind all blocks, forward and backward: of embedding and head."""
-    sums: tuple[Collective, ...]
-    """Of gradients, and of parameters, which go the same ways."""
-    sends: tuple[tuple[tuple[Collective, int], ...], ...]
-    """Of the stage and of the neighbour that sends to it, forward and backward, each with the stages by which
-    its sender stands behind."""
+    blocks: tuple[Run, Run]
+    """Of one block."""
+    block_turns: tuple[float, float]
+    """Turns of a block among others like it; dimensionless."""
+    ends: tuple[tuple[Run, Run], tuple[Run, Run]]
+    """Before and after all blocks: of embedding and head."""
+    sums: Run
+    """Sums of gradients; gathers of parameters take the same paths."""
+    sends: tuple[tuple[StageSend, ...], tuple[StageSend, ...]]
+    """Sends of the stage, and of the neighbour that sends to it."""
     pieces: int
-    """Pieces in which all its chunks' gradients and parameters travel."""
+    """Pieces in which the gradients and parameters of all its chunks travel."""
     chunks: int
     """Chunks of the stage."""
+    zero: int
+    """Stage of ZeRO: from 1 parameters are gathered once a step, from 2 every microbatch sums gradients."""
+    gathers: int
+    """Gathers of parameters by every microbatch: 0, 1 (forward) or 2 (also backward)."""
+    several_microbatches: bool
+    """Whether a step has more than one microbatch."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kinds:
-    """Whether something holds for the parameters of experts, and for all others."""
+class ByKind:
+    """Flag for the parameters of experts, and for all others."""
 
     dense: bool = False
     experts: bool = False
 
-    def of(self, sums: Collective) -> bool:
-        """Return whether it holds for what a collective sums or gathers."""
-        return self.experts if sums.axis == Axis.REPLICAS else self.dense
+    def holds_for(self, operator: Collective) -> bool:
+        """Return the flag of the parameters that a sum or gather moves."""
+        return self.experts if operator.axis == Axis.REPLICAS else self.dense
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waits:
-    """Whether gathers and sums wait for the exchanges of passes."""
+class Deferred:
+    """Gathers and sums too short for ports to leave a pass for (`simulator.engine.lookahead.short_s`)."""
 
-    gathers: Kinds = Kinds()
-    sums: Kinds = Kinds()
+    gathers: ByKind = ByKind()
+    sums: ByKind = ByKind()
+
+
+class StageReplay:
+    """Collectives of one stage served in order, pass by pass; counts turns beyond those inside blocks.
+
+    Parameters
+    ----------
+    walk : CircuitWalk
+        The circuits.
+    stage : StageCollectives
+        What is served.
+    deferred : Deferred
+        Gathers and sums that are put off.
+
+    Notes ----- Ports are first come, first served. Gathers and sums are issued while a piece of a pass
+    computes, so they alternate with the collectives of that piece, one for one. Deferred gathers are served
+    after the piece; deferred sums too where a gather follows, otherwise when all passes have ended. Sends of
+    a stage follow each of its chunks, at the same time as those of its neighbours.
+    """
+
+    def __init__(self, walk: CircuitWalk, stage: StageCollectives, deferred: Deferred) -> None:
+        self._walk, self._stage = walk, stage
+        self._state = walk.start
+        self.moved = Tally(state=walk.start)
+        """Gathers and sums so far."""
+        self._beside: list[Collective] = []
+        self._after_piece: list[Collective] = []
+        self._after_passes: list[Collective] = []
+        self._late_gathers = [one for one in stage.sums if deferred.gathers.holds_for(one)]
+        self._prompt_gathers = [one for one in stage.sums if not deferred.gathers.holds_for(one)]
+        self._late_sums = [one for one in stage.sums if deferred.sums.holds_for(one)]
+        self._prompt_sums = [one for one in stage.sums if not deferred.sums.holds_for(one)]
+
+    def run_microbatch(self, *, first: bool = False, last: bool = False) -> float:
+        """Run both passes of a microbatch with its gathers and sums, the first or last one of a step."""
+        stage = self._stage
+        turns = self.run_pass(0, gathers=stage.gathers > 0 or (stage.zero > 0 and first))
+        return turns + self.run_pass(1, gathers=stage.gathers > 1, sums=stage.zero >= 2 or last)
+
+    def run_pass(self, way: int, *, gathers: bool = False, sums: bool = False) -> float:
+        """Run a pass of a microbatch, forward (0) or backward (1); return its turns less those of blocks."""
+        stage = self._stage
+        pieces = stage.pieces if gathers or sums else stage.chunks
+        before, after = stage.ends[way]
+        turns = sum(map(self._serve, before))
+        for piece in range(pieces):
+            if gathers:  # of the next piece
+                self._beside += self._prompt_gathers
+                self._after_piece += self._late_gathers
+            turns += self._run_piece(stage.blocks[way])
+            late, self._after_piece = self._after_piece, []
+            turns += sum(map(self._move, late))
+            if sums:
+                self._beside += self._prompt_sums
+                put_off = self._after_piece if gathers else self._after_passes
+                put_off += self._late_sums
+            if (piece + 1) % max(1, pieces // stage.chunks) == 0:
+                turns += self._send(way)
+        turns += sum(map(self._serve, after))
+        return turns - pieces * stage.block_turns[way]
+
+    def finish(self) -> int:
+        """Serve what is left when all passes have ended, and return its turns."""
+        left = self._beside + self._after_piece + self._after_passes
+        self._beside, self._after_piece, self._after_passes = [], [], []
+        return sum(map(self._move, left))
+
+    def _run_piece(self, block: Sequence[Collective]) -> int:
+        """Serve the collectives of one piece, alternating with what is beside it; return the turns."""
+        turns = 0
+        for operator in block:
+            if self._beside:
+                turns += self._move(self._beside.pop(0))
+            turns += self._serve(operator)
+        return turns
+
+    def _send(self, way: int) -> int:
+        """Serve a stage's send and that of its neighbour; return the turns of its own."""
+        turns = 0
+        for send, behind in self._stage.sends[way]:
+            transition = self._walk.serve(self._state, send, behind)
+            self._state = transition.state
+            turns += 0 if behind else transition.turns
+        return turns
+
+    def _serve(self, operator: Collective) -> int:
+        """Serve a collective of the pass and return its turns."""
+        transition = self._walk.serve(self._state, operator)
+        self._state = transition.state
+        return transition.turns
+
+    def _move(self, operator: Collective) -> int:
+        """Serve a gather or a sum and return its turns."""
+        transition = self._walk.serve(self._state, operator)
+        self._state = transition.state
+        self.moved.add(operator.axis, transition)
+        return transition.turns
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageTurns:
-    """Turns of a stage's circuits beyond those inside its blocks."""
+    """Turns of a stage's circuits in a step beyond those inside blocks; all dimensionless."""
 
     each: float
-    """Of a microbatch; dimensionless, as are all."""
+    """Of every microbatch, gathers and sums included."""
     once: float
-    """Of a step beside its microbatches."""
+    """Of the step, beyond those of its microbatches."""
     alone: float
-    """Of the first microbatch, beside gathers and sums."""
+    """Of the first microbatch, without gathers and sums."""
     among: float
-    """Of one among others, beside gathers and sums."""
-    sums_slower: float
-    """How many times as long gathers and sums take over circuits that stand for others."""
+    """Of one among others, without gathers and sums."""
+    sums_slowdown: float
+    """Time of gathers and sums over that on circuits of their own."""
 
 
-class StepPlay:
-    """Turns of a step's stage, for whatever waits.
+class StepReplay:
+    """Turns of one stage in a whole step, replayed once for each set of deferred gathers and sums."""
 
-    Parameters
-    ----------
-    walk : CircuitWalk
-        The circuits.
-    stage : Stage
-        What asks for them.
-    zero : int
-        What is sharded.
-    gathers : int
-        Gathers of parameters by every microbatch: forward, and again backward.
-    several : bool
-        Whether a step has several microbatches.
-    """
-
-    def __init__(self, walk: CircuitWalk, stage: Stage, *, zero: int, gathers: int, several: bool) -> None:
+    def __init__(self, walk: CircuitWalk, stage: StageCollectives) -> None:
         self._walk, self._stage = walk, stage
-        self._zero, self._gathers, self._several = zero, gathers, several
-        self._found: dict[Waits, StageTurns] = {}
+        self._known: dict[Deferred, StageTurns] = {}
 
-    def turns(self, waits: Waits) -> StageTurns:
-        """Return the turns if some of what is gathered and summed waits for exchanges."""
-        if waits not in self._found:
-            self._found[waits] = self._played(waits)
-        return self._found[waits]
+    def turns(self, deferred: Deferred) -> StageTurns:
+        """Return the turns where some gathers and sums are deferred."""
+        if deferred not in self._known:
+            self._known[deferred] = self._count(deferred)
+        return self._known[deferred]
 
-    def _played(self, waits: Waits) -> StageTurns:
-        bare = StagePlay(self._walk, self._stage, waits)
-        alone, *_, among = (
-            bare.run(0, gathers=False, sums=False) + bare.run(1, gathers=False, sums=False) for _ in range(3)
-        )
-        play = StagePlay(self._walk, self._stage, waits)
-        if self._several:
-            ends = ((True, False), (False, False), (False, False), (False, True))
-            played = [self._microbatch(play, first=first, last=last) for first, last in ends]
-            first, _, each, last = played  # the second is not yet like those that follow it
+    def _count(self, deferred: Deferred) -> StageTurns:
+        """Replay microbatches until their turns repeat, without gathers and sums and then with them."""
+        passes = StageReplay(self._walk, self._stage, deferred)
+        alone, _, among = (passes.run_pass(0) + passes.run_pass(1) for _ in range(3))
+        replay = StageReplay(self._walk, self._stage, deferred)
+        if not self._stage.several_microbatches:
+            only = replay.run_microbatch(first=True, last=True) + replay.finish()
+            each, once = among, only - among
+        else:
+            first = replay.run_microbatch(first=True)
+            replay.run_microbatch()  # not yet like those that follow it
+            each = replay.run_microbatch()
+            last = replay.run_microbatch(last=True)
             once = first + last - 2 * each
-            left = play.end()
-            if self._zero >= 2:  # sums of every microbatch
-                each += left / len(played)
+            left = replay.finish()
+            if self._stage.zero >= 2:  # sums of every microbatch, of which there were four
+                each += left / 4
             else:
                 once += left
-        else:
-            each, once = among, self._microbatch(play, first=True, last=True) + play.end() - among
-        slower = play.outside.slowest
-        return StageTurns(each=each, once=once, alone=alone, among=among, sums_slower=slower)
-
-    def _microbatch(self, play: StagePlay, *, first: bool = False, last: bool = False) -> float:
-        forward = play.run(0, gathers=self._gathers > 0 or (self._zero > 0 and first), sums=False)
-        return forward + play.run(1, gathers=self._gathers > 1, sums=self._zero >= 2 or last)
-
-
-class StagePlay:
-    """Turns of a stage's circuits beyond those inside its passes, for whatever meets these.
-
-    Parameters
-    ----------
-    walk : CircuitWalk
-        The circuits.
-    stage : Stage
-        What asks for them.
-    waits : Waits
-        What is gathered and summed behind passes.
-
-    Notes
-    -----
-    What is gathered and summed has ports as soon as they idle: it is asked for while a piece computes, and
-    takes turns with the piece's own collectives, one of these after each of those (ports go first come, first
-    served). What ports do not leave a pass for (`simulator.engine.lookahead.short_s`) is gathered behind the
-    piece, and summed there, too, if a gather stands behind it, else when all passes have ended. A stage's
-    sends go behind its chunks, those of its neighbours at the same time.
-    """
-
-    def __init__(self, walk: CircuitWalk, stage: Stage, waits: Waits) -> None:
-        self._walk, self._stage = walk, stage
-        self.state = walk.start
-        self.outside = Passed(state=walk.start)
-        self._waiting: list[Collective] = []
-        self._behind: list[Collective] = []
-        self._last: list[Collective] = []
-        self._gathered, self._summed = (
-            [[one for one in stage.sums if kind.of(one) == late] for late in (False, True)]
-            for kind in (waits.gathers, waits.sums)
+        return StageTurns(
+            each=each, once=once, alone=alone, among=among, sums_slowdown=replay.moved.overall_slowdown
         )
-
-    def run(self, way: int, *, gathers: bool, sums: bool) -> float:
-        """Return the turns of a pass of a microbatch forward (0) or backward (1), less its blocks' own."""
-        stage = self._stage
-        pieces = stage.pieces if gathers or sums else stage.chunks
-        before, after = stage.ends[way]
-        turns = sum(map(self._ask, before))
-        for piece in range(pieces):
-            if gathers:  # of the next piece
-                self._waiting += self._gathered[0]
-                self._behind += self._gathered[1]
-            turns += self._piece(stage.blocks[way])
-            behind, self._behind = self._behind, []
-            turns += sum(self._ask(one, outside=True) for one in behind)
-            if sums:
-                self._waiting += self._summed[0]
-                late = self._behind if gathers else self._last
-                late += self._summed[1]
-            if (piece + 1) % max(1, pieces // stage.chunks) == 0:
-                turns += self._sent(way)
-        turns += sum(map(self._ask, after))
-        return turns - pieces * stage.steady[way]
-
-    def end(self) -> int:
-        """Return the turns for what is left when all passes have ended."""
-        waiting = self._waiting + self._behind + self._last
-        self._waiting, self._behind, self._last = [], [], []
-        return sum(self._ask(one, outside=True) for one in waiting)
-
-    def _piece(self, own: Sequence[Collective]) -> int:
-        """Return the turns of one piece whose collectives take turns with what waits beside it."""
-        turns = 0
-        for one in own:
-            if self._waiting:
-                turns += self._ask(self._waiting.pop(0), outside=True)
-            turns += self._ask(one)
-        return turns
-
-    def _sent(self, way: int) -> int:
-        """Return the turns of a stage's send, while the neighbour that sends the same way does so, too."""
-        turns = 0
-        for send, behind in self._stage.sends[way]:
-            asked = self._walk.ask(self.state, send, behind)
-            self.state = asked.state
-            turns += 0 if behind else asked.turns
-        return turns
-
-    def _ask(self, one: Collective, *, outside: bool = False) -> int:
-        asked = self._walk.ask(self.state, one)
-        self.state = asked.state
-        if outside:
-            self.outside.add(one.axis, asked)
-        return asked.turns
-
-
-def settled(walk: CircuitWalk, block: Sequence[Collective]) -> Passed:
-    """Return what becomes of circuits in one of many equal blocks in a row.
-
-    The first finds what was there before; the second what the first has left, as all others do.
-    """
-    return walk.play(walk.play(walk.start, block).state, block)
-
-
-@dataclass(frozen=True, kw_only=True)
-class BlockTurns:
-    """Circuits of P plans that turn to the axis which asks, unless those that stand carry it."""
-
-    block: np.ndarray
-    """Turns in a block, forward and backward together, shape [P]; dimensionless."""
-    slower: Mapping[str, np.ndarray]
-    """How many times as long an axis' traffic takes over circuits that stand for another, forward and
-    backward, shape [P, 2] each."""
-    clashes: Mapping[str, np.ndarray]
-    """Whether circuits turn between traffic inside passes and that of an axis outside them, shape [P]."""
-    stages: StagesPlayed
-    """Stages whose circuits are played collective by collective."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepTurns:
-    """Turns of P plans whose exchanges between experts leave the nodes, played collective by collective."""
+    """Turns of P plans whose exchanges between experts leave the nodes, by replay of their stages."""
 
     known: np.ndarray
-    """Whether a plan's were played; all else is nothing where not, shape [P]."""
+    """Whether a plan's stage was replayed, shape [P]; where not, its other entries mean nothing."""
     block: np.ndarray
     """Turns in a block, forward and backward, shape [P, 2]; dimensionless."""
     ports: np.ndarray
     """Ports that turn at once, on average, shape [P]."""
     each: np.ndarray
-    """Turns of a microbatch on a stage beside those in its blocks, shape [P]."""
+    """Turns of every microbatch on a stage beyond those in its blocks, shape [P]."""
     once: np.ndarray
-    """Turns of a step beside those of its microbatches, shape [P]."""
+    """Turns of a step beyond those of its microbatches, shape [P]."""
     alone: np.ndarray
-    """Turns of the first microbatch on a stage, beside gathers and sums, shape [P]."""
+    """Turns of the first microbatch on a stage, without gathers and sums, shape [P]."""
     among: np.ndarray
     """The same of one among others, shape [P]."""
-    sums_slower: np.ndarray
-    """How many times as long gathers and sums take over circuits that stand for others, shape [P]."""
+    sums_slowdown: np.ndarray
+    """Time of gathers and sums over that on circuits of their own, shape [P]; dimensionless."""
     sums_wait: np.ndarray
-    """Whether sums wait for the exchanges of passes, shape [P]."""
+    """Whether all sums wait for the exchanges of passes, shape [P]."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class StagesPlayed:
-    """Stages of P plans whose circuits are played, Q of them apart."""
+class StageReplays:
+    """Replays of the stages of P plans, of which Q differ."""
 
-    place: np.ndarray
-    """Stage of each plan among those apart, shape [P]."""
-    plays: tuple[StepPlay | None, ...]
-    """Their plays; None if no exchange of experts leaves the nodes, Q of them."""
+    number: np.ndarray
+    """Number of each plan's replay, shape [P]."""
+    replays: tuple[StepReplay | None, ...]
+    """The Q replays; None where no exchange of experts leaves the nodes."""
     block: np.ndarray
     """Turns in a block, forward and backward, shape [Q, 2]; dimensionless."""
     ports: np.ndarray
     """Ports that turn at once, on average, shape [Q]."""
     gather_s: np.ndarray
-    """Gather of one piece of the parameters of experts and of all others, shape [Q, 2]."""
+    """Gather of one piece of the parameters of experts, and of all others, shape [Q, 2]."""
     sum_s: np.ndarray
-    """Sum of the gradients of one piece, shape [Q, 2]."""
+    """Sum of the gradients of one piece, likewise, shape [Q, 2]."""
 
     @property
     def known(self) -> np.ndarray:
-        """Whether a plan's stage is played, shape [P]."""
-        return np.array([one is not None for one in self.plays])[self.place]
+        """Whether a plan's stage is replayed, shape [P]."""
+        return np.array([replay is not None for replay in self.replays])[self.number]
 
     def turns(self, turn_s: float) -> StepTurns:
-        """Return the turns of all plans if one takes so long."""
-        many = len(self.plays)
-        found = {name: np.zeros(many) for name in ("each", "once", "alone", "among")}
-        slower, waits = np.ones(many), np.zeros(many, dtype=bool)
-        late = [one < short_s(turn_s) for one in (self.gather_s, self.sum_s)]
-        for number, play in enumerate(self.plays):
-            if play is None:
+        """Return the turns of all plans where one reconfiguration takes `turn_s`."""
+        count = len(self.replays)
+        columns = {name: np.zeros(count) for name in ("each", "once", "alone", "among")}
+        slowdown, waits = np.ones(count), np.zeros(count, dtype=bool)
+        late_gathers, late_sums = (times_s < short_s(turn_s) for times_s in (self.gather_s, self.sum_s))
+        for number, replay in enumerate(self.replays):
+            if replay is None:
                 continue
-            gathers, sums = (Kinds(experts=bool(one[number, 0]), dense=bool(one[number, 1])) for one in late)
-            turns = play.turns(Waits(gathers=gathers, sums=sums))
-            for name, column in found.items():
+            gathers, sums = (
+                ByKind(experts=bool(late[number, 0]), dense=bool(late[number, 1]))
+                for late in (late_gathers, late_sums)
+            )
+            turns = replay.turns(Deferred(gathers=gathers, sums=sums))
+            for name, column in columns.items():
                 column[number] = getattr(turns, name)
-            slower[number] = turns.sums_slower
+            slowdown[number] = turns.sums_slowdown
             waits[number] = sums.dense and sums.experts
         return StepTurns(
             known=self.known,
-            block=self.block[self.place],
-            ports=self.ports[self.place],
-            sums_slower=slower[self.place],
-            sums_wait=waits[self.place],
-            **{name: column[self.place] for name, column in found.items()},
+            block=self.block[self.number],
+            ports=self.ports[self.number],
+            sums_slowdown=slowdown[self.number],
+            sums_wait=waits[self.number],
+            **{name: column[self.number] for name, column in columns.items()},
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class BlockWalk:
-    """Circuits in one of many blocks in a row."""
+class PlanTurns:
+    """Turns and slowed traffic of P plans on circuits that turn to the axis which asks."""
+
+    block: np.ndarray
+    """Turns in a block, forward and backward together, shape [P]; dimensionless."""
+    slowdown: Mapping[str, np.ndarray]
+    """Time of an axis' traffic in a block over that on circuits of its own, by axis, forward and backward,
+    shape [P, 2] each; dimensionless."""
+    clashes: Mapping[str, np.ndarray]
+    """Whether circuits turn between traffic inside passes and that of an axis outside them (``dpcp``,
+    ``pp``), shape [P] each."""
+    stages: StageReplays
+    """Replays of stages, where exchanges of experts leave the nodes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _BlockCircuits:
+    """Circuits in one of many equal blocks in a row."""
 
     turns: int
-    """How often they turn."""
+    """Reconfigurations."""
     standing: str
-    """Axis for which they stand at its end; empty if none leaves the nodes."""
-    slower: Mapping[str, float]
-    """How many times as long each axis takes on average over what stands."""
+    """Axis for which circuits stand at its end; empty if none leaves the nodes."""
+    slowdown: Mapping[str, float]
+    """Mean time of an axis' traffic over that on circuits of its own, by axis; dimensionless."""
 
 
-class Peers:
+class PeerPairs:
     """Pairs that send to each other outside the nodes, by axis, on one layout.
 
     Parameters
@@ -570,53 +608,60 @@ class Peers:
         self._known: dict[str, np.ndarray] = {}
 
     def pairs(self, axis: str) -> np.ndarray:
-        """Return node that sends and endpoint that receives, each pair as one number, shape [n]."""
+        """Return the sending node and receiving endpoint of an axis' pairs, each as one number, shape [n]."""
         if axis not in self._known:
-            layout, size = self._layout, self._fabric.node_size
-            stage = inner_class(layout)
-            sources, others = layout.members(stage), [np.empty(0, dtype=int)]
-            if axis == Axis.PIPELINE:
-                others += [layout.members(one) for one in (stage - 1, stage + 1) if 0 <= one < layout.pp]
-            else:
-                groups = layout.groups(axis, stage)
-                sources = groups.ravel()
-                last = groups.shape[1] if axis == Axis.EXPERT else min(groups.shape[1], 2)
-                others += [np.roll(groups, -shift, axis=1).ravel() for shift in range(1, last)]
-            sources, ends = np.tile(sources, len(others) - 1), np.concatenate(others)
-            off_node = sources // size != ends // size
-            flows = Flows(sources=sources, destinations=ends, size_bytes=1.0, axis=axis)
+            sources, destinations = self._neighbours(axis)
+            size = self._fabric.node_size
+            off_node = sources // size != destinations // size
+            flows = Flows(sources=sources, destinations=destinations, size_bytes=1.0, axis=axis)
             off_node &= self._fabric.turns_for(flows)
-            numbers = sources[off_node] // size * self._fabric.endpoints + ends[off_node]
+            numbers = sources[off_node] // size * self._fabric.endpoints + destinations[off_node]
             self._known[axis] = np.unique(numbers)
         return self._known[axis]
 
-    def slower(self, axis: str, standing: str) -> float:
-        """Return how many times as long an axis takes over circuits for another; infinite if they turn."""
-        mine, theirs = self.pairs(axis), self.pairs(standing)
-        if not len(mine) or axis == standing:
+    def _neighbours(self, axis: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return the endpoints that send along an axis and those that receive, one entry for each pair.
+
+        Neighbouring stages; every pair of a group of experts; neighbours in a ring of all other groups.
+        """
+        layout, stage = self._layout, inner_class(self._layout)
+        if axis == Axis.PIPELINE:
+            sources = layout.members(stage)
+            receivers = [layout.members(other) for other in (stage - 1, stage + 1) if 0 <= other < layout.pp]
+        else:
+            groups = layout.groups(axis, stage)
+            sources = groups.ravel()
+            shifts = groups.shape[1] if axis == Axis.EXPERT else min(groups.shape[1], 2)
+            receivers = [np.roll(groups, -shift, axis=1).ravel() for shift in range(1, shifts)]
+        none = np.empty(0, dtype=int)
+        return np.tile(sources, len(receivers)), np.concatenate([none, *receivers])
+
+    def slowdown(self, axis: str, standing: str) -> float:
+        """Return the slowdown of an axis over circuits that stand for another; infinite if circuits turn."""
+        own, lit = self.pairs(axis), self.pairs(standing)
+        if not len(own) or axis == standing:
             return 1.0
         lanes = self._fabric.traits.peers or math.inf
-        if max(len(mine), len(theirs)) > lanes * self._layout.ranks_per_class:  # they go in turns
+        if max(len(own), len(lit)) > lanes * self._layout.ranks_per_class:  # their circuits take turns
             return math.inf
-        if len(theirs) < len(mine) or not np.isin(mine, theirs, assume_unique=True).all():
+        if len(lit) < len(own) or not np.isin(own, lit, assume_unique=True).all():
             return math.inf
-        return len(theirs) / len(mine)
+        return len(lit) / len(own)
 
-    def walk(self, axes: Sequence[str]) -> BlockWalk:
-        """Return what circuits do in one block after another whose traffic goes along axes in order."""
-        inside = [axis for axis in axes if len(self.pairs(axis))]
+    def repeated_block(self, axes: Sequence[str]) -> _BlockCircuits:
+        """Return the circuits of a block among equal ones, whose traffic goes along axes in this order."""
+        outside = [axis for axis in axes if len(self.pairs(axis))]
         standing, turns = "", 0
-        times: dict[str, list[float]] = {}
-        for again in range(2):  # the second block finds what the first has left, as all others do
-            for axis in inside:
-                slower = self.slower(axis, standing) if standing else math.inf
-                if math.isinf(slower):
-                    standing, slower, turns = axis, 1.0, turns + again
-                if again:
-                    times.setdefault(axis, []).append(slower)
-        return BlockWalk(
-            turns=turns, standing=standing, slower={axis: float(np.mean(one)) for axis, one in times.items()}
-        )
+        slowdowns: dict[str, list[float]] = {}
+        for counted in (False, True):  # the second block starts with the circuits of the one before
+            for axis in outside:
+                slowdown = self.slowdown(axis, standing) if standing else math.inf
+                if math.isinf(slowdown):
+                    standing, slowdown, turns = axis, 1.0, turns + counted
+                if counted:
+                    slowdowns.setdefault(axis, []).append(slowdown)
+        means = {axis: float(np.mean(each)) for axis, each in slowdowns.items()}
+        return _BlockCircuits(turns=turns, standing=standing, slowdown=means)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -628,187 +673,195 @@ class PlanCircuits:
     plans: PlanArrays
     """The plans."""
     sum_groups: tuple[SumGroups, SumGroups]
-    """Groups that sum gradients, those of experts apart."""
+    """Groups that sum gradients: of all parameters but those of experts, and of these."""
     gathers: np.ndarray
     """Gathers of parameters by every microbatch, shape [P]."""
     pieces: np.ndarray
     """Pieces in which a chunk's gradients and parameters travel, shape [P]."""
     shapes: Sequence[ShapeWork]
-    """The work of each shape."""
+    """Work of each distinct shape of a rank's share."""
     shape_of: np.ndarray
     """Number of each plan's shape, shape [P]."""
     layouts: Sequence[RankLayout]
-    """Where ranks stand."""
+    """Distinct layouts of ranks."""
     layout_of: np.ndarray
     """Number of each plan's layout, shape [P]."""
     prices: LinePrices
     """Collectives on the fabric."""
     inside: Mapping[tuple[int, str], Collective]
-    """A collective inside passes by number of its layout and axis."""
+    """One collective inside passes, by number of layout and axis."""
     local: Callable[[str, int], int]
-    """How many of an axis' group share a node, on a layout of that number."""
+    """Ranks of a group that share a node, of an axis on the layout of a number."""
     walks: dict[tuple[object, ...], CircuitWalk | None]
-    """Circuits that were played before, by layout."""
-    _summed: dict[int, tuple[Collective, ...]] = field(default_factory=dict, init=False)
+    """Walks of earlier calls, by shrunk layout."""
+    _sums: dict[int, Run] = field(default_factory=dict, init=False)
 
-    def turns(self, moved: Mapping[str, np.ndarray]) -> BlockTurns:
-        """Return what circuits do that turn to the axis which asks.
+    def turns(self, gather_s: np.ndarray, sum_s: np.ndarray, experts_share: np.ndarray) -> PlanTurns:
+        """Return the turns and the slowed traffic of all plans.
 
         Parameters
         ----------
-        moved : mapping
-            Times of gathers and sums on three stages (``gather_s``, ``sum_s``), shape [P, 3] each, and what
-            those of experts take of them (``experts_share``), shape [P].
+        gather_s, sum_s : numpy.ndarray
+            One gather of the parameters and one sum of the gradients of three stages, shape [P, 3] each.
+        experts_share : numpy.ndarray
+            Share of those in which the parameters of experts move, shape [P].
         """
-        first, place = distinct((self.shape_of, self.layout_of))
-        if self.prices.fabric.traits.policy in {None, CircuitPolicy.STATIC}:
-            first, place = first[:0], place[:0]
+        first, number_of = distinct((self.shape_of, self.layout_of))
+        if not self._turn:
+            first, number_of = first[:0], number_of[:0]
         block = np.zeros(len(first))
-        slower = {axis: np.ones((len(first), len(BOTH))) for axis in AXES}
+        slowdown = {axis: np.ones((len(first), len(BOTH))) for axis in AXES}
         clashes = {axis: np.zeros(len(first), dtype=bool) for axis in ("dpcp", Axis.PIPELINE)}
-        peers = [Peers(layout, self.prices.fabric) for layout in self.layouts]
+        peers = [PeerPairs(layout, self.prices.fabric) for layout in self.layouts]
         for number, row in enumerate(first):
-            met, shape = peers[self.layout_of[row]], self.shapes[self.shape_of[row]]
+            pairs, shape = peers[self.layout_of[row]], self.shapes[self.shape_of[row]]
             standing = ""
             for way, direction in enumerate(BOTH):
-                walk = met.walk(shape.block[direction].axes)
-                standing = walk.standing or standing
-                block[number] += walk.turns
-                for axis, times in walk.slower.items():
-                    slower[axis][number, way] = times
-            outside = {"dpcp": str(self.plans.whole.axes.gradient_axis[row]), Axis.PIPELINE: Axis.PIPELINE}
+                circuits = pairs.repeated_block(shape.block[direction].axes)
+                standing = circuits.standing or standing
+                block[number] += circuits.turns
+                for axis, factor in circuits.slowdown.items():
+                    slowdown[axis][number, way] = factor
+            outside = {
+                "dpcp": str(self.plans.array_plan.axes.gradient_axis[row]),
+                Axis.PIPELINE: Axis.PIPELINE,
+            }
             for name, axis in outside.items() if standing else ():
-                clashes[name][number] = math.isinf(met.slower(axis, standing))
-        found = {axis: one[place] for axis, one in slower.items()}
-        stages, over = self._played(moved)
+                clashes[name][number] = math.isinf(pairs.slowdown(axis, standing))
+        by_plan = {axis: column[number_of] for axis, column in slowdown.items()}
+        shares = np.stack([experts_share, 1.0 - experts_share], axis=1)
+        shares = shares / (self.pieces * chunks_of(self.plans))[:, None]
+        piece_gather_s, piece_sum_s = (times_s.max(axis=1)[:, None] * shares for times_s in (gather_s, sum_s))
+        stages, replayed = self._replay_stages(piece_gather_s, piece_sum_s)
         known = stages.known[:, None]
         if known.any():
-            found = {axis: np.where(known, over[axis], one) for axis, one in found.items()}
-        return BlockTurns(
+            by_plan = {axis: np.where(known, replayed[axis], column) for axis, column in by_plan.items()}
+        return PlanTurns(
             stages=stages,
-            block=block[place],
-            slower=found,
-            clashes={axis: one[place] for axis, one in clashes.items()},
+            block=block[number_of],
+            slowdown=by_plan,
+            clashes={axis: column[number_of] for axis, column in clashes.items()},
         )
 
-    def _played(self, moved: Mapping[str, np.ndarray]) -> tuple[StagesPlayed, dict[str, np.ndarray]]:
-        """Return stages played collective by collective, and how slow axes are over what stands."""
+    @property
+    def _turn(self) -> bool:
+        """Whether the fabric has circuits that turn."""
+        return self.prices.fabric.traits.policy not in {None, CircuitPolicy.STATIC}
+
+    def _replay_stages(
+        self, gather_s: np.ndarray, sum_s: np.ndarray
+    ) -> tuple[StageReplays, dict[str, np.ndarray]]:
+        """Return replays of stages, and the slowdown of each axis in a block of theirs, shape [P, 2].
+
+        Parameters
+        ----------
+        gather_s, sum_s : numpy.ndarray
+            Gather and sum of one piece, of the parameters of experts and of all others, shape [P, 2] each.
+        """
         several = self.plans.microbatches > 1
-        every = chunks_of(self.plans)
+        all_chunks = chunks_of(self.plans)
         copies = np.where(two_copies(self.plans), 2, 1)
-        pieces, chunks = self.pieces * every // copies, every // copies
-        columns = [
-            self.shape_of,
-            self.layout_of,
-            pieces,
-            chunks,
-            several,
-            self.plans["zero"],
-            self.gathers,
-            self.plans["vpp"],
-        ]
-        first, place = distinct(columns)
-        traits = self.prices.fabric.traits
-        if traits.policy in {None, CircuitPolicy.STATIC} or traits.endpoint_lanes is None:
-            first, place = first[:1], np.zeros_like(place)
-            walks: list[CircuitWalk | None] = [None]
-        else:
+        pieces, chunks = self.pieces * all_chunks // copies, all_chunks // copies
+        zero, vpp = self.plans["zero"], self.plans["vpp"]
+        first, number_of = distinct(
+            [self.shape_of, self.layout_of, pieces, chunks, several, zero, self.gathers, vpp]
+        )
+        if self._turn and self.prices.fabric.traits.endpoint_lanes is not None:
             walks = [self._walk(row) for row in first.tolist()]
-        many = len(first)
-        slower = {axis: np.ones((many, len(BOTH))) for axis in AXES}
-        block, ports = np.zeros((many, len(BOTH))), np.ones(many)
-        plays: list[StepPlay | None] = []
+        else:
+            first, number_of = first[:1], np.zeros_like(number_of)
+            walks = [None]
+        slowdown = {axis: np.ones((len(first), len(BOTH))) for axis in AXES}
+        block, ports = np.zeros((len(first), len(BOTH))), np.ones(len(first))
+        replays: list[StepReplay | None] = [None] * len(first)
         for number, (row, walk) in enumerate(zip(first.tolist(), walks, strict=True)):
             if walk is None:
-                plays.append(None)
                 continue
-            stage, passes = self._stage_of(row, walk, pieces=int(pieces[row]), chunks=int(chunks[row]))
-            block[number] = stage.steady
-            for axis, times in slower.items():
-                times[number] = [one.slower(axis) for one in passes]
-            play = StepPlay(
-                walk,
-                stage,
-                zero=int(self.plans["zero"][row]),
+            runs = self._block_runs(row)
+            tallies = [walk.serve_repeated(run) for run in runs]
+            with_experts = 1.0 - self.config.dense_layers / self.config.layers
+            block[number] = [tally.turns * with_experts for tally in tallies]
+            for axis, factors in slowdown.items():
+                factors[number] = [tally.slowdown(axis) for tally in tallies]
+            stage = StageCollectives(
+                blocks=runs,
+                ends=self._end_runs(row),
+                block_turns=(float(block[number, 0]), float(block[number, 1])),
+                sums=self._stage_sums(row),
+                sends=self._stage_sends(row),
+                pieces=int(pieces[row]),
+                chunks=int(chunks[row]),
+                zero=int(zero[row]),
                 gathers=int(self.gathers[row]),
-                several=bool(several[row]),
+                several_microbatches=bool(several[row]),
             )
-            play.turns(Waits())  # after which the ports of its turns are known
-            plays.append(play)
+            replays[number] = replay = StepReplay(walk, stage)
+            replay.turns(Deferred())  # `mean_ports` is that of the turns met so far
             ports[number] = walk.mean_ports * self.layouts[self.layout_of[row]].ranks_per_class / walk.ranks
-        share = moved["experts_share"]
-        shares = np.stack([share, 1.0 - share], axis=1) / (self.pieces * every)[:, None]
-        gather_s, sum_s = (
-            (moved[name].max(axis=1)[:, None] * shares)[first] for name in ("gather_s", "sum_s")
+        found = StageReplays(
+            number=number_of,
+            replays=tuple(replays),
+            block=block,
+            ports=ports,
+            gather_s=gather_s[first],
+            sum_s=sum_s[first],
         )
-        found = StagesPlayed(
-            place=place, plays=tuple(plays), block=block, ports=ports, gather_s=gather_s, sum_s=sum_s
+        return found, {axis: column[number_of] for axis, column in slowdown.items()}
+
+    def _leaving(self, run: Run, layout: int) -> Run:
+        """Return the collectives of a run whose groups span several nodes."""
+        return tuple(one for one in run if self.local(one.axis, layout) < one.size)
+
+    def _block_runs(self, row: int) -> tuple[Run, Run]:
+        """Return the collectives of a block that leave the nodes, forward and backward."""
+        shape, layout = self.shapes[self.shape_of[row]], int(self.layout_of[row])
+        forward, backward = (self._leaving(shape.block_run[way], layout) for way in BOTH)
+        return forward, backward
+
+    def _end_runs(self, row: int) -> tuple[tuple[Run, Run], tuple[Run, Run]]:
+        """Return the collectives before and after all blocks, forward and backward, that leave the nodes.
+
+        Only a single stage has both ends; the inner stage that stands for several has none.
+        """
+        if self.plans["pp"][row] > 1:
+            return ((), ()), ((), ())
+        shape, layout = self.shapes[self.shape_of[row]], int(self.layout_of[row])
+        (forward_in, forward_out), (backward_in, backward_out) = (
+            [self._leaving(run, layout) for run in shape.end_runs[way]] for way in BOTH
         )
-        return found, {axis: one[place] for axis, one in slower.items()}
-
-    def _stage_of(
-        self, row: int, walk: CircuitWalk, *, pieces: int, chunks: int
-    ) -> tuple[Stage, list[Passed]]:
-        """Return what asks for circuits on the inner stage of a row, and what its blocks meet."""
-        shape, alone = self.shapes[self.shape_of[row]], self.plans["pp"][row] == 1
-        number = int(self.layout_of[row])
-
-        def leaving(run: tuple[Collective, ...]) -> tuple[Collective, ...]:
-            return tuple(one for one in run if self.local(one.axis, number) < one.size)
-
-        ends = [
-            [leaving(one) for one in shape.ends[way][:: 1 if way is Pass.FORWARD else -1]]
-            if alone
-            else [(), ()]
-            for way in BOTH
-        ]
-        blocks = [leaving(shape.single[way]) for way in BOTH]
-        passes = [settled(walk, one) for one in blocks]
-        config = self.config
-        share = 1.0 - config.dense_layers / config.layers
-        forward, backward = (one.turns * share for one in passes)
-        stage = Stage(
-            blocks=(blocks[0], blocks[1]),
-            ends=((ends[0][0], ends[0][1]), (ends[1][0], ends[1][1])),
-            steady=(forward, backward),
-            sums=self._sums_of(row),
-            sends=self._sends_of(row),
-            pieces=pieces,
-            chunks=chunks,
-        )
-        return stage, passes
+        return (forward_in, forward_out), (backward_out, backward_in)
 
     def _walk(self, row: int) -> CircuitWalk | None:
-        """Return the circuits of a row's inner stage; None if no exchange of experts leaves its nodes."""
+        """Return the walk of a row's inner stage; None if no exchange of experts leaves the nodes."""
         number = int(self.layout_of[row])
         exchange = self.inside.get((number, "ep"))
         if exchange is None or self.local("ep", number) == exchange.size:
             return None
-        layout, key = self._smaller(row)
-        key = (*key, bool(self.plans["zero"][row] > 0))
+        layout, shape_key = self._shrunk_layout(row)
+        key = (*shape_key, bool(self.plans["zero"][row] > 0))
         if key not in self.walks:
-            self.walks[key] = self._walked(row, layout)
+            self.walks[key] = self._new_walk(row, layout)
         return self.walks[key]
 
-    def _walked(self, row: int, layout: RankLayout) -> CircuitWalk | None:
+    def _new_walk(self, row: int, layout: RankLayout) -> CircuitWalk | None:
+        """Return a walk on a layout, which the fabric prepares for axes in the order of a step."""
         number = int(self.layout_of[row])
         inside = [self.inside[number, axis] for axis in ("cp", "tp", "ep") if (number, axis) in self.inside]
-        inside = [one for one in inside if self.local(one.axis, number) < one.size]
-        sums = self._sums_of(row)
+        inside = list(self._leaving(tuple(inside), number))
+        sums = self._stage_sums(row)
         axes = [*sums, *inside] if self.plans["zero"][row] > 0 else [*inside, *sums]
-        traffic = self._smaller_prices(layout).together([*axes, *([SEND] if layout.pp > 1 else [])], layout)
+        if layout.pp > 1:
+            axes.append(SEND)
+        fabric: Any = self.prices.fabric
+        endpoints = -(-layout.ranks // fabric.node_size) * fabric.node_size
+        traffic = LinePrices(replace(fabric, endpoints=endpoints)).together(axes, layout)
         return None if traffic is None else CircuitWalk(traffic, inner_class(layout), layout.ranks_per_class)
 
-    def _smaller_prices(self, layout: RankLayout) -> LinePrices:
-        """Return the prices on as much of the fabric as a layout takes."""
-        fabric: Any = self.prices.fabric
-        return LinePrices(replace(fabric, endpoints=-(-layout.ranks // fabric.node_size) * fabric.node_size))
-
-    def _smaller(self, row: int) -> tuple[RankLayout, tuple[object, ...]]:
+    def _shrunk_layout(self, row: int) -> tuple[RankLayout, tuple[object, ...]]:
         """Return a layout of fewer replicas and stages with the turns of a row's, and its key.
 
-        Of data-parallel ranks as many are kept as span four nodes, and whole groups of experts three times;
-        of stages that stand farthest from each other four.
+        Of data-parallel ranks as many are kept as span `NODES_KEPT` nodes and hold whole groups of experts
+        `GROUPS_KEPT` times; of stages `STAGES_KEPT` where they stand farther apart than all other ranks.
         """
         plan, order, size = self.plans.plan(row), self.plans.placement(row), self.prices.fabric.node_size
         axes, layout = plan.axes, plan.layout
@@ -817,11 +870,17 @@ class PlanCircuits:
         replicas = int(axes.expert_replicas)
 
         def enough(dp: int) -> bool:
-            left = replicas * dp // axes.dp
-            whole = replicas * dp % axes.dp == 0 and (dp * near) % size == (axes.dp * near) % size
-            return axes.dp % dp == 0 and dp >= least and whole and left >= min(replicas, GROUPS_KEPT)
+            groups, rest = divmod(replicas * dp, axes.dp)
+            same_phase = (dp * near) % size == (axes.dp * near) % size  # of ranks within nodes
+            return (
+                axes.dp % dp == 0
+                and dp >= least
+                and not rest
+                and same_phase
+                and (groups >= min(replicas, GROUPS_KEPT))
+            )
 
-        dp = next((one for one in range(1, axes.dp) if enough(one)), axes.dp)
+        dp = next((count for count in range(1, axes.dp) if enough(count)), axes.dp)
         pp = min(axes.pp, STAGES_KEPT) if order.split()[-1] == Axis.PIPELINE else axes.pp
         layout = replace(layout, dp=dp, pp=pp)
         key = (axes.tp, axes.cp, dp, pp, axes.ep, order)
@@ -829,39 +888,39 @@ class PlanCircuits:
             layout = placed(layout, endpoints_of(replace(axes, dp=dp, pp=pp), order))
         return layout, key
 
-    def _sums_of(self, row: int) -> tuple[Collective, ...]:
-        """Return the sums of gradients of a row's inner stage, those of experts apart."""
-        key = int(self.layout_of[row])
-        found = self._summed.get(key)
-        if found is None:
-            kinds = (
-                (str(one.axis[row]), int(one.ranks[row]), float(one.parameters[row, 1]))
-                for one in self.sum_groups
-            )
+    def _stage_sums(self, row: int) -> Run:
+        """Return the sums of gradients of a row's inner stage that leave the nodes."""
+        layout = int(self.layout_of[row])
+        if layout not in self._sums:
             width = self.plans.base.precision.grad_bytes
-            found = self._summed[key] = tuple(
-                replace(SUM, axis=axis, size=size, payload_bytes=count * width)
-                for axis, size, count in kinds
-                if count > 0.0 and self.local(axis, key) < size
-            )
-        return found
+            sums = []
+            for groups in self.sum_groups:
+                axis, size = str(groups.axis[row]), int(groups.ranks[row])
+                count = float(groups.parameters[row, 1])
+                if count > 0.0 and self.local(axis, layout) < size:
+                    sums.append(replace(SUM, axis=axis, size=size, payload_bytes=count * width))
+            self._sums[layout] = tuple(sums)
+        return self._sums[layout]
 
-    def _sends_of(self, row: int) -> tuple[tuple[tuple[Collective, int], ...], ...]:
+    def _stage_sends(self, row: int) -> tuple[tuple[StageSend, ...], tuple[StageSend, ...]]:
         """Return the sends of a row's inner stage and of the neighbours that send to it, each way.
 
         Of two stages with several chunks, each sends to the other both ways.
         """
-        layout, _ = self._smaller(row)
-        here = inner_class(layout)
-        pairs = ((SEND, 0), (SEND, 1)), ((RETURN, 0), (RETURN, -1))
+        layout, _ = self._shrunk_layout(row)
+        stage = inner_class(layout)
+        own, back = StageSend(send=SEND, behind=0), StageSend(send=RETURN, behind=0)
+        from_before, from_next = StageSend(send=SEND, behind=1), StageSend(send=RETURN, behind=-1)
+        forward, backward = (own, from_before), (back, from_next)
         if layout.pp == 2 and self.plans["vpp"][row] > 1:
-            pairs = ((SEND, 0), (RETURN, -1)), ((SEND, 0), (RETURN, -1))
+            forward = backward = (own, from_next)
         stages = range(layout.pp)
-        return tuple(
-            tuple(
-                (send, behind)
-                for send, behind in way
-                if here - behind in stages and here - behind + send.shift in stages
+
+        def existing(sends: tuple[StageSend, ...]) -> tuple[StageSend, ...]:
+            return tuple(
+                one
+                for one in sends
+                if stage - one.behind in stages and stage - one.behind + one.send.shift in stages
             )
-            for way in pairs
-        )
+
+        return existing(forward), existing(backward)

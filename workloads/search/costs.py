@@ -1,16 +1,19 @@
-"""From arrays of plans to the pieces of their steps on one fabric, for `simulator.step_estimate`.
+"""Steps of arrays of plans in the pieces that `simulator.step_estimate` puts together.
 
-They include the time lost where gathers and sums share links with the traffic inside passes
-(`workloads.search.contention`) and where circuits turn (`workloads.search.circuits`).
+A `PlanPricer` finds for P plans on one fabric: the time of every kind of pass through the three stages that
+stand for all, of gathers, sums, sends and the update, and the energy of a step. Rows that agree in a shape of
+work (`workloads.search.plans.ShapeWork`) and a layout of ranks are priced once. Each collective is a line
+over its payload (`simulator.collectives.lines`). Beside the pieces stand the facts by which
+`workloads.search.contention` and `workloads.search.circuits` make them longer: which traffic shares links,
+and which turns circuits.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
-from enum import StrEnum
 from functools import cached_property, partial
 from typing import Any
 
@@ -33,12 +36,7 @@ from simulator.step_estimate import SPLIT, StepArrays
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import Chain, Pass
 from workloads.plan.plan import Plan
-from workloads.search.circuits import (
-    SEND,
-    BlockTurns,
-    CircuitWalk,
-    PlanCircuits,
-)
+from workloads.search.circuits import SEND, CircuitWalk, PlanCircuits, PlanTurns
 from workloads.search.contention import (
     AXES,
     BOTH,
@@ -50,11 +48,11 @@ from workloads.search.contention import (
 )
 from workloads.search.plans import (
     DIRECTIONS,
+    ESTIMATED_SCHEDULES,
     PLACEMENTS,
-    SCHEDULES,
     WORK,
+    PartCost,
     PlanArrays,
-    Priced,
     ShapeWork,
     Work,
     chunks_of,
@@ -64,7 +62,7 @@ from workloads.search.plans import (
     ends_of,
     microbatch_gathers,
     parameters,
-    priced,
+    part_cost,
     stage_blocks,
     sum_groups,
     two_copies,
@@ -81,12 +79,12 @@ from workloads.step.sharding import (
 from workloads.step.stage import stream_share
 from workloads.step.traffic import Graph, ShardedSums, gathering, gradient_sums, group_sums
 
-ROUNDS = 3
-"""Groups of microbatches that are played until the last one's time repeats; the second does so already where
+GROUPS_PLAYED = 3
+"""Groups of microbatches after which the time of a group repeats; the second one's does so already where
 chunks differ by a block."""
 
 
-def periods(
+def interleaved_periods(
     config: TransformerConfig,
     plans: PlanArrays,
     *,
@@ -95,7 +93,7 @@ def periods(
     backward_s: np.ndarray,
     send_s: np.ndarray,
 ) -> np.ndarray:
-    """Return the time between two microbatches of plans whose stages hold several chunks, in s, shape [P].
+    """Return the time between two microbatches of interleaved plans in the steady state, in s, shape [P].
 
     Parameters
     ----------
@@ -113,79 +111,93 @@ def periods(
     numpy.ndarray
         0 without interleaving, and where microbatches are fewer than stages.
 
-    Notes
-    -----
-    Stages run by turns a forward pass of one chunk and a backward pass of another
+    Notes ----- Stages alternate between a forward pass of one chunk and a backward pass of another
     (`workloads.pipeline.schedules.interleaved`). A pass waits for the one before it on its stage, and for its
-    input from the neighbour one turn earlier (from the last stage, where it enters the next chunk): a
-    max-plus linear system, of which a group of microbatches is played after others. Where chunks are unequal
-    their turns meet shorter ones of neighbours, and the period is longer than the passes of any stage.
+    input from the neighbour one turn earlier (from the last stage, where it enters the next chunk). That is a
+    max-plus linear system; its period is the time of one group of microbatches after a few others. Where
+    chunks are unequal, long passes meet short ones of neighbours, and the period is longer than the passes of
+    any stage.
 
     References
     ----------
     Baccelli et al., "Synchronization and linearity" (1992), theorem 3.28.
     """
-    found = np.zeros(len(plans))
+    period_s = np.zeros(len(plans))
     m, p, v = plans.microbatches, plans["pp"], plans["vpp"]
-    woven = (v > 1) & (p > 1) & (m >= p)
-    group = np.where(woven, -(-m // np.maximum(1, m // np.maximum(p, 1))), 0)
-    sizes = zip(p[woven].tolist(), v[woven].tolist(), group[woven].tolist(), strict=True)
-    for stages, chunks, many in sorted(set(sizes)):
-        rows = np.flatnonzero(woven & (p == stages) & (v == chunks) & (group == many))
-        shared = plans.base.schedule.blocks(config.layers, stages * chunks, config.predicted_tokens)
-        held = np.array(shared, dtype=float).reshape(chunks, stages)
-        passes = [_chunk_times(held, blocks[rows], times_s[rows]) for times_s in (forward_s, backward_s)]
-        found[rows] = _period(passes[0], passes[1], send_s[rows], many)
-    return found
+    interleaved = (v > 1) & (p > 1) & (m >= p)
+    group = np.where(interleaved, -(-m // np.maximum(1, m // np.maximum(p, 1))), 0)
+    sizes = zip(p[interleaved].tolist(), v[interleaved].tolist(), group[interleaved].tolist(), strict=True)
+    for stages, chunks, group_size in sorted(set(sizes)):
+        rows = np.flatnonzero(interleaved & (p == stages) & (v == chunks) & (group == group_size))
+        layers = plans.base.schedule.blocks(config.layers, stages * chunks, config.predicted_tokens)
+        chunk_blocks = np.array(layers, dtype=float).reshape(chunks, stages)
+        forward, backward = (
+            _chunk_times(chunk_blocks, blocks[rows], times_s[rows]) for times_s in (forward_s, backward_s)
+        )
+        period_s[rows] = _period(forward, backward, send_s[rows], group_size)
+    return period_s
 
 
-def _chunk_times(held: np.ndarray, blocks: np.ndarray, stage_s: np.ndarray) -> np.ndarray:
-    """Return the passes of all chunks, shape [chunks, stages, P], from those of three stages."""
+def _chunk_times(chunk_blocks: np.ndarray, blocks: np.ndarray, stage_s: np.ndarray) -> np.ndarray:
+    """Return passes through all chunks, shape [chunks, stages, P], from those through three stages, [P, 3].
+
+    A block takes as long as on the fullest stage; what the first and the last stage take longer goes to the
+    chunk with the embedding and to that with the head.
+    """
     block_s = stage_s[:, 1] / np.maximum(blocks[:, 1], 1.0)
-    times_s = held[:, :, None] * block_s
+    times_s = chunk_blocks[:, :, None] * block_s
     times_s[0, 0] += np.maximum(0.0, stage_s[:, 0] - blocks[:, 0] * block_s)
     times_s[-1, -1] += np.maximum(0.0, stage_s[:, 2] - blocks[:, 2] * block_s)
     return times_s
 
 
-def _period(forward_s: np.ndarray, backward_s: np.ndarray, send_s: np.ndarray, many: int) -> np.ndarray:
-    """Return the time of a group of so many microbatches, over their number, shape [P]."""
+def _period(forward_s: np.ndarray, backward_s: np.ndarray, send_s: np.ndarray, group_size: int) -> np.ndarray:
+    """Return the time of a group of microbatches in the steady state, over its size, shape [P].
+
+    Parameters
+    ----------
+    forward_s, backward_s : numpy.ndarray
+        Passes through all chunks, shape [chunks, stages, P].
+    send_s : numpy.ndarray
+        Send from a stage to the next, shape [P].
+    group_size : int
+        Microbatches that go through one chunk after the other.
+
+    Notes
+    -----
+    In a turn every stage runs one forward and one backward pass. The state is when those of the last turns
+    ended: the turn before for neighbours, and as many turns back as a microbatch takes from the last stage to
+    the first one's next chunk.
+    """
     chunks, stages, plans = forward_s.shape
-    place = np.arange(stages)
-    behind = stages - 1 - place
-    lag = many - stages + 1
-    turns = chunks * many
-    done_f = np.zeros((lag, stages, plans))  # ends of the last turns, the latest last
-    done_b = np.zeros((lag, stages, plans))
-    marks = []
-    for turn in range(ROUNDS * turns):
-        ahead = (turn + behind) // many + chunks - 1
-        chunk_f, chunk_b = ahead % chunks, chunks - 1 - (turn - behind) // many % chunks
-        input_f, input_b = np.empty((stages, plans)), np.empty((stages, plans))
-        input_f[1:], input_b[:-1] = done_f[-1, :-1], done_b[-1, 1:]
-        input_f[0] = done_f[0, -1] if chunk_f[0] else 0.0
-        input_b[-1] = done_b[0, 0] if chunk_b[-1] < chunks - 1 else 0.0
-        end_f = np.maximum(done_b[-1], input_f + send_s) + forward_s[chunk_f, place]
-        end_b = np.maximum(end_f, input_b + send_s) + backward_s[chunk_b, place]
-        done_f = np.concatenate([done_f[1:], end_f[None]])
-        done_b = np.concatenate([done_b[1:], end_b[None]])
-        if (turn + 1) % turns == 0:
-            marks.append(end_b.max(axis=0))
-    return (marks[-1] - marks[-2]) / many
+    stage = np.arange(stages)
+    behind = stages - 1 - stage
+    turns_back = group_size - stages + 1
+    group_turns = chunks * group_size
+    forward_ends = np.zeros((turns_back, stages, plans))  # of the last turns, the latest last
+    backward_ends = np.zeros((turns_back, stages, plans))
+    group_ends = []
+    for turn in range(GROUPS_PLAYED * group_turns):
+        ahead = (turn + behind) // group_size + chunks - 1
+        forward_chunk = ahead % chunks
+        backward_chunk = chunks - 1 - (turn - behind) // group_size % chunks
+        forward_input, backward_input = np.empty((stages, plans)), np.empty((stages, plans))
+        forward_input[1:], backward_input[:-1] = forward_ends[-1, :-1], backward_ends[-1, 1:]
+        forward_input[0] = forward_ends[0, -1] if forward_chunk[0] else 0.0
+        backward_input[-1] = backward_ends[0, 0] if backward_chunk[-1] < chunks - 1 else 0.0
+        forward_end = np.maximum(backward_ends[-1], forward_input + send_s) + forward_s[forward_chunk, stage]
+        backward_end = np.maximum(forward_end, backward_input + send_s) + backward_s[backward_chunk, stage]
+        forward_ends = np.concatenate([forward_ends[1:], forward_end[None]])
+        backward_ends = np.concatenate([backward_ends[1:], backward_end[None]])
+        if (turn + 1) % group_turns == 0:
+            group_ends.append(backward_end.max(axis=0))
+    return (group_ends[-1] - group_ends[-2]) / group_size
 
 
 LAYOUT = ("tp", "cp", "dp", "pp", "ep", "placement")
-"""Columns that say where ranks stand."""
-
-
-class Part(StrEnum):
-    """Part of a model whose work is priced."""
-
-    BLOCK = "block"
-    EMBEDDING = "embedding"
-    HEAD = "head"
-
-
+"""Columns on which the endpoint of every rank depends."""
+PARTS = ("block", "embedding", "head")
+"""Parts of a model whose work is priced: attributes of `ShapeWork` and `PassCosts`."""
 INFINITE = CollectiveLines(start_s=np.full(1, np.inf), s_per_byte=np.zeros(1), energy_j_per_byte=np.zeros(1))
 """Lines of what a fabric cannot carry."""
 
@@ -195,26 +207,26 @@ class PlanCosts:
     """Steps of P plans on one fabric, in pieces."""
 
     arrays: StepArrays
-    """Their times."""
+    """Times of the pieces, each as if all others were elsewhere."""
     energy_j: np.ndarray
     """Dynamic energy of a step, all ranks, shape [P]."""
     outside_bytes: dict[str, np.ndarray]
     """Least bytes that a rank sends outside its node in a step, by axis, shape [P] each.
 
-    Of stages that of one whose neighbour is in another node.
+    Along the pipeline those of a stage whose neighbour is in another node.
     """
     crossing: np.ndarray
     """Share of neighbouring stages in different nodes, shape [P]; dimensionless, 0 of one stage."""
     waited_s: np.ndarray
-    """Traffic within the passes of one microbatch through the fullest stage, shape [P]."""
-    experts_s: np.ndarray
-    """Work between uneven exchanges and their ways back in the same passes, shape [P]."""
+    """Traffic that both passes of a microbatch through the fullest stage wait for, shape [P]."""
+    between_exchanges_s: np.ndarray
+    """Work of those passes between uneven exchanges of experts and their ways back, shape [P]."""
     beside: PassTraffic
-    """What of it meets gathers and sums of the same stage on common links."""
-    turns: BlockTurns
-    """What circuits do that turn to the axis which asks."""
+    """Traffic inside passes, which shares links with gathers and sums of the same stage."""
+    turns: PlanTurns
+    """Turns of circuits, where these turn to the axis that asks."""
     delayed: bool
-    """Whether no step waits for its gathers and sums: those of others run beside it, one after the other."""
+    """Whether steps do not wait for their gathers and sums, which then run beside later steps, in a row."""
 
 
 class PlanPricer:
@@ -233,7 +245,7 @@ class PlanPricer:
         self.node = node
         self._shapes: dict[tuple[object, ...], ShapeWork] = {}
         self._updates: dict[tuple[float, ...], tuple[float, float]] = {}
-        self._bare: tuple[PlanArrays, PlanCosts] | None = None
+        self._free: tuple[PlanArrays, PlanCosts] | None = None
         self._walks: dict[LinePrices, dict[tuple[object, ...], CircuitWalk | None]] = {}
 
     def costs(self, plans: PlanArrays, prices: LinePrices) -> PlanCosts:
@@ -247,11 +259,11 @@ class PlanPricer:
             Collectives on what carries their traffic; with circuits, all of them serve the axis that asks.
             Those that were priced before, for other rows or another accelerator, are not priced again.
         """
-        with np.errstate(invalid="ignore"):  # what a fabric cannot carry takes for ever
+        with np.errstate(invalid="ignore"):  # a collective that a fabric cannot carry takes an infinite time
             return _Pricing(self, plans, prices).costs()
 
     def walks(self, prices: LinePrices) -> dict[tuple[object, ...], CircuitWalk | None]:
-        """Return the circuits on a fabric that were played before, by layout."""
+        """Return the walks of circuits on a fabric that earlier calls have made, by shrunk layout."""
         return self._walks.setdefault(prices, {})
 
     def without_traffic(self, plans: PlanArrays, fabric: Fabric) -> PlanCosts:
@@ -259,12 +271,12 @@ class PlanPricer:
 
         Notes
         -----
-        No step on any fabric is estimated shorter, so that a plan whose bare step is longer than another
-        one's whole step need not be priced.
+        No step on any fabric is estimated shorter, so that a plan whose step without traffic is longer than
+        another one's with traffic need not be priced.
         """
-        if self._bare is None or self._bare[0] is not plans:
-            self._bare = plans, _Bare(self, plans, LinePrices(fabric)).costs()
-        return self._bare[1]
+        if self._free is None or self._free[0] is not plans:
+            self._free = plans, _WithoutTraffic(self, plans, LinePrices(fabric)).costs()
+        return self._free[1]
 
     def shape(self, plans: PlanArrays, row: int) -> ShapeWork:
         """Return the work of a row's shape."""
@@ -279,27 +291,27 @@ class PlanPricer:
         return self._shapes[key]
 
     def touched_bytes(self, plan: Plan) -> float:
-        """Return what the update of a plan reads and writes on its fullest rank."""
+        """Return the bytes that the update of a plan reads and writes on its fullest rank."""
         stages: Sequence[int] = range(plan.axes.pp)
-        most = 0.0
         if plan.schedule.kind.chain is Chain.LINE:
-            held = stage_layers(self.config, plan)
-            stages = sorted({0, held.index(max(held)), plan.axes.pp - 1})
+            layers = stage_layers(self.config, plan)
+            stages = sorted({0, layers.index(max(layers)), plan.axes.pp - 1})
+        touched = []
         for stage in stages:
-            rank = part_parameters(self.config, plan, whole_stage(self.config, plan, stage))
-            work = update_work(self.config, plan, rank)
-            most = max(most, work.read_bytes + work.written_bytes)
-        return most
+            held = part_parameters(self.config, plan, whole_stage(self.config, plan, stage))
+            work = update_work(self.config, plan, held)
+            touched.append(work.read_bytes + work.written_bytes)
+        return max(touched)
 
     def update(self, plans: PlanArrays, row: int, held: RankParameters) -> tuple[float, float]:
-        """Return time and dynamic energy of one rank's optimizer."""
+        """Return time in s and dynamic energy in J of one rank's optimizer."""
         key = (
             held.dense,
             held.expert,
             int(plans["zero"][row] > 0),
             int(plans.gradient_ranks[row]),
             int(plans["ep"][row]),
-            SCHEDULES[int(plans["schedule"][row])].two_copies,
+            ESTIMATED_SCHEDULES[int(plans["schedule"][row])].two_copies,
         )
         if key not in self._updates:
             cost = self.node.cost(update_work(self.config, plans.plan(row), held))
@@ -308,34 +320,57 @@ class PlanPricer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Timed:
+class PassCosts:
+    """Cost of one kind of pass of P plans, by part of the model."""
+
+    block: PartCost[np.ndarray]
+    """A mean block."""
+    embedding: PartCost[np.ndarray]
+    """The embedding."""
+    head: PartCost[np.ndarray]
+    """The head."""
+    outside_bytes: Mapping[str, np.ndarray]
+    """Least bytes that a rank sends outside its node in a block, by axis, shape [P] each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _StageTimes:
     """Times of one kind of pass of a microbatch of P plans, in s."""
 
     stages_s: np.ndarray
     """Through the three stages, shape [P, 3]."""
     ends_s: np.ndarray
-    """What embedding and head take of that, shape [P, 3, 2]."""
+    """Part of that in embedding and head, shape [P, 3, 2]."""
     block_s: np.ndarray
     """Through one block, shape [P]."""
 
-    def along(self, law: Callable[[np.ndarray, np.ndarray], np.ndarray], other: _Timed) -> _Timed:
-        """Return what a law of two numbers makes of these times and others, each by itself."""
-        return _Timed(
-            stages_s=law(self.stages_s, other.stages_s),
-            ends_s=law(self.ends_s, other.ends_s),
-            block_s=law(self.block_s, other.block_s),
+    def minimum(self, other: _StageTimes) -> _StageTimes:
+        """Return the shorter ones of these times and others."""
+        return _StageTimes(
+            stages_s=np.minimum(self.stages_s, other.stages_s),
+            ends_s=np.minimum(self.ends_s, other.ends_s),
+            block_s=np.minimum(self.block_s, other.block_s),
         )
 
-    def where(self, chosen: np.ndarray, other: _Timed) -> _Timed:
-        """Return these times of the plans of a mask, shape [P], and others of the rest."""
-        return self.along(
-            lambda mine, theirs: np.where(chosen.reshape(-1, *[1] * (mine.ndim - 1)), mine, theirs), other
+    def __sub__(self, other: _StageTimes) -> _StageTimes:
+        return _StageTimes(
+            stages_s=self.stages_s - other.stages_s,
+            ends_s=self.ends_s - other.ends_s,
+            block_s=self.block_s - other.block_s,
+        )
+
+    def where(self, chosen: np.ndarray, other: _StageTimes) -> _StageTimes:
+        """Return these times for the plans of a mask of shape [P], and others for the rest."""
+        return _StageTimes(
+            stages_s=np.where(chosen[:, None], self.stages_s, other.stages_s),
+            ends_s=np.where(chosen[:, None, None], self.ends_s, other.ends_s),
+            block_s=np.where(chosen, self.block_s, other.block_s),
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Column:
-    """Traffic of P plans along one axis."""
+class _AxisColumns:
+    """Traffic of P plans along one axis in a step: `AxisTraffic` as columns, [P], or one value for all."""
 
     axis: str | np.ndarray
     kind: CollectiveKind | np.ndarray
@@ -344,7 +379,7 @@ class _Column:
     skew: np.ndarray | None = None
 
     def of(self, row: int) -> AxisTraffic:
-        """Return that of one plan."""
+        """Return the traffic of one plan."""
         return AxisTraffic(
             axis=str(self.axis if isinstance(self.axis, str) else self.axis[row]),
             kind=self.kind if isinstance(self.kind, CollectiveKind) else CollectiveKind(self.kind[row]),
@@ -355,40 +390,43 @@ class _Column:
 
 
 LEAST_SHARE = 2.0**-10
-"""Share of the largest traffic of an axis below which circuits are laid as for so little; a choice."""
+"""Share of the traffic of the busiest axis below which an axis counts as if it had this share, where circuits
+are laid; a choice."""
 LEVEL = 2.0
-"""Octaves within which plans' shares count as alike, so that circuits are laid for the first; a choice."""
+"""Octaves within which the traffic of an axis counts as equal, so that plans share circuits; a choice."""
 
 
 UNIT = 2**24
-"""Parameters whose traffic and work are asked for, which go in proportion; so many that launches do not
-count."""
+"""Parameters for which traffic and work of gathers and sums are found, which are in proportion to them;
+enough for launches not to count."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Moved:
+class _ParameterTraffic:
     """Traffic and work of gathering `UNIT` parameters and summing their gradients."""
 
     gathers: tuple[Collective, ...]
-    """Collectives of one gather; of two unlike ones, forward and backward, those of both."""
-    ways: int
-    """Gathers that they are."""
+    """Collectives of a forward gather, and of a backward one where each microbatch makes both."""
+    gather_count: int
+    """Gathers that those are: 1 or 2."""
     sums: tuple[Collective, ...]
     """Collectives of one sum."""
     last_sums: tuple[Collective, ...]
-    """Those that follow a step's last sum."""
-    work: tuple[tuple[Elementwise, ...], tuple[Elementwise, ...]]
-    """Work on them in a pass forward and in one backward."""
+    """Collectives that follow a step's last sum, among groups with copies of the same shares."""
+    forward_work: tuple[Elementwise, ...]
+    """Packing and unpacking in a forward pass."""
+    backward_work: tuple[Elementwise, ...]
+    """Packing and unpacking in a backward pass."""
 
 
-def _moved(plan: Plan, held: RankParameters) -> _Moved:
-    """Return what moves so many parameters of a plan and their gradients."""
-    each = plan.sharding.gathers_every_microbatch(plan.axes) and plan.sharding.reshard
-    directions = (True, False) if each else (True,)
-    found = [gathering(plan, held, forward=one) for one in directions] if plan.sharding.zero else []
+def _parameter_traffic(plan: Plan, held: RankParameters) -> _ParameterTraffic:
+    """Return the collectives and the work that gather parameters of a plan and sum their gradients."""
+    both_ways = plan.sharding.gathers_every_microbatch(plan.axes) and plan.sharding.reshard
+    directions = (True, False) if both_ways else (True,)
+    gathers = [gathering(plan, held, forward=one) for one in directions] if plan.sharding.zero else []
     work = [
         (*one.at_source, *(item for item, _ in one.at_arrival if isinstance(item, Elementwise)))
-        for one in found
+        for one in gathers
     ]
     forward, backward = (*work, (), ())[:2]
     sums = gradient_sums(plan, held)
@@ -396,19 +434,69 @@ def _moved(plan: Plan, held: RankParameters) -> _Moved:
         sharded = ShardedSums(plan, 0, Graph())
         hops = range(len(sharded.hops))
         sums = tuple(sharded.exchange(held, hop) for hop in hops)
-        packed = (item for item, _ in sharded.before(held) if isinstance(item, Elementwise))
-        backward = (*backward, *packed, *(sharded.between(held, hop) for hop in hops))
-    return _Moved(
-        gathers=tuple(one for each in found for one in each.collectives),
-        ways=max(1, len(found)),
+        packing = (item for item, _ in sharded.before(held) if isinstance(item, Elementwise))
+        backward = (*backward, *packing, *(sharded.between(held, hop) for hop in hops))
+    return _ParameterTraffic(
+        gathers=tuple(one for gather in gathers for one in gather.collectives),
+        gather_count=max(1, len(gathers)),
         sums=sums,
         last_sums=group_sums(plan, held),
-        work=(forward, backward),
+        forward_work=forward,
+        backward_work=backward,
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Moved:
+    """Gathers of parameters and sums of gradients of P plans."""
+
+    gather_s: np.ndarray
+    """One gather of all parameters of the three stages, shape [P, 3]."""
+    sum_s: np.ndarray
+    """One sum of all their gradients, shape [P, 3]."""
+    forward_s: np.ndarray
+    """Packing and unpacking in a forward pass, shape [P, 3]."""
+    backward_s: np.ndarray
+    """Packing and unpacking in a backward pass, shape [P, 3]."""
+    energy_j: np.ndarray
+    """Dynamic energy of a step, all ranks, shape [P]."""
+    outside_bytes: np.ndarray
+    """Least bytes that a rank sends outside its node in a step, shape [P]."""
+    experts_share: np.ndarray
+    """Share of gathers and sums in which those of experts' parameters move, shape [P]; dimensionless."""
+
+    @classmethod
+    def none(cls, plans: int) -> _Moved:
+        """Return those of plans that move nothing."""
+        stages, rows = (plans, 3), plans
+        return cls(
+            gather_s=np.zeros(stages),
+            sum_s=np.zeros(stages),
+            forward_s=np.zeros(stages),
+            backward_s=np.zeros(stages),
+            energy_j=np.zeros(rows),
+            outside_bytes=np.zeros(rows),
+            experts_share=np.zeros(rows),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sends:
+    """Sends of P plans between neighbouring stages."""
+
+    time_s: np.ndarray
+    """One send, shape [P]."""
+    energy_j: np.ndarray
+    """Dynamic energy of a microbatch's sends from one stage to the next, all its ranks, shape [P]."""
+    sent_bytes: np.ndarray
+    """Bytes of a microbatch that a rank sends, both ways, shape [P]."""
+
+
 class _Pricing:
-    """One pricing of one set of rows on one fabric."""
+    """One pricing of P plans on one fabric.
+
+    Plans that share a shape have a number in `shape_of`, those that share a layout one in `layout_of`.
+    """
 
     def __init__(self, pricer: PlanPricer, plans: PlanArrays, prices: LinePrices) -> None:
         self.pricer = pricer
@@ -422,61 +510,58 @@ class _Pricing:
         self.gathers = microbatch_gathers(plans)
         rows, self.shape_of = plans.distinct(WORK)
         self.shapes = [pricer.shape(plans, int(row)) for row in rows]
-        self.layout_rows, self.layout_of = self._sites()
+        self.layout_rows, self.layout_of = self._distinct_layouts()
         self.layouts = [self._layout(int(row)) for row in self.layout_rows]
         self._lay_circuits()
         self.inside: dict[tuple[int, str], Collective] = {}
-        self._known: dict[tuple[object, ...], CollectiveLines] = {}
-        self._paid: dict[tuple[object, ...], tuple[float, float]] = {}
-        self._near: dict[tuple[str, int], int] = {}
+        """One collective inside passes, by number of layout and axis; `_passes` fills it."""
+        self._known_lines: dict[tuple[object, ...], CollectiveLines] = {}
+        self._known_prices: dict[tuple[object, ...], tuple[float, float]] = {}
+        self._known_local: dict[tuple[str, int], int] = {}
 
     def costs(self) -> PlanCosts:
         """Return the pieces of all rows' steps."""
-        passes = {one: self._passes(one) for one in DIRECTIONS}
-        moved = self._gradients()
+        passes = {direction: self._passes(direction) for direction in DIRECTIONS}
+        moved = self._gathers_and_sums()
         update_s, update_j = self._update()
-        send_s, send_j, send_bytes = self._sends()
-        both = (passes[Pass.FORWARD], passes[Pass.BACKWARD])
-
-        def of_mixtures(column: str) -> np.ndarray:
-            return self.blocks[:, 1] * (both[0][f"block.{column}"] + both[1][f"block.{column}"])
-
+        sends = self._sends()
+        forward, backward = passes[Pass.FORWARD].block, passes[Pass.BACKWARD].block
         crossing = np.array([self._crossing(layout) for layout in self.layouts])[self.layout_of]
+        between_exchanges_s = forward.between_exchanges_s + backward.between_exchanges_s
         return PlanCosts(
-            arrays=self._arrays(passes, moved, update_s + self._twins(), send_s),
-            energy_j=self._passes_j(passes, send_j) + update_j + moved["energy_j"],
-            outside_bytes=self._outside(passes, moved, np.where(crossing > 0.0, send_bytes, 0.0)),
+            arrays=self._arrays(passes, moved, update_s + self._twins(), sends.time_s),
+            energy_j=self._passes_j(passes, sends.energy_j) + update_j + moved.energy_j,
+            outside_bytes=self._outside(passes, moved, np.where(crossing > 0.0, sends.sent_bytes, 0.0)),
             crossing=crossing,
             beside=pass_traffic(
-                both,
+                (forward, backward),
                 blocks=self.blocks,
                 layers=self.pricer.config.blocks,
-                met=self._met(moved["experts_share"]),
+                slowdowns=self._slowdowns(moved.experts_share),
             ),
-            waited_s=of_mixtures("waited_s"),
-            experts_s=of_mixtures("experts_s"),
-            turns=self._circuits().turns(moved),
+            waited_s=self.blocks[:, 1] * (forward.waited_s + backward.waited_s),
+            between_exchanges_s=self.blocks[:, 1] * between_exchanges_s,
+            turns=self._circuits().turns(moved.gather_s, moved.sum_s, moved.experts_share),
             delayed=self.plans.base.traffic.uses_servers and not self.plans.base.traffic.waits_for_pulls,
         )
 
-    def _met(self, experts_share: np.ndarray) -> Slowdowns:
-        """Return how traffic inside passes, and gathers and sums slow each other down, by plan.
+    def _slowdowns(self, experts_share: np.ndarray) -> Slowdowns:
+        """Return the slowdowns of traffic inside passes and of gathers and sums by each other, by plan.
 
         Parameters
         ----------
         experts_share : numpy.ndarray
             Share of the time of gathers and sums that those of experts take, shape [P].
         """
-        beside = slowdowns(self.prices, self.layouts, self.inside)
-        apart = {key: one for key, one in self.inside.items() if self.layouts[key[0]].ep > 1}
-        dense, experts = (
-            {axis: (mine[self.layout_of], theirs[self.layout_of]) for axis, (mine, theirs) in each.items()}
-            for each in (beside, slowdowns(self.prices, self.layouts, apart, experts=True))
+        with_experts = {key: one for key, one in self.inside.items() if self.layouts[key[0]].ep > 1}
+        beside_dense = slowdowns(self.prices, self.layouts, self.inside)
+        beside_experts = slowdowns(self.prices, self.layouts, with_experts, experts=True)
+        return mixed(
+            beside_dense.by_plan(self.layout_of), beside_experts.by_plan(self.layout_of), experts_share
         )
-        return mixed(dense, experts, experts_share)
 
     def _circuits(self) -> PlanCircuits:
-        """Return the circuits of all rows, for collectives that `_passes` has met."""
+        """Return the circuits of all rows; to be asked for when `_passes` has filled `inside`."""
         return PlanCircuits(
             config=self.pricer.config,
             plans=self.plans,
@@ -495,30 +580,22 @@ class _Pricing:
 
     def _arrays(
         self,
-        passes: Mapping[Pass, dict[str, np.ndarray]],
-        moved: Mapping[str, np.ndarray],
+        passes: Mapping[Pass, PassCosts],
+        moved: _Moved,
         update_s: np.ndarray,
         send_s: np.ndarray,
     ) -> StepArrays:
         """Return times of passes, gradients, update and sends as the closed form takes them."""
         plans, blocks, zero = self.plans, self.blocks, self.plans["zero"]
-        order = np.array([one.closed_form for one in SCHEDULES])[plans["schedule"]]
-        forward, backward, alone, weights = (self._timed(passes[one]) for one in DIRECTIONS)
-        forward, backward, alone = (
-            replace(one, stages_s=one.stages_s + moved[key])
-            for one, key in ((forward, "forward_s"), (backward, "backward_s"), (alone, "backward_s"))
-        )
-        # The weights' part of a backward pass is no longer than the whole of it. Where the parts run apart
-        # they wait for launches each by itself, and traffic for inputs has no product of weights beside it.
-        weights = weights.along(np.minimum, backward)
-        apart = np.isin(order, SPLIT)
-        inputs = alone.where(apart, backward.along(np.subtract, weights))
-        three = (forward, inputs, weights)
-        busy_s, idle_s = (
-            np.stack([self._held(passes[one], name) for one in BOTH], axis=2)
+        order = np.array([schedule.closed_form for schedule in ESTIMATED_SCHEDULES])[plans["schedule"]]
+        forward, backward, inputs, weights = self._four_passes(passes, moved, split=np.isin(order, SPLIT))
+        busy_s, waited_s = (
+            np.stack([self._of_stages(passes[direction], name) for direction in BOTH], axis=2)
             for name in ("busy_s", "waited_s")
         )
         lost = self.pricer.node.collective_share
+        both_s = np.stack([forward.stages_s, inputs.stages_s + weights.stages_s], axis=2)
+        ends_share = end_parameters(self.pricer.config, plans) / np.maximum(1.0, sum(self.held))[:, :, None]
         return StepArrays(
             order=order,
             stages=plans["pp"],
@@ -527,8 +604,8 @@ class _Pricing:
             forward_s=forward.stages_s,
             inputs_s=inputs.stages_s,
             weights_s=weights.stages_s,
-            whole_s=np.stack([self._through_all(one) for one in three], axis=1),
-            period_s=periods(
+            whole_s=np.stack([self._through_all(one) for one in (forward, inputs, weights)], axis=1),
+            period_s=interleaved_periods(
                 self.pricer.config,
                 plans,
                 blocks=blocks,
@@ -537,20 +614,16 @@ class _Pricing:
                 send_s=send_s,
             ),
             send_s=np.where(plans["pp"] > 1, send_s, 0.0),
-            gather_s=moved["gather_s"],
-            sum_s=moved["sum_s"],
+            gather_s=moved.gather_s,
+            sum_s=moved.sum_s,
             blocks=np.maximum(blocks, 1.0),
-            ends_s=np.stack([one.ends_s for one in three], axis=3),
-            ends_share=end_parameters(self.pricer.config, plans)
-            / np.maximum(1.0, sum(self.held))[:, :, None],
+            ends_s=np.stack([one.ends_s for one in (forward, inputs, weights)], axis=3),
+            ends_share=ends_share,
             gathers=self.gathers,
             sums_each=zero >= 2,
             pieces=self._pieces(),
             taken_s=busy_s * lost / max(1.0 - lost, 1e-9),
-            slack_s=np.maximum(
-                0.0,
-                np.stack([forward.stages_s, inputs.stages_s + weights.stages_s], axis=2) - busy_s - idle_s,
-            ),
+            slack_s=np.maximum(0.0, both_s - busy_s - waited_s),
             update_s=update_s,
             reconfiguration_s=np.zeros(len(plans)),
             changes_each=np.zeros(len(plans)),
@@ -558,78 +631,95 @@ class _Pricing:
             sums_last=np.zeros(len(plans), dtype=bool),
         )
 
-    def _passes_j(self, passes: Mapping[Pass, dict[str, np.ndarray]], send_j: np.ndarray) -> np.ndarray:
-        """Return the energy of all microbatches' passes and of what stages send each other."""
+    def _four_passes(
+        self, passes: Mapping[Pass, PassCosts], moved: _Moved, *, split: np.ndarray
+    ) -> tuple[_StageTimes, ...]:
+        """Return the times of `DIRECTIONS`: forward, backward, and its parts of inputs and of weights.
+
+        The part of the weights is no longer than the whole. Where the parts run apart (`split`, shape [P]),
+        each waits for its own launches, and traffic for the inputs has no product of weights beside it.
+        """
+        forward, backward, inputs_alone, weights = (self._stage_times(passes[way]) for way in DIRECTIONS)
+        forward = replace(forward, stages_s=forward.stages_s + moved.forward_s)
+        backward = replace(backward, stages_s=backward.stages_s + moved.backward_s)
+        inputs_alone = replace(inputs_alone, stages_s=inputs_alone.stages_s + moved.backward_s)
+        weights = weights.minimum(backward)
+        return forward, backward, inputs_alone.where(split, backward - weights), weights
+
+    def _passes_j(self, passes: Mapping[Pass, PassCosts], send_j: np.ndarray) -> np.ndarray:
+        """Return the dynamic energy of a step's passes and sends between stages, all ranks, shape [P]."""
         compute_j, network_j = (
-            sum(self._whole(passes[one], name) for one in (Pass.FORWARD, Pass.BACKWARD))
+            sum(self._of_model(passes[direction], name) for direction in BOTH)
             for name in ("compute_j", "network_j")
         )
         ranks = self.plans["tp"] * self.plans.gradient_ranks
         own_j = compute_j * ranks * self.pricer.node.at_mains
         return self.plans.microbatches * (own_j + network_j + 2 * (self.plans["pp"] - 1) * send_j)
 
-    def _whole(self, columns: dict[str, np.ndarray], name: str) -> np.ndarray:
-        """Return a column of a pass through all blocks, the embedding and the head."""
-        layers = self.pricer.config.blocks
-        return layers * columns[f"block.{name}"] + columns[f"embedding.{name}"] + columns[f"head.{name}"]
+    def _of_model(self, costs: PassCosts, name: str) -> np.ndarray:
+        """Return a quantity (a field of `PartCost`) of a pass through the whole model, shape [P]."""
+        block, embedding, head = (getattr(getattr(costs, part), name) for part in PARTS)
+        return np.asarray(self.pricer.config.blocks * block + embedding + head)
 
-    def _held(self, columns: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-        """Return a column of a pass through blocks, embedding and head of the three stages, shape [P, 3]."""
-        found = self.blocks * columns[f"block.{name}"][:, None]
-        for part, held in zip(("embedding", "head"), ends_of(self.plans), strict=True):
-            found = found + held / self.copies[:, None] * columns[f"{part}.{name}"][:, None]
+    def _of_stages(self, costs: PassCosts, name: str) -> np.ndarray:
+        """Return a quantity (a field of `PartCost`) of a pass through the three stages, shape [P, 3]."""
+        found = self.blocks * getattr(costs.block, name)[:, None]
+        for end, held in zip((costs.embedding, costs.head), ends_of(self.plans), strict=True):
+            found = found + held / self.copies[:, None] * getattr(end, name)[:, None]
         return found
 
-    def _timed(self, columns: Mapping[str, np.ndarray]) -> _Timed:
-        """Return a pass through the three stages, and what embedding, head and a block take of it.
+    def _stage_times(self, costs: PassCosts) -> _StageTimes:
+        """Return a pass through the three stages, and the parts of embedding, head and a block in it.
 
-        A pass takes as long as its work and traffic, or its launches if longer. Where every microbatch
-        gathers or sums, it runs in pieces, and no piece or chunk can wait for another's launches: embedding
-        and head stand beside blocks of their own.
+        A pass takes as long as its work and traffic, or as its launches if those take longer. Where every
+        microbatch gathers or sums, it runs in pieces, and no piece or chunk hides another one's launches:
+        then embedding and head are each beside the blocks of their own piece alone.
         """
-        whole_s = np.maximum(self._held(columns, "time_s"), self._held(columns, "host_s"))
+        whole_s = np.maximum(self._of_stages(costs, "time_s"), self._of_stages(costs, "host_s"))
         zero = self.plans["zero"]
-        pieced = (zero >= 2) & (self.plans.gradient_ranks > 1)
-        pieces = self.chunks / self.copies * np.where(pieced, self._pieces(), 1)
-        each = np.where((pieced & (zero == 3))[:, None], 1.0, self.blocks / pieces[:, None])
-        each = np.minimum(each, self.blocks)
-        time_s, host_s = columns["block.time_s"], columns["block.host_s"]
-        block_s = np.maximum(time_s, host_s)
+        in_pieces = (zero >= 2) & (self.plans.gradient_ranks > 1)
+        pieces = self.chunks / self.copies * np.where(in_pieces, self._pieces(), 1)
+        piece_blocks = np.where((in_pieces & (zero == 3))[:, None], 1.0, self.blocks / pieces[:, None])
+        piece_blocks = np.minimum(piece_blocks, self.blocks)
+        time_s, host_s = costs.block.time_s[:, None], costs.block.host_s[:, None]
+        block_s = np.maximum(costs.block.time_s, costs.block.host_s)
         ends_s = np.empty((*whole_s.shape, 2))
-        for end, (part, held) in enumerate(
-            zip((Part.EMBEDDING, Part.HEAD), ends_of(self.plans), strict=True)
+        for place, (end, held) in enumerate(
+            zip((costs.embedding, costs.head), ends_of(self.plans), strict=True)
         ):
-            more = [columns[f"{part}.{name}"][:, None] for name in ("time_s", "host_s")]
-            both_s = np.maximum(each * time_s[:, None] + more[0], each * host_s[:, None] + more[1])
-            ends_s[:, :, end] = held / self.copies[:, None] * (both_s - each * block_s[:, None])
+            piece_s = np.maximum(
+                piece_blocks * time_s + end.time_s[:, None], piece_blocks * host_s + end.host_s[:, None]
+            )
+            ends_s[:, :, place] = held / self.copies[:, None] * (piece_s - piece_blocks * block_s[:, None])
         pieces_s = self.blocks * block_s[:, None] + ends_s.sum(axis=2)
         stages_s = np.where((pieces > 1)[:, None], np.maximum(whole_s, pieces_s), whole_s)
-        return _Timed(stages_s=stages_s, ends_s=ends_s, block_s=block_s)
+        return _StageTimes(stages_s=stages_s, ends_s=ends_s, block_s=block_s)
 
-    def _through_all(self, timed: _Timed) -> np.ndarray:
+    def _through_all(self, times: _StageTimes) -> np.ndarray:
         """Return a pass of a microbatch through all stages, shape [P]."""
-        more_s = timed.stages_s - self.blocks * timed.block_s[:, None]
-        whole_s = self.pricer.config.blocks * timed.block_s + more_s[:, 0] + more_s[:, 2]
-        return np.where(self.plans["pp"] == 1, timed.stages_s[:, 0], whole_s)
+        ends_s = times.stages_s - self.blocks * times.block_s[:, None]
+        whole_s = self.pricer.config.blocks * times.block_s + ends_s[:, 0] + ends_s[:, 2]
+        return np.where(self.plans["pp"] == 1, times.stages_s[:, 0], whole_s)
 
-    def _sites(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the first row of each layout, and the number of each row's layout.
+    def _distinct_layouts(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the first row of each layout, shape [L], and the number of each row's layout, shape [P].
 
-        Where circuits stay, layouts of plans whose axes share the traffic otherwise are others.
+        Where circuits stay, plans with one layout whose axes share the traffic differently count as two
+        layouts, for other circuits are laid for them.
         """
         if not isinstance(self.prices, StandingLines):
             return self.plans.distinct(LAYOUT)
-        first, place = self.plans.distinct(LAYOUT)
+        first, layout_of = self.plans.distinct(LAYOUT)
         sizes = np.stack([one.size_bytes for one in self._traffic], axis=1)
-        sizes *= np.stack([self._leaves(int(row)) for row in first])[place]
+        sizes *= np.stack([self._leaves_node(int(row)) for row in first])[layout_of]
         most = np.maximum(sizes.max(axis=1, keepdims=True), 1.0)
         levels = np.round(np.log2(np.maximum(sizes / most, LEAST_SHARE)) / LEVEL)
-        key = np.column_stack([place, levels])
-        _, first, place = np.unique(key, axis=0, return_index=True, return_inverse=True)
-        return first, place.ravel()
+        key = np.column_stack([layout_of, levels])
+        _, first, layout_of = np.unique(key, axis=0, return_index=True, return_inverse=True)
+        return first, layout_of.ravel()
 
-    def _leaves(self, row: int) -> list[bool]:
-        """Return whether the traffic of each axis leaves the nodes, on the layout of a row."""
+    def _leaves_node(self, row: int) -> list[bool]:
+        """Return whether each entry of `_traffic` leaves the nodes, on the layout of a row."""
         layout, size = self._layout(row), self.prices.fabric.node_size
         axes = [one.of(row).axis for one in self._traffic]
         leaves = {
@@ -646,293 +736,327 @@ class _Pricing:
                 self.prices.lay(layout, tuple(one.of(row) for one in self._traffic if one.size_bytes[row]))
 
     @cached_property
-    def _traffic(self) -> list[_Column]:
-        """Traffic of a whole step by axis, of the fullest inner stage."""
-        plans = self.plans
-        found = self._inner_traffic()
-        formats, zero = plans.base.precision, plans["zero"]
-        gathers, sums = self._moves()
-        for one in self.sum_groups:
-            sizes, count = one.ranks, one.parameters[:, 1]
+    def _traffic(self) -> list[_AxisColumns]:
+        """Traffic of the fullest inner stage in a whole step, an entry for each axis and way to use it."""
+        return [*self._pass_traffic(), *self._sum_traffic(), *self._send_traffic()]
+
+    def _pass_traffic(self) -> list[_AxisColumns]:
+        """Return the traffic of a step inside passes."""
+        found = []
+        layers = self.plans.microbatches * self.blocks[:, 1]
+        for axis in AXES:
+            by_shape = [_axis_of_block(shape, axis) for shape in self.shapes]
+            size_bytes, kind, skew = (
+                np.array(column, dtype=object)[self.shape_of] for column in zip(*by_shape, strict=True)
+            )
+            size_bytes = size_bytes.astype(float) * layers
+            found.append(_AxisColumns(axis=axis, kind=kind, size_bytes=size_bytes, skew=skew))
+        return found
+
+    def _sum_traffic(self) -> list[_AxisColumns]:
+        """Return the gathers and sums of a step, for parameters of experts apart from all others."""
+        found = []
+        formats, zero = self.plans.base.precision, self.plans["zero"]
+        gathers, sums = self._gathers_and_sums_of_step()
+        for groups in self.sum_groups:
+            count = groups.parameters[:, 1]
             gathered, summed = count * formats.weight_bytes * gathers, count * formats.grad_bytes * sums
             either = np.where(gathered > summed, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
             kind = np.where(zero > 0, either, CollectiveKind.ALL_REDUCE)
-            size_bytes = np.where(sizes > 1, gathered / np.maximum(sizes, 1) + summed, 0.0)
-            found.append(_Column(axis=one.axis, kind=kind, size_bytes=size_bytes))
+            size_bytes = np.where(groups.ranks > 1, gathered / np.maximum(groups.ranks, 1) + summed, 0.0)
+            found.append(_AxisColumns(axis=groups.axis, kind=kind, size_bytes=size_bytes))
+        return found
+
+    def _send_traffic(self) -> list[_AxisColumns]:
+        """Return the sends of a step: to the next stage, to the next chunk on the first one, to the twin."""
+        plans, formats = self.plans, self.plans.base.precision
         once = self._message_bytes() * plans.microbatches
         chunks = self.chunks / self.copies
         both_bytes = formats.grad_bytes + formats.weight_bytes
         twins = np.where(self.copies > 1, self._twin_share(np.arange(len(plans)))[:, 1] * both_bytes, 0.0)
-        for shift, size_bytes in (
+        by_shift = (
             (np.ones(len(plans)), once * chunks),
             (plans["pp"] - 1, once * np.maximum(chunks - 1, 0) * (plans["vpp"] > 1)),
             (np.zeros(len(plans)), twins),
-        ):
-            sent = np.where(plans["pp"] > 1, size_bytes, 0.0)
-            found.append(_Column(axis=Axis.PIPELINE, kind=CollectiveKind.SEND, size_bytes=sent, shift=shift))
-        return found
-
-    def _inner_traffic(self) -> list[_Column]:
-        """Return the traffic within passes of a whole step."""
-        found = []
-        layers = self.plans.microbatches * self.blocks[:, 1]
-        for axis in AXES:
-            each: list[tuple[float, CollectiveKind, Skew | None]] = []
-            for shape in self.shapes:
-                work = [shape.block[one] for one in BOTH]
-                moved = [(one, times) for each in work for one, times in each.moved if one.axis == axis]
-                vectors: defaultdict[CollectiveKind, float] = defaultdict(float)
-                for one, times in moved:
-                    vectors[one.kind] += vector_bytes(one.kind, one.payload_bytes, one.size) * times
-                skew = next((one.skew for one, _ in moved if one.skew is not None), None)
-                size = math.fsum(one.payload_bytes * times for one, times in moved if one.size > 1)
-                each.append((size, main_kind(vectors), skew))
-            size_bytes, kind, skew = (
-                np.array(one, dtype=object)[self.shape_of] for one in zip(*each, strict=True)
+        )
+        return [
+            _AxisColumns(
+                axis=Axis.PIPELINE,
+                kind=CollectiveKind.SEND,
+                size_bytes=np.where(plans["pp"] > 1, size_bytes, 0.0),
+                shift=shift,
             )
-            size_bytes = size_bytes.astype(float) * layers
-            found.append(_Column(axis=axis, kind=kind, size_bytes=size_bytes, skew=skew))
-        return found
+            for shift, size_bytes in by_shift
+        ]
 
     def _layout(self, row: int) -> RankLayout:
+        """Return the endpoints of all ranks of a row's plan."""
         plan = self.plans.plan(row)
         order = self.plans.placement(row)
         return plan.layout if order == PLACEMENTS[0] else placed(plan.layout, endpoints_of(plan.axes, order))
 
     def _lines(self, operator: Collective, number: int, stage: int | None = None) -> CollectiveLines:
-        """Return the lines of a collective on one of the layouts, of one of its stages."""
+        """Return the lines of a collective on the layout of a number, of one of its stages."""
         key = (number, stage, *operator.terms)
-        found = self._known.get(key)
-        if found is None:
-            found = self.prices.lines(operator, self.layouts[number], stage) or INFINITE
-            self._known[key] = found
-        return found
+        if key not in self._known_lines:
+            self._known_lines[key] = self.prices.lines(operator, self.layouts[number], stage) or INFINITE
+        return self._known_lines[key]
 
     def _price(self, operator: Collective, number: int) -> tuple[float, float]:
-        """Return time in s and dynamic energy in J of a collective on one of the layouts."""
+        """Return time in s and dynamic energy in J of a collective on the layout of a number."""
         key = (number, operator.payload_bytes, *operator.terms)
-        found = self._paid.get(key)
-        if found is None:
-            found = self._paid[key] = self._lines(operator, number).priced(operator.payload_bytes)
-        return found
+        if key not in self._known_prices:
+            self._known_prices[key] = self._lines(operator, number).priced(operator.payload_bytes)
+        return self._known_prices[key]
 
-    def _passes(self, direction: Pass) -> dict[str, np.ndarray]:
-        """Return the columns of a direction's costs, each of shape [P]."""
-        first, place = distinct((self.shape_of, self.layout_of))
-        names = [item.name for item in fields(Priced)]
-        found = np.zeros((len(first), len(Part), len(names)))
+    def _passes(self, direction: Pass) -> PassCosts:
+        """Return the costs of one kind of pass."""
+        first, group_of = distinct((self.shape_of, self.layout_of))
+        names = [item.name for item in fields(PartCost)]
+        costs = np.zeros((len(PARTS), len(names), len(first)))
         sent = {axis: np.zeros(len(first)) for axis in AXES}
-        for number, row in enumerate(first):
+        for group, row in enumerate(first):
             shape = self.shapes[self.shape_of[row]]
             layout = int(self.layout_of[row])
             price = partial(self._price, number=layout)
-            for which, part in enumerate(Part):
+            for place, part in enumerate(PARTS):
                 work: Work = getattr(shape, part)[direction]
-                found[number, which] = astuple(priced(work, price))
-                for one, times in work.moved if part is Part.BLOCK else ():
-                    sent[one.axis][number] += self._sent(one, layout) * times
-        columns = {
-            f"{part}.{name}": found[place, which, index]
-            for which, part in enumerate(Part)
-            for index, name in enumerate(names)
-        }
-        return columns | {f"sent.{axis}": column[place] for axis, column in sent.items()}
+                costs[place, :, group] = astuple(part_cost(work, price))
+            for transfer in shape.block[direction].all_transfers:
+                operator = transfer.collective
+                sent[operator.axis][group] += self._outside_bytes(operator, layout) * transfer.times
+        columns = costs[:, :, group_of]
+        block, embedding, head = (PartCost(**dict(zip(names, part, strict=True))) for part in columns)
+        return PassCosts(
+            block=block,
+            embedding=embedding,
+            head=head,
+            outside_bytes={axis: column[group_of] for axis, column in sent.items()},
+        )
 
-    def _sent(self, operator: Collective, layout: int) -> float:
-        """Return the least bytes that a rank sends outside its node, and note that the axis is used."""
+    def _outside_bytes(self, operator: Collective, layout: int) -> float:
+        """Return the least bytes that a rank sends outside its node, and enter the collective in `inside`."""
         self.inside.setdefault((layout, operator.axis), operator)
         local = self._local(operator.axis, layout)
         return outside_bytes(operator.kind, operator.size, local, operator.payload_bytes, operator.skew)
 
     def _pieces(self) -> np.ndarray:
-        """Return in how many pieces a chunk's gradients and parameters travel, shape [P]."""
-        held = self.blocks[:, 0] * self.copies / self.chunks
-        return np.asarray(pieces_of(self.plans.whole, np.maximum(1, held), self.chunks))
+        """Return the pieces in which a chunk's gradients and parameters travel, shape [P]."""
+        chunk_blocks = self.blocks[:, 0] * self.copies / self.chunks
+        return np.asarray(pieces_of(self.plans.array_plan, np.maximum(1, chunk_blocks), self.chunks))
 
-    def _moves(self) -> tuple[np.ndarray, np.ndarray]:
+    def _gathers_and_sums_of_step(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the gathers and the sums of each piece in a step, shape [P] each."""
-        zero, passed = self.plans["zero"], self.plans.microbatches / self.copies
+        zero, microbatches = self.plans["zero"], self.plans.microbatches / self.copies
         once = np.where(zero > 0, 1.0, 0.0)
-        gathers = np.where(self.gathers > 0, self.gathers * passed, once)
-        return gathers, np.where(zero >= 2, passed, 1.0)
+        gathers = np.where(self.gathers > 0, self.gathers * microbatches, once)
+        return gathers, np.where(zero >= 2, microbatches, 1.0)
 
-    def _no_gradients(self) -> dict[str, np.ndarray]:
-        """Return what `_gradients` does where nothing is moved."""
-        many = len(self.plans)
-        found = {name: np.zeros((many, 3)) for name in ("gather_s", "sum_s", "forward_s", "backward_s")}
-        return found | {name: np.zeros(many) for name in ("energy_j", "bytes", "experts_share")}
-
-    def _gradients(self) -> dict[str, np.ndarray]:
-        """Return times of gathers and sums [P, 3], their bytes of a rank, energy and experts' share [P]."""
+    def _gathers_and_sums(self) -> _Moved:
+        """Return times, energy and traffic of gathers of parameters and sums of gradients."""
         plans = self.plans
         blocks = np.maximum(1, self.blocks[:, 0] * self.copies)
         units = (np.where(plans["zero"] == 3, blocks, self._pieces() * self.chunks))[:, None]
         stages = np.stack([np.ones(len(plans)), plans["pp"] - 2, np.ones(len(plans))], axis=1)
         stages = np.where((plans["pp"] == 1)[:, None], [1.0, 0.0, 0.0], np.maximum(stages, 0.0))
-        found = self._no_gradients()
-        moved_s: list[np.ndarray] = []
-        for groups, held in zip(
-            self.sum_groups, (RankParameters(dense=UNIT), RankParameters(expert=UNIT)), strict=True
-        ):
-            if not (groups.parameters.any() and (groups.ranks > 1).any()):
-                continue
-            self._add_sums(found, groups.parameters, held, units=units, stages=stages)
-            moved_s.append((found["gather_s"] + found["sum_s"])[:, 1])
-        if moved_s:
-            found["experts_share"] = 1.0 - moved_s[0] / np.maximum(moved_s[-1], 1e-300)
-        return found
+        moved = _Moved.none(len(plans))
+        totals_s: list[np.ndarray] = []
+        unit_of = (RankParameters(dense=UNIT), RankParameters(expert=UNIT))
+        for groups, unit in zip(self.sum_groups, unit_of, strict=True):
+            if groups.parameters.any() and (groups.ranks > 1).any():
+                self._add_kind(moved, groups.parameters / UNIT, unit, units=units, stages=stages)
+                totals_s.append((moved.gather_s + moved.sum_s)[:, 1])
+        if not totals_s:
+            return moved
+        return replace(moved, experts_share=1.0 - totals_s[0] / np.maximum(totals_s[-1], 1e-300))
 
-    def _add_sums(
+    def _add_kind(
         self,
-        found: dict[str, np.ndarray],
-        parameters: np.ndarray,
-        held: RankParameters,
+        moved: _Moved,
+        count: np.ndarray,
+        unit: RankParameters,
         *,
         units: np.ndarray,
         stages: np.ndarray,
     ) -> None:
-        """Add gathers and sums of one set of parameters [P, 3], of a kind of which `held` are `UNIT`."""
-        count = parameters / UNIT
-        gathers, sums = self._moves()
-        _, kind_of = distinct((self.layout_of, self.plans["zero"]))
-        for kind in range(int(kind_of.max()) + 1):
-            rows = np.flatnonzero(kind_of == kind)
-            number = int(self.layout_of[rows[0]])
-            moved = _moved(self.plans.plan(int(rows[0])), held)
-            once = 1.0 / sums[rows, None]
-            for key, operators, share, times in (
-                ("gather_s", moved.gathers, 1.0 / moved.ways, gathers[rows]),
-                ("sum_s", moved.sums, 1.0, sums[rows]),
-                ("sum_s", moved.last_sums, once, sums[rows]),
+        """Add gathers and sums of one kind of parameters to the arrays of `moved`, in place.
+
+        Parameters
+        ----------
+        moved : _Moved
+            Where they are added.
+        count : numpy.ndarray
+            Parameters of this kind on the three stages, in `UNIT`, shape [P, 3].
+        unit : RankParameters
+            So many of this kind.
+        units : numpy.ndarray
+            Collectives in which a stage's parameters travel, shape [P, 1].
+        stages : numpy.ndarray
+            Stages that each of the three stands for, shape [P, 3].
+        """
+        gathers, sums = self._gathers_and_sums_of_step()
+        first, group_of = distinct((self.layout_of, self.plans["zero"]))
+        for group, row in enumerate(first.tolist()):
+            rows = np.flatnonzero(group_of == group)
+            layout = int(self.layout_of[row])
+            traffic = _parameter_traffic(self.plans.plan(row), unit)
+            per_sum = 1.0 / sums[rows, None]
+            for total_s, operators, share, times in (
+                (moved.gather_s, traffic.gathers, 1.0 / traffic.gather_count, gathers[rows]),
+                (moved.sum_s, traffic.sums, 1.0, sums[rows]),
+                (moved.sum_s, traffic.last_sums, per_sum, sums[rows]),
             ):
-                for one in operators:
-                    slower = self.prices.crowding(one, self.layouts[number])
-                    lines = [
-                        self._lines(one, number, stage).slowed(slower)
-                        for stage in self.prices.stages(self.layouts[number])
-                    ]
-                    payload = count[rows] * one.payload_bytes
-                    times_s, energy_j = (
-                        _of_stages([partial(law, each) for each in lines], payload / units[rows])
-                        for law in (CollectiveLines.time_s, CollectiveLines.energy_j)
-                    )
-                    found[key][rows] += times_s * units[rows] * share
-                    joules = (energy_j * units[rows] * share * stages[rows]).sum(axis=1)
-                    found["energy_j"][rows] += joules * times
-                    least = outside_bytes(one.kind, one.size, self._local(one.axis, number), 1.0)
-                    found["bytes"][rows] += (payload * share)[:, 0] * times * least
-            for key, work in zip(("forward_s", "backward_s"), moved.work, strict=True):
-                found[key][rows] += count[rows] * math.fsum(self.pricer.node.cost(one).time_s for one in work)
+                for operator in operators:
+                    payload = count[rows] * operator.payload_bytes
+                    time_s, energy_j = self._price_stages(operator, layout, payload / units[rows])
+                    total_s[rows] += time_s * units[rows] * share
+                    stages_j = energy_j * units[rows] * share * stages[rows]
+                    moved.energy_j[rows] += stages_j.sum(axis=1) * times
+                    local = self._local(operator.axis, layout)
+                    outside = outside_bytes(operator.kind, operator.size, local, 1.0)
+                    moved.outside_bytes[rows] += (payload * share)[:, 0] * times * outside
+            for pass_s, work in (
+                (moved.forward_s, traffic.forward_work),
+                (moved.backward_s, traffic.backward_work),
+            ):
+                pass_s[rows] += count[rows] * math.fsum(self.pricer.node.cost(one).time_s for one in work)
+
+    def _price_stages(
+        self, operator: Collective, layout: int, payload_bytes: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return time in s and dynamic energy in J of payloads of the three stages, shape [n, 3] each."""
+        crowding = self.prices.crowding(operator, self.layouts[layout])
+        lines = [
+            self._lines(operator, layout, stage).slowed(crowding)
+            for stage in self.prices.stages(self.layouts[layout])
+        ]
+        if len(lines) == 1:  # one stage stands for all
+            return lines[0].time_s(payload_bytes), lines[0].energy_j(payload_bytes)
+        by_stage = list(zip(lines, payload_bytes.T, strict=True))
+        return (
+            np.stack([line.time_s(payload) for line, payload in by_stage], axis=1),
+            np.stack([line.energy_j(payload) for line, payload in by_stage], axis=1),
+        )
 
     def _twins(self) -> np.ndarray:
-        """Return the time in which twin stages exchange gradients, then parameters, shape [P, 3]."""
-        plans, found = self.plans, np.zeros((len(self.plans), 3))
+        """Return the time of twin stages to exchange gradients, and then weights, in s, shape [P, 3]."""
+        plans, time_s = self.plans, np.zeros((len(self.plans), 3))
         formats = plans.base.precision
         for number, row in enumerate(self.layout_rows):
-            mine = np.flatnonzero((self.layout_of == number) & (self.copies > 1))
-            if not len(mine):
+            rows = np.flatnonzero((self.layout_of == number) & (self.copies > 1))
+            if not len(rows):
                 continue
-            stages = int(plans["pp"][row])  # twins stand half the pipeline apart on average
-            # Where circuits stay, those in its middle stand for all: each has one to its own.
-            apart = 1 if isinstance(self.prices, StandingLines) else stages // 2
-            far = replace(SEND, shift=-apart) if stages > 2 else SEND
-            lines = self._lines(far, number)
-            share = self._twin_share(mine)
-            for each in (formats.grad_bytes, formats.weight_bytes):
-                found[mine] += lines.time_s(share * each)
-        return found
+            stages = int(plans["pp"][row])  # twins are half the pipeline apart on average
+            # Where circuits stay, the twins in its middle stand for all: each has a circuit to its own.
+            distance = 1 if isinstance(self.prices, StandingLines) else stages // 2
+            lines = self._lines(replace(SEND, shift=-distance) if stages > 2 else SEND, number)
+            count = self._twin_share(rows)
+            for element_bytes in (formats.grad_bytes, formats.weight_bytes):
+                time_s[rows] += lines.time_s(count * element_bytes)
+        return time_s
 
     def _message_bytes(self) -> np.ndarray:
-        """Return what a rank sends to the next stage, shape [P]."""
-        elements = stream_share(self.pricer.config, self.plans.whole)
+        """Return the bytes of a microbatch that a rank sends to the next stage, shape [P]."""
+        elements = stream_share(self.pricer.config, self.plans.array_plan)
         return np.asarray(elements * self.plans.base.precision.element_bytes)
 
     def _twin_share(self, rows: np.ndarray) -> np.ndarray:
-        """Return the parameters that a rank exchanges with its twin, three stages of some plans, [n, 3]."""
+        """Return the parameters that a rank exchanges with its twin stage, of some rows, shape [n, 3]."""
         held: Any = RankParameters(dense=self.held[0][rows], expert=self.held[1][rows])  # type: ignore[arg-type]
-        return np.asarray(optimizer_share(self.plans.taken(rows).by_stage, held))
+        return np.asarray(optimizer_share(self.plans.taken(rows).stage_plan, held))
 
-    def _sends(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return time, energy of a class and bytes of a rank of one send between stages, shape [P]."""
+    def _sends(self) -> _Sends:
+        """Return the sends of a microbatch between stages."""
         plans, payload = self.plans, self._message_bytes()
-        ways = self.chunks / self.copies
+        chunks = self.chunks / self.copies
         time_s, energy_j = np.zeros(len(plans)), np.zeros(len(plans))
         for number, row in enumerate(self.layout_rows):
             if plans["pp"][row] == 1:
                 continue
-            mine = np.flatnonzero(self.layout_of == number)
+            rows = np.flatnonzero(self.layout_of == number)
             lines = self._lines(SEND, number)
-            time_s[mine] = lines.time_s(payload[mine])
-            energy_j[mine] = lines.energy_j(payload[mine]) * ways[mine]
-        return time_s, energy_j, payload * np.minimum(2, plans["pp"] - 1) * ways
+            time_s[rows] = lines.time_s(payload[rows])
+            energy_j[rows] = lines.energy_j(payload[rows]) * chunks[rows]
+        sent_bytes = payload * np.minimum(2, plans["pp"] - 1) * chunks
+        return _Sends(time_s=time_s, energy_j=energy_j, sent_bytes=sent_bytes)
 
     def _update(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the optimizer's time on the three stages [P, 3], and its energy on all ranks [P]."""
         plans = self.plans
         dense, expert = self.held
-        first, place = plans.distinct(("tp", "cp", "dp", "ep", "pp", "vpp", "zero", "schedule"))
+        first, group_of = plans.distinct(("tp", "cp", "dp", "ep", "pp", "vpp", "zero", "schedule"))
         time_s, energy_j = np.zeros((len(first), 3)), np.zeros(len(first))
-        for number, row in enumerate(first):
+        for group, row in enumerate(first):
             inner = max(0, int(plans["pp"][row]) - 2)
-            many = (1, inner, 1) if plans["pp"][row] > 1 else (1, 0, 0)
+            stands_for = (1, inner, 1) if plans["pp"][row] > 1 else (1, 0, 0)
             ranks = int(plans["tp"][row] * plans.gradient_ranks[row])
             for stage in range(3):
                 held = RankParameters(dense=int(dense[row, stage]), expert=int(expert[row, stage]))
-                time_s[number, stage], joules = self.pricer.update(plans, int(row), held)
-                energy_j[number] += joules * many[stage] * ranks
-        return time_s[place], energy_j[place]
+                time_s[group, stage], rank_j = self.pricer.update(plans, int(row), held)
+                energy_j[group] += rank_j * stands_for[stage] * ranks
+        return time_s[group_of], energy_j[group_of]
 
     def _outside(
-        self, passes: dict[Pass, dict[str, np.ndarray]], moved: dict[str, np.ndarray], sent: np.ndarray
+        self, passes: Mapping[Pass, PassCosts], moved: _Moved, sent_bytes: np.ndarray
     ) -> dict[str, np.ndarray]:
         """Return the least bytes that a rank sends outside its node in a step, by axis."""
         m, blocks = self.plans.microbatches, self.blocks[:, 1]
-        found = {
-            axis: m * blocks * (passes[Pass.FORWARD][f"sent.{axis}"] + passes[Pass.BACKWARD][f"sent.{axis}"])
-            for axis in AXES
-        }
-        return found | {"dpcp": moved["bytes"], "pp": m * sent}
+        forward, backward = (passes[direction].outside_bytes for direction in BOTH)
+        found = {axis: m * blocks * (forward[axis] + backward[axis]) for axis in AXES}
+        return found | {"dpcp": moved.outside_bytes, "pp": m * sent_bytes}
 
     def _crossing(self, layout: RankLayout) -> float:
-        """Return the share of neighbouring stages of which some ranks stand in different nodes."""
+        """Return the share of neighbouring stages between which some ranks send to another node."""
         size = self.prices.fabric.node_size
         nodes = np.stack([layout.members(stage) // size for stage in range(layout.pp)])
         return float((nodes[1:] != nodes[:-1]).any(axis=1).mean()) if layout.pp > 1 else 0.0
 
     def _local(self, axis: str, number: int) -> int:
-        """Return how many of a group's ranks share a node, on one of the layouts."""
-        found = self._near.get((axis, number))
-        if found is None:
+        """Return the ranks of a group that share a node, on the layout of a number."""
+        key = (axis, number)
+        if key not in self._known_local:
             group, size = self.layouts[number].groups(axis, 0)[0], self.prices.fabric.node_size
-            found = self._near[axis, number] = neighbours(group, size)
-        return found
+            self._known_local[key] = neighbours(group, size)
+        return self._known_local[key]
 
 
-def _of_stages(laws: Sequence[Callable[[np.ndarray], np.ndarray]], payload: np.ndarray) -> np.ndarray:
-    """Return what laws make of payloads of the three stages, shape [n, 3]: one of all, or one of each."""
-    if len(laws) == 1:
-        return laws[0](payload)
-    return np.stack([law(payload[:, place]) for place, law in enumerate(laws)], axis=1)
+def _axis_of_block(shape: ShapeWork, axis: str) -> tuple[float, CollectiveKind, Skew | None]:
+    """Return the traffic of a block along one axis: bytes of a rank, their main kind, and their skew."""
+    transfers = [
+        transfer
+        for direction in BOTH
+        for transfer in shape.block[direction].all_transfers
+        if transfer.collective.axis == axis
+    ]
+    vectors: defaultdict[CollectiveKind, float] = defaultdict(float)
+    for transfer in transfers:
+        one = transfer.collective
+        vectors[one.kind] += vector_bytes(one.kind, one.payload_bytes, one.size) * transfer.times
+    skew = next((each.collective.skew for each in transfers if each.collective.skew is not None), None)
+    size_bytes = math.fsum(
+        each.collective.payload_bytes * each.times for each in transfers if each.collective.size > 1
+    )
+    return size_bytes, main_kind(vectors), skew
 
 
-class _Bare(_Pricing):
-    """The same where every transfer takes no time and no energy, wherever ranks stand."""
+class _WithoutTraffic(_Pricing):
+    """Pricing where every transfer takes no time and no energy, wherever ranks stand."""
 
-    def _sites(self) -> tuple[np.ndarray, np.ndarray]:
+    def _distinct_layouts(self) -> tuple[np.ndarray, np.ndarray]:
         return np.zeros(1, dtype=int), np.zeros(len(self.plans), dtype=int)
 
     def _price(self, operator: Collective, number: int) -> tuple[float, float]:
         return 0.0, 0.0
 
-    def _sent(self, operator: Collective, layout: int) -> float:
+    def _outside_bytes(self, operator: Collective, layout: int) -> float:
         return 0.0
 
-    def _gradients(self) -> dict[str, np.ndarray]:
-        return self._no_gradients()
+    def _gathers_and_sums(self) -> _Moved:
+        return _Moved.none(len(self.plans))
 
     def _twins(self) -> np.ndarray:
         return np.zeros((len(self.plans), 3))
 
-    def _sends(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _sends(self) -> _Sends:
         none = np.zeros(len(self.plans))
-        return none, none, none
+        return _Sends(time_s=none, energy_j=none, sent_bytes=none)

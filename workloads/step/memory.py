@@ -1,6 +1,7 @@
-"""Memory of a plan before anything is launched: bytes on one rank, on its host and on its disk, by kind.
+"""Memory of a plan: bytes on one rank, on its host and on its disks, by kind.
 
-The default plan is chosen by it: of those that fit, the one that idles least.
+`memory_by_kind` is that of a rank of one stage, `check_fits` refuses plans that do not fit, and
+`default_plan` chooses among those that do the one with the least estimated time.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ HEADS = frozenset({Role.HEAD_JOIN, Role.HEAD_LOGITS})
 FROM_LATENTS = frozenset({Role.ATTENTION_QUERIES, Role.ATTENTION_KEYS_VALUES})
 """Products whose input is a latent."""
 BEHIND_NORMS = frozenset({Role.ATTENTION_QKV, Role.ATTENTION_LATENTS, Role.MLP_ROUTER})
-"""Products whose input a norm hands on."""
+"""Products whose input is the output of a norm."""
 BRANCHES = frozenset({Role.MLP_GATE_UP, Role.MLP_UP})
-"""First products of a feed-forward part, which read that too where it has no routed experts."""
+"""First products of a feed-forward part, which read it too where there are no routed experts."""
 
 _WAYS_OUT = {
     "weights": "a larger tp or pp, or zero=3 with a larger dp",
@@ -66,25 +67,19 @@ _WAYS_OUT = {
 
 
 def layer_activation_bytes(config: TransformerConfig, share: Share) -> float:
-    """Return what one block keeps of one microbatch on one rank until its backward pass.
+    """Return the activation memory of one block for one microbatch on one rank, in bytes.
 
     Parameters
     ----------
     config, share : TransformerConfig, Share
-        The model, and a rank's share under a share that `workloads.plan.rules.check` accepts.
+        The model, and a rank's share under a plan that `workloads.plan.rules.check` accepts.
 
-    Returns
-    -------
-    float
-        Bytes.
-
-    Notes
-    -----
-    Each stored tensor is counted once, so grouped queries, gates and experts are included. For a GPT block
-    (f = 4h, dropout, two bytes) the sum is that of the reference: s b h (10 + 24/t + 5 a s / h t) without and
-    s b h / t (34 + 5 a s / h) with sequence parallelism; s b h (10 + 24/t) with selective recomputation, or
-    34 s b h / t with both; 2 s b h with full recomputation (over t with sequence parallelism). A flash kernel
-    drops the 5 a s / h as selective recomputation does; its log-sum-exp (4 a s b / t) is not counted.
+    Notes ----- Activations are kept from the forward to the backward pass. Each stored tensor is counted
+    once, so grouped queries, gates and experts are included. For a GPT block (f = 4h, dropout, two bytes) the
+    sum is that of the reference: s b h (10 + 24/t + 5 a s / h t) without and s b h / t (34 + 5 a s / h) with
+    sequence parallelism; s b h (10 + 24/t) with selective recomputation, or 34 s b h / t with both; 2 s b h
+    with full recomputation (over t with sequence parallelism). A flash kernel drops the 5 a s / h as
+    selective recomputation does; its log-sum-exp (4 a s b / t) is not counted.
 
     References
     ----------
@@ -123,7 +118,10 @@ def reads_one_byte(config: TransformerConfig, plan: Plan, role: Role, phase: Pha
 
 
 def _stream_bytes(config: TransformerConfig, share: Share) -> float:
-    """Tensors as wide as the residual stream: inputs of norms and products, dropout masks, routed tokens."""
+    """Return the bytes of a block's tensors that are as wide as the residual stream.
+
+    Inputs of norms and products, dropout masks, routed tokens; of all tensor-parallel ranks together.
+    """
     width = share.precision.element_bytes
     masks = 2 * MASK_BYTES if config.dropout else 0
     # Latents before and after their norms.
@@ -143,7 +141,10 @@ def _stream_bytes(config: TransformerConfig, share: Share) -> float:
 
 
 def _sharded_bytes(config: TransformerConfig, share: Share) -> float:
-    """Tensors cut by heads or by the inner width: operands of attention, of the activation and of down."""
+    """Return the bytes of a block's tensors that are cut by heads or by the inner width.
+
+    Operands of attention, of the activation and of the down product; of all tensor-parallel ranks together.
+    """
     recompute = share.recompute
     operand = operand_bytes(share)
     width = operand if share.precision.kept_activations is Kept.FP8 else share.precision.element_bytes
@@ -165,7 +166,7 @@ def _sharded_bytes(config: TransformerConfig, share: Share) -> float:
 
 
 def _score_bytes(config: TransformerConfig, share: Share) -> float:
-    """Return the scores of a block, of one that sees all keys where windowed blocks stand among others."""
+    """Return the bytes of a block's attention scores; without a window where only some blocks have one."""
     seen = share.recompute.attention_keys or share.batch.sequence_length
     if config.all_windowed:
         seen = min(seen, config.window)
@@ -175,7 +176,7 @@ def _score_bytes(config: TransformerConfig, share: Share) -> float:
 
 
 def buffer_bytes(config: TransformerConfig, plan: Plan, stage: int) -> float:
-    """Return the working space of a stage: it lives within one operator's run, not from pass to pass.
+    """Return the working space of a stage in bytes: memory that no pass keeps for another.
 
     Notes
     -----
@@ -191,7 +192,7 @@ def buffer_bytes(config: TransformerConfig, plan: Plan, stage: int) -> float:
 
 
 def pass_bytes(config: TransformerConfig, plan: Plan) -> float:
-    """Return the working space of passes through blocks, on any stage."""
+    """Return the working space of passes through blocks, in bytes; the same on every stage."""
     stream = plan.precision.element_bytes * plan.share.tokens * config.hidden
     total = 0.0
     if plan.axes.side > 1:
@@ -210,7 +211,7 @@ def pass_bytes(config: TransformerConfig, plan: Plan) -> float:
 
 
 def parameter_bytes(config: TransformerConfig, plan: Plan, whole: StagePart) -> float:
-    """Return the working space of a stage's parameters and gradients on their way."""
+    """Return the working space of a stage's parameters and gradients in transit, in bytes."""
     total = gathered_bytes(config, plan, whole)
     if plan.traffic.uses_servers:
         total += plan.precision.grad_bytes * optimizer_share(plan, part_parameters(config, plan, whole))
@@ -237,10 +238,9 @@ def panel_bytes(config: TransformerConfig, share: Share) -> float:
 def context_bytes(config: TransformerConfig, share: Share) -> float:
     """Return the working space of context parallelism.
 
-    Notes
-    -----
-    Ring: keys and values of two blocks, the one in use and the one that arrives, and as much for their
-    gradients. All-gather: keys and values of all ranks and their gradients. All-to-all: what is sent.
+    Notes ----- Ring: keys and values of two blocks, the one in use and the one that arrives, and as much for
+    their gradients. All-gather: keys and values of all ranks and their gradients. All-to-all: queries, keys
+    and values as they are sent.
     """
     if share.axes.cp == 1:
         return 0.0
@@ -256,6 +256,7 @@ def context_bytes(config: TransformerConfig, share: Share) -> float:
 
 
 def _recomputed_bytes(config: TransformerConfig, share: Share) -> float:
+    """Return the bytes that a block's recomputation fills again before its backward pass."""
     scores = 0.0 if share.recompute.attention.on_chip else _score_bytes(config, share) / share.axes.tp
     if share.recompute.kind is Recompute.SELECTIVE:
         return scores
@@ -292,7 +293,7 @@ def memory_by_kind(config: TransformerConfig, plan: Plan, stage: int) -> dict[st
     ranks with `Sharding.zero` = 1 (Megatron-LM, distributed optimizer). With zero = 2 the gradients are
     shared as well, with 3 the weights too (ZeRO, arXiv:1910.02054, figure 1 and table 1) or in the
     optimizer's copy alone (`Sharding.stored_shards`), each over the ranks of a `shard_group` if there is one.
-    A secondary copy counts as weights. What stays off the accelerator is left out: `host_bytes` has it.
+    A secondary copy counts as weights. Bytes off the accelerator are in `host_bytes` only.
     """
     check(config, plan)
     if not 0 <= stage < plan.axes.pp:
@@ -316,14 +317,15 @@ def memory_by_kind(config: TransformerConfig, plan: Plan, stage: int) -> dict[st
 
 
 def chunk_activation_bytes(config: TransformerConfig, share: Share, chunk: StagePart) -> float:
-    """Return what a chunk's blocks keep of one microbatch on one rank until its backward pass."""
+    """Return the activation memory of a chunk's blocks for one microbatch on one rank, in bytes."""
     return _equal_blocks(config, share, chunk) * layer_activation_bytes(config, share)
 
 
 def _equal_blocks(config: TransformerConfig, share: Share, chunk: StagePart) -> float:
-    """Return how many blocks with experts keep as much as a chunk's blocks, some of which may be dense.
+    """Return a chunk's activation memory in units of one plain block (`layer_activation_bytes`).
 
-    What cross-attentions to neighbours and their encoder keep counts as blocks as well.
+    Dense blocks among those with experts, blocks that are not recomputed among those that are, and
+    cross-attention to neighbours with their encoder count as more or less than one.
     """
     if config.retrieval and (chunk.retrieving or chunk.encodes):
         return chunk.layers + _retrieval_bytes(config, share, chunk) / layer_activation_bytes(config, share)
@@ -336,13 +338,13 @@ def _equal_blocks(config: TransformerConfig, share: Share, chunk: StagePart) -> 
 
 
 def _kept_over_recomputed(config: TransformerConfig, share: Share) -> float:
-    """Return what a block keeps that is not computed again, over what one keeps that is."""
+    """Return the activation memory of a block that keeps all over that of one that is recomputed."""
     keeping = share.with_(recompute=Recompute.NONE, recompute_share=1.0)
     return layer_activation_bytes(config, keeping) / layer_activation_bytes(config, share)
 
 
 def _retrieval_bytes(config: TransformerConfig, share: Share, chunk: StagePart) -> float:
-    """Return what cross-attentions and the encoder of a chunk keep, encoded neighbours included."""
+    """Return the activation memory of a chunk's cross-attention to neighbours and their encoder, in bytes."""
     reads = config.retrieval
     if reads is None:
         return 0.0
@@ -355,7 +357,7 @@ def _retrieval_bytes(config: TransformerConfig, share: Share, chunk: StagePart) 
 
 
 def state_bytes(plan: Plan, held: RankParameters, optimizer_each: Amount) -> dict[str, Amount]:
-    """Return what weights, gradients and optimizer of a rank's parameters take on its accelerator.
+    """Return the bytes of ``weights``, ``gradients`` and ``optimizer`` on a rank's accelerator.
 
     Parameters
     ----------
@@ -368,48 +370,47 @@ def state_bytes(plan: Plan, held: RankParameters, optimizer_each: Amount) -> dic
 
     Notes
     -----
-    One version of the weights: where they are gathered for every pass, shares in the form that travels, or
-    none beside the optimizer's copy. Gradients that go to the host at once take a buffer only
-    (`gathered_bytes`); fp16's copy in single precision counts with the optimizer.
+    Weights are those of one version. Where they are gathered for every pass, a rank has its share in the form
+    that travels, or only the optimizer's copy of it. Gradients that go to the host at once take a buffer only
+    (`gathered_bytes`). The copy of gradients in single precision that fp16 needs counts with the optimizer.
     """
     sharding, formats = plan.sharding, plan.precision
     whole = held.total * 1.0
-    shared = shared_share(sharding, plan.axes, held)
-    shards = choose(masters_alone(plan), 0.0, formats.weight_bytes) * shared
-    used = choose(sharding.shards_parameters & sharding.reshard, 0.0, formats.held_bytes) * whole
-    weights = used + choose(sharding.shards_parameters, shards, 0.0)
+    share = shared_share(sharding, plan.axes, held)
+    share_bytes = choose(masters_alone(plan), 0.0, formats.weight_bytes) * share
+    given_up = sharding.shards_parameters & sharding.reshard  # after every use
+    weights = choose(given_up, 0.0, formats.held_bytes) * whole
+    weights = weights + choose(sharding.shards_parameters, share_bytes, 0.0)
     if sharding.secondary_copy:
         weights = weights + held.total / sharding.local_group * formats.element_bytes
     weights = weights + (held.pruned * extra_weight_bytes(formats) if held.pruned else 0.0)
-    kept = choose(sharding.shards_gradients, 0.0 if sharding.updates_on_host else shared, whole)
+    count = choose(sharding.shards_gradients, 0.0 if sharding.updates_on_host else share, whole)
     as_masters = masters_alone(plan) & (formats.kind is not Precision.FP16)
-    summed = choose(as_masters, MASTER_BYTES, formats.grad_bytes)
+    gradient_bytes = choose(as_masters, MASTER_BYTES, formats.grad_bytes)
     return {
         "weights": 0.0 if sharding.fetches_parameters else weights,
-        "gradients": summed * kept * plan.traffic.gradient_copies,
+        "gradients": gradient_bytes * count * plan.traffic.gradient_copies,
         "optimizer": 0.0 if sharding.updates_on_host else optimizer_share(plan, held) * optimizer_each,
     }
 
 
 def gathered_bytes(config: TransformerConfig, plan: Plan, whole: StagePart) -> float:
-    """Return the working space of parameters that are gathered and gradients that wait to be summed.
+    """Return the working space of gathered parameters and of gradients that wait to be summed, in bytes.
 
-    Notes
-    -----
-    None where a rank keeps its gradients whole. Else the gradients of two blocks (one computed while the
-    other's are summed or sent to the host) and, if parameters are gathered, fetched or cast for every pass,
-    the parameters of two blocks in all forms that products use (one in use, one ahead); embedding and head
-    stay gathered throughout, as the outermost unit of FSDP. What travels quantised stands beside it as it
-    arrives (both ways, for gradients).
+    Notes ----- None where a rank keeps its gradients whole. Otherwise the gradients of two blocks (those of
+    one are computed while those of the other are summed or sent to the host). If parameters are gathered,
+    fetched or cast for every pass, also the parameters of two blocks in all forms that products use (one in
+    use, one ahead); embedding and head stay gathered throughout, as the outermost unit of FSDP. Quantised
+    traffic takes as much room again as arrives (for gradients, as arrives and leaves).
     """
     sharding, formats, several = plan.sharding, plan.precision, plan.axes.gradient_ranks > 1
-    waits = sharding.shards_gradients and (several or sharding.updates_on_host)
+    gradients_wait = sharding.shards_gradients and (several or sharding.updates_on_host)
     given_up = sharding.shards_parameters and sharding.reshard
-    used = given_up and (several or sharding.fetches_parameters or masters_alone(plan))
-    each = formats.grad_bytes * waits + formats.held_bytes * used
+    gathered = given_up and (several or sharding.fetches_parameters or masters_alone(plan))
+    each = formats.grad_bytes * gradients_wait + formats.held_bytes * gathered
     each += INT8_BYTES * plan.traffic.quantised_weights + 2 * INT4_BYTES * plan.traffic.quantised_gradients
-    two = part_parameters(config, plan, replace(whole, layers=min(2, whole.layers))).total
-    return float(two * each)
+    two_blocks = part_parameters(config, plan, replace(whole, layers=min(2, whole.layers))).total
+    return float(two_blocks * each)
 
 
 @lru_cache(maxsize=256)
@@ -446,11 +447,11 @@ def check_fits(config: TransformerConfig, plan: Plan, capacity_bytes: float) -> 
 
 
 STAGED_PARTS = 2
-"""Parts of what stays on disk that stand in the host's memory: one in use, one on its way."""
+"""Parts of states on disk that are in the host's memory: one in use, one on its way."""
 
 
 def host_bytes(config: TransformerConfig, plan: Plan, stage: int) -> dict[Place, dict[str, float]]:
-    """Return what one rank of a stage keeps off its accelerator.
+    """Return the bytes that one rank of a stage keeps off its accelerator.
 
     Parameters
     ----------
@@ -464,10 +465,8 @@ def host_bytes(config: TransformerConfig, plan: Plan, stage: int) -> dict[Place,
     dict
         Bytes by kind, for the host's memory and for its disks.
 
-    Notes
-    -----
-    Gradients wait on the host for the update; a delayed update reads the last step's while this step's
-    arrive. Of what stays on disk the two largest parts stand in memory.
+    Notes ----- Gradients wait on the host for the update; a delayed update reads those of the last step while
+    those of this step arrive. Of states on disk the two largest parts are in memory.
     """
     memory: dict[str, float] = {}
     disk: dict[str, float] = {}
@@ -498,7 +497,7 @@ def host_bytes(config: TransformerConfig, plan: Plan, stage: int) -> dict[Place,
 
 
 def check_host_fits(config: TransformerConfig, plan: Plan, host: Host | None) -> None:
-    """Check that what a plan moves off its accelerators fits their host, all of whose accelerators do alike.
+    """Check that the bytes that a plan keeps off the accelerators of a host fit its memory and disks.
 
     Raises
     ------
@@ -597,7 +596,7 @@ def default_plan(
 def _no_plan(
     config: TransformerConfig, accelerators: int, memory_bytes: float, global_batch: int, least: float | None
 ) -> WorkloadError:
-    """Return the error of a search in vain; `least` is what the leanest plan needs, None without one."""
+    """Return the error where no plan fits; `least` is the memory of the leanest plan, None without one."""
     if least is None:
         msg = (
             f"no plan shares {config.name} and a global_batch of {global_batch} over {accelerators} "
@@ -614,7 +613,7 @@ def _no_plan(
 
 
 def _plans(config: TransformerConfig, accelerators: int, global_batch: int, sequence: int) -> Iterator[Plan]:
-    """Yield the plans that divide everything they must."""
+    """Yield the candidates for a default plan that keep all rules."""
     for tp in range(1, LARGEST_TENSOR + 1):
         if accelerators % tp:
             continue
@@ -646,6 +645,7 @@ def _plans(config: TransformerConfig, accelerators: int, global_batch: int, sequ
 
 
 def _score(config: TransformerConfig, plan: Plan) -> tuple[float, int, int, int, int]:
+    """Return the estimated time of a plan and what decides between equal times; the least is the best."""
     bubble = 1 + (plan.axes.pp - 1) / plan.microbatches
     uneven = -(-config.layers // plan.axes.pp) * plan.axes.pp / config.layers
     time = bubble * uneven * RECOMPUTED_PASSES[plan.recompute.kind] / RECOMPUTED_PASSES[Recompute.NONE]

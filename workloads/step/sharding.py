@@ -1,7 +1,12 @@
-"""Sharding: parameters and optimizer states of one rank, and the pieces in which a stage's share travels."""
+"""Sharding: parameters and optimizer states of one rank, and the parts in which a stage's parameters travel.
+
+A stage consists of chunks, each a run of neighbouring blocks; a chunk is cut into parts whose parameters are
+gathered, and whose gradients are summed, together. All of these are a `StagePart`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -28,13 +33,13 @@ QUANTISE_FLOPS = 3
 DEQUANTISE_FLOPS = 1
 """Operations per value: the product with the scale."""
 METADATA_BYTES = 0.125
-"""Where the kept elements stand, per element of the dense matrix: two bits for each of two in four."""
+"""Positions of the kept elements, per element of the dense matrix: two bits for each of two in four."""
 FORMS = 2
 """Compressed forms of a pruned weight: one for the forward pass, one transposed for the input's gradient."""
 
 
 def kept_elements(formats: Formats, elements: int) -> int:
-    """Return how many of a matrix's elements a rank stores."""
+    """Return the elements that a rank stores of a matrix of `elements`."""
     return elements if formats.weight_density == 1.0 else round(elements * formats.weight_density)
 
 
@@ -51,7 +56,7 @@ def compressed_bytes(formats: Formats) -> float:
 
 
 def extra_weight_bytes(formats: Formats) -> float:
-    """Return what a pruned weight takes beyond a dense one, per element: below zero if it takes less."""
+    """Return the bytes of a pruned weight less those of a dense one, per element: below zero if it saves."""
     dense = FORMS if formats.kind.is_cast else 1
     return compressed_bytes(formats) - dense * formats.linear_bytes
 
@@ -65,11 +70,11 @@ class RankParameters:
     expert: int = 0
     """Parameters that only every `ep`-th data-parallel rank holds."""
     pruned: int = 0
-    """How many of all these are elements of matrices that are pruned 2 of 4."""
+    """Those of all these that are elements of matrices pruned 2 of 4."""
 
     @property
     def total(self) -> int:
-        """Both together."""
+        """Dense and expert parameters."""
         return self.dense + self.expert
 
     def __add__(self, other: RankParameters) -> RankParameters:
@@ -87,7 +92,7 @@ class RankParameters:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StagePart:
-    """A run of neighbouring blocks of a stage, with the embedding or the head if it stands at that end."""
+    """A run of neighbouring blocks of a stage, with the embedding before or the head behind them."""
 
     layers: int
     """Blocks."""
@@ -96,19 +101,19 @@ class StagePart:
     head: bool = False
     """Whether the head belongs to it."""
     dense: int = 0
-    """How many of its blocks, the first ones, are dense in a model with experts."""
+    """Blocks without experts in a model with experts; the first ones."""
     windowed: int = 0
-    """How many of its blocks see a window of keys only."""
+    """Blocks that see a window of keys only."""
     retrieving: int = 0
-    """How many of its blocks attend to neighbours."""
+    """Blocks that attend to retrieved neighbours."""
     encodes: bool = False
     """Whether the encoder of neighbours runs in it: before the first block that attends to them."""
     hands_on: bool = False
-    """Whether encoded neighbours leave it with the stream, for later blocks attend to them."""
+    """Whether encoded neighbours leave it with the residual stream, for later blocks attend to them."""
     pattern: int = 0
-    """Pattern of the first block's exchange with experts (`ExpertRouting.expert_patterns`)."""
+    """Number of the first block's pattern of exchanges with experts (`ExpertRouting.expert_patterns`)."""
     kept: int = 0
-    """How many of its blocks keep their activations though others are computed again in whole."""
+    """Blocks that keep their activations where others are recomputed in whole."""
 
 
 def layer_parameters(config: TransformerConfig, axes: Axes, formats: Formats) -> RankParameters:
@@ -160,10 +165,9 @@ def _square_parameters(config: TransformerConfig, axes: Axes, formats: Formats) 
 
 def embedding_parameters(config: TransformerConfig, axes: Axes) -> RankParameters:
     """Return the parameters of the embedding on one rank of the first stage."""
-    side = axes.side
     rows = axes.padded_vocabulary(config) // axes.columns + config.position_rows
     norm = config.norm_parameters if config.embedding_norm else 0
-    return RankParameters(dense=(rows * config.hidden + norm) // side)
+    return RankParameters(dense=(rows * config.hidden + norm) // axes.side)
 
 
 def head_parameters(config: TransformerConfig, axes: Axes, schedule: Schedule) -> RankParameters:
@@ -174,10 +178,10 @@ def head_parameters(config: TransformerConfig, axes: Axes, schedule: Schedule) -
     A tied head is the embedding itself on a single stage, or where the pipeline ends on its first stage, and
     a copy of it when stages lie between.
     """
-    beside = axes.pp == 1 or schedule.folded
+    with_embedding = axes.pp == 1 or schedule.folded  # on the same stage
     vocabulary = axes.padded_vocabulary(config) // axes.columns
-    columns = 0 if config.tied_embeddings and beside else vocabulary
-    if config.predicted_tokens and not (beside or schedule.two_copies or config.tied_embeddings):
+    columns = 0 if config.tied_embeddings and with_embedding else vocabulary
+    if config.predicted_tokens and not (with_embedding or schedule.two_copies or config.tied_embeddings):
         columns += vocabulary  # a copy of the embedding
     joining = config.predicted_tokens * _shared_out(config.joining_parameters, axes.tp)
     return RankParameters(dense=(columns * config.hidden + config.norm_parameters) // axes.side + joining)
@@ -221,9 +225,9 @@ def whole_stage(config: TransformerConfig, plan: Plan, stage: int) -> StagePart:
 
 
 def kept_whole(plan: Plan | Share, layers: int) -> int:
-    """Return how many of a chunk's blocks keep their activations where others are computed again in whole."""
-    chosen = plan.recompute
-    return layers - chosen.whole_blocks(layers) if chosen.recompute_share < 1.0 else 0
+    """Return the blocks of a chunk of `layers` that keep their activations where others are recomputed."""
+    recompute = plan.recompute
+    return layers - recompute.whole_blocks(layers) if recompute.recompute_share < 1.0 else 0
 
 
 def all_blocks(config: TransformerConfig, plan: Plan | Share) -> StagePart:
@@ -238,47 +242,62 @@ def all_blocks(config: TransformerConfig, plan: Plan | Share) -> StagePart:
 
 def stage_layers(config: TransformerConfig, plan: Plan) -> list[int]:
     """Return the blocks of every stage, those of all its chunks together."""
-    held = [0] * plan.axes.pp
+    blocks = [0] * plan.axes.pp
     for chain in plan.pipeline.chains:
         layers = plan.schedule.blocks(config.layers, len(chain), config.predicted_tokens)
         for (stage, _), count in zip(chain, layers, strict=True):
-            held[stage] += count
-    return held
+            blocks[stage] += count
+    return blocks
 
 
 def stage_chunks(config: TransformerConfig, plan: Plan, stage: int) -> tuple[StagePart, ...]:
     """Return the chunks of a pipeline stage."""
-    found: dict[int, StagePart] = {}
+    chunks: dict[int, StagePart] = {}
     for chain in plan.pipeline.chains:
         layers = plan.schedule.blocks(config.layers, len(chain), config.predicted_tokens)
         for position, (holder, chunk) in enumerate(chain):
             if holder == stage:
-                start, count = sum(layers[:position]), layers[position]
-                reads = config.retrieval
-                later = reads.among(start + count, config.layers - start - count) if reads else 0
-                found[chunk] = StagePart(
-                    layers=layers[position],
-                    embedding=position == 0,
-                    head=position == len(chain) - 1,
-                    dense=min(layers[position], max(0, config.dense_layers - sum(layers[:position]))),
-                    windowed=config.windowed_among(start, count),
-                    retrieving=reads.among(start, count) if reads else 0,
-                    encodes=reads is not None and reads.begins_in(start, count),
-                    hands_on=reads is not None and later > 0 and start + count >= reads.first,
-                    pattern=start % plan.experts.expert_patterns,
-                    kept=kept_whole(plan, count),
-                )
-    return tuple(found[chunk] for chunk in sorted(found))
+                chunks[chunk] = _chunk(config, plan, layers, position)
+    return tuple(chunks[chunk] for chunk in sorted(chunks))
+
+
+def _chunk(config: TransformerConfig, plan: Plan, layers: Sequence[int], position: int) -> StagePart:
+    """Return the chunk at a position of a chain whose chunks have `layers` blocks each."""
+    start, count = sum(layers[:position]), layers[position]
+    reads = config.retrieval
+    later = reads.among(start + count, config.layers - start - count) if reads else 0
+    return StagePart(
+        layers=count,
+        embedding=position == 0,
+        head=position == len(layers) - 1,
+        dense=min(count, max(0, config.dense_layers - start)),
+        windowed=config.windowed_among(start, count),
+        retrieving=reads.among(start, count) if reads else 0,
+        encodes=reads is not None and reads.begins_in(start, count),
+        hands_on=reads is not None and later > 0 and start + count >= reads.first,
+        pattern=start % plan.experts.expert_patterns,
+        kept=kept_whole(plan, count),
+    )
 
 
 def stage_parts(config: TransformerConfig, plan: Plan, stage: int) -> tuple[StagePart, ...]:
-    """Return a stage cut into at most `Traffic.grad_buckets` parts (one a chunk at least)."""
+    """Return a stage cut into the parts in which its parameters travel (`chunk_parts`), chunk after chunk."""
     chunks = stage_chunks(config, plan, stage)
     return tuple(part for chunk in chunks for part in chunk_parts(plan, chunk))
 
 
 def pieces_of(plan: Plan, layers: Amount, chunks: Amount) -> Amount:
-    """Return in how many pieces a chunk's gradients and parameters travel."""
+    """Return the number of pieces in which a chunk's gradients and parameters travel.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan, or one of arrays.
+    layers : int or array
+        Blocks of the chunk.
+    chunks : int or array
+        Chunks of its stage, which share `Traffic.grad_buckets`.
+    """
     once = smaller(ceiling(plan.traffic.grad_buckets / chunks), layers)
     return larger(1, choose(plan.sharding.shards_parameters, smaller(layers, MOST_UNITS), once))
 
@@ -286,10 +305,8 @@ def pieces_of(plan: Plan, layers: Amount, chunks: Amount) -> Amount:
 def chunk_parts(plan: Plan, chunk: StagePart) -> tuple[StagePart, ...]:
     """Return the parts in which a chunk's gradients and parameters travel, in forward order.
 
-    Notes
-    -----
-    What is gathered for every microbatch is cut finer than what is gathered once: its first and its last
-    block stand alone, for nothing hides the first gather and the last sum.
+    Notes ----- Parameters gathered for every microbatch are cut finer than those gathered once: the first and
+    the last block are parts of their own, for nothing hides the first gather and the last sum.
     """
     count = int(pieces_of(plan, chunk.layers, plan.pipeline.chunks))
     if plan.sharding.shards_parameters and count > 2:
@@ -302,23 +319,23 @@ def chunk_parts(plan: Plan, chunk: StagePart) -> tuple[StagePart, ...]:
             embedding=chunk.embedding and index == 0,
             head=chunk.head and index == len(sizes) - 1,
             dense=min(size, max(0, chunk.dense - sum(sizes[:index]))),
-            windowed=_among(chunk.windowed, chunk, sizes, index),
-            retrieving=_among(chunk.retrieving, chunk, sizes, index),
+            windowed=_part_of(chunk.windowed, chunk, sizes, index),
+            retrieving=_part_of(chunk.retrieving, chunk, sizes, index),
             encodes=chunk.encodes and index == 0,
             hands_on=chunk.hands_on and index == len(sizes) - 1,
             pattern=(chunk.pattern + sum(sizes[:index])) % plan.experts.expert_patterns,
-            kept=_among(chunk.kept, chunk, sizes, index),
+            kept=_part_of(chunk.kept, chunk, sizes, index),
         )
         for index, size in enumerate(sizes)
     )
 
 
-def _among(count: int, chunk: StagePart, sizes: list[int], index: int) -> int:
-    """Return how many blocks of a kind a part has, which stand evenly among a chunk's blocks."""
+def _part_of(count: int, chunk: StagePart, sizes: list[int], index: int) -> int:
+    """Return the blocks of a kind in a chunk's part, where `count` of them stand evenly in the chunk."""
     if not count:
         return 0
-    until, before = (-(-count * sum(sizes[:end]) // chunk.layers) for end in (index + 1, index))
-    return until - before
+    to_end, to_start = (-(-count * sum(sizes[:end]) // chunk.layers) for end in (index + 1, index))
+    return to_end - to_start
 
 
 def _even(whole: int, count: int) -> list[int]:
@@ -327,11 +344,11 @@ def _even(whole: int, count: int) -> list[int]:
 
 
 def optimizer_share(plan: Plan, held: RankParameters) -> float:
-    """Return how many parameters' optimizer state one rank keeps (a share, not rounded)."""
+    """Return the parameters whose optimizer state one rank keeps, not rounded."""
     if plan.traffic.uses_servers:
         return held.total / plan.traffic.server_count(plan.axes)
     count = choose(plan.sharding.zero > 0, shared_share(plan.sharding, plan.axes, held), held.total * 1.0)
-    return count / trait(plan.schedule.kind, lambda one: 2 if one.two_copies else 1)
+    return count / trait(plan.schedule.kind, lambda kind: 2 if kind.two_copies else 1)
 
 
 def shared_share(sharding: Sharding, axes: Axes, held: RankParameters) -> float:
@@ -401,7 +418,7 @@ def optimizer_bytes(config: TransformerConfig, axes: Axes, formats: Formats) -> 
 
 
 def masters_alone(plan: Plan) -> Flag:
-    """Return whether a share of the parameters is held as the optimizer's copy of it and in no other form."""
+    """Return whether a rank stores its share of the parameters as the optimizer's fp32 copy alone."""
     may_be = plan.precision.keeps_master and not plan.sharding.updates_on_host
     return plan.sharding.shards_parameters & (may_be and not plan.sharding.stored_shards)
 

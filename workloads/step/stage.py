@@ -1,9 +1,14 @@
-"""One pipeline stage's tasks in a step: the operators of its passes, sends, gathers, sums and the update."""
+"""Tasks of one pipeline stage in a step.
+
+`Passes` has the operators of any part of the model in any kind of pass. `StageRun` adds the tasks of a stage
+to the graph in the order of its schedule: passes with the gathers of parameters before and the sums of
+gradients after them, sends, and the update.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -50,29 +55,32 @@ from workloads.step.traffic import (
     keep_copy,
 )
 
-Ways = dict[Pass, tuple[Item, ...]]
+ByPass = dict[Pass, tuple[Item, ...]]
 """Operators by kind of pass."""
 
 
 class _Block:
-    """Operators of one kind of block: its own, and what ring attention adds."""
+    """Operators of one kind of block by kind of pass."""
 
     def __init__(self, config: TransformerConfig, share: Share, *, overlap_tensor: bool) -> None:
-        own = _ways(forward_layer, backward_layer, config, share)
-        ahead, forward_ring = ring_layer(config, share, own[Pass.FORWARD], forward=True)
-        back, backward_ring = ring_layer(config, share, own[Pass.BACKWARD], forward=False)
-        self.own = _beside(own, share) if overlap_tensor else own
-        self.others = _directions(ahead, back)
-        self.traffic: dict[Pass, tuple[Collective, ...]] = {
+        operators = _lowered(forward_layer, backward_layer, config, share)
+        forward, forward_ring = ring_layer(config, share, operators[Pass.FORWARD], forward=True)
+        backward, backward_ring = ring_layer(config, share, operators[Pass.BACKWARD], forward=False)
+        self.operators = _overlap_tensor(operators, share) if overlap_tensor else operators
+        """All but those of ring attention to other ranks' keys."""
+        self.ring_attention = _by_pass(forward, backward)
+        """Ring attention to other ranks' keys."""
+        self.ring: dict[Pass, tuple[Collective, ...]] = {
             Pass.FORWARD: forward_ring,
             Pass.BACKWARD: backward_ring,
             Pass.INPUT: backward_ring,
             Pass.WEIGHT: (),
         }
+        """Collectives that bring those keys meanwhile."""
 
 
 class Passes:
-    """Operators of any part of a model under a share, in any direction.
+    """Operators of any part of a model under a share, in any kind of pass.
 
     Parameters
     ----------
@@ -92,100 +100,113 @@ class Passes:
         self._windowed = block(config.windowed, share) if windows else self._block
         self._dense = block(config.dense, share) if config.dense_layers else self._block
         self._patterns = share.experts.expert_patterns
-        self._embedding = _ways(forward_embedding, backward_embedding, config, share)
-        self._head = _ways(forward_head, backward_head, config, share)
-        self._cross, self._encoder = _retrieval(config, share, overlap_tensor=overlap_tensor)
+        self._embedding = _lowered(forward_embedding, backward_embedding, config, share)
+        self._head = _lowered(forward_head, backward_head, config, share)
+        self._cross_attention, self._encoder = _retrieval(config, share, overlap_tensor=overlap_tensor)
         self._known: dict[tuple[StagePart, Pass], tuple[Item, ...]] = {}
-        self._rings: dict[tuple[StagePart, Pass], tuple[tuple[Item, ...], tuple[Collective, ...]]] = {}
+        self._known_rings: dict[tuple[StagePart, Pass], tuple[tuple[Item, ...], tuple[Collective, ...]]] = {}
 
     def of(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
-        """Return a part's operators in a direction; identical blocks become repeats."""
+        """Return a part's operators in one kind of pass; identical blocks are one with a repeat count."""
         found = self._known.get((part, direction))
         if found is None:
-            found = self._known[part, direction] = self._built(part, direction)
+            found = self._known[part, direction] = self._operators(part, direction)
         return found
 
-    def one_by_one(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
-        """Return a part's operators in a direction in the order in which its blocks run."""
-        return self._with_ends(part, direction, self._in_order(part, direction))
+    def in_order(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
+        """Return a part's operators in the order in which they run, block after block."""
+        return self._with_ends(part, direction, self._blocks_in_order(part, direction))
+
+    def ring(self, part: StagePart, direction: Pass) -> tuple[tuple[Item, ...], tuple[Collective, ...]]:
+        """Return a part's attention to other ranks' keys, and a block's collectives that bring them."""
+        found = self._known_rings.get((part, direction))
+        if found is None:
+            attention = tuple(
+                (operator, count * blocks)
+                for block, blocks in self._kinds(part, direction)
+                for operator, count in block.ring_attention[direction]
+            )
+            found = attention, self._block.ring[direction] if attention else ()
+            self._known_rings[part, direction] = found
+        return found
+
+    def _operators(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
+        if self._patterns > 1:
+            operators = self._blocks_in_order(part, direction)
+        else:
+            operators = tuple(
+                (operator, count * blocks)
+                for block, blocks in self._kinds(part, direction)
+                for operator, count in block.operators[direction]
+            )
+        if part.encodes:
+            operators = (*operators, *self._encoder[direction])
+        if part.retrieving:
+            cross = ((one, count * part.retrieving) for one, count in self._cross_attention[direction])
+            operators = (*operators, *cross)
+        return self._with_ends(part, direction, operators)
 
     def _with_ends(self, part: StagePart, direction: Pass, blocks: tuple[Item, ...]) -> tuple[Item, ...]:
         """Return blocks between the embedding and the head, where a part has them."""
-        first = self._embedding[direction] if part.embedding else ()
-        last = self._head[direction] if part.head else ()
-        return (*first, *blocks, *last) if direction is Pass.FORWARD else (*last, *blocks, *first)
+        embedding = self._embedding[direction] if part.embedding else ()
+        head = self._head[direction] if part.head else ()
+        return (*embedding, *blocks, *head) if direction is Pass.FORWARD else (*head, *blocks, *embedding)
 
-    def _in_order(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
-        """Return the operators of a part's blocks one block after the other, each with its own pattern."""
-        narrow = [part.windowed * (place + 1) // part.layers for place in range(part.layers)]
+    def _kinds(self, part: StagePart, direction: Pass) -> Iterator[tuple[_Block, int]]:
+        """Yield the kinds of a part's blocks in the order of a pass, each with its number of blocks."""
+        plain = part.layers - part.dense - part.windowed - part.kept
         kinds = [
-            self._dense
-            if place < part.dense
-            else (self._windowed if narrow[place] > (narrow[place - 1] if place else 0) else self._block)
-            for place in range(part.layers)
+            (self._dense, part.dense),
+            (self._windowed, part.windowed),
+            (self._block, plain),
+            (self._kept, part.kept),
         ]
+        for block, count in kinds if direction is Pass.FORWARD else reversed(kinds):
+            if count:
+                yield block, count
+
+    def _blocks_in_order(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
+        """Return the operators of a part's blocks, block after block, each with its pattern of exchanges.
+
+        Windowed blocks stand evenly among the others.
+        """
+        windowed = [part.windowed * (place + 1) // part.layers for place in range(part.layers)]
+        kinds = []
+        for place in range(part.layers):
+            if place < part.dense:
+                kinds.append(self._dense)
+            elif windowed[place] > (windowed[place - 1] if place else 0):
+                kinds.append(self._windowed)
+            else:
+                kinds.append(self._block)
         if part.kept:
             kinds = [self._block] * (part.layers - part.kept) + [self._kept] * part.kept
         places = range(part.layers) if direction is Pass.FORWARD else reversed(range(part.layers))
         return tuple(
             item
             for place in places
-            for item in _patterned(kinds[place].own[direction], (part.pattern + place) % self._patterns)
+            for item in _with_pattern(
+                kinds[place].operators[direction], (part.pattern + place) % self._patterns
+            )
         )
 
-    def ring(self, part: StagePart, direction: Pass) -> tuple[tuple[Item, ...], tuple[Collective, ...]]:
-        """Return a part's attention to other ranks' keys, and the traffic of one block beside it."""
-        found = self._rings.get((part, direction))
-        if found is None:
-            others = self._blocks(part, direction, lambda block: block.others)
-            found = others, self._block.traffic[direction] if others else ()
-            self._rings[part, direction] = found
-        return found
 
-    def _blocks(
-        self, part: StagePart, direction: Pass, ways_of: Callable[[_Block], Ways]
-    ) -> tuple[Item, ...]:
-        rest = part.layers - part.dense - part.windowed - part.kept
-        kinds = [
-            (self._dense, part.dense),
-            (self._windowed, part.windowed),
-            (self._block, rest),
-            (self._kept, part.kept),
-        ]
-        ordered = kinds if direction is Pass.FORWARD else kinds[::-1]
-        return tuple(
-            (one, count * blocks)
-            for block, blocks in ordered
-            if blocks
-            for one, count in ways_of(block)[direction]
-        )
-
-    def _built(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
-        if self._patterns == 1:
-            blocks = self._blocks(part, direction, lambda block: block.own)
-        else:
-            blocks = self._in_order(part, direction)
-        if part.encodes:
-            blocks = (*blocks, *self._encoder[direction])
-        if part.retrieving:
-            blocks = (*blocks, *((one, count * part.retrieving) for one, count in self._cross[direction]))
-        return self._with_ends(part, direction, blocks)
-
-
-def _retrieval(config: TransformerConfig, share: Share, *, overlap_tensor: bool) -> tuple[Ways, Ways]:
-    """Return the operators of one cross-attention to neighbours, and of their encoder."""
+def _retrieval(config: TransformerConfig, share: Share, *, overlap_tensor: bool) -> tuple[ByPass, ByPass]:
+    """Return the operators of one cross-attention to retrieved neighbours, and of the neighbours' encoder."""
     if config.retrieval is None:
         return {}, {}
     parts = RetrievalParts(config, share, config.retrieval)
     cross, encoder = (
-        _directions(forward_steps(steps, share), backward_steps(steps, share))
+        _by_pass(forward_steps(steps, share), backward_steps(steps, share))
         for steps in (parts.cross(), parts.encoder())
     )
-    return (_beside(cross, share), _beside(encoder, share)) if overlap_tensor else (cross, encoder)
+    if overlap_tensor:
+        return _overlap_tensor(cross, share), _overlap_tensor(encoder, share)
+    return cross, encoder
 
 
-def _patterned(items: tuple[Item, ...], pattern: int) -> tuple[Item, ...]:
-    """Return a block's operators with its uneven exchanges after a pattern."""
+def _with_pattern(items: tuple[Item, ...], pattern: int) -> tuple[Item, ...]:
+    """Return a block's operators with its uneven exchanges in the pattern of a number."""
     if not pattern:
         return items
     return tuple(
@@ -196,24 +217,24 @@ def _patterned(items: tuple[Item, ...], pattern: int) -> tuple[Item, ...]:
     )
 
 
-def _beside(ways: Ways, share: Share) -> Ways:
+def _overlap_tensor(operators: ByPass, share: Share) -> ByPass:
     """Return operators with the traffic of tensor ranks beside the products that it feeds."""
     width = share.precision.element_bytes
-    return {direction: overlapped(items, share.axes, width) for direction, items in ways.items()}
+    return {direction: overlapped(items, share.axes, width) for direction, items in operators.items()}
 
 
-Passed = Callable[[TransformerConfig, Share], tuple[Item, ...]]
-"""Operators of a pass through a part of the model."""
+OneRow = Callable[[TransformerConfig, Share], tuple[Item, ...]]
+"""Gives the operators of a pass through a part of the model on one row of tensor-parallel ranks."""
 
 
-def _ways(forward: Passed, backward: Passed, config: TransformerConfig, share: Share) -> Ways:
-    """Return the operators of a part in every kind of pass, as tensor-parallel ranks run them."""
+def _lowered(forward: OneRow, backward: OneRow, config: TransformerConfig, share: Share) -> ByPass:
+    """Return the operators of a part in every kind of pass, on the tensor grid of a share."""
     row = on_one_row(share)
-    return _directions(*(on_grid(passed(config, row), config, share) for passed in (forward, backward)))
+    return _by_pass(*(on_grid(one(config, row), config, share) for one in (forward, backward)))
 
 
-def _directions(forward: tuple[Item, ...], backward: tuple[Item, ...]) -> Ways:
-    """Return the operators of every kind of pass; the split of a backward pass loses none."""
+def _by_pass(forward: tuple[Item, ...], backward: tuple[Item, ...]) -> ByPass:
+    """Return operators by kind of pass; the two parts of a backward pass have all of its operators."""
     weights = tuple(item for item in backward if item[0].phase is Phase.GRAD_WEIGHT)
     inputs = tuple(item for item in backward if item[0].phase is not Phase.GRAD_WEIGHT)
     return {Pass.FORWARD: forward, Pass.BACKWARD: backward, Pass.INPUT: inputs, Pass.WEIGHT: weights}
@@ -228,7 +249,7 @@ PHASES = {
 """Phase that a pass is reported under."""
 
 BLOCK_MATRICES = 4
-"""Weight matrices of a block, gathered one by one where gathers are not fused; small ones are kept."""
+"""Weight matrices of a block: parameters travel in as many collectives where gathers are not fused."""
 
 
 def stream_share(config: TransformerConfig, plan: Plan) -> float:
@@ -238,7 +259,7 @@ def stream_share(config: TransformerConfig, plan: Plan) -> float:
 
 
 class StageRun:
-    """Tasks of one stage in the graph of a step, slot after slot.
+    """Adds the tasks of one stage to the graph of a step, pass by pass.
 
     Parameters
     ----------
@@ -252,6 +273,11 @@ class StageRun:
         Operators of its parts.
     graph : Graph
         Where tasks are added.
+
+    Notes ----- Tasks are known by their ids. A pass that neither gathers nor sums is one task, a run of
+    operators. Otherwise it has one for each part of its chunk (`workloads.step.sharding.chunk_parts`): a
+    part's gather comes before it, its sum after it, and gathers, as sums, follow each other in one
+    communication stream.
     """
 
     def __init__(
@@ -259,70 +285,73 @@ class StageRun:
     ) -> None:
         self.config = config
         self.plan = plan
-        self.tokens = plan.share.tokens
         self.pipeline = plan.pipeline
         self.stage = stage
         self.passes = passes
         self.graph = graph
-        self.chunks = stage_chunks(config, self.plan, stage)
-        self.parts = [chunk_parts(self.plan, chunk) for chunk in self.chunks]
+        self.chunks = stage_chunks(config, plan, stage)
+        self.parts = [chunk_parts(plan, chunk) for chunk in self.chunks]
         self.priority = 0
+        """Priority of the latest compute task: their order on the stage."""
         self.sums: dict[int, tuple[int, ...]] = {}
-        self.forwards: dict[tuple[int, int], int] = {}
-        self.gathered: tuple[int, ...] = ()
+        """Tasks that complete the gradients of a chunk."""
         self.computed: list[int] = []
-        self.sending: tuple[int, ...] = ()
-        self._sends: dict[tuple[int, int, bool], Collective] = {}
+        """Compute tasks of all passes so far."""
         self.runs: Counter[tuple[int, Pass]] = Counter()
-        every = Counter(slot.chunk for slot in self.pipeline.order()[stage] if slot.direction is Pass.FORWARD)
-        self.last = {chunk: count - 1 for chunk, count in every.items()}
-        self.sharded = ShardedSums(self.plan, stage, graph)
-        self.host = HostTraffic(config, self.plan, stage, graph)
+        """Passes so far, by chunk and kind."""
+        self._forward_tasks: dict[tuple[int, int], int] = {}
+        self._latest_gather: tuple[int, ...] = ()
+        self._unfinished_send: tuple[int, ...] = ()
+        self._messages: dict[tuple[int, int, bool], Collective] = {}
         order = self.pipeline.order()[stage]
-        self.activations = KeptOnHost(config, self.plan, stage=stage, graph=graph, order=order)
+        self._microbatches = Counter(slot.chunk for slot in order if slot.direction is Pass.FORWARD)
+        self.sharded = ShardedSums(plan, stage, graph)
+        self.host = HostTraffic(config, plan, stage, graph)
+        self.activations = KeptOnHost(config, plan, stage=stage, graph=graph, order=order)
 
     def ready(self, slot: Slot) -> bool:
         """Return whether a slot's input has been sent."""
         source = self.pipeline.source((self.stage, slot.chunk), slot.direction)
-        return slot.direction is Pass.WEIGHT or source is None or self._arrival(slot) in self.graph.arrived
+        return slot.direction is Pass.WEIGHT or source is None or self._input(slot) in self.graph.arrived
 
-    def _arrival(self, slot: Slot) -> Arrival:
+    def _input(self, slot: Slot) -> Arrival:
+        """Return the key of a slot's input in `Graph.arrived`."""
         return (self.stage, slot.chunk, slot.microbatch, slot.direction is Pass.FORWARD)
 
     def run(self, slot: Slot) -> None:
-        """Add a slot's compute tasks, the gathers before and the sums and the send after them."""
+        """Add the tasks of a slot: its compute, gathers before it, sums and the send after it."""
         after = self.begin(slot)
-        gathers, sums = self._gathers(slot), self._sums(slot)
-        pieces = self.parts[slot.chunk] if gathers or sums else (self.chunks[slot.chunk],)
-        finished = self._pieces(slot, pieces, after, gathers=gathers, sums=sums)
-        self.finish(slot, (finished,))
+        gathers, sums = self._gathers_parameters(slot), self._sums_gradients(slot)
+        parts = self.parts[slot.chunk] if gathers or sums else (self.chunks[slot.chunk],)
+        last = self._run_parts(slot, parts, after, gathers=gathers, sums=sums)
+        self.finish(slot, (last,))
 
     def begin(self, slot: Slot) -> tuple[int, ...]:
-        """Return the tasks that a slot's first one waits for."""
-        arrived = self.graph.arrived.get(self._arrival(slot))
+        """Return the tasks that the first task of a slot waits for."""
+        arrived = self.graph.arrived.get(self._input(slot))
         after = () if arrived is None or slot.direction is Pass.WEIGHT else (arrived,)
-        after, self.sending = (*after, *self.sending), ()
+        after, self._unfinished_send = (*after, *self._unfinished_send), ()
         if slot.direction is not Pass.FORWARD:
-            after = (*after, self.forwards.pop((slot.chunk, slot.microbatch)))
+            after = (*after, self._forward_tasks.pop((slot.chunk, slot.microbatch)))
         return (*after, *self.activations.before(slot))
 
     def finish(self, slot: Slot, finished: tuple[int, ...]) -> None:
-        """Note that a slot's last task has been added, and send what it made."""
+        """Count a slot whose last task has been added, and add the send of its output."""
         (last,) = finished
         if slot.direction in {Pass.FORWARD, Pass.INPUT}:
-            self.forwards[slot.chunk, slot.microbatch] = last
+            self._forward_tasks[slot.chunk, slot.microbatch] = last
         self.runs[slot.chunk, slot.direction] += 1
         self.activations.after(slot, last)
-        self._send(slot, last)
+        self._add_send(slot, last)
 
     def moves_parameters(self, slot: Slot) -> bool:
         """Return whether a slot gathers parameters or sums gradients."""
-        return self._gathers(slot) or self._sums(slot)
+        return self._gathers_parameters(slot) or self._sums_gradients(slot)
 
     def compute(
         self, slot: Slot, items: tuple[Item, ...], after: tuple[int, ...], ring: tuple[Collective, ...] = ()
     ) -> int:
-        """Add work of a slot after what has been added before, and return its id."""
+        """Add a compute task of a slot behind all others of the stage, and return its id."""
         sequence = Sequence(
             name=slot.direction.value,
             phase=PHASES[slot.direction],
@@ -334,7 +363,8 @@ class StageRun:
         self.priority += 1
         return self.graph.add(self.stage, sequence, after, self.priority)
 
-    def _gathers(self, slot: Slot) -> bool:
+    def _gathers_parameters(self, slot: Slot) -> bool:
+        """Return whether a slot gathers its chunk's parameters: for every pass, or once a step."""
         plan = self.plan
         if slot.direction is Pass.WEIGHT:
             return False
@@ -348,7 +378,8 @@ class StageRun:
             return True
         return slot.direction is Pass.FORWARD and not self.runs[slot.chunk, slot.direction]
 
-    def _sums(self, slot: Slot) -> bool:
+    def _sums_gradients(self, slot: Slot) -> bool:
+        """Return whether a slot sums its chunk's gradients: for every microbatch, or for the last one."""
         plan = self.plan
         if slot.direction in {Pass.FORWARD, Pass.INPUT}:
             return False
@@ -358,143 +389,159 @@ class StageRun:
 
     def _is_last(self, slot: Slot) -> bool:
         """Return whether a backward pass is the step's last one through its chunk."""
-        return self._summed(slot.chunk) == self.last[slot.chunk]
+        return self._complete_gradients(slot.chunk) == self._microbatches[slot.chunk] - 1
 
-    def _summed(self, chunk: int) -> int:
-        """Return how many microbatches' gradients of a chunk are done."""
+    def _complete_gradients(self, chunk: int) -> int:
+        """Return the microbatches whose gradients of a chunk are complete."""
         return self.runs[chunk, Pass.BACKWARD] + self.runs[chunk, Pass.WEIGHT]
 
-    def _pieces(
-        self, slot: Slot, pieces: tuple[StagePart, ...], after: tuple[int, ...], *, gathers: bool, sums: bool
+    def _run_parts(
+        self, slot: Slot, parts: tuple[StagePart, ...], after: tuple[int, ...], *, gathers: bool, sums: bool
     ) -> int:
-        """Run the pieces of a chunk one after the other and return the last one's id."""
+        """Add the tasks of a chunk's parts one after the other, and return the last compute task."""
         forward = slot.direction is Pass.FORWARD
-        waiting = after
+        waits = after
         summed: tuple[int, ...] = ()
-        for part in pieces if forward else reversed(pieces):
-            needs = waiting
+        for part in parts if forward else reversed(parts):
+            needs = waits
             held = part_parameters(self.config, self.plan, part) if gathers or sums else None
-            before = gathering(self.plan, held, forward=forward) if held and gathers else None
-            if held and before:
-                self.gathered = self._gather(held, before, self._units(part))
-                needs = tuple(dict.fromkeys((*waiting, *self.gathered)))
-            finished = self._compute(slot, part, needs, before, held if sums else None)
+            gather = gathering(self.plan, held, forward=forward) if held and gathers else None
+            if held and gather:
+                self._latest_gather = self._add_gather(held, gather, self._collectives_of(part))
+                needs = tuple(dict.fromkeys((*waits, *self._latest_gather)))
+            finished = self._compute_part(slot, part, needs, gather, held if sums else None)
             if held and sums:
-                summed = self._sum(slot, held, finished, summed, self._units(part))
+                summed = self._add_sum(slot, held, finished, summed, self._collectives_of(part))
                 if summed and self.plan.sharding.shards_parameters and not self.plan.traffic.prefetch:
                     finished = summed[-1]
-            waiting = (finished,)
+            waits = (finished,)
         if slot.direction in {Pass.BACKWARD, Pass.WEIGHT}:
-            self.sums[slot.chunk] = summed or waiting
-        return waiting[0]
+            self.sums[slot.chunk] = summed or waits
+        return waits[0]
 
-    def _units(self, part: StagePart) -> int:
-        """Return in how many collectives a part's parameters travel: by blocks, or by matrices if unfused."""
+    def _collectives_of(self, part: StagePart) -> int:
+        """Return the collectives in which a part's parameters travel: one, one a block, or one a matrix."""
         if not self.plan.sharding.shards_parameters:
             return 1
         return max(1, part.layers) * (1 if self.plan.traffic.prefetch else BLOCK_MATRICES)
 
-    def _gather(self, held: RankParameters, before: Gathering, units: int) -> tuple[int, ...]:
-        """Add what brings a part's parameters together and return the last one's id."""
-        after = (*self._before_gather(), *self.host.bring(held, self.computed))
-        for kernel in before.at_source:
-            # Room on the compute stream is right behind the work that frees the memory.
-            behind = self.computed[-2:-1]
-            priority = self.graph.tasks[behind[0]].priority if behind else 0
+    def _add_gather(self, held: RankParameters, gather: Gathering, count: int) -> tuple[int, ...]:
+        """Add the tasks that gather a part's parameters, in `count` collectives; return the last task."""
+        after = (*self._before_gather(), *self.host.fetch(held, self.computed))
+        for kernel in gather.at_source:
+            # It runs right behind the compute task that frees the memory.
+            freeing = self.computed[-2:-1]
+            priority = self.graph.tasks[freeing[0]].priority if freeing else 0
             after = (self.graph.add(self.stage, kernel, after, priority),)
-        return self._chain(before.collectives, after, units)
+        return self._add_in_a_row(gather.collectives, after, count)
 
-    def _sum(
-        self, slot: Slot, held: RankParameters, finished: int, earlier: tuple[int, ...], units: int
+    def _before_gather(self) -> tuple[int, ...]:
+        """Return the tasks that a gather waits for.
+
+        The gather before it; with parameters that are given up after use, room for one part ahead of compute.
+        """
+        if not self.plan.sharding.gathers_every_microbatch(self.plan.axes):
+            return self._latest_gather
+        return tuple(self.computed[-2:-1] if self.plan.traffic.prefetch else self.computed[-1:])
+
+    def _add_sum(
+        self, slot: Slot, held: RankParameters, finished: int, earlier: tuple[int, ...], count: int
     ) -> tuple[int, ...]:
-        """Add the sum of a part's gradients and return what the next part's sum waits for."""
+        """Add the sum of a part's gradients; return the tasks that the next part's sum waits for."""
         if self.plan.traffic.quantised_gradients:
             self.sharded.start(held, finished)
             return ()
-        summed = self._chain(gradient_sums(self.plan, held), (finished, *earlier), units)
+        summed = self._add_in_a_row(gradient_sums(self.plan, held), (finished, *earlier), count)
         if self._is_last(slot):
-            self.sharded.across(held, summed)
-        self.host.lower(held, summed, first=not self._summed(slot.chunk))
+            self.sharded.sum_copies(held, summed)
+        self.host.store_gradients(held, summed, first=not self._complete_gradients(slot.chunk))
         return summed if self.plan.axes.gradient_ranks > 1 else ()
 
-    def _before_gather(self) -> tuple[int, ...]:
-        """Return what a gather waits for: with sharded parameters, room for one piece ahead of compute."""
-        if not self.plan.sharding.gathers_every_microbatch(self.plan.axes):
-            return self.gathered
-        return tuple(self.computed[-2:-1] if self.plan.traffic.prefetch else self.computed[-1:])
-
-    def _compute(
+    def _compute_part(
         self,
         slot: Slot,
         part: StagePart,
         after: tuple[int, ...],
-        gathered: Gathering | None,
+        gather: Gathering | None,
         summed: RankParameters | None,
     ) -> int:
-        others, ring = self.passes.ring(part, slot.direction)
-        if others:
-            # The order within a run changes no time; first, what the ring runs beside.
+        """Add the compute tasks of a part, and return the last one.
+
+        Parameters
+        ----------
+        slot, part : Slot, StagePart
+            The pass, and the part of its chunk.
+        after : tuple of int
+            Tasks that it waits for.
+        gather : Gathering, optional
+            Gather of its parameters, with work of its own.
+        summed : RankParameters, optional
+            Parameters whose gradients are summed after it.
+        """
+        attention, ring = self.passes.ring(part, slot.direction)
+        if attention:
+            # Ring attention first, with its collectives beside it: the order within a run changes no time.
             before = tuple(dict.fromkeys((*after, *self.computed[-1:])))
             beside = [
                 self.graph.add(self.stage, one, before, self.priority, times=part.layers) for one in ring
             ]
-            after = (self.compute(slot, others, after), *beside)
+            after = (self.compute(slot, attention, after), *beside)
         items = self.passes.of(part, slot.direction)
-        if gathered is not None:
+        if gather is not None:
             first = slot.direction is Pass.FORWARD and not self.runs[slot.chunk, slot.direction]
             held = part_parameters(self.config, self.plan, part)
-            items = (
-                *gathered.at_arrival,
-                *items,
-                *(keep_copy(self.plan.sharding, self.plan.precision, held) if first else ()),
-            )
+            copy = keep_copy(self.plan.sharding, self.plan.precision, held) if first else ()
+            items = (*gather.at_arrival, *items, *copy)
         if summed is not None:
             items = (*items, *self.sharded.before(summed))
         self.computed.append(self.compute(slot, items, after, ring))
         self.sharded.advance(self.priority)
         return self.computed[-1]
 
-    def _chain(
-        self, collectives: tuple[Collective, ...], after: tuple[int, ...], units: int
+    def _add_in_a_row(
+        self, collectives: tuple[Collective, ...], after: tuple[int, ...], count: int
     ) -> tuple[int, ...]:
-        """Add collectives one after the other, each in so many pieces, and return the last one's id."""
+        """Add collectives one after the other, each in `count` equal ones; return the last task."""
         for collective in collectives:
-            piece = replace(collective, payload_bytes=collective.payload_bytes / units)
-            after = (self.graph.add(self.stage, piece, after, self.priority, times=units),)
+            piece = replace(collective, payload_bytes=collective.payload_bytes / count)
+            after = (self.graph.add(self.stage, piece, after, self.priority, times=count),)
         return after
 
-    def _send(self, slot: Slot, finished: int) -> None:
+    def _add_send(self, slot: Slot, finished: int) -> None:
+        """Add the send of a slot's output, and enter it as an input of the slot that it goes to."""
         target = self.pipeline.target((self.stage, slot.chunk), slot.direction)
         if target is None:
             return
         receiver, chunk = target
         forward = slot.direction is Pass.FORWARD
-        key = (receiver, chunk, slot.microbatch, forward)
+        arrival = (receiver, chunk, slot.microbatch, forward)
         if receiver == self.stage:
-            self.graph.arrived[key] = finished
+            self.graph.arrived[arrival] = finished
             return
         plan = self.plan
-        send = self._sends.get((receiver, slot.chunk, forward))
-        if send is None:
-            send = self._message(slot, receiver, chunk)
-            self._sends[receiver, slot.chunk, forward] = send
-        sent = self.graph.add(self.stage, send, (finished,), self.priority)
+        message = self._messages.get((receiver, slot.chunk, forward))
+        if message is None:
+            message = self._message(slot, receiver, chunk)
+            self._messages[receiver, slot.chunk, forward] = message
+        sent = self.graph.add(self.stage, message, (finished,), self.priority)
         if not plan.traffic.overlap_sends:
-            self.sending = (sent,)
+            self._unfinished_send = (sent,)
         if plan.axes.tp > 1 and not plan.axes.sequence_parallel:
-            sent = self._gathered(receiver, send, sent)
-        self.graph.arrived[key] = sent
+            # Each tensor-parallel rank has sent a share, to be gathered (arXiv:2104.04473, section 4.1).
+            gather = replace(
+                message, kind=CollectiveKind.ALL_GATHER, axis=Axis.TENSOR, size=plan.axes.tp, shift=0
+            )
+            sent = self.graph.add(receiver, gather, (sent,), self.priority)
+        self.graph.arrived[arrival] = sent
 
     def _message(self, slot: Slot, receiver: int, chunk: int) -> Collective:
-        """Return the send of what a slot makes to a chunk of another stage."""
+        """Return the send of a slot's output to a chunk of another stage."""
         plan, forward = self.plan, slot.direction is Pass.FORWARD
-        boundary = self.chunks[slot.chunk]
-        if not forward:
-            boundary = stage_chunks(self.config, plan, receiver)[chunk]
         elements = stream_share(self.config, plan)
-        if self.config.retrieval and boundary.hands_on:
-            reads = self.config.retrieval
-            elements += self.tokens * reads.tokens_per_token * reads.hidden / plan.axes.tp
+        reads = self.config.retrieval
+        upper = self.chunks[slot.chunk] if forward else stage_chunks(self.config, plan, receiver)[chunk]
+        if reads and upper.hands_on:
+            elements += plan.share.tokens * reads.tokens_per_token * reads.hidden / plan.axes.tp
         return Collective(
             name="activations" if forward else "activation gradients",
             phase=Phase.FORWARD if forward else Phase.GRAD_INPUT,
@@ -505,26 +552,20 @@ class StageRun:
             shift=receiver - self.stage,
         )
 
-    def _gathered(self, receiver: int, send: Collective, sent: int) -> int:
-        """Add the gather of what tensor-parallel ranks sent, a share each (arXiv:2104.04473, section 4.1)."""
-        gather = replace(
-            send, kind=CollectiveKind.ALL_GATHER, axis=Axis.TENSOR, size=self.plan.axes.tp, shift=0
-        )
-        return self.graph.add(receiver, gather, (sent,), self.priority)
-
     @property
     def held(self) -> RankParameters:
         """Parameters of the stage on one rank."""
         return part_parameters(self.config, self.plan, whole_stage(self.config, self.plan, self.stage))
 
-    def exchange(self) -> None:
-        """With two copies of every parameter, send half of the gradients to the stage that has the other."""
+    def add_twin_sums(self) -> None:
+        """Where every parameter stands on two stages, add the send of half of the gradients to the other."""
         if self.plan.schedule.kind.two_copies:
             after = tuple(chain.from_iterable(self.sums.values()))
             send = self._to_twin("gradients", Phase.GRAD_WEIGHT, self.plan.precision.grad_bytes)
             self.graph.twins[self.stage] = self.graph.add(self.stage, send, after, self.priority)
 
-    def _to_twin(self, name: str, phase: Phase, each: float) -> Collective:
+    def _to_twin(self, name: str, phase: Phase, element_bytes: float) -> Collective:
+        """Return the send of a rank's share of the stage's parameters, or gradients, to its twin stage."""
         twin = self.plan.axes.pp - 1 - self.stage
         return Collective(
             name=name,
@@ -532,12 +573,12 @@ class StageRun:
             kind=CollectiveKind.SEND,
             axis=Axis.PIPELINE,
             size=2,
-            payload_bytes=optimizer_share(self.plan, self.held) * each,
+            payload_bytes=optimizer_share(self.plan, self.held) * element_bytes,
             shift=twin - self.stage,
         )
 
     def update(self) -> int:
-        """Add the optimizer after all gradient sums of the stage and return its id."""
+        """Add the optimizer after all gradient sums of the stage, and return its id."""
         after = tuple(chain.from_iterable(self.sums.values()))
         if self.plan.schedule.kind.two_copies:
             after = (*after, self.graph.twins[self.plan.axes.pp - 1 - self.stage])

@@ -1,7 +1,8 @@
-"""Training steps as a graph of tasks: pipeline stages, microbatches, gradient sums and updates.
+"""Training steps as a graph of tasks (`build_step`).
 
-Passes of two microbatches may be woven into one, so that one's expert exchanges run beside the other's work;
-several steps may stand in one graph, repeated or with microbatches that flow on across updates.
+Passes of two microbatches may overlap, so that exchanges of experts in one run beside the work of the other
+(`_run_pair`). One graph may hold several steps: equal ones in a row (`_RepeatedStep`), or those of a pipeline
+that is never emptied (`FlowingRun`).
 """
 
 from __future__ import annotations
@@ -26,67 +27,67 @@ from workloads.step.stage import Passes, StageRun
 from workloads.step.traffic import Graph
 
 Piece = tuple[tuple[Item, ...], tuple[Collective, ...]]
-"""Work without an exchange, and the exchanges that follow it."""
+"""Work without an exchange of experts, and the exchanges that follow it."""
 
 
-def paired(woven: tuple[Pass, Pass] | None, slots: Sequence[Slot], index: int) -> bool:
-    """Return whether a slot of a stage and the next one are woven into one.
+def _is_pair(order: Sequence[Slot], index: int, overlapped: tuple[Pass, Pass] | None) -> bool:
+    """Return whether a slot of a stage and the next one overlap: each computes while the other exchanges.
 
     Parameters
     ----------
-    woven : tuple of Pass, optional
-        Passes that are woven, in their order; none if no exchange is overlapped.
-    slots : sequence of Slot
+    order : sequence of Slot
         The stage's slots.
     index : int
-        The first of the two.
+        Place of the first of the two.
+    overlapped : tuple of Pass, optional
+        Kinds of passes that overlap, in their order; None if none do.
 
     Notes
     -----
-    Of 1F1B, a backward pass with the forward pass after it, as if one more microbatch had been let in
-    (Megatron-LM's 1F1B overlap of expert communication); of DualPipe, a forward pass with the backward pass
+    With 1F1B, a backward pass and the forward pass after it, as if one more microbatch had been let in
+    (Megatron-LM's 1F1B overlap of expert communication); with DualPipe, a forward pass and the backward pass
     after it, which runs the other way (DeepSeek-V3, arXiv:2412.19437, section 3.2.1).
     """
-    if woven is None or index + 1 >= len(slots):
+    if overlapped is None or index + 1 >= len(order):
         return False
-    first, second = slots[index], slots[index + 1]
+    first, second = order[index], order[index + 1]
     same = (first.microbatch, first.chunk) == (second.microbatch, second.chunk)
-    return (first.direction, second.direction) == woven and not same
+    return (first.direction, second.direction) == overlapped and not same
 
 
-def pieces(passes: Passes, part: StagePart, direction: Pass) -> tuple[Piece, ...]:
-    """Return a pass through a part cut at its expert exchanges, block after block."""
-    found: list[Piece] = []
+def _cut_at_exchanges(passes: Passes, part: StagePart, direction: Pass) -> tuple[Piece, ...]:
+    """Return a pass through a part cut at its exchanges of experts, block after block."""
+    cut: list[Piece] = []
     work: list[Item] = []
-    for operator, times in passes.one_by_one(part, direction):
+    for operator, times in passes.in_order(part, direction):
         if not isinstance(operator, Collective) or operator.axis != Axis.EXPERT:
             work.append((operator, times))
             continue
-        if work or not found:
-            found.append((tuple(work), ()))
+        if work or not cut:
+            cut.append((tuple(work), ()))
             work = []
-        items, exchanges = found[-1]
-        found[-1] = (items, (*exchanges, *(operator,) * times))
+        items, exchanges = cut[-1]
+        cut[-1] = (items, (*exchanges, *(operator,) * times))
     if work:
-        found.append((tuple(work), ()))
-    return tuple(found)
+        cut.append((tuple(work), ()))
+    return tuple(cut)
 
 
-def run_pair(run: StageRun, first: Slot, second: Slot) -> None:
-    """Add two slots' tasks, the pieces of their passes by turns.
+def _run_pair(run: StageRun, first: Slot, second: Slot) -> None:
+    """Add the tasks of two slots that overlap, the pieces of their passes in turns.
 
     Notes
     -----
-    While one pass waits for an exchange, the other one's next piece computes; a piece waits for the exchange
-    before it. Passes that gather or sum parameters run one after the other as ever.
+    While one pass waits for an exchange, the next piece of the other one computes; a piece waits for the
+    exchange before it. Passes that gather or sum parameters run one after the other as without overlap.
     """
-    if any(run.moves_parameters(slot) for slot in (first, second)):
+    slots = (first, second)
+    if any(run.moves_parameters(slot) for slot in slots):
         run.run(first)
         run.run(second)
         return
-    slots = (first, second)
     waits = [run.begin(slot) for slot in slots]
-    cut = [pieces(run.passes, run.chunks[slot.chunk], slot.direction) for slot in slots]
+    cut = [_cut_at_exchanges(run.passes, run.chunks[slot.chunk], slot.direction) for slot in slots]
     for turn in zip_longest(*cut):
         for place, piece in enumerate(turn):
             if piece is None:
@@ -119,58 +120,60 @@ class FlowingRun(StageRun):
         self, config: TransformerConfig, plan: Plan, stage: int, passes: Passes, graph: Graph
     ) -> None:
         super().__init__(config, plan, stage, passes, graph)
-        self.due: deque[dict[int, tuple[int, ...]]] = deque()
-        self.summed: list[int] = []
+        self._due_updates: deque[dict[int, tuple[int, ...]]] = deque()
+        """Tasks that complete the gradients of each update still to be added, by chunk."""
+        self._gradients_complete: list[int] = []
+        """Task that completes the gradients of each update."""
 
     @property
-    def late(self) -> bool:
-        """Whether an update waits until the version that it makes is needed."""
+    def _double_buffered(self) -> bool:
+        """Whether an update waits until the version of the weights that it makes is needed."""
         return self.plan.schedule.kind.updates is Updates.DOUBLE_BUFFERED
 
     def run(self, slot: Slot) -> None:
         """Add a slot's tasks, and the update that is due before or after it."""
         batch, place = divmod(slot.microbatch, self.plan.microbatches)
-        if self.late and slot.direction is Pass.FORWARD and place == 0 and batch > 1:
-            self._apply()
+        if self._double_buffered and slot.direction is Pass.FORWARD and place == 0 and batch > 1:
+            self._add_due_update()
         super().run(slot)
-        if slot.direction is Pass.BACKWARD and self._ends_version(slot.microbatch):
-            self.due.append(dict(self.sums))
-            self.summed.append(self.sums[slot.chunk][-1])
-            if not self.late:
-                self._apply()
+        if slot.direction is Pass.BACKWARD and self._completes_update(slot.microbatch):
+            self._due_updates.append(dict(self.sums))
+            self._gradients_complete.append(self.sums[slot.chunk][-1])
+            if not self._double_buffered:
+                self._add_due_update()
 
-    def _ends_version(self, microbatch: int) -> bool:
+    def _completes_update(self, microbatch: int) -> bool:
         """Return whether a microbatch's gradients are the last of an update."""
-        return not self.late or (microbatch + 1) % self.plan.microbatches == 0
+        return not self._double_buffered or (microbatch + 1) % self.plan.microbatches == 0
 
-    def _sums(self, slot: Slot) -> bool:
-        summed = self.plan.axes.gradient_ranks > 1 and slot.direction is Pass.BACKWARD
-        return summed and self._ends_version(slot.microbatch)
+    def _sums_gradients(self, slot: Slot) -> bool:
+        several = self.plan.axes.gradient_ranks > 1
+        return several and slot.direction is Pass.BACKWARD and self._completes_update(slot.microbatch)
 
-    def _apply(self) -> int:
-        self.sums = self.due.popleft()
+    def _add_due_update(self) -> int:
+        self.sums = self._due_updates.popleft()
         return super().update()
 
     def update(self) -> int:
         """Add the updates that are still due when the run ends; return the last one's id, or -1."""
         done = -1
-        while self.due:
-            done = self._apply()
+        while self._due_updates:
+            done = self._add_due_update()
         return done
 
     def ends(self) -> list[int]:
         """Return the pass or the sum with which each step's gradients are complete."""
-        each = 1 if self.late else self.plan.microbatches
-        return self.summed[each - 1 :: each]
+        updates = 1 if self._double_buffered else self.plan.microbatches
+        return self._gradients_complete[updates - 1 :: updates]
 
 
-def flowing_ends(runs: Iterable[StageRun]) -> tuple[tuple[int, ...], ...]:
+def _flowing_ends(runs: Iterable[StageRun]) -> tuple[tuple[int, ...], ...]:
     """Return the tasks that end each step of a pipeline that is never emptied; none for others."""
     return tuple(zip(*(run.ends() for run in runs if isinstance(run, FlowingRun)), strict=True))
 
 
-def unrolled(step: StepGraph, plan: Plan) -> StepGraph:
-    """Return as many steps in a row as a plan's run holds; a single one as it is.
+def _steps_in_a_row(step: StepGraph, plan: Plan) -> StepGraph:
+    """Return a graph of as many equal steps as a plan's run holds; that of a single one as it is.
 
     Notes
     -----
@@ -186,71 +189,76 @@ def unrolled(step: StepGraph, plan: Plan) -> StepGraph:
     count = plan.steps_in_run
     if count == 1:
         return step
-    link = _Link(step, plan)
-    tasks = tuple(link.placed(task, index) for index in range(count) for task in step.tasks)
-    ends = tuple(tuple(link.at(task, index) for task in link.closing) for index in range(count))
+    steps = _RepeatedStep(step, plan)
+    tasks = tuple(steps.task(task, index) for index in range(count) for task in step.tasks)
+    ends = tuple(tuple(steps.id_in(task, index) for task in steps.last_tasks) for index in range(count))
     return replace(step, tasks=tasks, ends=ends, period=plan.traffic.gradient_copies)
 
 
-class _Link:
-    """Dependences of the tasks of one step on those of steps before."""
+class _RepeatedStep:
+    """Tasks of a step in a row of equal steps: ids, priorities, and the tasks of earlier steps they wait for.
+
+    A rank class begins a step with its first compute task, and ends it with its last tasks: those that no
+    task of the step waits for, sends to it included.
+    """
 
     def __init__(self, step: StepGraph, plan: Plan) -> None:
         self._plan = plan
         self._tasks = len(step.tasks)
-        self._turns = 1 + max(task.priority for task in step.tasks)
-        awaited = {other for task in step.tasks for other in task.after}
-        self.closing = [task.id for task in step.tasks if task.id not in awaited]
-        self._closed: defaultdict[int, list[int]] = defaultdict(list)
-        self._pushed: defaultdict[int, list[int]] = defaultdict(list)
+        self._priorities = 1 + max(task.priority for task in step.tasks)
+        waited_for = {other for task in step.tasks for other in task.after}
+        self.last_tasks = [task.id for task in step.tasks if task.id not in waited_for]
+        """Tasks that end a step."""
+        self._last_of_class: defaultdict[int, list[int]] = defaultdict(list)
+        self._pushes_of_class: defaultdict[int, list[int]] = defaultdict(list)
         self._pulls: set[int] = set()
         first: dict[int, Task] = {}
         for task in step.tasks:
             operator = task.operator
             if not isinstance(operator, BESIDE):
                 if not task.beside:
-                    first[task.rank_class] = min(
-                        first.get(task.rank_class, task), task, key=lambda one: (one.priority, one.id)
-                    )
+                    earliest = first.get(task.rank_class, task)
+                    first[task.rank_class] = min(earliest, task, key=lambda one: (one.priority, one.id))
             elif isinstance(operator, Collective) and operator.kind is CollectiveKind.PUSH:
-                self._pushed[task.rank_class].append(task.id)
+                self._pushes_of_class[task.rank_class].append(task.id)
             elif isinstance(operator, Collective) and operator.kind is CollectiveKind.PULL:
                 self._pulls.add(task.id)
-            if task.id in self.closing:
-                self._closed[task.rank_class].append(task.id)
+            if task.id not in waited_for:
+                self._last_of_class[task.rank_class].append(task.id)
                 if isinstance(operator, Collective) and operator.shift:
-                    self._closed[task.rank_class + operator.shift].append(task.id)
-        self._first = {task.id for task in first.values()}
+                    self._last_of_class[task.rank_class + operator.shift].append(task.id)
+        self._first_tasks = {task.id for task in first.values()}
 
-    def at(self, task: int, index: int) -> int:
-        """Return the id of a task in a step of the run."""
+    def id_in(self, task: int, index: int) -> int:
+        """Return the id of a task in the step of a number."""
         return task + index * self._tasks
 
-    def placed(self, task: Task, index: int) -> Task:
-        """Return a task as it stands in a step of the run."""
+    def task(self, task: Task, index: int) -> Task:
+        """Return a task in the step of a number."""
         after = task.after
         if self._plan.traffic.asynchronous:
             after = tuple(other for other in after if other not in self._pulls or task.id in self._pulls)
         return replace(
             task,
-            id=self.at(task.id, index),
-            after=(*(self.at(other, index) for other in after), *self._earlier(task, index)),
-            priority=task.priority + index * self._turns,
+            id=self.id_in(task.id, index),
+            after=(*(self.id_in(other, index) for other in after), *self._earlier(task, index)),
+            priority=task.priority + index * self._priorities,
         )
 
     def _earlier(self, task: Task, index: int) -> tuple[int, ...]:
-        """Return the tasks of earlier steps that a task waits for."""
-        plan = self._plan
-        if task.id in self._first and plan.traffic.asynchronous:
-            return self._of(self._pushed[task.rank_class], index - plan.traffic.gradient_copies)
-        if task.id in self._pulls or (task.id in self._first and plan.traffic.waits_for_pulls):
-            return self._of(self._closed[task.rank_class], index - 1 - plan.traffic.delay)
-        if isinstance(task.operator, Collective) and not task.after and plan.traffic.waits_for_pulls:
-            return self._of(self._closed[task.rank_class], index - 1)
+        """Return the tasks of earlier steps that a task of the step of a number waits for."""
+        traffic = self._plan.traffic
+        if task.id in self._first_tasks and traffic.asynchronous:
+            return self._in_step(self._pushes_of_class[task.rank_class], index - traffic.gradient_copies)
+        if task.id in self._pulls or (task.id in self._first_tasks and traffic.waits_for_pulls):
+            return self._in_step(self._last_of_class[task.rank_class], index - 1 - traffic.delay)
+        if isinstance(task.operator, Collective) and not task.after and traffic.waits_for_pulls:
+            return self._in_step(self._last_of_class[task.rank_class], index - 1)
         return ()
 
-    def _of(self, tasks: list[int], index: int) -> tuple[int, ...]:
-        return tuple(self.at(task, index) for task in tasks) if index >= 0 else ()
+    def _in_step(self, tasks: list[int], index: int) -> tuple[int, ...]:
+        """Return the ids of tasks in the step of a number; none before the first step."""
+        return tuple(self.id_in(task, index) for task in tasks) if index >= 0 else ()
 
 
 MOST_TASKS = 4_000_000
@@ -258,11 +266,11 @@ MOST_TASKS = 4_000_000
 
 
 def task_count(config: TransformerConfig, plan: Plan, steps: int) -> int:
-    """Return about how many tasks a run of so many steps has; of a plan whose counts are arrays, an array."""
-    pieces = choose(plan.sharding.shards_parameters, 3 * MOST_UNITS, 2) * steps
+    """Return an estimate of the tasks in a run of some steps: a number, or an array for a plan of arrays."""
+    per_pass = choose(plan.sharding.shards_parameters, 3 * MOST_UNITS, 2) * steps
     if plan.traffic.overlap_experts:
-        pieces = pieces * 8 * -(-config.layers // (plan.axes.pp * plan.schedule.vpp))
-    return pieces * 2 * plan.axes.pp * plan.microbatches * plan.schedule.vpp
+        per_pass = per_pass * 8 * -(-config.layers // (plan.axes.pp * plan.schedule.vpp))
+    return per_pass * 2 * plan.axes.pp * plan.microbatches * plan.schedule.vpp
 
 
 def build_step(config: TransformerConfig, plan: Plan) -> StepGraph:
@@ -271,9 +279,9 @@ def build_step(config: TransformerConfig, plan: Plan) -> StepGraph:
     Returns
     -------
     StepGraph
-        Class *c* is pipeline stage *c*. Every run of a microbatch through a chunk of a stage is a `Sequence`
-        whose priority is its place in the schedule; sends between stages, gradient sums and parameter gathers
-        are tasks of their own, so that they may overlap with compute. `model_flops` is that of `model_flops`.
+        Rank class *c* is pipeline stage *c*. Every run of a microbatch through a chunk of a stage is a
+        `Sequence` whose priority is its place in the schedule; sends between stages, gradient sums and
+        parameter gathers are tasks of their own, so that they may overlap with compute.
 
     Raises
     ------
@@ -304,10 +312,10 @@ def build_step(config: TransformerConfig, plan: Plan) -> StepGraph:
     graph = Graph()
     kind = FlowingRun if plan.schedule.kind.flows else StageRun
     runs = [kind(config, plan, stage, passes, graph) for stage in range(plan.axes.pp)]
-    woven = plan.schedule.kind.woven if plan.traffic.overlap_experts else None
-    _interleave(runs, plan.pipeline.order(), woven)
+    overlapped = plan.schedule.kind.woven if plan.traffic.overlap_experts else None
+    _run_all(runs, plan.pipeline.order(), overlapped)
     for run in runs:
-        run.exchange()
+        run.add_twin_sums()
     for run in runs:
         run.update()
     step = StepGraph(
@@ -316,28 +324,28 @@ def build_step(config: TransformerConfig, plan: Plan) -> StepGraph:
         tokens=plan.batch.global_batch * plan.batch.sequence_length,
         model_flops=model_flops(config, plan.share),
         dropped_share=dropped_share(config, plan.share),
-        ends=flowing_ends(runs),
+        ends=_flowing_ends(runs),
     )
-    return step if plan.schedule.kind.flows else unrolled(step, plan)
+    return step if plan.schedule.kind.flows else _steps_in_a_row(step, plan)
 
 
-def _interleave(runs: list[StageRun], orders: Order, woven: tuple[Pass, Pass] | None) -> None:
-    """Run every stage's slots, each as soon as what it waits for has been sent."""
+def _run_all(runs: list[StageRun], orders: Order, overlapped: tuple[Pass, Pass] | None) -> None:
+    """Add the tasks of all slots: each stage in its order, a slot when its input has been sent."""
     done = [0] * len(runs)
-    moved = True
-    while moved:
-        moved = False
+    progress = True
+    while progress:
+        progress = False
         for stage, run in enumerate(runs):
             order = orders[stage]
             while done[stage] < len(order) and run.ready(order[done[stage]]):
                 slot = order[done[stage]]
-                if not paired(woven, order, done[stage]):
+                if not _is_pair(order, done[stage], overlapped):
                     run.run(slot)
                     done[stage] += 1
                 elif run.ready(order[done[stage] + 1]):
-                    run_pair(run, slot, order[done[stage] + 1])
+                    _run_pair(run, slot, order[done[stage] + 1])
                     done[stage] += 2
                 else:
                     break
-                moved = True
+                progress = True
     check_all_ran(done, orders)

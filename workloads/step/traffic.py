@@ -1,6 +1,8 @@
-"""Traffic of parameters and gradients: gathers and sums among ranks, and copies to the host and back.
+"""Traffic of parameters, gradients and kept activations in a step, as tasks.
 
-Ranks exchange all together, in groups, or in fewer bits; the host's processors may run the optimizer's step.
+`gathering`, `gradient_sums` and `group_sums` give collectives among ranks: all of them, in groups, or in
+fewer bits. `ShardedSums` adds the sums that take several hops. `HostTraffic` moves parameters and gradients
+between accelerator, host and disk, and has the host's processors update them; `KeptOnHost` moves activations.
 
 References
 ----------
@@ -48,19 +50,19 @@ from workloads.step.sharding import (
 )
 
 Arrival = tuple[int, int, int, bool]
-"""Stage, chunk and microbatch of a pass, and whether it runs forward."""
+"""Input of a pass: its stage, chunk and microbatch, and whether it runs forward."""
 
 
 @dataclass
 class Graph:
-    """Tasks collected so far, and the ids that later tasks wait for."""
+    """Tasks of a step as they are added, and those that tasks of other stages wait for."""
 
     tasks: list[Task] = field(default_factory=list)
-    """All tasks."""
+    """All tasks; the id of each is its place."""
     arrived: dict[Arrival, int] = field(default_factory=dict)
     """Task that brings the input of a pass."""
     twins: dict[int, int] = field(default_factory=dict)
-    """Task by which a stage sends gradients to the stage with the same parameters."""
+    """Task by which a stage sends gradients to the stage with the same parameters, by stage."""
 
     def add(
         self,
@@ -72,7 +74,7 @@ class Graph:
         times: int = 1,
         beside: bool = False,
     ) -> int:
-        """Add a task and return its id."""
+        """Add a task and return its id; `times` is its multiplicity, `beside` as in `Task`."""
         identifier = len(self.tasks)
         self.tasks.append(
             Task(
@@ -89,7 +91,7 @@ class Graph:
 
 
 class KeptOnHost:
-    """Way of activations to the host and back, task by task; nothing if they stay on the accelerator.
+    """Adds the copies of one stage's activations to the host and back; none if they stay on the accelerator.
 
     Parameters
     ----------
@@ -102,59 +104,62 @@ class KeptOnHost:
     order : tuple of Slot
         The stage's slots.
 
-    Notes
-    -----
-    A forward pass waits until what the one before the last kept has left, a fetch until the pass before the
-    last has ended: no more than three chunks' activations are on the accelerator at once.
+    Notes ----- A forward pass waits until the activations of the last forward pass but one have left, and a
+    fetch until the last pass but one has ended: no more than three chunks' activations are on the accelerator
+    at once. Activations of a forward pass whose backward pass follows at once are not moved.
     """
 
     def __init__(
         self, config: TransformerConfig, plan: Plan, *, stage: int, graph: Graph, order: tuple[Slot, ...]
     ) -> None:
-        self.stage = stage
-        self.graph = graph
-        self.used = plan.precision.kept_activations is Kept.HOST
-        chunks = stage_chunks(config, plan, stage) if self.used else ()
-        self.bytes = [chunk_activation_bytes(config, plan.share, chunk) for chunk in chunks]
-        self.stays = {
-            (one.chunk, one.microbatch)
-            for one, following in pairwise(order)
-            if one.direction is Pass.FORWARD
-            and (one.chunk, one.microbatch) == (following.chunk, following.microbatch)
+        self._stage = stage
+        self._graph = graph
+        self._used = plan.precision.kept_activations is Kept.HOST
+        chunks = stage_chunks(config, plan, stage) if self._used else ()
+        self._bytes = [chunk_activation_bytes(config, plan.share, chunk) for chunk in chunks]
+        self._stays = {
+            (slot.chunk, slot.microbatch)
+            for slot, following in pairwise(order)
+            if slot.direction is Pass.FORWARD
+            and (slot.chunk, slot.microbatch) == (following.chunk, following.microbatch)
         }
-        self.left: dict[tuple[int, int], int] = {}
-        self.lowered: list[int] = []
-        self.ended: list[int] = []
+        self._stored: dict[tuple[int, int], int] = {}
+        """Copy to the host, by chunk and microbatch, of activations that are there."""
+        self._copies_down: list[int] = []
+        self._passes: list[int] = []
 
     def before(self, slot: Slot) -> tuple[int, ...]:
-        """Return what a pass waits for: room for what it keeps, or what its forward pass kept."""
-        if not self.used:
+        """Return the tasks that a pass waits for; of a backward pass, add the fetch of its activations."""
+        if not self._used:
             return ()
         if slot.direction is Pass.FORWARD:
-            return tuple(self.lowered[-2:-1])
-        down = self.left.pop((slot.chunk, slot.microbatch), None)
-        if down is None:
+            return tuple(self._copies_down[-2:-1])
+        stored = self._stored.pop((slot.chunk, slot.microbatch), None)
+        if stored is None:
             return ()
-        return (self._move(Lane.FROM_HOST, slot.chunk, (down, *self.ended[-2:-1])),)
+        return (self._copy(Lane.FROM_HOST, slot.chunk, (stored, *self._passes[-2:-1])),)
 
     def after(self, slot: Slot, finished: int) -> None:
-        """Add the way down of what a forward pass keeps, once it has ended."""
-        if not self.used:
+        """Add the copy to the host of the activations of a forward pass that has ended."""
+        if not self._used:
             return
-        self.ended.append(finished)
-        place = (slot.chunk, slot.microbatch)
-        if slot.direction is Pass.FORWARD and place not in self.stays:
-            self.left[place] = self._move(Lane.TO_HOST, slot.chunk, (finished,))
-            self.lowered.append(self.left[place])
+        self._passes.append(finished)
+        key = (slot.chunk, slot.microbatch)
+        if slot.direction is Pass.FORWARD and key not in self._stays:
+            self._stored[key] = self._copy(Lane.TO_HOST, slot.chunk, (finished,))
+            self._copies_down.append(self._stored[key])
 
-    def _move(self, lane: Lane, chunk: int, after: tuple[int, ...]) -> int:
+    def _copy(self, lane: Lane, chunk: int, after: tuple[int, ...]) -> int:
+        """Add a copy of a chunk's activations and return its id."""
         phase = Phase.FORWARD if lane is Lane.TO_HOST else Phase.GRAD_INPUT
-        moved = Transfer(name="activations", phase=phase, lane=lane, moved_bytes=self.bytes[chunk])
-        return self.graph.add(self.stage, moved, after, 0)
+        copy = Transfer(name="activations", phase=phase, lane=lane, moved_bytes=self._bytes[chunk])
+        return self._graph.add(self._stage, copy, after, 0)
 
 
 class HostTraffic:
-    """Traffic of one stage with its hosts, task by task; nothing if all stays on the accelerator.
+    """Adds one stage's copies of parameters and gradients to and from its host, and the update there.
+
+    Nothing is added if all of them stay on the accelerator. The host may keep them on its disks.
 
     Parameters
     ----------
@@ -171,24 +176,25 @@ class HostTraffic:
         self.plan = plan
         self.stage = stage
         self.graph = graph
-        self.lowered: list[int] = []
+        self._stored_gradients: tuple[int, ...] = ()
 
-    def _move(
+    def _copy(
         self, name: str, phase: Phase, lane: Lane, moved_bytes: float, after: tuple[int, ...]
     ) -> tuple[int, ...]:
+        """Add a copy and return its id, as what later tasks wait for."""
         transfer = Transfer(name=name, phase=phase, lane=lane, moved_bytes=float(moved_bytes))
         return (self.graph.add(self.stage, transfer, after, 0),)
 
-    def bring(self, held: RankParameters, computed: list[int]) -> tuple[int, ...]:
-        """Add the fetch of a rank's share of a part's parameters and return what ends it.
+    def fetch(self, held: RankParameters, computed: list[int]) -> tuple[int, ...]:
+        """Add the fetch of a rank's share of a part's parameters, and return its last task.
 
         Parameters
         ----------
         held : RankParameters
             The part's parameters.
         computed : list of int
-            Passes so far: a fetch waits for the one that frees its room, one piece ahead of its gather, or of
-            its use if nothing is gathered; a read from disk one piece ahead of that.
+            Compute tasks so far. A fetch waits for the one that frees its room: it runs one part ahead of the
+            gather, or of the use if nothing is gathered; a read from disk runs one part ahead of that.
         """
         plan = self.plan
         if not plan.sharding.fetches_parameters:
@@ -198,17 +204,20 @@ class HostTraffic:
         needs = tuple(computed[-ahead : 1 - ahead])
         if plan.sharding.parameter_place is Place.NVME:
             room = tuple(computed[-ahead - 1 : -ahead])
-            read = self._move("parameters", Phase.FORWARD, Lane.FROM_STORAGE, size, room)
+            read = self._copy("parameters", Phase.FORWARD, Lane.FROM_STORAGE, size, room)
             needs = (*needs, *read)
-        return self._move("parameters", Phase.FORWARD, Lane.FROM_HOST, size, needs)
+        return self._copy("parameters", Phase.FORWARD, Lane.FROM_HOST, size, needs)
 
-    def lower(self, held: RankParameters, after: tuple[int, ...], *, first: bool) -> None:
-        """Add the way of a rank's share of a part's gradients to the host, which adds up microbatches."""
+    def store_gradients(self, held: RankParameters, after: tuple[int, ...], *, first: bool) -> None:
+        """Add the copy of a rank's share of a part's gradients to the host.
+
+        The host adds those of a microbatch to the ones before, unless they are the step's `first`.
+        """
         plan = self.plan
         if not plan.sharding.updates_on_host:
             return
         size = shared_share(plan.sharding, plan.axes, held) * plan.precision.grad_bytes
-        ended = self._move("gradients", Phase.GRAD_WEIGHT, Lane.TO_HOST, size, after)
+        ended = self._copy("gradients", Phase.GRAD_WEIGHT, Lane.TO_HOST, size, after)
         if plan.sharding.shards_gradients and not first:
             work = HostWork(
                 name="gradients.add",
@@ -218,49 +227,47 @@ class HostTraffic:
                 written_bytes=size,
             )
             ended = (self.graph.add(self.stage, work, ended, 0),)
-        self.lowered += ended
+        self._stored_gradients += ended
 
     def update(self, parts: list[RankParameters], after: tuple[int, ...], last: int) -> None:
-        """Add the optimizer on the host's processors, part by part, with what it reads and what it sends up.
+        """Add the update on the host's processors, part by part, with its reads and the copies of parameters.
 
         Parameters
         ----------
         parts : list of RankParameters
             Parameters of the stage's parts, in the order in which their gradients arrive.
         after : tuple of int
-            What else the update waits for.
+            Further tasks that the update waits for.
         last : int
             The stage's last pass.
 
-        Notes
-        -----
-        The optimizer starts when all gradients are there, as it must where their norm is clipped. A delayed
-        update is that of the step before: it waits for nothing, and its parameters for the stage's last pass.
-        States on disk are read two parts ahead and written back.
+        Notes ----- The update starts when all gradients are there, as it must where their norm is clipped. A
+        delayed update is that of the step before: it waits for nothing, and its parameters for the stage's
+        last pass. States on disk are read two parts ahead and written back.
         """
         plan = self.plan
-        grads = () if plan.sharding.delayed_update else (*after, *self.lowered)
-        ended: list[int] = []
+        on_disk = plan.sharding.optimizer_place is Place.NVME
+        gradients = () if plan.sharding.delayed_update else (*after, *self._stored_gradients)
+        written: tuple[int, ...] = ()
         for held in parts:
             count = optimizer_share(plan, held)
-            needs = grads
-            kept = optimizer_bytes(self.config, plan.axes, plan.precision) * count
-            if plan.sharding.optimizer_place is Place.NVME:
-                room = tuple(ended[-2:-1])
-                needs = (*needs, *self._move("optimizer", Phase.UPDATE, Lane.FROM_STORAGE, kept, room))
-            done = (self.graph.add(self.stage, self._work(held), tuple(dict.fromkeys(needs)), 0),)
-            freed: tuple[int, ...] = done
-            if plan.sharding.optimizer_place is Place.NVME:
-                freed = self._move("optimizer", Phase.UPDATE, Lane.TO_STORAGE, kept, done)
-            ended += freed
-            stored = plan.precision.weight_bytes * count
+            state_bytes = optimizer_bytes(self.config, plan.axes, plan.precision) * count
+            needs = gradients
+            if on_disk:
+                room = written[-2:-1]
+                needs = (*needs, *self._copy("optimizer", Phase.UPDATE, Lane.FROM_STORAGE, state_bytes, room))
+            done = (self.graph.add(self.stage, self._host_work(held), tuple(dict.fromkeys(needs)), 0),)
+            if on_disk:
+                written += self._copy("optimizer", Phase.UPDATE, Lane.TO_STORAGE, state_bytes, done)
+            weight_bytes = plan.precision.weight_bytes * count
             if not plan.sharding.fetches_parameters:
                 ready = (*done, last) if plan.sharding.delayed_update else done
-                self._move("parameters", Phase.UPDATE, Lane.FROM_HOST, stored, ready)
+                self._copy("parameters", Phase.UPDATE, Lane.FROM_HOST, weight_bytes, ready)
             elif plan.sharding.parameter_place is Place.NVME:
-                self._move("parameters", Phase.UPDATE, Lane.TO_STORAGE, stored, done)
+                self._copy("parameters", Phase.UPDATE, Lane.TO_STORAGE, weight_bytes, done)
 
-    def _work(self, held: RankParameters) -> HostWork:
+    def _host_work(self, held: RankParameters) -> HostWork:
+        """Return the update of a part as work of the host's processors."""
         work = update_work(self.config, self.plan, held)
         return HostWork(
             name=work.name,
@@ -276,11 +283,11 @@ class Gathering:
     """Gather of a part's parameters for a pass."""
 
     at_source: tuple[Elementwise, ...] = ()
-    """Work on a rank's share before."""
+    """Work on a rank's share before the gather."""
     collectives: tuple[Collective, ...] = ()
     """Gathers, one after the other."""
     at_arrival: tuple[Item, ...] = ()
-    """Work on the whole after."""
+    """Work on the gathered parameters before their use."""
 
 
 def _kernel(name: str, phase: Phase, *, flops: float, read: float, written: float) -> Elementwise:
@@ -296,7 +303,7 @@ def _kernel(name: str, phase: Phase, *, flops: float, read: float, written: floa
 def _collective(
     phase: Phase, kind: CollectiveKind, axis: str, size: int, payload_bytes: float, *, servers: int = 0
 ) -> tuple[Collective, ...]:
-    """Return a collective of parameters, or of their gradients; none where nothing is carried to anybody."""
+    """Return a collective of parameters or gradients; none for a single rank or an empty payload."""
     if size == 1 or payload_bytes == 0:
         return ()
     one = Collective(
@@ -312,36 +319,33 @@ def _collective(
 
 
 def _groups(plan: Plan, held: RankParameters) -> tuple[tuple[str, int, int], ...]:
-    """Return the axes over which parameters are shared, the ranks along each, and how many parameters."""
-    apart = plan.axes.ep > 1 and held.expert > 0
-    dense = (
-        plan.sharding.axis(plan.axes),
-        plan.sharding.ranks(plan.axes),
-        held.dense if apart else held.total,
-    )
-    return (dense, (Axis.REPLICAS, plan.axes.expert_replicas, held.expert)) if apart else (dense,)
+    """Return axis, ranks along it and number of the parameters that are shared, for each kind."""
+    axis, ranks = plan.sharding.axis(plan.axes), plan.sharding.ranks(plan.axes)
+    if plan.axes.ep == 1 or held.expert == 0:
+        return ((axis, ranks, held.total),)
+    return (axis, ranks, held.dense), (Axis.REPLICAS, plan.axes.expert_replicas, held.expert)
 
 
 def _served(
-    phase: Phase, kind: CollectiveKind, plan: Plan, held: RankParameters, each: float
+    phase: Phase, kind: CollectiveKind, plan: Plan, held: RankParameters, element_bytes: float
 ) -> tuple[Collective, ...]:
-    """Return the pushes to servers, or the pulls from them, of a part's parameters."""
+    """Return the pushes of a part's gradients to servers, or the pulls of its parameters from them."""
     return tuple(
         one
         for axis, size, count in _groups(plan, held)
         for one in _collective(
-            phase, kind, axis, size, count * each, servers=plan.traffic.server_count(plan.axes)
+            phase, kind, axis, size, count * element_bytes, servers=plan.traffic.server_count(plan.axes)
         )
     )
 
 
 def gathering(plan: Plan, held: RankParameters, *, forward: bool) -> Gathering:
-    """Return how the parameters of a part come together for a pass.
+    """Return the gather of a part's parameters for a pass.
 
     Notes
     -----
-    With a secondary copy the backward pass gathers that, in full width, inside the node. In int8 a rank packs
-    its share for every gather, and unpacks the whole before use.
+    With a secondary copy the backward pass gathers that one, in full width, inside the node. In int8 a rank
+    packs its share for every gather, and unpacks the gathered parameters before use.
     """
     stored = plan.precision.weight_bytes
     if plan.traffic.uses_servers:
@@ -379,7 +383,7 @@ def gathering(plan: Plan, held: RankParameters, *, forward: bool) -> Gathering:
 
 
 def keep_copy(sharding: Sharding, formats: Formats, held: RankParameters) -> tuple[Item, ...]:
-    """Return the work of keeping a rank's part of the secondary copy, once a step, after a gather."""
+    """Return the work of storing a rank's part of the secondary copy, once a step, after a gather."""
     if not sharding.secondary_copy:
         return ()
     kept = held.total / sharding.local_group * formats.element_bytes
@@ -387,7 +391,7 @@ def keep_copy(sharding: Sharding, formats: Formats, held: RankParameters) -> tup
 
 
 def gradient_sums(plan: Plan, held: RankParameters) -> tuple[Collective, ...]:
-    """Return the sums of a part's gradients over the ranks that share them, or their way to servers."""
+    """Return the sums of a part's gradients over the ranks that share them, or their pushes to servers."""
     kind = CollectiveKind.REDUCE_SCATTER if plan.sharding.zero else CollectiveKind.ALL_REDUCE
     if plan.traffic.uses_servers:
         return _served(Phase.GRAD_WEIGHT, CollectiveKind.PUSH, plan, held, plan.precision.grad_bytes)
@@ -412,12 +416,15 @@ class _Pending:
     """A sum in int4 under way."""
 
     held: RankParameters
+    """Parameters whose gradients are summed."""
     exchange: int
+    """Task of the latest hop's all-to-all."""
     hop: int
+    """Number of that hop."""
 
 
 class ShardedSums:
-    """Sums of one stage's gradients that take more than one collective, task by task.
+    """Adds the sums of one stage's gradients that take more than one collective.
 
     Parameters
     ----------
@@ -428,29 +435,29 @@ class ShardedSums:
     graph : Graph
         Where tasks are added.
 
-    Notes
-    -----
-    Between the hops of a sum in int4 a rank unpacks, adds and packs again. That is work of the accelerator:
-    it stands in its compute one piece later, when the exchange has had a piece's time to run.
+    Notes ----- A sum in int4 has a hop inside the node and one between nodes, each an all-to-all. Between
+    hops a rank unpacks, adds and packs again. That is work of the accelerator; it follows one compute task
+    later, when the exchange has had that time to run.
     """
 
     def __init__(self, plan: Plan, stage: int, graph: Graph) -> None:
         self.plan = plan
         self.stage = stage
         self.graph = graph
-        self.ended: list[int] = []
-        self.pending: list[_Pending] = []
+        self._last_tasks: list[int] = []
+        self._pending: list[_Pending] = []
         inner = plan.sharding.inner_ranks
         outer = plan.axes.gradient_ranks // inner
         axes = (
             ((Axis.INNER, inner), (Axis.OUTER, outer)) if inner > 1 else ((plan.axes.gradient_axis, outer),)
         )
         self.hops = tuple((axis, size) for axis, size in axes if size > 1)
+        """Axis and ranks of each hop of a sum in int4."""
 
-    def across(self, held: RankParameters, after: tuple[int, ...]) -> None:
+    def sum_copies(self, held: RankParameters, after: tuple[int, ...]) -> None:
         """Add the sum of a rank's share over the groups that are copies of each other, if there are any."""
         for one in group_sums(self.plan, held):
-            self.ended.append(self.graph.add(self.stage, one, after, 0))
+            self._last_tasks.append(self.graph.add(self.stage, one, after, 0))
 
     def before(self, held: RankParameters) -> tuple[Item, ...]:
         """Return the work on a part's gradients before their first hop."""
@@ -460,30 +467,31 @@ class ShardedSums:
 
     def start(self, held: RankParameters, finished: int) -> None:
         """Add the first hop of a sum in int4."""
-        self.pending.append(_Pending(held=held, exchange=self._exchange(held, 0, finished), hop=0))
+        self._pending.append(_Pending(held=held, exchange=self._add_hop(held, 0, finished), hop=0))
 
     def advance(self, priority: int) -> None:
-        """Add the work behind every hop that has had its time, and the next hop."""
-        still = []
-        for one in self.pending:
-            done = self.graph.add(self.stage, self.between(one.held, one.hop), (one.exchange,), priority)
-            if one.hop + 1 == len(self.hops):
-                self.ended.append(done)
+        """Add the work after each pending sum's latest hop, and its next hop."""
+        unfinished = []
+        for pending in self._pending:
+            work = self.between(pending.held, pending.hop)
+            done = self.graph.add(self.stage, work, (pending.exchange,), priority)
+            if pending.hop + 1 == len(self.hops):
+                self._last_tasks.append(done)
                 continue
-            one.hop += 1
-            one.exchange = self._exchange(one.held, one.hop, done)
-            still.append(one)
-        self.pending = still
+            pending.hop += 1
+            pending.exchange = self._add_hop(pending.held, pending.hop, done)
+            unfinished.append(pending)
+        self._pending = unfinished
 
     def finish(self, priority: int) -> tuple[int, tuple[int, ...]]:
         """Run all sums to their end; return the last priority used and the tasks that end them."""
-        while self.pending:
+        while self._pending:
             priority += 1
             self.advance(priority)
-        return priority, tuple(self.ended)
+        return priority, tuple(self._last_tasks)
 
     def _size(self, held: RankParameters, hop: int) -> float:
-        """Return how many values a rank sends into a hop: what is left of the part."""
+        """Return the values that a rank puts into a hop: its share of the part after the hops before."""
         size = float(held.total)
         for _, ranks in self.hops[:hop]:
             size /= ranks
@@ -496,11 +504,11 @@ class ShardedSums:
         (one,) = _collective(Phase.GRAD_WEIGHT, CollectiveKind.ALL_TO_ALL, axis, size, payload)
         return one
 
-    def _exchange(self, held: RankParameters, hop: int, after: int) -> int:
+    def _add_hop(self, held: RankParameters, hop: int, after: int) -> int:
         return self.graph.add(self.stage, self.exchange(held, hop), (after,), 0)
 
     def between(self, held: RankParameters, hop: int) -> Elementwise:
-        """Return the work on what a hop of a sum in int4 brought."""
+        """Return the work on the values that a hop of a sum in int4 has brought."""
         arrived = self._size(held, hop)
         left = self._size(held, hop + 1)
         if hop + 1 < len(self.hops):
@@ -514,6 +522,7 @@ class ShardedSums:
         )
 
     def _packing(self, values: float, *, read: float, added: float) -> Elementwise:
+        """Return the work of packing values in int4, after `added` others have been unpacked and added."""
         return _kernel(
             "gradients.quantise",
             Phase.GRAD_WEIGHT,

@@ -1,7 +1,8 @@
 """Traces of other tools: Chakra execution traces (extra ``chakra``), and the task graphs of TopoOpt.
 
-`nodes` has a Chakra trace's nodes and files, and the operators of a run as text; `exporting` makes them of a
-step, `importing` a graph of ranks of them; `task_graph` reads TopoOpt's task graphs.
+`nodes` has the nodes and files of a Chakra trace, and the operators of a run as text. `exporting` writes a
+training step as such files, `importing` reads them as a graph of ranks. `task_graph` reads TopoOpt's task
+graphs.
 """
 
 from workloads.traces.exporting import export_step

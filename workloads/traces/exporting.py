@@ -74,20 +74,20 @@ class Numbering:
 
     @cached_property
     def _of_rank(self) -> dict[int, list[Group]]:
-        found: defaultdict[int, list[Group]] = defaultdict(list)
+        groups: defaultdict[int, list[Group]] = defaultdict(list)
         for group in self.numbers:
             for rank in group:
-                found[rank].append(group)
-        return found
+                groups[rank].append(group)
+        return groups
 
     def file(self) -> dict[str, list[int]]:
-        """Return the content of the file of groups; nothing if numbers stand for several."""
+        """Return the content of the file of groups; nothing if several groups have one number."""
         if not self.distinct:
             return {}
         return {str(number): list(group) for group, number in self.numbers.items()}
 
     def node(self, rank: int) -> Node:
-        """Return the node that tells a rank its groups, as PyTorch records them; first and without order."""
+        """Return the node that lists a rank's groups, as PyTorch records them; no other waits for it."""
         own = [
             {"pg_name": str(self.numbers[group]), "ranks": list(group)}
             for group in self._of_rank.get(rank, ())
@@ -102,21 +102,21 @@ class Numbering:
 
 
 def numbered(groups: Iterable[Group]) -> Numbering:
-    """Return numbers of groups: their places while there are few, else the lowest that no member has.
+    """Return numbers for groups: in order while there are few, else the lowest that no group of a member has.
 
     Raises
     ------
     WorkloadError
         If a rank is in more groups than there are numbers.
     """
-    different = tuple(dict.fromkeys(groups))
-    if len(different) <= MOST:
-        return Numbering(numbers={group: place + 1 for place, group in enumerate(different)})
-    taken: defaultdict[int, set[int]] = defaultdict(set)
+    distinct = tuple(dict.fromkeys(groups))
+    if len(distinct) <= MOST:
+        return Numbering(numbers={group: place + 1 for place, group in enumerate(distinct)})
+    taken: defaultdict[int, set[int]] = defaultdict(set)  # by rank
     numbers = {}
-    for group in different:
+    for group in distinct:
         others = set().union(*(taken[rank] for rank in group))
-        number = next(one for one in range(1, len(others) + 2) if one not in others)
+        number = next(free for free in range(1, len(others) + 2) if free not in others)
         if number > MOST:
             msg = (
                 f"rank {group[0]} and those it meets are in {number} process groups; ASTRA-sim tells {MOST} "
@@ -168,11 +168,13 @@ class SendEnd:
 
 
 Entry = tuple[Node, Collective | SendEnd | None]
-"""A node of a class, and what of it depends on the rank: a collective's group, or the end of a send."""
+"""A node of a rank class. A collective or the end of a send is added where parts of it depend on the rank."""
+Ids = tuple[int, ...]
+"""Ids of nodes of one rank class, for which a later node waits."""
 
 
 class Program:
-    """The nodes of every class of a step, in an order in which nothing stands before what it waits for.
+    """The nodes of every rank class of a step, each after those that it waits for.
 
     Parameters
     ----------
@@ -190,15 +192,19 @@ class Program:
         self._cost = node.cost
         self._issue_s = node.issue_s
         self._entries: list[list[Entry]] = [[] for _ in range(graph.layout.classes)]
-        self._ends: dict[tuple[int, int], tuple[int, ...]] = {}
-        self._late_s = [0.0] * graph.layout.classes
+        self._ends: dict[tuple[int, int], Ids] = {}
+        """Nodes that end a task, by rank class and task."""
+        self._unwritten_s = [0.0] * graph.layout.classes
+        """Time that rounding to microseconds has left over, by rank class."""
         self._tags = 0
-        self._computed: dict[int, tuple[int, ...]] = {}
+        self._computed: dict[int, Ids] = {}
+        """Nodes that end a task on its own class."""
         self._previous = {
             later.id: earlier.id
             for tasks in compute_orders(graph).values()
             for earlier, later in pairwise(tasks)
         }
+        """Compute task before each on its class."""
 
     def classes(self) -> list[list[Entry]]:
         """Return the nodes of each class."""
@@ -207,17 +213,20 @@ class Program:
         return self._entries
 
     def _order(self) -> Iterator[Task]:
-        """Go through the tasks, of those whose turn it may be the most urgent first."""
+        """Yield the tasks in a topological order, of those that are ready the most urgent first."""
         tasks = {task.id: task for task in self._graph.tasks}
         graph = networkx.DiGraph()
         graph.add_nodes_from(tasks)
         graph.add_edges_from((earlier, later) for later, earlier in self._previous.items())
         graph.add_edges_from((other, task.id) for task in tasks.values() for other in task.after)
-        order = networkx.lexicographical_topological_sort(graph, key=lambda one: (tasks[one].priority, one))
-        return (tasks[one] for one in order)
+        order = networkx.lexicographical_topological_sort(
+            graph, key=lambda task: (tasks[task].priority, task)
+        )
+        return (tasks[task] for task in order)
 
     def _add(self, task: Task) -> None:
-        here = task.rank_class
+        """Add the nodes of a task."""
+        rank_class = task.rank_class
         deps = self._waits_for(task)
         order = self._computed.get(self._previous.get(task.id, -1), ())
         for repetition in range(task.multiplicity):
@@ -226,11 +235,11 @@ class Program:
                 case Collective(kind=CollectiveKind.SEND):
                     deps = self._send(task, task.operator, deps, again=again)
                 case Collective():
-                    deps = self._collective(here, task.operator, deps, again=again)
+                    deps = self._collective(rank_class, task.operator, deps, again=again)
                 case MatMul() | Elementwise() if not task.beside:
-                    deps = self._compute(here, task.operator.name, ((task.operator, 1),), deps, order)
+                    deps = self._compute(rank_class, task.operator.name, ((task.operator, 1),), deps, order)
                 case Sequence():
-                    deps = self._sequence(here, task.operator, deps, order)
+                    deps = self._sequence(rank_class, task.operator, deps, order)
                 case _:
                     msg = (
                         f"'{task.operator.name}' runs on a host or a server, which a Chakra trace cannot "
@@ -238,97 +247,98 @@ class Program:
                     )
                     raise WorkloadError(msg)
             order = ()
-        self._ends[here, task.id] = self._computed[task.id] = deps
+        self._ends[rank_class, task.id] = self._computed[task.id] = deps
 
-    def _waits_for(self, task: Task) -> tuple[int, ...]:
-        """Return the nodes of a task's own class that stand for what it waits for."""
-        here = task.rank_class
-        lost = next((other for other in task.after if (here, other) not in self._ends), None)
-        if lost is not None:
+    def _waits_for(self, task: Task) -> Ids:
+        """Return the nodes of a task's class that end what it waits for; of another class its receive."""
+        rank_class = task.rank_class
+        missing = next((other for other in task.after if (rank_class, other) not in self._ends), None)
+        if missing is not None:
             msg = (
-                f"task {task.id} '{task.operator.name}' waits for task {lost} of another stage, which sends "
-                "it nothing; a Chakra trace has no such order"
+                f"task {task.id} '{task.operator.name}' waits for task {missing} of another stage, which "
+                "sends it nothing; a Chakra trace has no such order"
             )
             raise WorkloadError(msg)
-        return tuple(dict.fromkeys(node for other in task.after for node in self._ends[here, other]))
+        return tuple(dict.fromkeys(node for other in task.after for node in self._ends[rank_class, other]))
 
     def _node(
         self,
-        here: int,
+        rank_class: int,
         name: str,
         kind: NodeType,
-        deps: tuple[int, ...],
-        order: tuple[int, ...] = (),
+        deps: Ids,
+        order: Ids = (),
         *,
         duration_us: int = 0,
         attributes: Mapping[str, Attribute] | None = None,
         detail: Collective | SendEnd | None = None,
-    ) -> tuple[int, ...]:
-        identifier = len(self._entries[here]) + 1  # 0 tells a rank its groups
-        made = Node(
+    ) -> Ids:
+        """Add a node that waits for the results of `deps` and for `order` to have run; return its id."""
+        identifier = len(self._entries[rank_class]) + 1  # node 0 lists the groups of a rank
+        node = Node(
             id=identifier,
             name=name,
             type=kind,
-            ctrl_deps=tuple(one for one in order if one not in deps),
+            ctrl_deps=tuple(other for other in order if other not in deps),
             data_deps=deps,
             duration_us=duration_us,
             attributes=attributes or {},
         )
-        self._entries[here].append((made, detail))
+        self._entries[rank_class].append((node, detail))
         return (identifier,)
 
-    def _sequence(
-        self, here: int, sequence: Sequence, deps: tuple[int, ...], order: tuple[int, ...]
-    ) -> tuple[int, ...]:
+    def _sequence(self, rank_class: int, sequence: Sequence, deps: Ids, order: Ids) -> Ids:
+        """Add the nodes of a run of operators: compute, collectives, and the issue of both by the host.
+
+        The host's node is added where the launches of the run take longer than its work.
+        """
         busy_s = 0.0
         begin = (deps, order)
         for piece in pieces(sequence):
             if isinstance(piece, Sequence):
                 work = tuple(pair for one, times in piece.items for pair in computed(one, times))
                 busy_s += math.fsum(self._cost(one).time_s * times for one, times in work)
-                alone = (
-                    [((one, 1),) for one, times in work for _ in range(times)] if self._kernels else [work]
-                )
-                for run in alone:
-                    deps, order = self._compute(here, run[0][0].name, run, deps, order), ()
+                runs = [((one, 1),) for one, times in work for _ in range(times)] if self._kernels else [work]
+                for run in runs:
+                    deps, order = self._compute(rank_class, run[0][0].name, run, deps, order), ()
                 continue
-            one, repeat = piece
-            if isinstance(one, Overlapped):
-                busy_s += self._cost(one.product).time_s * one.pieces * repeat
-                deps, order = self._overlap(here, one, repeat, deps, order), ()
+            operator, repeat = piece
+            if isinstance(operator, Overlapped):
+                busy_s += self._cost(operator.product).time_s * operator.pieces * repeat
+                deps, order = self._overlap(rank_class, operator, repeat, deps, order), ()
                 continue
             for _ in range(repeat):
-                deps, order = self._collective(here, one, (*deps, *order)), ()
+                deps, order = self._collective(rank_class, operator, (*deps, *order)), ()
         issue_s = self._issue_s(sequence.items)
         if issue_s > busy_s:
-            host = self._timed(here, f"{sequence.name} issue", issue_s, *begin, cpu=True)
+            host = self._timed(rank_class, f"{sequence.name} issue", issue_s, *begin, cpu=True)
             deps = (*deps, *host)
         return deps
 
-    def _overlap(
-        self, here: int, one: Overlapped, repeat: int, deps: tuple[int, ...], order: tuple[int, ...]
-    ) -> tuple[int, ...]:
-        """Add the pieces that stand alone, then the others beside the collective."""
+    def _overlap(self, rank_class: int, one: Overlapped, repeat: int, deps: Ids, order: Ids) -> Ids:
+        """Add the pieces of a product that run alone, then the others with the collective beside them."""
         if one.alone:
-            deps = self._compute(here, one.name, ((one.product, one.alone * repeat),), deps, order)
+            deps = self._compute(rank_class, one.name, ((one.product, one.alone * repeat),), deps, order)
             order = ()
-        ends: tuple[int, ...] = ()
+        computed_ids: Ids = ()
         if one.beside:
-            ends = self._compute(here, one.name, ((one.product, one.beside * repeat),), deps, order)
+            computed_ids = self._compute(
+                rank_class, one.name, ((one.product, one.beside * repeat),), deps, order
+            )
         moved = (*deps, *order)
         for _ in range(repeat):
-            moved = self._collective(here, one.collective, moved)
-        return tuple(dict.fromkeys((*ends, *moved)))
+            moved = self._collective(rank_class, one.collective, moved)
+        return tuple(dict.fromkeys((*computed_ids, *moved)))
 
     def _compute(
         self,
-        here: int,
+        rank_class: int,
         name: str,
         work: Run,
-        deps: tuple[int, ...],
-        order: tuple[int, ...],
-    ) -> tuple[int, ...]:
-        """Add a run of operators as one node: operations, bytes, time."""
+        deps: Ids,
+        order: Ids,
+    ) -> Ids:
+        """Add a run of operators as one node with its operations, bytes, operators and time."""
         duration_s = math.fsum(self._cost(one).time_s * times for one, times in work)
         moved = math.fsum(moved_bytes(one) * times for one, times in work)
         flops = math.fsum(float(one.flops) * times for one, times in work)
@@ -337,38 +347,43 @@ class Program:
             "tensor_size": Attribute(Form.UINT64, round(moved)),
             OPERATORS: Attribute(Form.STRING, operators_text(work)),
         }
-        return self._timed(here, name, duration_s, deps, order, work=attributes)
+        return self._timed(rank_class, name, duration_s, deps, order, work=attributes)
 
     def _timed(
         self,
-        here: int,
+        rank_class: int,
         name: str,
         duration_s: float,
-        deps: tuple[int, ...],
-        order: tuple[int, ...],
+        deps: Ids,
+        order: Ids,
         *,
         work: Mapping[str, Attribute] = NO_WORK,
         cpu: bool = False,
-    ) -> tuple[int, ...]:
-        late_s = duration_s + (0.0 if cpu else self._late_s[here])
-        whole = max(0, round(late_s / _MICROSECOND_S))
-        if not cpu:  # what rounding leaves over goes to the next node, so that sums are right
-            self._late_s[here] = late_s - whole * _MICROSECOND_S
+    ) -> Ids:
+        """Add a node of compute, on the CPU or the accelerator, whose recorded time is in whole microseconds.
+
+        The remainder of the accelerator's times goes to its next node, so that their sum is right.
+        """
+        exact_s = duration_s + (0.0 if cpu else self._unwritten_s[rank_class])
+        microseconds = max(0, round(exact_s / _MICROSECOND_S))
+        if not cpu:
+            self._unwritten_s[rank_class] = exact_s - microseconds * _MICROSECOND_S
         attributes = {
             "is_cpu_op": Attribute(Form.BOOL, cpu),
             **work,
             DURATION: Attribute(Form.DOUBLE, duration_s),
         }
-        return self._node(here, name, NodeType.COMP, deps, order, duration_us=whole, attributes=attributes)
+        return self._node(
+            rank_class, name, NodeType.COMP, deps, order, duration_us=microseconds, attributes=attributes
+        )
 
-    def _collective(
-        self, here: int, one: Collective, deps: tuple[int, ...], *, again: bool = False
-    ) -> tuple[int, ...]:
+    def _collective(self, rank_class: int, one: Collective, deps: Ids, *, again: bool = False) -> Ids:
+        """Add a collective; `again` where it repeats the one before."""
         if one.size == 1:
             return deps
         if one.kind not in COMM_TYPES or one.spread is not None:
-            what = f"a {one.kind}" if one.kind not in COMM_TYPES else "an exchange that visits nodes once"
-            msg = f"'{one.name}' is {what}, which a Chakra trace cannot say; choose another exchange"
+            kind = f"a {one.kind}" if one.kind not in COMM_TYPES else "an exchange that visits nodes once"
+            msg = f"'{one.name}' is {kind}, which a Chakra trace cannot say; choose another exchange"
             raise WorkloadError(msg)
         if one.skew is not None:
             msg = f"'{one.name}' is an uneven all-to-all, which a Chakra trace cannot say; use an even router"
@@ -384,10 +399,11 @@ class Program:
             attributes[CONTINUES] = Attribute(Form.BOOL, value=True)
         if one.two_level:
             attributes[TWO_LEVEL] = Attribute(Form.BOOL, value=True)
-        return self._node(here, one.name, NodeType.COMM_COLL, deps, attributes=attributes, detail=one)
+        return self._node(rank_class, one.name, NodeType.COMM_COLL, deps, attributes=attributes, detail=one)
 
-    def _send(self, task: Task, one: Collective, deps: tuple[int, ...], *, again: bool) -> tuple[int, ...]:
-        here, there = task.rank_class, task.rank_class + one.shift
+    def _send(self, task: Task, one: Collective, deps: Ids, *, again: bool) -> Ids:
+        """Add both ends of a send; `again` where it repeats the one before."""
+        sender, receiver = task.rank_class, task.rank_class + one.shift
         attributes = {
             "is_cpu_op": Attribute(Form.BOOL, value=False),
             "comm_size": Attribute(Form.INT64, round(one.payload_bytes)),
@@ -396,9 +412,11 @@ class Program:
             attributes[CONTINUES] = Attribute(Form.BOOL, value=True)
         sent, received = (SendEnd(send=one, tag=self._tags, receives=end) for end in (False, True))
         self._tags += 1
-        arrived = self._node(there, one.name, NodeType.COMM_RECV, (), attributes=attributes, detail=received)
-        self._ends[there, task.id] = arrived
-        return self._node(here, one.name, NodeType.COMM_SEND, deps, attributes=attributes, detail=sent)
+        arrived = self._node(
+            receiver, one.name, NodeType.COMM_RECV, (), attributes=attributes, detail=received
+        )
+        self._ends[receiver, task.id] = arrived
+        return self._node(sender, one.name, NodeType.COMM_SEND, deps, attributes=attributes, detail=sent)
 
 
 def moved_bytes(operator: MatMul | Elementwise) -> float:
@@ -409,7 +427,7 @@ def moved_bytes(operator: MatMul | Elementwise) -> float:
 
 
 GROUPS_SUFFIX = ".comm_groups.json"
-"""What the file of process groups is called after the traces' prefix."""
+"""End of the name of the file of process groups, after the traces' prefix."""
 
 
 def export_step(
@@ -426,7 +444,7 @@ def export_step(
     prefix : pathlib.Path
         Directory and beginning of the names.
     name : str
-        What the files say of their origin.
+        Origin of the traces, for their metadata.
     kernels : bool
         Whether every operator of a run, and every repetition, has a node of its own.
 
@@ -439,26 +457,27 @@ def export_step(
     Raises
     ------
     WorkloadError
-        If the step has what a Chakra trace cannot say: transfers to and work on the host, parameter servers,
-        all-to-alls that send a token once to a node; or a rank is in more groups than can be numbered.
+        If the step has parts that a Chakra trace cannot hold: transfers to and work on the host, parameter
+        servers, all-to-alls that send a token once to a node; or a rank is in more groups than can be
+        numbered.
     ParameterError
         If a file cannot be written.
     """
     classes = Program(graph, node, kernels=kernels).classes()
     groups = numbered(_groups(graph, classes))
-    head = encode_metadata(VERSION, {"schema": Attribute(Form.STRING, name)} if name else {})
+    metadata = encode_metadata(VERSION, {"schema": Attribute(Form.STRING, name)} if name else {})
     written = []
     for rank_class, entries in enumerate(classes):
-        shared = [None if detail else encode_node(one) for one, detail in entries]
+        of_all_ranks = [None if detail else encode_node(one) for one, detail in entries]
         for place, rank in enumerate(graph.layout.members(rank_class)):
             path = prefix.with_name(f"{prefix.name}.{int(rank)}.et")
-            own = _Rank(graph, rank_class, place, groups)
+            of_rank = _Rank(graph, rank_class, place, groups)
             messages = (
-                known if known is not None else encode_node(own.node(one, detail))
-                for known, (one, detail) in zip(shared, entries, strict=True)
+                encoded if encoded is not None else encode_node(of_rank.node(one, detail))
+                for encoded, (one, detail) in zip(of_all_ranks, entries, strict=True)
             )
-            told = [] if groups.distinct else [encode_node(groups.node(int(rank)))]
-            write_messages(path, head, chain(told, messages))
+            listed = [] if groups.distinct else [encode_node(groups.node(int(rank)))]
+            write_messages(path, metadata, chain(listed, messages))
             written.append(path)
     path = prefix.with_name(prefix.name + GROUPS_SUFFIX)
     try:
@@ -470,7 +489,7 @@ def export_step(
 
 
 def _groups(graph: StepGraph, classes: list[list[Entry]]) -> Iterator[Group]:
-    """Go through the groups of all collectives, those of a class by axis."""
+    """Yield the groups of all collectives, class by class and axis by axis."""
     for rank_class, entries in enumerate(classes):
         axes = (detail.axis for _, detail in entries if isinstance(detail, Collective))
         for axis in dict.fromkeys(axes):
@@ -482,9 +501,13 @@ class _Rank:
     """Nodes of a class as they are on one of its ranks."""
 
     graph: StepGraph
+    """The step."""
     rank_class: int
+    """The class."""
     place: int
+    """Place of the rank among the members of the class."""
     groups: Numbering
+    """Numbers of all groups."""
 
     def node(self, node: Node, detail: Collective | SendEnd | None) -> Node:
         """Return a node with its group, or with the rank at the other end."""

@@ -1,8 +1,8 @@
 """Chakra traces of all ranks as one graph of ranks that any fabric runs.
 
 Collectives are matched by group: the n-th of a group on one rank is the n-th on all its ranks. Sends are
-matched with receives by sender, receiver, tag and place. Compute takes its recorded time, or what a unit
-needs for its operators; where a trace tells none, for a product of its operations and bytes. Groups come from
+matched with receives by sender, receiver, tag and order. Compute takes its recorded time, or that of a unit
+for its operators; where a trace has no operators, for a product of its operations and bytes. Groups come from
 the file that ASTRA-sim takes, or from the node in which PyTorch records them.
 """
 
@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +38,15 @@ from workloads.traces.nodes import CommType, Node, NodeType, read_operators, rea
 ELEMENT_BYTES = 2
 """Bytes of an element of a product whose shape is not recorded: bf16."""
 TILES = (64, 8)
-"""Multiples that sides of a product are taken to, the largest first: a kernel's tile, and 16 bytes."""
+"""Multiples to which sides of a product are rounded, the largest first: a kernel's tile, and 16 bytes."""
 MOST_MOVED = 8
-"""Tiles of which a side has so many at least, so that it moves by a sixteenth at most; a choice."""
+"""Least tiles in a side that is rounded to them, so that it changes by a sixteenth at most; a choice."""
 LEAST_INTENSITY = 1.0
-"""Operations per byte below which work is no product; dimensionless."""
+"""Operations per byte below which work is taken for no product; dimensionless."""
 
 
 def recorded(node: Node, duration_s: float) -> Recorded:
-    """Return the work of a node with the time that it took."""
+    """Return the work of a node with its recorded time."""
     return Recorded(
         name=node.name,
         phase=Phase.FORWARD,
@@ -57,12 +58,12 @@ def recorded(node: Node, duration_s: float) -> Recorded:
 
 
 def operator_of(node: Node) -> MatMul | Elementwise | Sequence:
-    """Return the operators that a node tells, or work with its operations and bytes in the likeliest shape.
+    """Return the operators that a node records, or work of the likeliest shape with its operations and bytes.
 
     Raises
     ------
     ValueError
-        If it tells operators that cannot be read.
+        If it records operators that cannot be read.
 
     Notes
     -----
@@ -70,11 +71,11 @@ def operator_of(node: Node) -> MatMul | Elementwise | Sequence:
     F operations and E elements, 2 x y^2 = F and y^2 + 2 x y = E, of whose solutions the one with the fewest
     rows is taken; fused products move fewer elements than any one product of F operations can, which is
     3 (F/2)^(2/3), and count as a cube. Sides of products that people train are whole tiles, so y, and then
-    x, is taken to the nearest multiple of `TILES`: odd sides would slow those units alone that mind them.
+    x, is rounded to a multiple of `TILES`; odd sides would be slow on some units only.
     """
-    told = node.get(OPERATORS, "")
-    if isinstance(told, str) and told:
-        return Sequence(name=node.name, phase=Phase.FORWARD, items=read_operators(told))
+    text = node.get(OPERATORS, "")
+    if isinstance(text, str) and text:
+        return Sequence(name=node.name, phase=Phase.FORWARD, items=read_operators(text))
     operations, bytes_moved = float(node.whole("num_ops")), float(node.whole("tensor_size"))
     if operations < LEAST_INTENSITY * bytes_moved or operations < 2.0:
         return Elementwise(
@@ -164,7 +165,8 @@ KINDS: Mapping[int, CollectiveKind] = {
 STARS = frozenset({int(CommType.GATHER), int(CommType.SCATTER)})
 """Collectives in which the first of a group meets each other rank, all at once."""
 _MICROSECOND_S = to_si("duration_s", 1.0, "us")
-_PENDING = {NodeType.COMM_SEND, NodeType.COMM_RECV, NodeType.COMM_COLL}
+_MESSAGE_ENDS = {NodeType.COMM_SEND, NodeType.COMM_RECV}
+_COMMUNICATION = {*_MESSAGE_ENDS, NodeType.COMM_COLL}
 
 
 class Compute(StrEnum):
@@ -175,12 +177,15 @@ class Compute(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _RankNode:
     """A node of one rank."""
 
     rank: int
+    """The rank."""
     node: Node
+    """The node."""
     file: str
+    """Name of its file."""
 
     @property
     def where(self) -> str:
@@ -206,11 +211,11 @@ def import_trace(
         JSON of process groups, ``{"1": [0, 1], ...}``; by default ``PREFIX.comm_groups.json`` if it is there,
         and what the traces themselves record. A collective without a group is one of all ranks.
     compute : Compute
-        Recorded: nodes take the time that they took, those that have none what a unit needs for their
-        operators, or their operations and bytes. Modelled: all on the accelerator take the latter.
+        Recorded: nodes take their recorded time, and those without one the time of a unit for their
+        operators, or for their operations and bytes. Modelled: all nodes on the accelerator take the latter.
     ignore_missing : bool
-        Whether a node that others wait for and no file holds counts as done, with one warning for all, as
-        in traces that begin or end in the middle of a run.
+        Whether a node that others wait for and that no file holds counts as done, with one warning for all;
+        for traces that begin or end in the middle of a run.
 
     Raises
     ------
@@ -226,14 +231,16 @@ def import_trace(
         With the number of dependencies that were left out.
     """
     files = rank_files(prefix)
-    places = [[_Place(rank, node, path.name) for node in read_trace(path)] for rank, path in enumerate(files)]
-    matching = _Matching(places, process_groups(prefix, groups, ranks=len(files)), compute)
-    found = matching.graph(prefix.name, ignore_missing=ignore_missing)
-    if matching.missing:
-        count = matching.missing
+    nodes = [
+        [_RankNode(rank, node, path.name) for node in read_trace(path)] for rank, path in enumerate(files)
+    ]
+    tasks = _Tasks(nodes, process_groups(prefix, groups, ranks=len(files)), compute)
+    graph = tasks.graph(prefix.name, ignore_missing=ignore_missing)
+    if tasks.missing:
+        count = tasks.missing
         msg = f"{prefix.name}: dependencies that count as done, on nodes that the files lack: {count}"
         warnings.warn(msg, IncompleteWarning, stacklevel=2)
-    return found
+    return graph
 
 
 def rank_files(prefix: Path) -> list[Path]:
@@ -250,182 +257,195 @@ def rank_files(prefix: Path) -> list[Path]:
             "chakra_trace_link and chakra_converter make of such profiles"
         )
         raise ParameterError(msg)
-    folder, start = (prefix, "") if prefix.is_dir() else (prefix.parent, prefix.name + ".")
-    found: dict[str, dict[int, Path]] = defaultdict(dict)
+    folder = prefix if prefix.is_dir() else prefix.parent
+    by_run: dict[str, dict[int, Path]] = defaultdict(dict)
     for path in sorted(folder.glob("*.et*")) if folder.is_dir() else ():
-        name, dot, rank = path.name.removesuffix(".gz").removesuffix(".et").rpartition(".")
-        if (
-            path.name.removesuffix(".gz").endswith(".et")
-            and dot
-            and rank.isdigit()
-            and f"{name}.".startswith(start)
-        ):
-            if not start or name == prefix.name:
-                found[name][int(rank)] = path
-    if len(found) != 1:
-        what = f"holds traces of {', '.join(sorted(found)[:4])}" if found else "has no files PREFIX.<rank>.et"
-        msg = f"{prefix}: {what}; name the prefix of one run, such as {folder / 'trace'} for trace.0.et"
+        run, rank = _run_and_rank(path)
+        if rank is not None and (prefix.is_dir() or run == prefix.name):
+            by_run[run][rank] = path
+    if len(by_run) != 1:
+        fault = (
+            f"holds traces of {', '.join(sorted(by_run)[:4])}" if by_run else "has no files PREFIX.<rank>.et"
+        )
+        msg = f"{prefix}: {fault}; name the prefix of one run, such as {folder / 'trace'} for trace.0.et"
         raise ParameterError(msg)
-    ((name, files),) = found.items()
-    lost = next((rank for rank in range(max(files) + 1) if rank not in files), None)
-    if lost is not None:
-        msg = f"{folder / name}.{lost}.et is not there, but that of rank {max(files)} is; ranks count from 0"
+    ((run, files),) = by_run.items()
+    absent = next((rank for rank in range(max(files) + 1) if rank not in files), None)
+    if absent is not None:
+        msg = f"{folder / run}.{absent}.et is not there, but that of rank {max(files)} is; ranks count from 0"
         raise ParameterError(msg)
     return [files[rank] for rank in range(len(files))]
 
 
-class _Matching:
-    """The tasks of all ranks' nodes.
+def _run_and_rank(path: Path) -> tuple[str, int | None]:
+    """Return run and rank of a file ``RUN.<rank>.et``, plain or gzip; no rank for files of other names."""
+    name = path.name.removesuffix(".gz")
+    run, dot, rank = name.removesuffix(".et").rpartition(".")
+    named = name.endswith(".et") and dot and rank.isdigit()
+    return run, int(rank) if named else None
+
+
+class _Tasks:
+    """Tasks of a graph of ranks, made of all ranks' nodes: one of a node, of a collective, of a send.
 
     Parameters
     ----------
-    places : list of list of _Place
+    nodes : list of list of _RankNode
         Nodes of each rank in the order of its file.
     groups : mapping
-        Ranks of each named group; before those that nodes record, which may differ from rank to rank.
+        Ranks of each named group. They come before groups that nodes record, which may differ from rank to
+        rank.
     compute : Compute
-        How long compute takes.
+        Source of the durations of compute.
 
     Attributes
     ----------
     missing : int
-        Dependencies on nodes that are not there and were left out.
+        Dependencies on absent nodes that were left out.
     """
 
     def __init__(
-        self, places: list[list[_Place]], groups: Mapping[str, tuple[int, ...]], compute: Compute
+        self, nodes: list[list[_RankNode]], groups: Mapping[str, tuple[int, ...]], compute: Compute
     ) -> None:
-        self._places = places
+        self._nodes = nodes
         self._groups = groups
-        self._recorded: list[dict[str, tuple[int, ...]]] = [{} for _ in places]
-        for one in (one for of_rank in places for one in of_rank if one.node.type is NodeType.METADATA):
-            self._recorded[one.rank] = recorded_groups(one.node, ranks=len(places)) | self._recorded[one.rank]
-        self._anywhere = {name: group for of_rank in self._recorded for name, group in of_rank.items()}
+        self._recorded: list[dict[str, tuple[int, ...]]] = [{} for _ in nodes]
+        for each in chain.from_iterable(nodes):
+            if each.node.type is NodeType.METADATA:
+                recorded = recorded_groups(each.node, ranks=len(nodes))
+                self._recorded[each.rank] = recorded | self._recorded[each.rank]
+        self._of_any_rank = {name: group for of_rank in self._recorded for name, group in of_rank.items()}
         self._compute = compute
         self.missing = 0
-        self._tasks: list[tuple[list[_Place], RankTask]] = []
+        self._tasks: list[tuple[list[_RankNode], RankTask]] = []
+        """Tasks, not yet with those that they wait for, and the nodes that each is made of."""
         self._task_of: dict[tuple[int, int], int] = {}
+        """Task of each node, by rank and id of the node."""
 
     def graph(self, name: str, *, ignore_missing: bool = False) -> RankGraph:
-        """Return the whole graph; nodes that are not there count as done, if so asked."""
-        waiting = [one for of_rank in self._places for one in of_rank if one.node.type in _PENDING]
-        for of_rank in self._places:
-            for one in of_rank:
-                if one.node.type not in _PENDING:
-                    self._alone(one)
-        self._collectives(one for one in waiting if one.node.type is NodeType.COMM_COLL)
-        self._messages([one for one in waiting if one.node.type is not NodeType.COMM_COLL])
-        tasks = []
-        for members, task in self._tasks:
-            after = set()
-            for one in members:
-                for other in dict.fromkeys((*one.node.ctrl_deps, *one.node.data_deps)):
-                    found = self._task_of.get((one.rank, other))
-                    if found is not None:
-                        after.add(found)
-                    elif ignore_missing:
-                        self.missing += 1
-                    else:
-                        self._refuse(one, other)
-            tasks.append(replace(task, after=tuple(sorted(after))))
-        ranks = tuple((rank,) for rank in range(len(self._places)))
-        ordered = tuple(sorted(tasks, key=lambda task: task.id))
-        return RankGraph(name=name, tasks=ordered, classes=ranks)
-
-    def _refuse(self, one: _Place, other: int) -> None:
-        msg = (
-            f"{one.where} waits for node {other}, which the file lacks; write or copy it again, "
-            "or count what is missing as done with --ignore-missing"
+        """Return the whole graph; with `ignore_missing` absent nodes count as done."""
+        for each in chain.from_iterable(self._nodes):
+            if each.node.type not in _COMMUNICATION:
+                self._add_single(each)
+        self._add_collectives(
+            each for each in chain.from_iterable(self._nodes) if each.node.type is NodeType.COMM_COLL
         )
-        raise WorkloadError(msg)
+        self._add_messages(
+            each for each in chain.from_iterable(self._nodes) if each.node.type in _MESSAGE_ENDS
+        )
+        tasks = [
+            replace(task, after=self._awaited(members, ignore_missing=ignore_missing))
+            for members, task in self._tasks
+        ]
+        ranks = tuple((rank,) for rank in range(len(self._nodes)))
+        return RankGraph(name=name, tasks=tuple(sorted(tasks, key=lambda task: task.id)), classes=ranks)
 
-    def _add(self, members: list[_Place], operation: Work | Together | Message, channel: str) -> None:
+    def _awaited(self, members: list[_RankNode], *, ignore_missing: bool) -> tuple[int, ...]:
+        """Return the tasks that a task of some nodes waits for."""
+        after = set()
+        for each in members:
+            for other in dict.fromkeys((*each.node.ctrl_deps, *each.node.data_deps)):
+                task = self._task_of.get((each.rank, other))
+                if task is not None:
+                    after.add(task)
+                elif ignore_missing:
+                    self.missing += 1
+                else:
+                    msg = (
+                        f"{each.where} waits for node {other}, which the file lacks; write or copy it again, "
+                        "or count what is missing as done with --ignore-missing"
+                    )
+                    raise WorkloadError(msg)
+        return tuple(sorted(after))
+
+    def _add(self, members: list[_RankNode], operation: Work | Together | Message, channel: str) -> None:
+        """Add a task of some nodes, one at a time with others of its channel."""
         first = members[0]
-        identifier = first.node.id * len(self._places) + first.rank
-        for one in members:
-            if (one.rank, one.node.id) in self._task_of:
-                msg = f"{one.where} has the number of an earlier node; give each its own"
+        identifier = first.node.id * len(self._nodes) + first.rank
+        for each in members:
+            if (each.rank, each.node.id) in self._task_of:
+                msg = f"{each.where} has the number of an earlier node; give each its own"
                 raise WorkloadError(msg)
-            self._task_of[one.rank, one.node.id] = identifier
+            self._task_of[each.rank, each.node.id] = identifier
         task = RankTask(
             id=identifier,
             name=first.node.name or first.node.type.name.lower(),
-            classes=tuple(one.rank for one in members),
+            classes=tuple(each.rank for each in members),
             operation=operation,
             channel=channel,
             continues=bool(first.node.whole(CONTINUES)),
         )
         self._tasks.append((members, task))
 
-    def _alone(self, one: _Place) -> None:
-        node = one.node
-        on_cpu = bool(node.whole("is_cpu_op"))
-        works = node.type in {NodeType.COMP, NodeType.MEM_LOAD, NodeType.MEM_STORE}
-        if not works:
-            self._add([one], Work(operator=recorded(node, 0.0), host=True), "")
+    def _add_single(self, each: _RankNode) -> None:
+        """Add the task of a node of one rank alone: compute, a copy, or a mark that takes no time."""
+        node = each.node
+        if node.type not in {NodeType.COMP, NodeType.MEM_LOAD, NodeType.MEM_STORE}:
+            self._add([each], Work(operator=recorded(node, 0.0), host=True), "")
             return
+        on_cpu = bool(node.whole("is_cpu_op"))
         recorded_s = _duration_s(node)
-        known = recorded_s > 0.0 or DURATION in node.attributes
+        has_time = recorded_s > 0.0 or DURATION in node.attributes
         modelled = self._compute is Compute.MODELLED and not on_cpu
-        keeps = on_cpu or (known and not modelled)
         try:
-            operator = recorded(node, recorded_s) if keeps else operator_of(node)
+            takes_recorded = on_cpu or (has_time and not modelled)
+            operator = recorded(node, recorded_s) if takes_recorded else operator_of(node)
         except ValueError as error:
-            msg = f"{one.where}: {error}; write the trace again"
+            msg = f"{each.where}: {error}; write the trace again"
             raise WorkloadError(msg) from None
-        self._add(
-            [one],
-            Work(operator=operator, host=on_cpu or node.type is not NodeType.COMP),
-            f"{one.rank} {'host' if on_cpu else 'compute' if node.type is NodeType.COMP else 'memory'}",
-        )
+        stream = "host" if on_cpu else "compute" if node.type is NodeType.COMP else "memory"
+        work = Work(operator=operator, host=on_cpu or node.type is not NodeType.COMP)
+        self._add([each], work, f"{each.rank} {stream}")
 
-    def _collectives(self, places: Iterable[_Place]) -> None:
-        calls: dict[tuple[str, tuple[int, ...]], dict[int, list[_Place]]] = {}
-        for one in places:
-            name = str(one.node.get("pg_name", ""))
-            group = self._group(one, name)
-            calls.setdefault((name, group), {}).setdefault(one.rank, []).append(one)
-        for (name, group), of_rank in calls.items():
-            most = max(len(found) for found in of_rank.values())
+    def _add_collectives(self, nodes: Iterable[_RankNode]) -> None:
+        """Add the collectives, the n-th nodes of a group on all its ranks as one task."""
+        calls: dict[tuple[str, tuple[int, ...]], dict[int, list[_RankNode]]] = {}
+        for each in nodes:
+            name = str(each.node.get("pg_name", ""))
+            calls.setdefault((name, self._group(each, name)), {}).setdefault(each.rank, []).append(each)
+        for (name, group), by_rank in calls.items():
+            longest = max(by_rank.values(), key=len)
             for rank in group:
-                if len(of_rank.get(rank, ())) < most:
-                    here = next(
-                        found[len(of_rank.get(rank, ()))] for found in of_rank.values() if len(found) == most
-                    )
-                    msg = f"{here.where} is never joined by rank {rank} of group '{name}'; trace all ranks"
+                joined = len(by_rank.get(rank, ()))
+                if joined < len(longest):
+                    where = longest[joined].where
+                    msg = f"{where} is never joined by rank {rank} of group '{name}'; trace all ranks"
                     raise WorkloadError(msg)
-            for index in range(most):
-                self._collective(name, group, [of_rank[rank][index] for rank in group])
+            for index in range(len(longest)):
+                self._add_collective(name, group, [by_rank[rank][index] for rank in group])
 
-    def _group(self, one: _Place, name: str) -> tuple[int, ...]:
-        known = self._groups, self._recorded[one.rank], self._anywhere
+    def _group(self, each: _RankNode, name: str) -> tuple[int, ...]:
+        """Return the ranks of the group of a name, as a node of a collective means it."""
+        known = self._groups, self._recorded[each.rank], self._of_any_rank
         group = next((groups[name] for groups in known if name in groups), None)
         if group is None and name in {"", "0"}:
-            group = tuple(range(len(self._places)))
+            group = tuple(range(len(self._nodes)))
         if group is None:
-            msg = f"{one.where} is of group '{name}', which is not known; name a file of groups with --groups"
-            raise WorkloadError(msg)
-        if one.rank not in group or max(group) >= len(self._places):
             msg = (
-                f"{one.where} is of group '{name}' with ranks {', '.join(map(str, group[:8]))}; "
-                f"its own rank is {one.rank}, and there are {len(self._places)}"
+                f"{each.where} is of group '{name}', which is not known; name a file of groups with --groups"
+            )
+            raise WorkloadError(msg)
+        if each.rank not in group or max(group) >= len(self._nodes):
+            msg = (
+                f"{each.where} is of group '{name}' with ranks {', '.join(map(str, group[:8]))}; "
+                f"its own rank is {each.rank}, and there are {len(self._nodes)}"
             )
             raise WorkloadError(msg)
         return group
 
-    def _collective(self, name: str, group: tuple[int, ...], members: list[_Place]) -> None:
+    def _add_collective(self, name: str, group: tuple[int, ...], members: list[_RankNode]) -> None:
+        """Add one collective of a group, whose nodes on all ranks must agree."""
         first = members[0]
         number = first.node.whole("comm_type")
         if number not in KINDS and number not in STARS:
-            what = f"collective {number}"
-            names = ", ".join(sorted(one.name.lower() for one in CommType))
-            msg = f"{first.where} is a {what}, which is not known; known: {names}"
+            names = ", ".join(sorted(kind.name.lower() for kind in CommType))
+            msg = f"{first.where} is a collective {number}, which is not known; known: {names}"
             raise WorkloadError(msg)
-        for one in members:
+        for each in members:
             for key in ("comm_type", "comm_size"):
-                if one.node.whole(key) != first.node.whole(key):
+                if each.node.whole(key) != first.node.whole(key):
                     msg = (
-                        f"{one.where} has {key} {one.node.whole(key)}, and {first.where} in the same place "
+                        f"{each.where} has {key} {each.node.whole(key)}, and {first.where} in the same place "
                         f"of group '{name}' {first.node.whole(key)}; all ranks must call the same"
                     )
                     raise WorkloadError(msg)
@@ -434,46 +454,57 @@ class _Matching:
             self._add(members, _star(number, group, first.node.whole("comm_size")), channel)
             return
         barrier = number == CommType.BARRIER
-        together = Together(
+        collective = Together(
             kind=KINDS[number],
             groups=(group,),
             payload_bytes=0.0 if barrier else float(max(0, first.node.whole("comm_size"))),
             algorithm=str(first.node.get(ALGORITHM, "")),
             two_level=bool(first.node.whole(TWO_LEVEL)),
         )
-        self._add(members, together, channel)
+        self._add(members, collective, channel)
 
-    def _messages(self, places: list[_Place]) -> None:
-        ends: dict[tuple[int, int, int], tuple[list[_Place], list[_Place]]] = {}
-        for one in places:
-            receives = one.node.type is NodeType.COMM_RECV
-            source = one.node.whole("comm_src", one.rank) if receives else one.rank
-            destination = one.rank if receives else one.node.whole("comm_dst")
-            key = (source, destination, one.node.whole("comm_tag"))
-            ends.setdefault(key, ([], []))[receives].append(one)
-        for (source, destination, number), (sent, received) in ends.items():
-            if len(sent) != len(received):
-                lonely = (sent if len(sent) > len(received) else received)[min(len(sent), len(received))]
-                what = "received by" if lonely in sent else "sent by"
-                other = destination if lonely in sent else source
-                msg = f"{lonely.where} with tag {number} is never {what} rank {other}; trace both ends"
-                raise WorkloadError(msg)
-            for left, right in zip(sent, received, strict=True):
-                sizes = left.node.whole("comm_size"), right.node.whole("comm_size")
-                if sizes[0] != sizes[1]:
+    def _add_messages(self, nodes: Iterable[_RankNode]) -> None:
+        """Add the sends, each with the receive of the same sender, receiver, tag and place among those."""
+        sends: defaultdict[tuple[int, int, int], list[_RankNode]] = defaultdict(list)
+        receives: defaultdict[tuple[int, int, int], list[_RankNode]] = defaultdict(list)
+        for each in nodes:
+            tag = each.node.whole("comm_tag")
+            if each.node.type is NodeType.COMM_RECV:
+                receives[each.node.whole("comm_src", each.rank), each.rank, tag].append(each)
+            else:
+                sends[each.rank, each.node.whole("comm_dst"), tag].append(each)
+        for source, destination, tag in dict.fromkeys((*sends, *receives)):
+            key = source, destination, tag
+            self._check_paired(key, sends[key], receives[key])
+            for send, receive in zip(sends[key], receives[key], strict=True):
+                size, received = send.node.whole("comm_size"), receive.node.whole("comm_size")
+                if size != received:
                     msg = (
-                        f"{left.where} sends {sizes[0]} bytes, and {right.where} receives {sizes[1]}; "
+                        f"{send.where} sends {size} bytes, and {receive.where} receives {received}; "
                         "they must agree"
                     )
                     raise WorkloadError(msg)
                 message = Message(
-                    sources=(source,), destinations=(destination,), size_bytes=float(max(0, sizes[0]))
+                    sources=(source,), destinations=(destination,), size_bytes=float(max(0, size))
                 )
-                self._add([left, right], message, f"{source} to {destination}")
+                self._add([send, receive], message, f"{source} to {destination}")
+
+    @staticmethod
+    def _check_paired(key: tuple[int, int, int], sends: list[_RankNode], receives: list[_RankNode]) -> None:
+        """Raise an error unless there are as many sends as receives of a sender, a receiver and a tag."""
+        source, destination, tag = key
+        if len(sends) > len(receives):
+            where = sends[len(receives)].where
+            msg = f"{where} with tag {tag} is never received by rank {destination}; trace both ends"
+            raise WorkloadError(msg)
+        if len(receives) > len(sends):
+            where = receives[len(sends)].where
+            msg = f"{where} with tag {tag} is never sent by rank {source}; trace both ends"
+            raise WorkloadError(msg)
 
 
 def _star(number: int, group: tuple[int, ...], size: int) -> Message:
-    """Return a gather, to which each rank brings so many bytes, or a scatter of what the first has."""
+    """Return a gather, of `size` bytes from each rank, or a scatter of `size` bytes of the first rank."""
     root, others = (group[0],) * (len(group) - 1), group[1:]
     if number == CommType.GATHER:
         return Message(sources=others, destinations=root, size_bytes=float(max(0, size)))
@@ -481,7 +512,7 @@ def _star(number: int, group: tuple[int, ...], size: int) -> Message:
 
 
 def _duration_s(node: Node) -> float:
-    """Return the recorded duration: unrounded where it is known, else in whole microseconds; 0: none."""
+    """Return the recorded duration, exact where the node has it, else from whole microseconds; 0 without."""
     exact = node.get(DURATION, 0.0)
     if isinstance(exact, float) and math.isfinite(exact) and exact > 0.0:
         return exact

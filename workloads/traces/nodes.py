@@ -1,7 +1,8 @@
-"""Nodes of a Chakra trace, to and from Protocol Buffers' messages, and files of these, plain or gzip.
+"""Nodes of Chakra traces as Protocol Buffers messages, and files of these, plain or gzip.
 
-The messages' types are built when they are first needed, from the field numbers of the published schema; what
-that has and we do not use is passed over. An attribute of a node may hold the operators of a run, as text.
+A file is a row of messages, each behind its length: metadata first, then nodes. Message types are built when
+they are first needed, from the field numbers of the published schema; fields of the schema that are not used
+here are passed over. An attribute of a node may hold the operators of a run, as text (`operators_text`).
 
 References
 ----------
@@ -62,7 +63,7 @@ class CommType(IntEnum):
 
 
 class Form(IntEnum):
-    """Alternative that an attribute's value is, as its field number; a list of them has one more."""
+    """Type of an attribute's value; its number is that of the schema's field, that of a list is one more."""
 
     DOUBLE = 3
     FLOAT = 5
@@ -86,12 +87,12 @@ Scalar = bool | int | float | str | bytes
 
 
 class Attribute(NamedTuple):
-    """A value with the form in which it is written."""
+    """Value of an attribute with its type in the file."""
 
     form: Form
-    """Its form, or that of the elements of a list."""
+    """Type of the value, or of the elements of a list."""
     value: Scalar | tuple[Scalar, ...]
-    """The value, or a tuple for a list."""
+    """The value; a tuple for a list."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,13 +102,13 @@ class Node:
     id: int
     """Unique within the rank."""
     name: str
-    """What it is."""
+    """Name for people."""
     type: NodeType
-    """What kind of thing it is."""
+    """Type."""
     ctrl_deps: tuple[int, ...] = ()
-    """Nodes that must have finished, for the sake of order."""
+    """Nodes that must have finished before it, for the sake of order."""
     data_deps: tuple[int, ...] = ()
-    """Nodes that must have finished, for the sake of data."""
+    """Nodes that must have finished before it, for their results."""
     start_us: int = 0
     """Recorded start, microseconds."""
     duration_us: int = 0
@@ -117,7 +118,7 @@ class Node:
     outputs: tuple[str, str, str] = ("", "", "")
     """The same of the outputs."""
     attributes: Mapping[str, Attribute] = field(default_factory=lambda: MappingProxyType({}))
-    """What else is known, by name."""
+    """Further values, by name."""
     offset: int = field(default=0, compare=False)
     """Byte of the file at which it begins, for errors."""
 
@@ -138,14 +139,14 @@ def is_readable() -> bool:
 
 
 class Schema(NamedTuple):
-    """Classes of messages."""
+    """Classes of the protobuf library."""
 
     node: Any
-    """A node of a trace."""
+    """Message of a node."""
     metadata: Any
-    """What a file begins with."""
+    """Message with which a file begins."""
     damaged: type[Exception]
-    """What parsing raises for bytes that are no message."""
+    """Exception that parsing raises for bytes that are no message."""
 
 
 @cache
@@ -161,37 +162,38 @@ def schema() -> Schema:
         from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory  # noqa: PLC0415
     except ImportError:
         raise HeliographError(EXTRA) from None
-    of = descriptor_pb2.FieldDescriptorProto
-    forms = {form: getattr(of, f"TYPE_{form.name}") for form in Form}
+    types = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="et_def.proto", package="ChakraProtoMsg", syntax="proto3")
 
     def add(name: str, *members: tuple[str, int, int | str], many: Iterable[str] = ()) -> Any:  # noqa: ANN401
+        """Add a message; its members are name, number, and type or name of a message; `many` are repeated."""
         added = file.message_type.add(name=name)
         for member, number, kind in members:
-            label = of.LABEL_REPEATED if member in many else of.LABEL_OPTIONAL
-            one = added.field.add(name=member, number=number, label=label)
+            label = types.LABEL_REPEATED if member in many else types.LABEL_OPTIONAL
+            described = added.field.add(name=member, number=number, label=label)
             if isinstance(kind, str):
-                one.type, one.type_name = of.TYPE_MESSAGE, f".{file.package}.{kind}"
+                described.type, described.type_name = types.TYPE_MESSAGE, f".{file.package}.{kind}"
             else:
-                one.type = kind
+                described.type = kind
         return added
 
-    for form, kind in forms.items():
+    scalars = {form: getattr(types, f"TYPE_{form.name}") for form in Form}
+    for form, kind in scalars.items():
         add(_list_of(form), ("values", 1, kind), many=("values",))
-    values = [(_field_of(form), int(form), kind) for form, kind in forms.items()]
+    values = [(_field_of(form), int(form), kind) for form, kind in scalars.items()]
     values += [(_list_of(form), form + 1, _list_of(form)) for form in Form]
-    attribute = add("AttributeProto", ("name", 1, of.TYPE_STRING), *values)
+    attribute = add("AttributeProto", ("name", 1, types.TYPE_STRING), *values)
     attribute.oneof_decl.add(name="value")
-    for one in attribute.field[1:]:
-        one.oneof_index = 0
-    texts = [(name, number, of.TYPE_STRING) for number, name in enumerate(_INFO, start=1)]
+    for alternative in attribute.field[1:]:
+        alternative.oneof_index = 0
+    texts = [(name, number, types.TYPE_STRING) for number, name in enumerate(_INFO, start=1)]
     add("IOInfo", *texts)
-    add("GlobalMetadata", ("version", 1, of.TYPE_STRING), ("attr", 2, "AttributeProto"), many=("attr",))
+    add("GlobalMetadata", ("version", 1, types.TYPE_STRING), ("attr", 2, "AttributeProto"), many=("attr",))
     numbers = {"id": 1, "type": 3, "ctrl_deps": 4, "data_deps": 5, "start_us": 6, "duration_us": 7}
     add(
         "Node",
-        ("name", 2, of.TYPE_STRING),
-        *((name, number, of.TYPE_UINT64) for name, number in numbers.items()),
+        ("name", 2, types.TYPE_STRING),
+        *((name, number, types.TYPE_UINT64) for name, number in numbers.items()),
         *((name, number, "IOInfo") for name, number in (("inputs", 8), ("outputs", 9))),
         ("attr", 10, "AttributeProto"),
         many=("ctrl_deps", "data_deps", "attr"),
@@ -206,10 +208,12 @@ def schema() -> Schema:
 
 
 def _field_of(form: Form) -> str:
+    """Return the name of the field of an attribute's value of a type."""
     return f"{form.name.lower()}_val"
 
 
 def _list_of(form: Form) -> str:
+    """Return the name of the message, and of the field, of a list of values of a type."""
     return f"{form.name.lower()}_list"
 
 
@@ -220,8 +224,8 @@ _LISTS = {_list_of(form): form for form in Form}
 
 
 def encode_node(node: Node) -> bytes:
-    """Return the bytes of a node without their length; what is 0 or empty is left out, as proto3 does."""
-    told = schema().node(
+    """Return the bytes of a node without their length; fields of 0 are left out, as proto3 does."""
+    message = schema().node(
         id=node.id,
         name=node.name,
         type=node.type,
@@ -230,34 +234,34 @@ def encode_node(node: Node) -> bytes:
         start_us=node.start_us,
         duration_us=node.duration_us,
     )
-    for info, texts in ((told.inputs, node.inputs), (told.outputs, node.outputs)):
+    for info, texts in ((message.inputs, node.inputs), (message.outputs, node.outputs)):
         for name, text in zip(_INFO, texts, strict=True):
             if text:
                 setattr(info, name, text)
-    _tell(told, node.attributes)
-    return told.SerializeToString()
+    _add_attributes(message, node.attributes)
+    return message.SerializeToString()
 
 
 def encode_metadata(version: str, attributes: Mapping[str, Attribute] = MappingProxyType({})) -> bytes:
     """Return the GlobalMetadata with which a file begins."""
-    told = schema().metadata(version=version)
-    _tell(told, attributes)
-    return told.SerializeToString()
+    message = schema().metadata(version=version)
+    _add_attributes(message, attributes)
+    return message.SerializeToString()
 
 
-def _tell(told: Any, attributes: Mapping[str, Attribute]) -> None:  # noqa: ANN401 - a message
-    """Write attributes into a message; a default value is written too, for its presence means something."""
+def _add_attributes(message: Any, attributes: Mapping[str, Attribute]) -> None:  # noqa: ANN401
+    """Write attributes into a message, also those with default values, whose presence means something."""
     for name, (form, value) in attributes.items():
-        one = told.attr.add(name=name)
+        attribute = message.attr.add(name=name)
         if isinstance(value, tuple):
-            getattr(one, _list_of(form)).SetInParent()
-            getattr(one, _list_of(form)).values.extend(value)
+            getattr(attribute, _list_of(form)).SetInParent()
+            getattr(attribute, _list_of(form)).values.extend(value)
         else:
-            setattr(one, _field_of(form), value)
+            setattr(attribute, _field_of(form), value)
 
 
 def _parsed(kind: Any, data: bytes) -> Any:  # noqa: ANN401 - a message
-    """Return the message that some bytes hold; a `ValueError` if they are none of this kind."""
+    """Return the message in some bytes; a `ValueError` if they are no message of this class."""
     try:
         return kind.FromString(data)
     except schema().damaged:
@@ -265,46 +269,48 @@ def _parsed(kind: Any, data: bytes) -> Any:  # noqa: ANN401 - a message
         raise ValueError(msg) from None
 
 
-def _attribute(told: Any) -> tuple[str, Attribute]:  # noqa: ANN401 - a message
-    which = told.WhichOneof("value")
-    if which in _FIELDS:
-        return told.name, Attribute(_FIELDS[which], getattr(told, which))
-    if which in _LISTS:
-        return told.name, Attribute(_LISTS[which], tuple(getattr(told, which).values))
-    return told.name, Attribute(Form.BYTES, b"")
+def _attribute(message: Any) -> tuple[str, Attribute]:  # noqa: ANN401
+    """Return name and value of an attribute; no bytes for one without a value."""
+    field = message.WhichOneof("value")
+    if field in _FIELDS:
+        return message.name, Attribute(_FIELDS[field], getattr(message, field))
+    if field in _LISTS:
+        return message.name, Attribute(_LISTS[field], tuple(getattr(message, field).values))
+    return message.name, Attribute(Form.BYTES, b"")
 
 
 def decode_node(data: bytes, offset: int = 0) -> Node:
-    """Return the node that some bytes hold; fields that the schema does not have are passed over.
+    """Return the node in some bytes; fields that the schema does not have are passed over.
 
     Raises
     ------
     ValueError
         If the bytes are no node.
     """
-    told = _parsed(schema().node, data)
-    if told.type not in _NODE_TYPES:
-        msg = f"there is no node type {told.type}"
+    message = _parsed(schema().node, data)
+    if message.type not in _NODE_TYPES:
+        msg = f"there is no node type {message.type}"
         raise ValueError(msg)
     return Node(
-        id=told.id,
-        name=told.name,
-        type=_NODE_TYPES[told.type],
-        ctrl_deps=tuple(told.ctrl_deps),
-        data_deps=tuple(told.data_deps),
-        start_us=told.start_us,
-        duration_us=told.duration_us,
-        inputs=_texts(told, "inputs"),
-        outputs=_texts(told, "outputs"),
-        attributes=dict(map(_attribute, told.attr)),
+        id=message.id,
+        name=message.name,
+        type=_NODE_TYPES[message.type],
+        ctrl_deps=tuple(message.ctrl_deps),
+        data_deps=tuple(message.data_deps),
+        start_us=message.start_us,
+        duration_us=message.duration_us,
+        inputs=_texts(message, "inputs"),
+        outputs=_texts(message, "outputs"),
+        attributes=dict(map(_attribute, message.attr)),
         offset=offset,
     )
 
 
-def _texts(told: Any, name: str) -> tuple[str, str, str]:  # noqa: ANN401 - a message
-    if not told.HasField(name):
+def _texts(message: Any, name: str) -> tuple[str, str, str]:  # noqa: ANN401
+    """Return values, shapes and types of a node's inputs or outputs."""
+    if not message.HasField(name):
         return "", "", ""
-    info = getattr(told, name)
+    info = getattr(message, name)
     return info.values, info.shapes, info.types
 
 
@@ -315,15 +321,18 @@ LONGEST_MESSAGE = 2**28
 LONGEST_VARINT = 10
 """Bytes of the longest length: 64 bits in groups of seven."""
 _GROUP = 0x7F
+"""Bits of a byte of a length."""
 _MORE = 0x80
+"""Bit of such a byte that says that another follows."""
 _GZIP = b"\x1f\x8b"
+"""First bytes of a gzip file."""
 
 
 class DamagedError(WorkloadError):
-    """Bytes that are no trace; `offset` says which, of the unpacked content."""
+    """Bytes that are no trace, at an `offset` of the unpacked content."""
 
-    def __init__(self, offset: int, what: str) -> None:
-        super().__init__(what)
+    def __init__(self, offset: int, fault: str) -> None:
+        super().__init__(fault)
         self.offset = offset
 
 
@@ -339,26 +348,28 @@ def read_trace(path: Path) -> Iterator[Node]:
     HeliographError
         If the package protobuf is not installed.
     """
-    at = 0
+    offset = 0
     try:
         with _opened(path) as stream:
             messages = _messages(stream)
-            at, first = next(messages)
+            offset, first = next(messages)
             _parsed(schema().metadata, first)
-            for at, data in messages:
-                yield decode_node(data, at)
+            for offset, data in messages:
+                yield decode_node(data, offset)
     except DamagedError as error:
         raise _damaged(path, error.offset, error) from None
     except ValueError as error:
-        raise _damaged(path, at, error) from None
+        raise _damaged(path, offset, error) from None
 
 
-def _damaged(path: Path, offset: int, what: Exception) -> WorkloadError:
-    return WorkloadError(f"{path.name}: byte {offset}: not a Chakra trace: {what}; write or copy it again")
+def _damaged(path: Path, offset: int, fault: Exception) -> WorkloadError:
+    """Return the error of a file that is no trace."""
+    return WorkloadError(f"{path.name}: byte {offset}: not a Chakra trace: {fault}; write or copy it again")
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file, plain or gzip, with its errors as those of a trace."""
     try:
         with path.open("rb") as raw:
             zipped = raw.read(len(_GZIP)) == _GZIP
@@ -377,17 +388,17 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _messages(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Go through messages, each with the byte of the stream at which it begins; there is one at least."""
+    """Yield messages with the byte of the stream at which each begins; a `DamagedError` if there is none."""
     begin = 0
     while (length := _length(stream, begin)) is not None:
-        size, taken = length
+        size, length_bytes = length
         if size > LONGEST_MESSAGE:
             raise DamagedError(begin, f"a message of {size} bytes begins")
-        begin += taken
+        begin += length_bytes
         data = stream.read(size)
         if len(data) < size:
-            what = f"a message of {size} bytes begins, and the file ends after {len(data)}"
-            raise DamagedError(begin, what)
+            fault = f"a message of {size} bytes begins, and the file ends after {len(data)}"
+            raise DamagedError(begin, fault)
         yield begin, data
         begin += size
     if not begin:
@@ -395,7 +406,7 @@ def _messages(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def _length(stream: IO[bytes], begin: int) -> tuple[int, int] | None:
-    """Return the length that stands next in a stream, and its own bytes; None at the end."""
+    """Return the length at the position of a stream, and the bytes that it takes; None at the end."""
     size = taken = 0
     while byte := stream.read(1):
         size |= (byte[0] & _GROUP) << 7 * taken
@@ -424,9 +435,9 @@ def write_trace(path: Path, nodes: Iterable[Node]) -> None:
     Parameters
     ----------
     path : pathlib.Path
-        Where; gzip if it ends in ``.gz``.
+        The file; gzip if it ends in ``.gz``.
     nodes : iterable of Node
-        What; each is encoded as it comes.
+        Its nodes; each is encoded as it comes.
 
     Raises
     ------
@@ -439,7 +450,7 @@ def write_trace(path: Path, nodes: Iterable[Node]) -> None:
 
 
 def write_messages(path: Path, metadata: bytes, messages: Iterable[bytes]) -> None:
-    """Write messages that are encoded already, each behind its length.
+    """Write encoded messages, each behind its length.
 
     Raises
     ------
@@ -456,39 +467,41 @@ def write_messages(path: Path, metadata: bytes, messages: Iterable[bytes]) -> No
 
 
 Run = tuple[tuple[MatMul | Elementwise, int], ...]
-"""Operators one after the other, and how often each."""
+"""Operators one after the other, each with its number of repeats."""
 OPERATOR_KINDS: dict[str, type[MatMul | Elementwise]] = {"product": MatMul, "other": Elementwise}
-"""Operators that a unit runs, by the word that a text has for them."""
+"""Operators of a unit, by their word in a text."""
 OPERATOR_FIELDS: dict[type, dict[str, Any]] = {
     kind: typing.get_type_hints(kind) for kind in OPERATOR_KINDS.values()
 }
-"""Type of each field of each."""
+"""Type of each field of those operators."""
 _KIND_WORDS = {kind: word for word, kind in OPERATOR_KINDS.items()}
 
 
 def operators_text(run: Run) -> str:
-    """Return a run as JSON: of each operator how often, its kind, and its fields that differ from usual."""
+    """Return a run as JSON: for each operator its repeats, its word, and its fields without defaults."""
     return json.dumps(
-        [[times, _KIND_WORDS[type(one)], _unusual(one)] for one, times in run], separators=(",", ":")
+        [[times, _KIND_WORDS[type(operator)], _set_fields(operator)] for operator, times in run],
+        separators=(",", ":"),
     )
 
 
-def _unusual(one: MatMul | Elementwise) -> dict[str, Any]:
-    values = {item.name: (getattr(one, item.name), item.default) for item in dataclasses.fields(one)}
-    return {
-        name: value.value if isinstance(value, Flag) else value
-        for name, (value, usual) in values.items()
-        if value != usual
-    }
+def _set_fields(operator: MatMul | Elementwise) -> dict[str, Any]:
+    """Return the fields of an operator that differ from their defaults, as plain values."""
+    values = {}
+    for item in dataclasses.fields(operator):
+        value = getattr(operator, item.name)
+        if value != item.default:
+            values[item.name] = value.value if isinstance(value, Flag) else value
+    return values
 
 
 def read_operators(text: str) -> Run:
-    """Return the run of a text.
+    """Return the run that `operators_text` has written.
 
     Raises
     ------
     ValueError
-        If the text is none of `operators_text`.
+        If the text is none of its.
     """
     try:
         return tuple(
@@ -503,5 +516,6 @@ def read_operators(text: str) -> Run:
 def _operator(
     times: int, kind: type[MatMul | Elementwise], fields: Iterable[tuple[str, Any]]
 ) -> tuple[MatMul | Elementwise, int]:
+    """Return an operator with its repeats from plain values of its fields."""
     kinds = OPERATOR_FIELDS[kind]
     return kind(**{name: kinds[name](value) for name, value in fields}), times

@@ -56,11 +56,11 @@ class RecordedTask:
     """One task of a graph as the file has it."""
 
     type: TaskType
-    """What it does."""
+    """Type."""
     id: int
-    """Its number."""
+    """Number."""
     device: int
-    """Number of the device that does it."""
+    """Number of the device that runs it."""
     run_time_s: float
     """Recorded duration; of an all-reduce the local work before its first byte is sent."""
     size_bytes: int
@@ -71,12 +71,12 @@ class RecordedTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Device:
-    """Something that does tasks."""
+    """A device, which runs one task at a time."""
 
     type: DeviceType
-    """What it is."""
+    """Type."""
     id: int
-    """Its number."""
+    """Number."""
     node: int
     """Node of a GPU."""
     property: int
@@ -92,7 +92,7 @@ class TaskGraph:
     nodes: int
     """Servers."""
     switches: int
-    """Switches that nodes and switches are numbered with."""
+    """Switches; nodes and switches are numbered together."""
     link_bytes_per_s: float
     """Rate of a node's network card that the planner assumed."""
     devices: tuple[Device, ...]
@@ -122,6 +122,7 @@ def read_task_graph(path: Path) -> TaskGraph:
 
 
 def _task_graph(name: str, data: bytes) -> TaskGraph:
+    """Return the task graph in the bytes of a file; any fault of them is a `ValueError` or the library's."""
     try:
         import flatbuffers  # noqa: PLC0415
     except ImportError:
@@ -130,15 +131,17 @@ def _task_graph(name: str, data: bytes) -> TaskGraph:
     short, whole, real, long = types.Int16Flags, types.Uint32Flags, types.Float32Flags, types.Uint64Flags
 
     def value(table: Any, index: int, kind: Any) -> Any:  # noqa: ANN401 - the library has no types
+        """Return the value of a table's field, 0 if it is absent."""
         return table.GetSlot(_slot(index), 0, kind)
 
     def vector(table: Any, index: int, each: int) -> range:  # noqa: ANN401
-        """Return the places of a vector's elements."""
+        """Return the bytes at which the elements of a table's vector begin, `each` bytes apart."""
         field = table.Offset(_slot(index))
         start = table.Vector(field) if field else 0
         return range(start, start + each * table.VectorLen(field) if field else 0, each)
 
     def tables(index: int) -> list[Any]:
+        """Return the tables of a vector of the root."""
         return [
             flatbuffers.table.Table(data, root.Indirect(place))
             for place in vector(root, index, types.UOffsetTFlags.bytewidth)
@@ -180,7 +183,7 @@ def _task_graph(name: str, data: bytes) -> TaskGraph:
 
 
 def _slot(index: int) -> int:
-    """Return the place of a field in a table's list of fields, behind that list's own two lengths."""
+    """Return the offset of a field in a table's list of fields, which begins with two lengths."""
     return 2 * (index + 2)
 
 
@@ -188,6 +191,7 @@ Kind = TypeVar("Kind", TaskType, DeviceType)
 
 
 def _type(kinds: type[Kind], table: Any, value: int) -> Kind:  # noqa: ANN401
+    """Return the member of a number; a `ValueError` for any other."""
     if value not in {int(one) for one in kinds}:
         msg = f"byte {table.Pos}: there is no {kinds.__name__} {value}"
         raise ValueError(msg)
@@ -209,27 +213,27 @@ def rank_graph(graph: TaskGraph) -> RankGraph:
     takes no time.
     """
     devices = {device.id: device for device in graph.devices}
-    places = {task.id: 2 * index + 1 for index, task in enumerate(graph.tasks)}
-    after: dict[int, list[int]] = {place: [] for place in places.values()}
+    ids = {task.id: 2 * index + 1 for index, task in enumerate(graph.tasks)}  # an all-reduce takes two
+    after: dict[int, list[int]] = {number: [] for number in ids.values()}
     for task in graph.tasks:
-        if task.type is not TaskType.ALLREDUCE:
-            for other in task.following:
-                if other not in places:
-                    msg = f"{graph.name}: task {task.id} is followed by task {other}, which the file lacks"
-                    raise WorkloadError(msg)
-                after[places[other]].append(places[task.id])
+        for other in task.following if task.type is not TaskType.ALLREDUCE else ():
+            if other not in ids:
+                msg = f"{graph.name}: task {task.id} is followed by task {other}, which the file lacks"
+                raise WorkloadError(msg)
+            after[ids[other]].append(ids[task.id])
     tasks: list[RankTask] = []
     for task in graph.tasks:
-        place = places[task.id]
+        number = ids[task.id]
         if task.type is TaskType.ALLREDUCE:
-            tasks += _all_reduce(task, place, tuple(after[place]))
+            tasks += _all_reduce(task, number, tuple(after[number]))
         else:
-            tasks.append(_single(graph, task, devices, place, tuple(after[place])))
+            tasks.append(_single(graph, task, devices, number, tuple(after[number])))
     ranks = tuple((node,) for node in range(graph.nodes))
     return RankGraph(name=graph.name, tasks=tuple(tasks), classes=ranks)
 
 
 def _recorded(name: str, phase: Phase, duration_s: float) -> Recorded:
+    """Return work that takes a recorded time."""
     return Recorded(
         name=name,
         phase=phase,
@@ -240,20 +244,20 @@ def _recorded(name: str, phase: Phase, duration_s: float) -> Recorded:
     )
 
 
-def _all_reduce(task: RecordedTask, place: int, after: tuple[int, ...]) -> list[RankTask]:
-    """Return an all-reduce behind its local work, which delays it and keeps no device from other tasks."""
+def _all_reduce(task: RecordedTask, number: int, after: tuple[int, ...]) -> list[RankTask]:
+    """Return an all-reduce, whose id is `number`, and the local work before it, which occupies no device."""
     local = _recorded("local reduction", Phase.GRAD_WEIGHT, task.run_time_s)
     members = tuple(int(node) for node in task.following)
     return [
         RankTask(
-            id=place - 1,
+            id=number - 1,
             name="local reduction",
             classes=members[:1],
             operation=Work(operator=local, host=True),
             after=after,
         ),
         RankTask(
-            id=place,
+            id=number,
             name="all-reduce",
             classes=members,
             operation=Together(
@@ -262,28 +266,29 @@ def _all_reduce(task: RecordedTask, place: int, after: tuple[int, ...]) -> list[
                 payload_bytes=float(task.size_bytes),
                 algorithm=Algorithm.RING if len(members) > 1 else "",
             ),
-            after=(place - 1,),
+            after=(number - 1,),
         ),
     ]
 
 
 def _single(
-    graph: TaskGraph, task: RecordedTask, devices: dict[int, Device], place: int, after: tuple[int, ...]
+    graph: TaskGraph, task: RecordedTask, devices: dict[int, Device], number: int, after: tuple[int, ...]
 ) -> RankTask:
+    """Return compute of a device, or a transfer between nodes, as the task of an id."""
     device = devices.get(task.device)
-    what = f"{graph.name}: task {task.id} ({task.type.name.lower()})"
+    named = f"{graph.name}: task {task.id} ({task.type.name.lower()})"
     if device is None:
-        msg = f"{what} is on device {task.device}, which the file lacks"
+        msg = f"{named} is on device {task.device}, which the file lacks"
         raise WorkloadError(msg)
     sends = task.type in {TaskType.COMM, TaskType.NOMINAL_COMM}
     if sends == (device.type is DeviceType.GPU):
-        msg = f"{what} is on a device of type {device.type.name.lower()}, which cannot do it"
+        msg = f"{named} is on a device of type {device.type.name.lower()}, which cannot do it"
         raise WorkloadError(msg)
     if not sends:
         name = task.type.name.lower()
         work = Work(operator=_recorded(name, PHASES.get(task.type, Phase.FORWARD), task.run_time_s))
         return RankTask(
-            id=place,
+            id=number,
             name=name,
             classes=(device.node,),
             operation=work,
@@ -292,7 +297,7 @@ def _single(
         )
     source, destination = divmod(device.property, graph.nodes + graph.switches)
     return RankTask(
-        id=place,
+        id=number,
         name="transfer",
         classes=(source, destination),
         operation=Message(sources=(source,), destinations=(destination,), size_bytes=float(task.size_bytes)),

@@ -10,11 +10,11 @@ from heliograph.comparison.plan_search import moving
 from heliograph.simulation import run_at_target
 from heliograph.systems import build_system
 from workloads.models.config import load_model
-from workloads.pipeline.schedule import SCHEDULES as KNOWN
+from workloads.pipeline.schedule import SCHEDULES
 from workloads.plan.plan import Plan, parse_plan
 from workloads.search import circuits
 from workloads.search.costs import PlanPricer
-from workloads.search.plans import SCHEDULES, grid
+from workloads.search.plans import ESTIMATED_SCHEDULES, grid
 
 MODELS = {
     "dense": dataclasses.replace(load_model("llama-3-8b"), layers=16),
@@ -25,7 +25,9 @@ MODELS = {
     "qwen8": dataclasses.replace(load_model("qwen3-30b-a3b"), layers=8),
     "dense80": load_model("llama-3-70b"),
 }
-KINDS = {name: SCHEDULES.index(KNOWN[name]) for name in ("gpipe", "zero_bubble", "zb_v", "dualpipe")}
+KINDS = {
+    name: ESTIMATED_SCHEDULES.index(SCHEDULES[name]) for name in ("gpipe", "zero_bubble", "zb_v", "dualpipe")
+}
 ONE = {name: (1,) for name in ("tp", "cp", "pp", "ep", "zero", "micro_batch", "vpp")}
 ONE |= {name: (0,) for name in ("recompute", "schedule", "overlap_tensor", "placement")}
 """Columns of a grid of one plan, those of others apart."""

@@ -11,7 +11,7 @@ from simulator.results import steady, step_ends_s, summarise
 from tests.bounds import optimal_in_flight
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, ideal_s, product_flops
 from workloads.pipeline import schedules
-from workloads.pipeline.schedule import SCHEDULES
+from workloads.pipeline.schedule import SCHEDULES, most_kept
 from workloads.plan.plan import parse_plan
 from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind
@@ -101,6 +101,14 @@ def test_versions_take_memory_and_nothing_else_does(kind):
         assert {name: more[name] for name in more if name != "weights"} == {
             name: one[name] for name in one if name != "weights"
         }
+
+
+@pytest.mark.parametrize("microbatches", [1, 2, 3, 4, 9])
+def test_activations_are_kept_of_microbatches_of_several_steps(microbatches):
+    """A step of fewer microbatches than stages leaves as many under way: those of the next steps follow."""
+    plan = PLAN.with_(pp=4, global_batch=microbatches, schedule=schedules.PIPEDREAM)
+    for stage, slots in enumerate(plan.pipeline.order()):
+        assert plan.pipeline.kept(stage, (2.0,)) == most_kept(slots, (2.0,)) == 2.0 * (4 - stage)
 
 
 def test_as_many_microbatches_are_under_way_as_keep_the_pipeline_busy():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simulator.step_estimate import Order, StepArrays
-from workloads.search.contention import AXES, PassTraffic, beside_sums
+from workloads.search.contention import AXES, PassTraffic, Slowdowns, beside_sums
 
 WORK_S, WAITED_S = 3.0, 1.0
 
@@ -53,9 +53,8 @@ def traffic(slower: float) -> PassTraffic:
         layers=1,
         waited_s={axis: even if axis == "tp" else none for axis in AXES},
         ring_s=none,
-        hiding_s=none,
-        inside=slowed,
-        sums=slowed,
+        ring_work_s=none,
+        slowdowns=Slowdowns(inside=slowed, sums=slowed),
     )
 
 
