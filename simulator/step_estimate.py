@@ -293,7 +293,7 @@ def _serial_sums_end_s(arrays: StepArrays) -> np.ndarray:
         waits_s = waits * (arrays.forward_s[:, stage] + inputs_s)
         before_s = np.where(split, inputs_s, 0.0)
         first_piece_s = np.where(split, weights_s, inputs_s + weights_s) / pieces[:, 0]
-        end_s = arrives_s + waits_s + before_s + first_piece_s + m * sums_s[:, stage]
+        end_s = arrives_s + waits_s + (before_s + first_piece_s) + m * sums_s[:, stage]
         latest_s = np.maximum(latest_s, end_s)
     one_way = ~np.isin(arrays.order, (Order.FOLDED, Order.BOTH_WAYS))
     return np.where(one_way & (arrays.gathers == 0) & ~arrays.sums_last, latest_s, 0.0)
