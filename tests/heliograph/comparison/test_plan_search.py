@@ -383,7 +383,7 @@ def test_best_plans_of_others_are_tried_and_results_travel_between_processes():
     poor = dataclasses.replace(USUAL, choices={**USUAL.choices, "pp": (4,)})
     own = best_plan(systems[1], CONFIG, BASE, effort=poor)
     other = best_plan(systems[0], CONFIG, BASE)
-    both = with_siblings(systems[1], CONFIG, own.alone(), [other.winner])
+    both = with_siblings(systems[1], CONFIG, own.without_result(), [other.winner])
     assert both.step_time_s < own.step_time_s
     assert both.winner.plan.axes == other.winner.plan.axes
     assert with_siblings(systems[1], CONFIG, both, [other.winner]) is both
