@@ -20,7 +20,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from heliograph.comparison.plan_estimates import Estimates, estimates, feasible
-from heliograph.comparison.plan_search import moving
+from heliograph.comparison.plan_search import in_mode
 from heliograph.report import ReportRow, ReportTable, format_si, print_report
 from heliograph.simulation import lit_for_all, run_at_target
 from heliograph.systems import build_system
@@ -168,7 +168,9 @@ def pairs(line: Line, config: TransformerConfig, count: int, seed: int) -> Itera
             continue
         mode = found.modes[place] if found.modes else None
         try:
-            ran = run_at_target(moving(system, mode), config, plans.plan(row), placement=plans.placement(row))
+            ran = run_at_target(
+                in_mode(system, mode), config, plans.plan(row), placement=plans.placement(row)
+            )
         except HeliographError:  # more peers than lanes, or memory to the last byte
             continue
         yield float(found.mode_time_s[place, row]), ran.step_time_s

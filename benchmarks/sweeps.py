@@ -14,7 +14,15 @@ from typing import Any
 
 import heliograph as hg
 from heliograph.sweeps.points import StepWork
-from heliograph.sweeps.running import Asked, Front, Means, Searched, axis, run_sweep, search_front
+from heliograph.sweeps.running import (
+    Execution,
+    Front,
+    FrontRequest,
+    SweepRequest,
+    axis,
+    run_sweep,
+    search_front,
+)
 from heliograph.sweeps.space import Axis, Optimise, Range, Space, Value
 from heliograph.sweeps.store import Outcome, Status, Store
 from heliograph.sweeps.work import outcome_of
@@ -54,11 +62,14 @@ class Busy:
         return {"step_time_s": float(inputs["number"])}
 
 
-def busy(store: Path, count: int, seconds: float, workers: int) -> Asked:
+def busy(store: Path, count: int, seconds: float, workers: int) -> SweepRequest:
     """Return a sweep of busy points."""
     space = Space(axes=(Axis(names=("number",), values=tuple((n,) for n in range(count))),))
-    return Asked(
-        name="busy", work=Busy(seconds=seconds), space=space, means=Means(store=store, workers=workers)
+    return SweepRequest(
+        name="busy",
+        work=Busy(seconds=seconds),
+        space=space,
+        execution=Execution(store=store, workers=workers),
     )
 
 
@@ -166,22 +177,22 @@ def ranges(counts: tuple[int, int] | None) -> dict[str, Range | tuple[Value, ...
 def front(place: Path) -> None:
     """Print the volumes that searches and a grid of as many points dominate, as shares of a fine grid's."""
     work = StepWork(system="photonic_packet", model="gpt2", plan="dp=8,global_batch=16")
-    means = Means(store=place / "front.sqlite", workers=1)
+    execution = Execution(store=place / "front.sqlite", workers=1)
 
     def of_grid(counts: tuple[int, int]) -> Front:
         space = Space(axes=tuple(axis(name, values) for name, values in ranges(counts).items()))
-        asked = Asked(name="grid", work=work, space=space, means=means)
+        asked = SweepRequest(name="grid", work=work, space=space, execution=execution)
         return Front(grid=run_sweep(asked), optimise=OBJECTIVES)
 
     fine, coarse = of_grid(FINE), of_grid(COARSE)
     searches = [
         search_front(
-            Searched(
+            FrontRequest(
                 name="search",
                 work=work,
                 ranges=ranges(None),
                 optimise=dataclasses.replace(OBJECTIVES, seed=seed),
-                means=means,
+                execution=execution,
             )
         )
         for seed in range(SEEDS)

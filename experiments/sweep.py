@@ -45,12 +45,12 @@ from heliograph.report_page.page import (
 from heliograph.simulation import simulate
 from heliograph.sweeps.points import StepWork, asks_for_best, settled
 from heliograph.sweeps.running import (
-    Asked,
     Engine,
+    Execution,
     Front,
+    FrontRequest,
     Grid,
-    Means,
-    Searched,
+    SweepRequest,
     axis,
     check_columns,
     run_sweep,
@@ -67,7 +67,7 @@ from heliograph.sweeps.space import (
     read_study,
     values_in,
 )
-from heliograph.sweeps.store import Status, Store, Told
+from heliograph.sweeps.store import Status, Store, SweepState
 from heliograph.sweeps.work import Reader, code_digest, outside_digest
 from heliograph.systems.names import DEFAULT_ACCELERATORS, is_system, narrow_format
 from simulator.errors import HeliographError, ParameterError, is_number, nearest
@@ -125,7 +125,7 @@ class Swept(Result):
         names = tuple(axes)
         if not any(name in shown for name in SHOWN):
             shown = {name: name for name in (*_numbers(rows), *shown) if name not in axes}
-            names += self.grid.own_names
+            names += self.grid.label_columns
         lines = [
             ReportRow(
                 ", ".join(_told(name, row[name]) for name in names if row.get(name) not in ("", None)),
@@ -279,7 +279,7 @@ class BestFound(Swept):
 class States(Result):
     """State of all sweeps in a store."""
 
-    told: tuple[Told, ...]
+    told: tuple[SweepState, ...]
     """The sweeps."""
 
     def report(self) -> list[Block]:
@@ -318,13 +318,13 @@ class Running:
     )
     retry_failed: bool = option(False, "run the points again that have no result")
 
-    def means(self, usual: Path | None) -> Means:
-        """Return the means of a sweep whose file is kept at a usual place."""
+    def execution(self, usual: Path | None) -> Execution:
+        """Return the execution of a sweep; `usual` is its store where no option names one."""
         store = self.store or usual
         if self.retry_failed and store is None:
             msg = "--retry-failed is not used: nothing is kept; say where with --store FILE"
             raise ParameterError(msg)
-        return Means(
+        return Execution(
             store=store,
             workers=self.workers,
             engine=Engine.DASK if self.scheduler else self.engine,
@@ -383,8 +383,8 @@ class Sweep(Study):
         notes = []
         if self.export is not None:
             notes.append(f"Wrote {grid.export(self.export)}.")
-        if asked.means.store is not None:
-            notes.append(f"Points are kept in {asked.means.store}; the same command goes on from there.")
+        if asked.execution.store is not None:
+            notes.append(f"Points are kept in {asked.execution.store}; the same command goes on from there.")
         work, usual_x = asked.work, grid.abscissa
         return Swept(
             grid=grid,
@@ -398,25 +398,25 @@ class Sweep(Study):
     def _front(self, file: StudyFile, optimise: Optimise, progress: Progress) -> BestFound:
         """Return what an optimiser finds."""
         self._refuse_both(file)
-        means = self.running.means(file.store)
+        execution = self.running.execution(file.store)
         work = _work(file)
         for key in ("minimise", "maximise") if file.study == STEP else ():
             with naming(file.path, f"optimise.{key}"):
                 check_columns(getattr(optimise, key))
         front = search_front(
-            Searched(
+            FrontRequest(
                 name=file.name,
                 work=work,
                 ranges=file.ranges,
                 zips=file.zips,
                 where=file.where,
                 optimise=optimise,
-                means=means,
+                execution=execution,
             ),
             progress,
         )
         front.grid.check()
-        notes = [f"Points are kept in {means.store}; the same command goes on from there."]
+        notes = [f"Points are kept in {execution.store}; the same command goes on from there."]
         if self.export is not None:
             notes.insert(0, f"Wrote {front.grid.export(self.export)}.")
         x, y = (*front.columns, *front.grid.axes)[:2]
@@ -429,9 +429,9 @@ class Sweep(Study):
             msg = "--status needs a study file, or --store FILE"
             raise ParameterError(msg)
         with Store(store, existing=True) as opened:
-            return States(told=tuple(opened.told()))
+            return States(told=tuple(opened.sweep_states()))
 
-    def _asked(self, file: StudyFile | None) -> Asked:
+    def _asked(self, file: StudyFile | None) -> SweepRequest:
         if file is None:
             return self._from_options()
         self._refuse_both(file)
@@ -441,14 +441,14 @@ class Sweep(Study):
                 axes.append(axis(name, values))
         with naming(file.path, "sweep"):
             space = Space(axes=(*axes, *file.zips), where=file.where)
-        means = self.running.means(file.store)
+        execution = self.running.execution(file.store)
         work = _work(file)
         if isinstance(work, StepWork):
             for name in space.names:
                 with naming(file.path, f"{'sweep' if name in file.ranges else 'zip'}.{name}"):
                     work.check_swept(name, space)
             work = settled(work, space)
-        return Asked(name=file.name, work=work, space=space, means=means)
+        return SweepRequest(name=file.name, work=work, space=space, execution=execution)
 
     def _refuse_both(self, file: StudyFile) -> None:
         """Refuse options that a study file says itself: one of the two would be dropped."""
@@ -461,7 +461,7 @@ class Sweep(Study):
                 msg = f"{file.path.name} says what is swept; write it there and leave {what} out"
                 raise ParameterError(msg)
 
-    def _from_options(self) -> Asked:
+    def _from_options(self) -> SweepRequest:
         """Return the sweep of the command line."""
         ranges = dict(map(values_of, self.hardware.assignments))
         if len(ranges) < len(self.hardware.assignments):
@@ -488,7 +488,9 @@ class Sweep(Study):
             fixed=fixed,
             usual_accelerators=DEFAULT_ACCELERATORS,
         )
-        return Asked(name="sweep", work=settled(work, space), space=space, means=self.running.means(None))
+        return SweepRequest(
+            name="sweep", work=settled(work, space), space=space, execution=self.running.execution(None)
+        )
 
 
 def _work(file: StudyFile) -> StepWork | StudyWork:
@@ -759,7 +761,7 @@ def _picture(grid: Grid, done: Sequence[Row], x: str, y: str) -> Drawing | None:
     if not drawn:
         return None
     thinned = drawn[:: -(-len(drawn) // MOST_MARKS)]
-    others = grid.names_beside(x, y)
+    others = grid.line_columns(x, y)
     named: dict[str, list[tuple[float, float]]] = {}
     for row in thinned:
         label = ", ".join(f"{one} {_shown(one, row[one])}" for one in others)

@@ -1,9 +1,9 @@
-"""Jobs in parallel processes of one machine, or of all that torchrun started; none outlives its command.
+"""Jobs in parallel, in processes of this machine (`Crew`) or in all that torchrun started (`Ranks`).
 
-Under torchrun the process of rank 0 runs the command as it is; the others only take jobs, of which it makes a
-queue in the store that torchrun's processes have in common; caches, figures and text are those of rank 0.
-Warnings about a result (`SuspectWarning`) come back with it from wherever it was computed. Progress goes to
-standard error: a bar on a terminal, plain lines elsewhere.
+`run_all` is the usual entry. No process outlives its command. Under torchrun rank 0 runs the command; the
+other ranks only do jobs, which rank 0 queues in the store that torchrun's processes share. Warnings about a
+result (`SuspectWarning`) come back with it from any process. Progress goes to standard error, as a bar on a
+terminal and as lines elsewhere.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from simulator.errors import HeliographError, ParameterError, SuspectWarning
 from simulator.files import ctrl_c_later
 
 OnProgress = Callable[[str, int, int], None]
-"""Told a label, how much is done, and how much there is."""
+"""Called with a label, the number of items done, and the number in all."""
 
 
 def unheard(label: str, done: int, total: int) -> None:
-    """Tell nobody."""
+    """Show no progress."""
 
 
-def of_part(progress: OnProgress, what: str) -> OnProgress:
-    """Return what a part of a study tells, its labels behind the part's name."""
-    return lambda label, done, total: progress(f"{what}, {label}", done, total)
+def of_part(progress: OnProgress, part: str) -> OnProgress:
+    """Return a progress function for a part of a study, whose labels begin with the part's name."""
+    return lambda label, done, total: progress(f"{part}, {label}", done, total)
 
 
 @contextmanager
 def reporting() -> Iterator[OnProgress]:
-    """Yield a function that is told what is done: label, number done, number in all."""
+    """Yield a progress function that writes to standard error."""
     if not sys.stderr.isatty():
         yield _Lines()
         return
@@ -62,23 +62,23 @@ def reporting() -> Iterator[OnProgress]:
 
 
 class _Lines:
-    """Progress as lines of a log: one where more is done than before, and not oftener than is read."""
+    """Progress as lines of a log, at most one every `LINE_EVERY_S` and only where the numbers changed."""
 
     def __init__(self) -> None:
-        self._told: tuple[int, int] | None = None
+        self._shown: tuple[int, int] | None = None
         self._next_s = 0.0
 
     def __call__(self, label: str, done: int, total: int) -> None:
         now = time.monotonic()
-        if (done, total) == self._told or (now < self._next_s and done < total):
+        if (done, total) == self._shown or (now < self._next_s and done < total):
             return
-        self._told, self._next_s = (done, total), now + LINE_EVERY_S
+        self._shown, self._next_s = (done, total), now + LINE_EVERY_S
         sys.stderr.write(f"{label}: {done} of {total}\n")
         sys.stderr.flush()
 
 
 LINE_EVERY_S = 2.0
-"""Time between two lines of progress where there is no terminal; a choice."""
+"""Shortest time between two lines of progress; a choice."""
 
 
 Job = TypeVar("Job")
@@ -92,11 +92,11 @@ class Watched(Generic[Result]):
     result: Result
     """Result of the job."""
     warnings: tuple[SuspectWarning, ...]
-    """Its warnings about that."""
+    """Warnings about it."""
 
 
 def watched(work: Callable[[Job], Result], job: Job) -> Watched[Result]:
-    """Return the result of a job with the warnings about it; others are shown as usual."""
+    """Do a job and return its result with the `SuspectWarning`s raised; other warnings are shown as usual."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", SuspectWarning)
         result = work(job)
@@ -108,7 +108,7 @@ def watched(work: Callable[[Job], Result], job: Job) -> Watched[Result]:
 
 
 def told(one: Watched[Result]) -> Result:
-    """Return a job's result, and repeat the warnings about it in this process."""
+    """Return the result of a job, and raise its warnings again in this process."""
     for warning in one.warnings:
         warnings.warn(warning, stacklevel=3)
     return one.result
@@ -116,12 +116,12 @@ def told(one: Watched[Result]) -> Result:
 
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _PATIENCE = timedelta(days=7)
-"""Longest wait of a process for another: training may be long, and torchrun ends all if one dies."""
+"""Longest wait of a rank for another: a job may be long, and torchrun ends all ranks if one dies."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ranks:
-    """Processes of a command, and the place of this one among them."""
+    """Processes of a command under torchrun, and the rank of this one."""
 
     rank: int
     """Number of this process; 0 runs the command."""
@@ -133,19 +133,19 @@ class Ranks:
 
 @dataclass
 class _Started:
-    """State of this process among others."""
+    """State of this process under torchrun."""
 
     ranks: Ranks | None = None
-    """The processes, or None where there is but one."""
+    """All processes; None where there is only this one."""
     rounds: int = 0
-    """Lists of jobs that were shared out so far."""
+    """Number of job lists that rank 0 has published so far; every rank counts them."""
 
 
 _STARTED = _Started()
 
 
 def join(environment: Mapping[str, str] | None = None) -> Ranks | None:
-    """Meet the other processes, and return them, or None if torchrun started no other.
+    """Connect to the store of torchrun's processes and return them; None if there is only this process.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def join(environment: Mapping[str, str] | None = None) -> Ranks | None:
 
 
 def among_ranks(run: Callable[[], None]) -> None:
-    """Run a command in the process of rank 0, whose jobs all do, or alone without torchrun."""
+    """Run a command on rank 0 while the other ranks serve its jobs; without torchrun just run it."""
     ranks = join()
     if ranks is None:
         run()
@@ -196,12 +196,12 @@ def among_ranks(run: Callable[[], None]) -> None:
 
 
 def joined() -> Ranks | None:
-    """Return the processes that this one has joined, or None."""
+    """Return the processes under torchrun after `join`; None without it."""
     return _STARTED.ranks
 
 
 def serve(ranks: Ranks) -> None:
-    """Do the jobs that rank 0 shares out, until it says that there are no more."""
+    """Do the jobs of each list that rank 0 publishes, until it publishes None."""
     while True:
         name = _next_round()
         ranks.store.wait([name], _PATIENCE)
@@ -217,7 +217,7 @@ def serve(ranks: Ranks) -> None:
 
 
 def dismiss(ranks: Ranks) -> None:
-    """Tell the other processes that there are no more jobs, and see them leave before their store goes."""
+    """End `serve` on the other ranks, and wait until all have left, as the store ends with this process."""
     ranks.store.set(_next_round(), pickle.dumps(None))
     ranks.store.wait([f"left/{rank}" for rank in range(1, ranks.count)], _PATIENCE)
     _STARTED.ranks = None
@@ -226,23 +226,23 @@ def dismiss(ranks: Ranks) -> None:
 def share_out(
     ranks: Ranks, jobs: Sequence[Job], work: Callable[[Job], Result], keep: Callable[[Job, Result], None]
 ) -> None:
-    """Run jobs in all processes, each taking the next that nobody has taken, and keep the results here.
+    """Do jobs on all ranks, each rank claiming the next unclaimed one; called on rank 0.
 
     Parameters
     ----------
     ranks : Ranks
         The processes; this one is rank 0.
     jobs : sequence
-        What to do; all must be picklable.
+        Picklable jobs.
     work : callable
-        Does a job: a function of a module, so that another process can import it.
+        Function that does a job; it must be one of a module, so that another process can import it.
     keep : callable
-        Told each job and its result, in the order in which they come in.
+        Called with each job and its result, in the order in which results come in.
 
     Raises
     ------
     HeliographError
-        What a job raised, here or elsewhere.
+        Raised by a job, on whatever rank.
     """
     from heliograph.records import versions  # noqa: PLC0415 - imports what the command line does without
 
@@ -267,7 +267,7 @@ def _next_round() -> str:
 
 
 def _claim(ranks: Ranks, name: str) -> int:
-    """Return the number of the next job that nobody has taken."""
+    """Claim the next unclaimed job of a list, and return its index, past the end where none is left."""
     taken: int = ranks.store.add(f"{name}/taken", 1)
     return taken - 1
 
@@ -275,13 +275,19 @@ def _claim(ranks: Ranks, name: str) -> int:
 def _outcome(
     made_with: Mapping[str, str], rank: int, work: Callable[[Any], Any], job: object
 ) -> tuple[Watched[Any] | None, HeliographError | None]:
-    """Return the result of a job, or what was wrong with it, which rank 0 tells."""
+    """Do a job that rank 0 published, and return its result or its error, which rank 0 raises.
+
+    `made_with` holds the versions of rank 0's libraries; it is an error if those of this rank differ.
+    """
     from heliograph.records import versions  # noqa: PLC0415 - imports what the command line does without
 
-    mine = versions()
-    if differing := [name for name, version in made_with.items() if mine.get(name) != version]:
+    installed = versions()
+    if differing := [name for name, version in made_with.items() if installed.get(name) != version]:
         name = differing[0]
-        msg = f"rank {rank} has {name} {mine.get(name)}, rank 0 {made_with[name]}; install the same on both"
+        msg = (
+            f"rank {rank} has {name} {installed.get(name)}, rank 0 {made_with[name]}; "
+            "install the same on both"
+        )
         return None, HeliographError(msg)
     try:
         return watched(work, job), None
@@ -297,26 +303,26 @@ def _received(ranks: Ranks, name: str) -> Any:  # noqa: ANN401 - what the work g
 
 
 GRACE_S = 1.0
-"""Time that jobs at work have to finish after Ctrl-C; a choice."""
+"""Time that running jobs have to finish after Ctrl-C; a choice."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """End of a process that had a job."""
+    """Answer in place of a result where the process died during the job."""
 
     why: str
-    """Signal or code that it ended with, as part of a sentence."""
+    """Clause that names the signal or exit code."""
 
 
 @dataclass(frozen=True)
 class _Raised:
-    """Error of a job, which is raised again in the process that asked."""
+    """Answer in place of a result where the job raised an error, to be raised again in the parent."""
 
     error: Exception
 
 
 class _Worker:
-    """One process and the job that it does, None while it is idle."""
+    """A child process, with its pipe and its present job (None while it is idle)."""
 
     def __init__(self, prepared: bytes) -> None:
         self.job: Any = None
@@ -324,26 +330,28 @@ class _Worker:
         self.start()
 
     def start(self) -> None:
-        """Start the process."""
+        """Start the process; it inherits that Ctrl-C is held back, and so shows no traceback of its own."""
         context = multiprocessing.get_context("spawn")
-        with ctrl_c_later():  # it inherits this, and so starts without a traceback of its own
-            self.answers, theirs = context.Pipe()
-            self.process = context.Process(target=_work, args=(theirs, self._prepared), daemon=True)
+        with ctrl_c_later():
+            self.answers, child_end = context.Pipe()
+            self.process = context.Process(
+                target=_serve_parent, args=(child_end, self._prepared), daemon=True
+            )
             self.process.start()
-            theirs.close()
+            child_end.close()
 
-    def hand(self, job: object) -> None:
-        """Send the process a job."""
+    def send(self, job: object) -> None:
+        """Send the idle process a job."""
         self.job = job
         try:
             self.answers.send(job)
-        except OSError:  # it has ended, which is told where it is waited for
+        except OSError:  # the process has died; `settle` finds that out
             pass
 
     def settle(self, keep: Callable[[Any, Any], None], *, interrupted: bool = False) -> None:
-        """Hand on what becomes of the job, its result or `Ended`; Ctrl-C waits for it.
+        """Receive the answer of the job and pass it on, a result or `Ended`; Ctrl-C is held back meanwhile.
 
-        Interrupted, a job without a result is dropped: what interrupted this process may have ended it.
+        If interrupted, a job without a result is dropped, as the same Ctrl-C may have ended its process.
         """
         with ctrl_c_later():
             job, answer = self.job, self._answer()
@@ -368,23 +376,23 @@ class _Worker:
 
 
 class Crew:
-    """Processes that do jobs, one each at a time; a context manager, at whose end they end.
+    """Pool of processes that survives the death of one; a context manager, which kills them at its end.
 
     Parameters
     ----------
     prepare : callable
-        Called once in each process: returns the function that does its jobs. Picklable.
+        Called once in each process; returns the function that does its jobs. Picklable.
     workers : int
-        Number of processes. One that ends in the midst of a job is replaced.
+        Number of processes. One that dies during a job is replaced.
 
     Raises
     ------
     pickle.PicklingError, AttributeError, TypeError
-        If what prepares cannot be pickled.
+        If `prepare` cannot be pickled.
 
     Notes
     -----
-    `concurrent.futures.ProcessPoolExecutor` gives all its jobs up when one process is killed.
+    `concurrent.futures.ProcessPoolExecutor` gives up all its jobs when one process is killed.
     """
 
     def __init__(self, prepare: Callable[[], Callable[[Any], Any]], workers: int) -> None:
@@ -400,66 +408,68 @@ class Crew:
             worker.process.kill()
 
     def do(self, jobs: Iterable[Job], keep: Callable[[Job, Any], None]) -> None:
-        """Do jobs, each taken when a process is free for it.
+        """Do jobs, taking the next one whenever a process is idle.
 
         Parameters
         ----------
         jobs : iterable
-            Picklable.
+            Picklable jobs.
         keep : callable
-            Told each job and its result, `Ended` if its process ended, as they come in; Ctrl-C waits for it.
+            Called with each job and its result, or `Ended` if its process died, in the order in which they
+            come in; Ctrl-C is held back meanwhile.
 
         Raises
         ------
         Exception
-            What a job raised.
+            Raised by a job.
         KeyboardInterrupt
-            After Ctrl-C: jobs at work have `GRACE_S` to finish, and a second Ctrl-C ends them at once.
+            After Ctrl-C: running jobs have `GRACE_S` to finish, and a second Ctrl-C ends them at once.
         """
-        left = iter(jobs)
+        waiting = iter(jobs)
         try:
             while len(self._workers) < self._count:
                 self._workers.append(_Worker(self._prepared))
-            self._hand_out(left)
-            while done := self._done():
+            self._assign(waiting)
+            while done := self._wait():
                 for worker in done:
                     worker.settle(keep)
-                self._hand_out(left)
+                self._assign(waiting)
         except KeyboardInterrupt:
             sys.stderr.write(
                 f"interrupted: runs at work have {GRACE_S:.0f} s to finish; Ctrl-C again stops them\n"
             )
             deadline = time.monotonic() + GRACE_S
-            while done := self._done(max(0.0, deadline - time.monotonic())):
+            while done := self._wait(max(0.0, deadline - time.monotonic())):
                 for worker in done:
                     worker.settle(keep, interrupted=True)
             raise
 
-    def _hand_out(self, left: Iterator[Any]) -> None:
-        """Give idle processes their next jobs."""
-        given = list(zip([one for one in self._workers if one.job is None], left, strict=False))
-        for worker, _ in given:
+    def _assign(self, waiting: Iterator[Any]) -> None:
+        """Send each idle process its next job; restart those that died."""
+        idle = [worker for worker in self._workers if worker.job is None]
+        assigned = list(zip(idle, waiting, strict=False))
+        for worker, _ in assigned:
             if not worker.process.is_alive():
                 worker.start()
-        for worker, job in given:
-            worker.hand(job)
+        for worker, job in assigned:
+            worker.send(job)
 
-    def _done(self, patience_s: float | None = None) -> list[_Worker]:
-        """Wait for processes that are done with their jobs, and return them; none if none has a job."""
+    def _wait(self, patience_s: float | None = None) -> list[_Worker]:
+        """Wait until some processes have answered or died, and return them; none if none has a job."""
         busy = {worker.answers: worker for worker in self._workers if worker.job is not None}
         ready = multiprocessing.connection.wait(list(busy), patience_s) if busy else []
-        return [busy[one] for one in ready]  # type: ignore[index]
+        return [busy[pipe] for pipe in ready]  # type: ignore[index]
 
 
-def _work(theirs: multiprocessing.connection.Connection, prepared: bytes) -> None:
-    """Do jobs until the other end is closed; Ctrl-C is left to the parent, with which this ends."""
+def _serve_parent(pipe: multiprocessing.connection.Connection, prepared: bytes) -> None:
+    """Do the parent's jobs until it closes the pipe; Ctrl-C is left to the parent, with which this ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.set_threshold(50_000, 20, 20)  # as the command line does
     threading.Thread(target=_end_with_parent, daemon=True).start()
     do: Callable[[Any], Any] | None = None
     while True:
         try:
-            job = theirs.recv()
+            job = pipe.recv()
         except EOFError:
             return
         do = do or pickle.loads(prepared)()
@@ -468,7 +478,7 @@ def _work(theirs: multiprocessing.connection.Connection, prepared: bytes) -> Non
         except Exception as error:
             error.add_note("".join(traceback.format_exception(error)))  # a traceback stays in its process
             answer = _Raised(error)
-        theirs.send(answer)
+        pipe.send(answer)
 
 
 def _end_with_parent() -> None:
@@ -484,55 +494,53 @@ def run_all(
     keep: Callable[[Job, Result], None],
     then: Callable[[], Sequence[Job]] = tuple,
 ) -> None:
-    """Run jobs in parallel and hand each result on; on Ctrl-C keep those that finish soon.
-
-    Where torchrun started several processes, these do the jobs, be they on one machine or on many.
+    """Do jobs in parallel: on the ranks of torchrun, else in processes of this machine, else one by one here.
 
     Parameters
     ----------
     jobs : sequence
-        What to do, each on one thread of a process of its own; all must be picklable. One whose process ends
-        is done again in this one, after the others.
+        Picklable jobs, each done on one thread of a process. One whose process dies is done again in this
+        process, after the others.
     work : callable
-        Does a job: a function of a module, so that a new process can import it.
+        Function that does a job; it must be one of a module, so that a new process can import it.
     keep : callable
-        Told each job and its result, in the order in which they are done.
+        Called with each job and its result, in the order in which they are done.
     then : callable
-        Asked for more jobs when all are done; the same processes do them.
+        Called when all are done; returns further jobs, which the same processes do.
 
     Notes
     -----
-    After the first Ctrl-C the jobs at work have `GRACE_S` to finish, and are kept if they do; the second ends
+    After the first Ctrl-C running jobs have `GRACE_S` to finish, and are kept if they do; a second one ends
     them at once.
     """
 
-    def here(asked: Sequence[Job]) -> None:
-        for job in asked:
+    def do_here(some: Sequence[Job]) -> None:
+        for job in some:
             keep(job, work(job))
 
-    def in_crew(asked: Sequence[Job]) -> None:
-        again: list[Job] = []
+    def do_in_crew(crew: Crew, some: Sequence[Job]) -> None:
+        died: list[Job] = []
 
-        def settle(job: Job, answer: Watched[Result] | Ended) -> None:
+        def keep_answer(job: Job, answer: Watched[Result] | Ended) -> None:
             if isinstance(answer, Ended):
-                again.append(job)
+                died.append(job)
             else:
                 keep(job, told(answer))
 
-        crew.do(asked, settle)
-        here(again)
+        crew.do(some, keep_answer)
+        do_here(died)
 
-    def both(run: Callable[[Sequence[Job]], None]) -> None:
-        run(jobs)
-        if more := then():
-            run(more)
+    def do_both(do: Callable[[Sequence[Job]], None]) -> None:
+        do(jobs)
+        if further := then():
+            do(further)
 
     ranks = joined()
     workers = min(len(jobs), os.cpu_count() or 1)
     if ranks is not None:
-        both(lambda asked: share_out(ranks, asked, work, keep))
+        do_both(lambda some: share_out(ranks, some, work, keep))
     elif workers < 2:
-        both(here)
+        do_both(do_here)
     else:
         with Crew(partial(partial, watched, work), workers) as crew:
-            both(in_crew)
+            do_both(partial(do_in_crew, crew))

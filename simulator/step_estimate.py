@@ -1,8 +1,12 @@
-"""Training steps in closed form, over arrays of candidate plans.
+"""Closed-form estimate of training steps, over arrays of candidate plans.
 
-`simulator.engine.simulation` is the truth; where they differ, this is wrong. What is left out: the order of
-passes within a stage beyond what its schedule's bubble says, and pieces of unequal size in what gathers and
-sums move. Links that axes share are the caller's to count in the pieces (`workloads.search.costs`).
+A step is the pipeline (the slowest stage's passes and the schedule's bubble), the gathers of parameters and
+sums of gradients that no pass hides, the optimizer, and the dark time of circuits. Three stages stand for
+all: the first, the fullest inner one, and the last.
+
+`simulator.engine.simulation` is the reference; where they differ, this is wrong. Left out are the order of
+passes within a stage beyond its schedule's bubble, and pieces of unequal size in gathers and sums. Traffic of
+several axes on common links is in the given durations (`workloads.search.costs`).
 
 References
 ----------
@@ -21,16 +25,16 @@ import numpy as np
 
 
 class Order(IntEnum):
-    """Order in which stages run their microbatches."""
+    """Pipeline schedule, the order in which stages run their microbatches."""
 
     ALTERNATING = 0
-    """One forward, one backward, with a flush; interleaved where stages hold several chunks."""
+    """One forward, one backward, with a flush (1F1B); interleaved where stages hold several chunks."""
     FORWARD_FIRST = 1
-    """All forward passes, then all backward passes."""
+    """All forward passes, then all backward passes (GPipe)."""
     SPLIT_BACKWARD = 2
-    """One forward, one backward, weight gradients in the gaps (ZB-H1)."""
+    """One forward, one backward pass of the inputs, those of the weights in the gaps (ZB-H1)."""
     FOLDED = 3
-    """The same on a pipeline folded into a V, two chunks a stage (ZB-V)."""
+    """As `SPLIT_BACKWARD` on a pipeline folded into a V, two chunks per stage (ZB-V)."""
     BOTH_WAYS = 4
     """Half of the microbatches from either end, every block on two stages (DualPipe)."""
     SPLIT_AHEAD = 5
@@ -38,19 +42,22 @@ class Order(IntEnum):
 
 
 SPLIT = (Order.SPLIT_BACKWARD, Order.SPLIT_AHEAD, Order.FOLDED)
-"""Orders that run the backward passes of inputs and of weights apart throughout."""
+"""Orders in which the backward passes of inputs and of weights are separate."""
 LINES = (Order.ALTERNATING, Order.FORWARD_FIRST)
-"""Orders whose chunks follow each other in a line, backward passes whole."""
+"""Orders with undivided backward passes, through chunks in a line."""
 FIRST, INNER, LAST = range(3)
-"""Stages that stand for all: columns of the arrays of shape [P, 3]."""
+"""Columns of arrays of shape [P, 3]: the first stage, the fullest of the inner ones, the last stage."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepArrays:
-    """Durations of the steps of P plans, piece by piece; all in s, of one rank."""
+    """Durations in the steps of P plans, in s and of one rank; counts and shares are dimensionless.
+
+    Axes of length 3 are the stages `FIRST`, `INNER`, `LAST`, unless told otherwise.
+    """
 
     order: np.ndarray
-    """Schedule of each plan, members of `Order`, shape [P]."""
+    """Schedule, members of `Order`, shape [P]."""
     stages: np.ndarray
     """Pipeline stages, shape [P]."""
     microbatches: np.ndarray
@@ -58,237 +65,251 @@ class StepArrays:
     chunks: np.ndarray
     """Chunks of a stage, shape [P]."""
     forward_s: np.ndarray
-    """Forward pass of a microbatch through all of a stage's chunks, shape [P, 3]; inner is the fullest."""
+    """Forward pass of a microbatch through all chunks of a stage, shape [P, 3]."""
     inputs_s: np.ndarray
-    """Backward pass of the inputs, shape [P, 3]."""
+    """Backward pass that gives the gradients of inputs, shape [P, 3]."""
     weights_s: np.ndarray
-    """Backward pass of the weights, shape [P, 3]."""
+    """Backward pass that gives the gradients of weights, shape [P, 3]."""
     whole_s: np.ndarray
-    """Forward pass of a microbatch through all stages together, and backward pass of the inputs and of the
-    weights, shape [P, 3]."""
+    """Passes of a microbatch through all stages together: forward, backward of inputs, backward of weights,
+    shape [P, 3]."""
     period_s: np.ndarray
-    """Least time between two microbatches that chunks of unequal size leave, shape [P]; 0 where none do."""
+    """Least time between two microbatches due to chunks of unequal size, shape [P]; 0 where all are equal."""
     send_s: np.ndarray
-    """One microbatch's send from a stage to the next, shape [P]."""
+    """Send of one microbatch from a stage to the next, shape [P]."""
     gather_s: np.ndarray
-    """Gather of a stage's parameters, shape [P, 3]."""
+    """Gather of all parameters of a stage, shape [P, 3]."""
     sum_s: np.ndarray
-    """Sum of a stage's gradients, shape [P, 3]."""
+    """Sum of all gradients of a stage, shape [P, 3]."""
     blocks: np.ndarray
-    """Blocks of a stage, shape [P, 3]; dimensionless."""
+    """Blocks (layers) of a stage, shape [P, 3]."""
     ends_s: np.ndarray
-    """Passes of a stage's embedding and head: forward, of the inputs, of the weights; shape [P, 3, 2, 3]."""
+    """Passes of a stage's embedding and head, shape [P, 3, 2, 3]: stage; embedding or head; forward, backward
+    of inputs, backward of weights."""
     ends_share: np.ndarray
-    """Share of a stage's parameters in those two, shape [P, 3, 2]; dimensionless."""
+    """Share of a stage's parameters that is in its embedding and in its head, shape [P, 3, 2]."""
     gathers: np.ndarray
-    """Gathers of a microbatch (0, 1 or 2: none, forward, both ways); once a step where 0, shape [P]."""
+    """Gathers of parameters per microbatch, shape [P]: 0 (once a step), 1 (forward) or 2 (backward, too)."""
     sums_each: np.ndarray
-    """Whether every microbatch's gradients are summed, not the step's only, shape [P]."""
+    """Whether gradients are summed after every microbatch rather than once a step, shape [P]."""
     pieces: np.ndarray
-    """Pieces in which a chunk's gradients and parameters travel, shape [P]."""
+    """Pieces in which the gradients and parameters of a chunk travel, shape [P]."""
     taken_s: np.ndarray
-    """Time by which a pass, forward and backward, is longer if gathers or sums move beside it all along, for
-    they take units from it, shape [P, 3, 2]."""
+    """Extra time of a pass, forward and backward, if gathers or sums ran beside it throughout and took
+    compute units from it, shape [P, 3, 2]."""
     slack_s: np.ndarray
-    """Wait of a pass for launches, forward and backward, in which it makes up for that, shape [P, 3, 2]."""
+    """Time that a pass, forward and backward, waits for kernel launches, which absorbs as much of the extra
+    time, shape [P, 3, 2]."""
     update_s: np.ndarray
-    """Optimizer of a stage, shape [P, 3]."""
+    """Optimizer step of a stage, shape [P, 3]."""
     reconfiguration_s: np.ndarray
-    """Reconfiguration time of one change of circuits, shape [P]; 0 without circuits."""
+    """Time of one reconfiguration of circuits, shape [P]; 0 without circuits."""
     changes_each: np.ndarray
-    """Changes of circuits of a stage per microbatch, shape [P]."""
+    """Reconfigurations per microbatch on a stage, shape [P]."""
     changes_once: np.ndarray
-    """Changes of circuits of a stage per step beside those, shape [P]."""
+    """Further reconfigurations per step on a stage, shape [P]."""
     sums_last: np.ndarray
-    """Whether a step's sums wait until the ports of a stage have no sends any more, shape [P]."""
+    """Whether sums wait until a stage's ports have no more sends to carry, shape [P]."""
 
     @property
     def moved_share(self) -> np.ndarray:
-        """Share of a stage's parameters through which one microbatch passes, shape [P]."""
+        """Share of a stage's parameters that one microbatch uses, shape [P]; half with `Order.BOTH_WAYS`."""
         return np.where(self.order == Order.BOTH_WAYS, 0.5, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepEstimate:
-    """Times of the steps of P plans by part, in s, each of shape [P]."""
+    """Times of the steps of P plans by part, in s, shape [P] each."""
 
     pipeline_s: np.ndarray
-    """From the first forward to the last backward pass."""
+    """Time from the first forward pass to the last backward pass."""
     bubble_s: np.ndarray
-    """What of that the busiest stage idles."""
+    """Idle time of the busiest stage within `pipeline_s`."""
     gradients_s: np.ndarray
-    """Gathers before the first and sums after the last pass that nothing hides."""
+    """Gathers and sums that no pass hides, and the slowdown by those that passes hide."""
     update_s: np.ndarray
-    """The optimizer."""
+    """Optimizer."""
     exposed_dark_s: np.ndarray
-    """Changes of circuits."""
+    """Reconfigurations of circuits."""
 
     @property
     def step_time_s(self) -> np.ndarray:
-        """The whole step."""
+        """Time of the step."""
         return self.pipeline_s + self.gradients_s + self.update_s + self.exposed_dark_s
 
 
 def exposed_s(moved_s: np.ndarray, beside_s: np.ndarray, pieces: np.ndarray) -> np.ndarray:
-    """Return how long a transfer in pieces outlasts the work whose pieces it follows, or delays it.
+    """Return the part of a transfer in pieces that the work beside it does not hide.
 
     Parameters
     ----------
     moved_s, beside_s : numpy.ndarray
-        The whole transfer, and the whole work.
+        Durations of the whole transfer and of the whole work.
     pieces : numpy.ndarray
-        Equal pieces of both; a piece travels when its work is done (or is worked on when it has arrived).
+        Number of equal pieces of both. A piece is transferred after its work (sums), or before it (gathers).
 
     Notes
     -----
-    A two-machine flow shop of B equal jobs: the last transfer, and B - 1 times what a transfer takes longer
-    than the work (Johnson, Naval Research Logistics 1 (1954) 61).
+    Two-machine flow shop of B equal jobs: one piece's transfer, and B - 1 times the excess of a transfer over
+    its work (Johnson, Naval Research Logistics 1 (1954) 61).
     """
     piece_s = moved_s / pieces
     return piece_s + (pieces - 1) * np.maximum(0.0, piece_s - beside_s / pieces)
 
 
 def estimate(arrays: StepArrays) -> StepEstimate:
-    """Return the step times of all plans."""
-    busy = _busy(arrays)
-    pipeline_s = _pipeline_s(arrays, busy)
-    chunks, forward_s = arrays.chunks, busy.forward_s[:, FIRST]
-    gathered_s = exposed_s(arrays.gather_s[:, FIRST] / chunks, forward_s / chunks, arrays.pieces)
-    summed_s = _summed_s(arrays, busy)
-    lead_s = np.where(arrays.stages > 1, _lead_s(arrays, busy, summed_s), 0.0)
-    late_s = _late_once_s(arrays, busy, (gathered_s, summed_s)) + _slow_ends_s(arrays)
-    summed_s = np.maximum(summed_s, _sums_behind_s(arrays) - pipeline_s)
+    """Return the estimated steps of all plans."""
+    passes = _loaded_passes(arrays)
+    pipeline_s = _pipeline_s(arrays, passes)
+    chunks, forward_s = arrays.chunks, passes.forward_s[:, FIRST]
+    gathers_s = exposed_s(arrays.gather_s[:, FIRST] / chunks, forward_s / chunks, arrays.pieces)
+    sums_s = _exposed_sums_s(arrays, passes)
+    other_stages_s = np.where(arrays.stages > 1, _later_stage_s(arrays, passes, sums_s), 0.0)
+    slowdown_s = _once_a_step_slowdown_s(arrays, passes, (gathers_s, sums_s)) + _last_pass_slowdown_s(arrays)
+    sums_s = np.maximum(sums_s, _serial_sums_end_s(arrays) - pipeline_s)
     return StepEstimate(
         pipeline_s=pipeline_s,
-        bubble_s=np.maximum(0.0, pipeline_s - busy.busiest_s * arrays.microbatches),
-        gradients_s=summed_s + gathered_s + late_s + lead_s,
+        bubble_s=np.maximum(0.0, pipeline_s - passes.busiest_s * arrays.microbatches),
+        gradients_s=sums_s + gathers_s + slowdown_s + other_stages_s,
         update_s=arrays.update_s[:, FIRST],
         exposed_dark_s=arrays.reconfiguration_s
         * (arrays.changes_once + arrays.changes_each * arrays.microbatches),
     )
 
 
-def _summed_s(arrays: StepArrays, busy: _Busy) -> np.ndarray:
-    """Return how long sums of the first stage go on behind its last pass, shape [P]."""
+def _exposed_sums_s(arrays: StepArrays, passes: _StagePasses) -> np.ndarray:
+    """Return how long the first stage's sums last beyond its last pass, shape [P]."""
     chunks, sum_s = arrays.chunks, arrays.sum_s[:, FIRST]
-    beside_s = busy.backward_s[:, FIRST] / chunks
-    shown_s = exposed_s(sum_s / chunks, beside_s, arrays.pieces)
-    # The last gradients arrive before the last pass, beside which ports are free.
-    every = np.where(arrays.sums_each, arrays.microbatches * arrays.moved_share, 1)
-    return np.where(arrays.sums_last, np.maximum(shown_s, every * sum_s - beside_s), shown_s)
+    beside_s = passes.backward_s[:, FIRST] / chunks
+    exposed_sums_s = exposed_s(sum_s / chunks, beside_s, arrays.pieces)
+    # Sums that wait for sends start with the last pass, whose gradients arrived before it: ports are free.
+    times = np.where(arrays.sums_each, arrays.microbatches * arrays.moved_share, 1)
+    waiting_s = np.maximum(exposed_sums_s, times * sum_s - beside_s)
+    return np.where(arrays.sums_last, waiting_s, exposed_sums_s)
 
 
-def _lead_s(arrays: StepArrays, busy: _Busy, summed_s: np.ndarray) -> np.ndarray:
-    """Return how much later than the first stage another one ends, shape [P].
+def _later_stage_s(arrays: StepArrays, passes: _StagePasses, first_sums_s: np.ndarray) -> np.ndarray:
+    """Return by how much another stage's sums and optimizer end after those of the first one, shape [P].
 
-    Stages end one after the other, the first one last: what later ones sum longer may hide behind that.
+    Backward passes end stage by stage, on the first one last; longer sums of other stages may hide behind
+    that. With `FOLDED` and `BOTH_WAYS` all stages end at once.
     """
-    chunks, backward_s = arrays.chunks, busy.backward_s
-    together = (arrays.order == Order.FOLDED) | (arrays.order == Order.BOTH_WAYS)
-    lead_s = np.zeros_like(summed_s)
-    for place in (INNER, LAST):
-        later_s = exposed_s(arrays.sum_s[:, place] / chunks, backward_s[:, place] / chunks, arrays.pieces)
-        earlier_s = np.where(place == LAST, arrays.stages - 1, 1) * backward_s[:, INNER] / chunks
-        end_s = later_s + arrays.update_s[:, place] - np.where(together, 0.0, earlier_s)
-        lead_s = np.maximum(lead_s, end_s - summed_s - arrays.update_s[:, FIRST])
-    return lead_s
+    chunks, backward_s = arrays.chunks, passes.backward_s
+    end_together = (arrays.order == Order.FOLDED) | (arrays.order == Order.BOTH_WAYS)
+    excess_s = np.zeros_like(first_sums_s)
+    for stage in (INNER, LAST):
+        sums_s = exposed_s(arrays.sum_s[:, stage] / chunks, backward_s[:, stage] / chunks, arrays.pieces)
+        head_start_s = np.where(stage == LAST, arrays.stages - 1, 1) * backward_s[:, INNER] / chunks
+        end_s = sums_s + arrays.update_s[:, stage] - np.where(end_together, 0.0, head_start_s)
+        excess_s = np.maximum(excess_s, end_s - first_sums_s - arrays.update_s[:, FIRST])
+    return excess_s
 
 
 def _backlog_s(arrays: StepArrays, way: int, pass_s: np.ndarray) -> np.ndarray:
-    """Return how far gathers (way 0) or sums (1) once a step are behind chunks in the end, shape [P].
+    """Return how far gathers (way 0) or sums (1) once a step lag behind the chunks in the end, shape [P].
 
-    Chunks of a line or a V begin and end a pipeline apart; those of DualPipe end at once.
+    Chunks in a line or a V start and end as far apart as the pipeline is deep; those of DualPipe end at once.
     """
     moved_s = (arrays.gather_s, arrays.sum_s)[way][:, FIRST]
     apart = np.where(arrays.order == Order.BOTH_WAYS, 1, arrays.stages)
-    behind_s = np.maximum(0.0, moved_s - apart * pass_s) * (arrays.chunks - 1) / arrays.chunks
-    each = arrays.gathers > 0 if way == 0 else arrays.sums_each | arrays.sums_last
-    return np.where(each, 0.0, behind_s)
+    lag_s = np.maximum(0.0, moved_s - apart * pass_s) * (arrays.chunks - 1) / arrays.chunks
+    none = arrays.gathers > 0 if way == 0 else arrays.sums_each | arrays.sums_last
+    return np.where(none, 0.0, lag_s)
 
 
-def _late_once_s(arrays: StepArrays, busy: _Busy, shown_s: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """Return what a step is longer for gathers and sums once a step that something hides, shape [P].
+def _once_a_step_slowdown_s(
+    arrays: StepArrays, passes: _StagePasses, exposed: tuple[np.ndarray, np.ndarray]
+) -> np.ndarray:
+    """Return the extra step time due to gathers and sums once a step that passes hide, shape [P].
 
     Parameters
     ----------
-    arrays, busy : StepArrays, _Busy
-        The steps, and their passes.
-    shown_s : tuple of numpy.ndarray
-        Gathers, and sums, that nothing hides, shape [P] each.
+    arrays : StepArrays
+        The steps.
+    passes : _StagePasses
+        Their passes.
+    exposed : tuple of numpy.ndarray
+        Parts of the gathers and of the sums that no pass hides, in s, shape [P] each.
 
     Notes
     -----
-    They slow what runs beside them. Where a stage is one chunk, that is its first or last pass, which then
-    hides more of them. Of several chunks in a line, gathers run ahead beside as many passes as there are
-    stages; the sum of each slows the first pass of the next one, on every stage, unless that comes later for
-    being slowed on the others. Passes may be late by as much as gathers or sums are behind.
+    Hidden transfers take compute units from the passes beside them. With one chunk per stage, this is the
+    first (gathers) or last (sums) pass, which being longer then hides more of them. With several chunks in a
+    line, gathers run beside as many passes as there are stages; the sum of each chunk slows the first pass of
+    the next chunk on every stage, unless that pass is late already because others were slowed. In any case
+    passes may be late by the backlog of gathers or sums.
     """
     line = np.isin(arrays.order, LINES)
     several = line & (arrays.chunks > 1)
-    found = np.zeros_like(shown_s[0])
-    for way, pass_s in enumerate((busy.forward_s[:, FIRST], busy.backward_s[:, FIRST])):
-        beside = np.where(several, np.minimum(arrays.stages, arrays.microbatches), 1)
+    total_s = np.zeros_like(exposed[0])
+    for way, pass_s in enumerate((passes.forward_s[:, FIRST], passes.backward_s[:, FIRST])):
+        slowed_passes = np.where(several, np.minimum(arrays.stages, arrays.microbatches), 1)
         taken_s = arrays.taken_s[:, FIRST, way]
         share = taken_s / np.maximum(pass_s + taken_s, 1e-300)
         moved_s = (arrays.gather_s, arrays.sum_s)[way][:, FIRST]
         backlog_s = _backlog_s(arrays, way, pass_s)
-        behind_s = 0.0 if way == 0 else backlog_s
+        late_sums_s = 0.0 if way == 0 else backlog_s
         each = arrays.gathers > 0 if way == 0 else arrays.sums_each
-        met_s = np.where(each, 0.0, moved_s - shown_s[way] - behind_s)
-        met_s = met_s / (beside if way == 0 else 1.0 + share * (beside - 1))
-        taken_s = beside * _late_s(arrays, way, met_s[:, None])[:, FIRST]
-        alone_s, slowed_s = (exposed_s(moved_s, one, arrays.pieces) for one in (pass_s, pass_s + taken_s))
-        of_one = taken_s + np.where(line, slowed_s - alone_s, behind_s)
-        found += np.where(several, np.maximum(taken_s, backlog_s), of_one)
-    return found
+        hidden_s = np.where(each, 0.0, moved_s - exposed[way] - late_sums_s)
+        hidden_s = hidden_s / (slowed_passes if way == 0 else 1.0 + share * (slowed_passes - 1))
+        slowdown_s = slowed_passes * _pass_slowdown_s(arrays, way, hidden_s[:, None])[:, FIRST]
+        longer_s = exposed_s(moved_s, pass_s + slowdown_s, arrays.pieces)
+        hidden_more_s = longer_s - exposed_s(moved_s, pass_s, arrays.pieces)
+        one_chunk_s = slowdown_s + np.where(line, hidden_more_s, late_sums_s)
+        total_s += np.where(several, np.maximum(slowdown_s, backlog_s), one_chunk_s)
+    return total_s
 
 
-def _sums_behind_s(arrays: StepArrays) -> np.ndarray:
-    """Return when the sums of every microbatch end that move one after the other from the first one on, [P].
+def _serial_sums_end_s(arrays: StepArrays) -> np.ndarray:
+    """Return when the sums of all microbatches end if they run one after the other from the first, shape [P].
 
-    What a stage runs before its first sum hides none of them: the fill of the pipeline, forward passes that
-    run ahead, and passes of inputs ahead of those of weights. 0 where gathers stand between the sums, where
-    these wait for sends, and on pipelines with two chunks of a microbatch on every stage.
+    The time starts with the step. Before its first sum a stage waits for the fill of the pipeline, and runs
+    the forward passes ahead and the backward passes of inputs ahead of those of weights; none of them hides a
+    sum. 0, which bounds nothing, where gathers run between the sums, where these wait for sends, and for
+    `FOLDED` and `BOTH_WAYS`, whose stages hold two chunks of each microbatch.
     """
     p, m, send_s = arrays.stages, arrays.microbatches, arrays.send_s
     sums_s = np.where(arrays.sums_each[:, None], arrays.sum_s, 0.0)
     pieces = (arrays.pieces * arrays.chunks)[:, None]
-    late_s = _late_s(arrays, 1, sums_s) * (1.0 - 1.0 / pieces)  # none before the first piece's sum
+    late_s = _pass_slowdown_s(arrays, 1, sums_s) * (1.0 - 1.0 / pieces)  # none before the first piece's sum
     split = np.isin(arrays.order, SPLIT)
     depth = np.where(arrays.order == Order.SPLIT_AHEAD, 2, 1)
     down_s = arrays.whole_s[:, 0] + (p - 1) * send_s
     ahead_s = np.where(arrays.order == Order.FORWARD_FIRST, (m - 1) * arrays.forward_s.max(axis=1), 0.0)
-    # On its way up, a microbatch passes the last stage and those inside, each with sums of its own.
+    # Going back, a microbatch passes the last stage and inner ones, each with sums of its own.
     backward_s = arrays.inputs_s + np.where(split[:, None], 0.0, arrays.weights_s + late_s)
     last_s, inner_s = backward_s[:, LAST], backward_s[:, INNER]
-    ups = [last_s + np.maximum(p - more, 0) * inner_s for more in (2, 3)]
-    ups.append(np.zeros_like(last_s))
-    found = np.zeros_like(send_s)
-    for stage, place, up_s in zip((0, np.minimum(1, p - 1), p - 1), (FIRST, INNER, LAST), ups, strict=True):
-        arrives_s = down_s + ahead_s + np.where(p > 1, up_s + (p - 1 - stage) * send_s, 0.0) / arrays.chunks
-        waits = np.where(split, np.minimum(depth * stage, np.maximum(m - 1, 0)), 0)
-        inputs_s, weights_s = arrays.inputs_s[:, place], arrays.weights_s[:, place]
-        waits_s = waits * (arrays.forward_s[:, place] + inputs_s)
-        ahead_of_s, summed_s = (
-            np.where(split, inputs_s, 0.0),
-            np.where(split, weights_s, inputs_s + weights_s),
-        )
-        own_s = ahead_of_s + summed_s / pieces[:, 0]
-        found = np.maximum(found, arrives_s + waits_s + own_s + m * sums_s[:, place])
-    lines = ~np.isin(arrays.order, (Order.FOLDED, Order.BOTH_WAYS))
-    return np.where(lines & (arrays.gathers == 0) & ~arrays.sums_last, found, 0.0)
+    to_first_s = last_s + np.maximum(p - 2, 0) * inner_s
+    to_second_s = last_s + np.maximum(p - 3, 0) * inner_s
+    latest_s = np.zeros_like(send_s)
+    for stage, number, up_s in (
+        (FIRST, 0, to_first_s),
+        (INNER, np.minimum(1, p - 1), to_second_s),
+        (LAST, p - 1, np.zeros_like(last_s)),
+    ):
+        arrives_s = down_s + ahead_s + np.where(p > 1, up_s + (p - 1 - number) * send_s, 0.0) / arrays.chunks
+        inputs_s, weights_s = arrays.inputs_s[:, stage], arrays.weights_s[:, stage]
+        waits = np.where(split, np.minimum(depth * number, np.maximum(m - 1, 0)), 0)
+        waits_s = waits * (arrays.forward_s[:, stage] + inputs_s)
+        before_s = np.where(split, inputs_s, 0.0)
+        first_piece_s = np.where(split, weights_s, inputs_s + weights_s) / pieces[:, 0]
+        end_s = arrives_s + waits_s + (before_s + first_piece_s) + m * sums_s[:, stage]
+        latest_s = np.maximum(latest_s, end_s)
+    one_way = ~np.isin(arrays.order, (Order.FOLDED, Order.BOTH_WAYS))
+    return np.where(one_way & (arrays.gathers == 0) & ~arrays.sums_last, latest_s, 0.0)
 
 
-def _slow_ends_s(arrays: StepArrays) -> np.ndarray:
-    """Return how much longer the step's last backward pass takes on the stages after the first, shape [P].
+def _last_pass_slowdown_s(arrays: StepArrays) -> np.ndarray:
+    """Return the extra time of the step's last backward pass on all stages after the first, shape [P].
 
-    Where a stage is one chunk in several pieces, each piece but the first runs beside the sum of the one
-    before it. Passes of inputs apart from those of weights go up before any sum.
+    Where a stage is one chunk in several pieces, each piece but the first runs beside the sum of the piece
+    before it, which takes compute units from it. With split backward passes those of inputs come before any
+    sum, and nothing is added.
     """
     single = np.isin(arrays.order, LINES) & (arrays.chunks == 1)
     once = single & (arrays.pieces > 1) & ~arrays.sums_each & ~arrays.sums_last
     blocks, pieces = arrays.blocks[:, INNER], arrays.pieces
-    end, middle = (one / blocks for one in _piece_blocks(blocks, pieces))
+    end, middle = (held / blocks for held in _piece_blocks(blocks, pieces))
     taken_s = arrays.taken_s[:, INNER, 1]
     pass_s, sum_s = (arrays.inputs_s + arrays.weights_s)[:, INNER] + taken_s, arrays.sum_s[:, INNER]
     beside_s = (
@@ -300,25 +321,27 @@ def _slow_ends_s(arrays: StepArrays) -> np.ndarray:
     return np.where(once, (arrays.stages - 1) * lost_s, 0.0)
 
 
-def _late_s(arrays: StepArrays, way: int, moved_s: np.ndarray) -> np.ndarray:
-    """Return how much longer passes forward (0) or backward (1) take beside what moves, shape [P, 3]."""
+def _pass_slowdown_s(arrays: StepArrays, way: int, moved_s: np.ndarray) -> np.ndarray:
+    """Return the extra time of a forward (way 0) or backward (1) pass beside transfers, shape [P, 3]."""
     pass_s = arrays.forward_s if way == 0 else arrays.inputs_s + arrays.weights_s
-    return _lost_s(pass_s, arrays.taken_s[:, :, way], arrays.slack_s[:, :, way], moved_s)
+    return _slowdown_s(pass_s, arrays.taken_s[:, :, way], arrays.slack_s[:, :, way], moved_s)
 
 
-def _lost_s(work_s: np.ndarray, taken_s: np.ndarray, slack_s: np.ndarray, moved_s: np.ndarray) -> np.ndarray:
-    """Return how much longer work takes beside so much traffic, which takes units from it.
+def _slowdown_s(
+    work_s: np.ndarray, taken_s: np.ndarray, slack_s: np.ndarray, moved_s: np.ndarray
+) -> np.ndarray:
+    """Return the extra time of work beside transfers that take compute units from it.
 
     Parameters
     ----------
     work_s : numpy.ndarray
-        The work alone.
+        Duration of the work alone.
     taken_s : numpy.ndarray
-        Time by which it is longer beside traffic all along.
+        Extra time if transfers ran beside it throughout.
     slack_s : numpy.ndarray
-        Time of it that it waits for launches, and makes up in.
+        Time within it that waits for kernel launches and absorbs as much of the extra time.
     moved_s : numpy.ndarray
-        The traffic.
+        Duration of the transfers beside it.
     """
     whole_s = work_s + taken_s
     share = np.divide(moved_s, whole_s, out=np.zeros_like(whole_s), where=whole_s > 0.0)
@@ -338,63 +361,63 @@ class _Passes:
         return self.inputs_s + self.weights_s
 
 
-class _Busy(_Passes):
-    """Passes on the three stages, gathers and sums beside them counted, shape [P, 3] each."""
+class _StagePasses(_Passes):
+    """Passes on the three stages, slowed by gathers and sums of each microbatch, shape [P, 3] each."""
 
     @property
     def busiest_s(self) -> np.ndarray:
-        """All passes on the stage where they take longest, shape [P]."""
+        """Passes of a microbatch on the stage where they take longest, shape [P]."""
         return (self.forward_s + self.backward_s).max(axis=1)
 
-    def rows(self, which: np.ndarray) -> _Busy:
-        """Return some of the plans."""
-        return _Busy(
+    def rows(self, which: np.ndarray) -> _StagePasses:
+        """Return the passes of some of the plans."""
+        return _StagePasses(
             forward_s=self.forward_s[which], inputs_s=self.inputs_s[which], weights_s=self.weights_s[which]
         )
 
 
-def _busy(arrays: StepArrays) -> _Busy:
-    """Return the passes of a microbatch on a stage with the gathers and sums beside it.
+def _loaded_passes(arrays: StepArrays) -> _StagePasses:
+    """Return the passes of a microbatch on each stage with the effect of its gathers and sums.
 
-    Without gathers, sums go on beside the next forward pass. With them both passes are played piece by piece.
-    Sums that wait for their circuits until the last send hold units all that time.
+    Without gathers, sums run beside the backward pass and the next forward pass; if they take longer than
+    both, the excess counts as a backward pass of weights. With gathers the passes are played piece by piece
+    (`_ShardedStages`). Sums that wait for circuits until the last send hold compute units all that time.
     """
     inputs_s = arrays.inputs_s
     held = (arrays.sums_each & arrays.sums_last)[:, None]
-    sums = arrays.sums_each[:, None] & ~held
-    summed_s = np.where(sums, arrays.sum_s, 0.0) * arrays.moved_share[:, None]
-    always_s = np.where(held, np.inf, summed_s)
-    later = np.where(held, 1.0 - 1.0 / arrays.microbatches[:, None], 1.0)  # none before the first sum
-    forward_s = arrays.forward_s + np.where(held, later * _late_s(arrays, 0, always_s), 0.0)
-    backward_s = inputs_s + arrays.weights_s + later * _late_s(arrays, 1, always_s)
+    summed_s = np.where(arrays.sums_each[:, None] & ~held, arrays.sum_s, 0.0) * arrays.moved_share[:, None]
+    beside_s = np.where(held, np.inf, summed_s)
+    share = np.where(held, 1.0 - 1.0 / arrays.microbatches[:, None], 1.0)  # none before the first sum
+    forward_s = arrays.forward_s + np.where(held, share * _pass_slowdown_s(arrays, 0, beside_s), 0.0)
+    backward_s = inputs_s + arrays.weights_s + share * _pass_slowdown_s(arrays, 1, beside_s)
     weights_s = np.maximum(backward_s, summed_s - forward_s) - inputs_s
     rows = np.flatnonzero(arrays.gathers > 0)
     if not len(rows):
-        return _Busy(forward_s=forward_s, inputs_s=inputs_s, weights_s=weights_s)
+        return _StagePasses(forward_s=forward_s, inputs_s=inputs_s, weights_s=weights_s)
     forward_s, inputs_s = forward_s.copy(), inputs_s.copy()
     kinds = np.stack([arrays.order, arrays.pieces, arrays.chunks, arrays.gathers], axis=1)[rows]
     for order, pieces, chunks, gathers in np.unique(kinds, axis=0):
         which = rows[(kinds == (order, pieces, chunks, gathers)).all(axis=1)]
-        played = _Pieces(arrays, which, order=Order(int(order)), pieces=int(pieces), chunks=int(chunks))
-        found = played.busy(backward=gathers > 1)
-        forward_s[which], inputs_s[which], weights_s[which] = (
-            found.forward_s,
-            found.inputs_s,
-            found.weights_s,
+        stages = _ShardedStages(
+            arrays, which, order=Order(int(order)), pieces=int(pieces), chunks=int(chunks)
         )
-    return _Busy(forward_s=forward_s, inputs_s=inputs_s, weights_s=weights_s)
+        played = stages.passes(gathers_backward=gathers > 1)
+        forward_s[which], inputs_s[which] = played.forward_s, played.inputs_s
+        weights_s[which] = played.weights_s
+    return _StagePasses(forward_s=forward_s, inputs_s=inputs_s, weights_s=weights_s)
 
 
 ROUNDS = 3
-"""Microbatches that a stage plays until the last one's time repeats."""
+"""Microbatches that `_round_s` plays; the last one's duration then repeats."""
 FORWARD, INPUTS, WEIGHTS = range(3)
-"""Parts of a microbatch's passes, in the arrays of shape [P, 3, 2, 3]."""
+"""Passes of a microbatch: the last axis of arrays of shape [P, 3, 2, 3]."""
 
 
 def _piece_blocks(blocks: np.ndarray, pieces: np.ndarray | int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the blocks of the first and the last piece of a chunk, and of each piece between them.
+    """Return the number of blocks in the first and last piece of a chunk, and in each piece between them.
 
-    Of more than two pieces the first and the last hold a block each, where there are so many.
+    Of more than two pieces, the first and the last hold one block each (less if there are fewer blocks than
+    pieces), and the others share the rest.
     """
     even = blocks / pieces
     end = np.where(pieces > 2, np.minimum(1.0, even), even)
@@ -404,26 +427,33 @@ def _piece_blocks(blocks: np.ndarray, pieces: np.ndarray | int) -> tuple[np.ndar
 
 @dataclass(frozen=True, kw_only=True)
 class _Piece:
-    """Work on one piece of a stage, what is gathered for it and summed after it, in s, [Q, 3] each."""
+    """Work on one piece of a chunk with its transfers, durations in s, shape [Q, 3] each."""
 
     work_s: np.ndarray
+    """Work on it."""
     taken_s: np.ndarray
+    """Extra time of the work if transfers ran beside it throughout."""
     slack_s: np.ndarray
+    """Time within the work that absorbs as much of that."""
     gather_s: np.ndarray
+    """Gather of its parameters."""
     sum_s: np.ndarray
+    """Sum of its gradients."""
     gathers: bool
+    """Whether its parameters are gathered before the work."""
     sums: bool
+    """Whether its gradients are summed after the work."""
 
 
-class _Pieces:
-    """Stages that gather each piece of their parameters before its pass, and sum its gradients after it.
+class _ShardedStages:
+    """Stages of Q plans that gather each piece of their parameters and sum its gradients every microbatch.
 
     Parameters
     ----------
     arrays : StepArrays
-        Steps of plans.
+        Steps of all plans.
     rows : numpy.ndarray
-        Plans of one order, and of as many chunks and pieces, shape [Q].
+        The Q plans, of the same order, chunks and pieces, shape [Q].
     order : Order
         Their order.
     pieces, chunks : int
@@ -431,10 +461,11 @@ class _Pieces:
 
     Notes
     -----
-    As `workloads.step.stage` has it: a piece's gather may begin when the last piece but one has been worked
-    on, and waits for the sums before it; the embedding stands in a chunk's first piece and the head in its
-    last one, which hold one block each where there are more than two. Compute and transfers are two machines
-    that wait for each other, of which three microbatches are played (max-plus).
+    Work and transfers are two machines that wait for each other, as the engine runs them
+    (`workloads.step.stage`): the gather of a piece starts when the work on the last piece but one is done,
+    after the sums asked for before; the work on a piece starts when it has been gathered; the sum of a piece
+    starts after its work. The embedding is in a chunk's first piece, the head in its last one. The passes of
+    `ROUNDS` microbatches are played, and the last one's duration is taken (max-plus).
     """
 
     def __init__(
@@ -446,39 +477,42 @@ class _Pieces:
         self._gather_s, self._sum_s = arrays.gather_s[rows] * share, arrays.sum_s[rows] * share
         self._sum_s = np.where(arrays.sums_each[rows][:, None], self._sum_s, 0.0)
         passes = (arrays.forward_s, arrays.inputs_s, arrays.weights_s)
-        self._passes_s = np.stack([one[rows] for one in passes], axis=2)
+        self._passes_s = np.stack([pass_s[rows] for pass_s in passes], axis=2)
         self._ends_s = np.minimum(arrays.ends_s[rows], 0.9 * self._passes_s[:, :, None])
         end, middle = _piece_blocks(arrays.blocks[rows] / self._chunks, pieces)
-        self._held = [end, *[middle] * (pieces - 2), end][:pieces]
+        self._piece_blocks = [end, *[middle] * (pieces - 2), end][:pieces]
 
-    def busy(self, *, backward: bool) -> _Busy:
-        """Return the passes, with gathers for the backward passes too or not."""
+    def passes(self, *, gathers_backward: bool) -> _StagePasses:
+        """Return the passes of a microbatch, with gathers for the forward or for both passes."""
         split = self._order in SPLIT
-        parts = [(FORWARD,), *([(INPUTS,), (WEIGHTS,)] if split else [(INPUTS, WEIGHTS)])]
+        passes = [(FORWARD,), *([(INPUTS,), (WEIGHTS,)] if split else [(INPUTS, WEIGHTS)])]
         last = self._chunks - 1
-        kinds = {0, last} | ({1} if last > 1 else set())
-        alone_s = [np.zeros_like(self._gather_s) for _ in parts]
+        alone_s = [np.zeros_like(self._gather_s) for _ in passes]
         round_s = np.zeros_like(self._gather_s)
-        for kind in sorted(kinds):
-            many = last - 1 if 0 < kind < last else 1
-            other = kind if self._order == Order.FOLDED else last - kind
-            runs = [
-                self._run(part, kind if part == (FORWARD,) else other, gathers=backward or part == (FORWARD,))
-                for part in parts
+        # Chunks differ by whether they hold the embedding or the head; one inner chunk stands for all.
+        for chunk in sorted({0, min(1, last), last}):
+            count = last - 1 if 0 < chunk < last else 1
+            backward_chunk = chunk if self._order == Order.FOLDED else last - chunk
+            pieces_of = [
+                self._pieces_of_pass((FORWARD,), chunk, gathers=True),
+                *(
+                    self._pieces_of_pass(parts, backward_chunk, gathers=gathers_backward)
+                    for parts in passes[1:]
+                ),
             ]
-            for place, run in enumerate(runs):
-                alone_s[place] += many * _period_s(run)
-            round_s += many * _period_s([piece for run in runs for piece in run])
+            for index, pieces in enumerate(pieces_of):
+                alone_s[index] += count * _round_s(pieces)
+            round_s += count * _round_s([piece for pieces in pieces_of for piece in pieces])
         if self._order == Order.FORWARD_FIRST:
             round_s = alone_s[0] + alone_s[1]
         forward_s = np.minimum(alone_s[0], round_s)
         inputs_s = alone_s[1] if split else self._passes_s[:, :, INPUTS]
         inputs_s = np.minimum(inputs_s, round_s - forward_s)
-        return _Busy(forward_s=forward_s, inputs_s=inputs_s, weights_s=round_s - forward_s - inputs_s)
+        return _StagePasses(forward_s=forward_s, inputs_s=inputs_s, weights_s=round_s - forward_s - inputs_s)
 
-    def _run(self, parts: tuple[int, ...], chunk: int, *, gathers: bool) -> list[_Piece]:
-        """Return the pieces of a pass through a chunk, in its order."""
-        rows, many = self._rows, len(self._held)
+    def _pieces_of_pass(self, parts: tuple[int, ...], chunk: int, *, gathers: bool) -> list[_Piece]:
+        """Return the pieces of a pass (`FORWARD`, `INPUTS`, `WEIGHTS` or the last two) in their order."""
+        rows, count = self._rows, len(self._piece_blocks)
         way = min(parts[0], 1)
         pass_s = sum(self._passes_s[:, :, part] for part in parts)
         ends_s = sum(self._ends_s[:, :, :, part] for part in parts)
@@ -488,17 +522,17 @@ class _Pieces:
         slack = self._arrays.slack_s[rows, :, way] / np.maximum(both_s, 1e-300)
         blocks = np.maximum(self._arrays.blocks[rows], 1e-300)
         block_s = (pass_s - ends_s.sum(axis=2)) / blocks
-        ends = self._arrays.ends_share[rows]
-        block_share = (1.0 - ends.sum(axis=2)) / blocks
-        found = []
-        for index, held in enumerate(self._held):
-            work_s, share = held * block_s, held * block_share
-            first = index == 0 and chunk == 0
-            final = index == many - 1 and chunk == self._chunks - 1
-            for end, here in enumerate((first, final)):
-                if here:
-                    work_s, share = work_s + ends_s[:, :, end], share + ends[:, :, end]
-            found.append(
+        ends_share = self._arrays.ends_share[rows]
+        block_share = (1.0 - ends_share.sum(axis=2)) / blocks
+        pieces = []
+        for index, held_blocks in enumerate(self._piece_blocks):
+            work_s, share = held_blocks * block_s, held_blocks * block_share
+            has_embedding = index == 0 and chunk == 0
+            has_head = index == count - 1 and chunk == self._chunks - 1
+            for end, has_end in enumerate((has_embedding, has_head)):
+                if has_end:
+                    work_s, share = work_s + ends_s[:, :, end], share + ends_share[:, :, end]
+            pieces.append(
                 _Piece(
                     work_s=work_s,
                     taken_s=taken * work_s,
@@ -509,97 +543,109 @@ class _Pieces:
                     sums=WEIGHTS in parts,
                 )
             )
-        return found if parts == (FORWARD,) else found[::-1]
+        return pieces if parts == (FORWARD,) else pieces[::-1]
 
 
 @dataclass(kw_only=True)
-class _Sum:
-    """Sum of the gradients of one piece, in s, [Q, 3] each."""
+class _PendingSum:
+    """Sum of the gradients of one piece in `_round_s`, times in s, shape [Q, 3] each."""
 
-    done_s: np.ndarray
-    """End of the piece's work."""
+    work_end_s: np.ndarray
+    """End of the work on its piece."""
     sum_s: np.ndarray
-    """Time it takes."""
-    earlier: _Sum | None
-    """The one before it in its pass, which it waits for."""
+    """Duration."""
+    previous: _PendingSum | None
+    """Sum of the piece before it in its pass, which must end first."""
     end_s: np.ndarray
-    """Its end; infinite until it has begun."""
-    waits: np.ndarray
-    """Whether it has not begun."""
+    """Its end; infinite until it has started."""
+    pending: np.ndarray
+    """Whether it has not started."""
 
 
-def _served(moved_s: np.ndarray, waiting: list[_Sum], until_s: np.ndarray) -> np.ndarray:
-    """Begin the sums that are asked for until a time, and return when transfers end then."""
-    for one in waiting:
-        asked_s = one.done_s if one.earlier is None else np.maximum(one.done_s, one.earlier.end_s)
-        begins = (asked_s <= until_s) & one.waits
-        if begins.any():
-            moved_s = np.where(begins, np.maximum(moved_s, asked_s) + one.sum_s, moved_s)
-            one.end_s = np.where(begins, moved_s, one.end_s)
-            one.waits &= ~begins
-    return moved_s
+def _start_due_sums(transfers_end_s: np.ndarray, sums: list[_PendingSum], until_s: np.ndarray) -> np.ndarray:
+    """Start the sums that are due by a time, and return when the transfers started so far end.
 
-
-def _period_s(run: list[_Piece]) -> np.ndarray:
-    """Return the time of one round of pieces that are run over and over, shape [Q, 3].
-
-    Gathers and sums move one after the other, in the order in which they are asked for: a gather when the
-    last piece but one is done, a sum when its piece and the sum before it are.
+    The sums' `end_s` and `pending` are updated in place.
     """
-    end_s = np.zeros_like(run[0].work_s)
-    moved_s, ready_s = run[0].gather_s, run[0].gather_s  # the transfers' end, and the next piece's arrival
-    waiting: list[_Sum] = []
-    earlier: _Sum | None = None
-    marks = []
-    all_s = sum((piece.gather_s * piece.gathers + piece.sum_s * piece.sums for piece in run), 0.0 * end_s)
-    for number in range(ROUNDS * len(run)):
-        before, here, after = (run[(number + step) % len(run)] for step in (-1, 0, 1))
-        begin_s = np.maximum(end_s, ready_s)
+    for one in sums:
+        due_s = one.work_end_s if one.previous is None else np.maximum(one.work_end_s, one.previous.end_s)
+        starts = (due_s <= until_s) & one.pending
+        if starts.any():
+            end_s = np.maximum(transfers_end_s, due_s) + one.sum_s
+            transfers_end_s = np.where(starts, end_s, transfers_end_s)
+            one.end_s = np.where(starts, transfers_end_s, one.end_s)
+            one.pending &= ~starts
+    return transfers_end_s
+
+
+def _round_s(pieces: list[_Piece]) -> np.ndarray:
+    """Return the duration of one round of pieces that are worked on again and again, shape [Q, 3].
+
+    Transfers run one after the other in the order in which they are due: a gather when the work on the last
+    piece but one has ended, a sum when the work on its piece and the sum before it have ended.
+    """
+    work_end_s = np.zeros_like(pieces[0].work_s)
+    transfers_end_s = gathered_s = pieces[
+        0
+    ].gather_s  # end of all transfers so far; of the next piece's gather
+    sums: list[_PendingSum] = []
+    previous: _PendingSum | None = None
+    round_ends_s = []
+    transfers_s = sum(
+        (piece.gather_s * piece.gathers + piece.sum_s * piece.sums for piece in pieces), 0.0 * work_end_s
+    )
+    for number in range(ROUNDS * len(pieces)):
+        before, present, after = (pieces[(number + offset) % len(pieces)] for offset in (-1, 0, 1))
+        start_s = np.maximum(work_end_s, gathered_s)
         if not before.sums:
-            earlier = None
+            previous = None
         elif number:
-            earlier = _Sum(
-                done_s=end_s,
+            previous = _PendingSum(
+                work_end_s=work_end_s,
                 sum_s=before.sum_s,
-                earlier=earlier,
-                end_s=np.full_like(end_s, np.inf),
-                waits=np.ones(end_s.shape, dtype=bool),
+                previous=previous,
+                end_s=np.full_like(work_end_s, np.inf),
+                pending=np.ones(work_end_s.shape, dtype=bool),
             )
-            waiting.append(earlier)
-        moved_s = _served(moved_s, waiting, end_s)
-        waiting = [one for one in waiting if one.waits.any()]
+            sums.append(previous)
+        transfers_end_s = _start_due_sums(transfers_end_s, sums, work_end_s)
+        sums = [one for one in sums if one.pending.any()]
         if after.gathers:
-            moved_s = ready_s = np.maximum(moved_s, end_s) + after.gather_s
+            transfers_end_s = gathered_s = np.maximum(transfers_end_s, work_end_s) + after.gather_s
         else:
-            ready_s = end_s
-        left_s = sum((np.where(one.waits, one.sum_s, 0.0) for one in waiting), moved_s - begin_s)
-        end_s = begin_s + here.work_s + _lost_s(here.work_s, here.taken_s, here.slack_s, left_s)
-        if (number + 1) % len(run) == 0:
-            marks.append(end_s)
-    # Sums that fall behind move in the end: no round is shorter than what all rounds' transfers take.
-    return np.maximum(marks[-1] - marks[-2], all_s)
+            gathered_s = work_end_s
+        pending_s = sum((np.where(one.pending, one.sum_s, 0.0) for one in sums), transfers_end_s - start_s)
+        slowdown_s = _slowdown_s(present.work_s, present.taken_s, present.slack_s, pending_s)
+        work_end_s = start_s + present.work_s + slowdown_s
+        if (number + 1) % len(pieces) == 0:
+            round_ends_s.append(work_end_s)
+    # Sums that fall behind must run some time: no round is shorter than its own transfers.
+    return np.maximum(round_ends_s[-1] - round_ends_s[-2], transfers_s)
 
 
-def _pipeline_s(arrays: StepArrays, busy: _Busy) -> np.ndarray:
-    """Return the time from the first forward to the last backward pass by each plan's schedule, shape [P]."""
+def _pipeline_s(arrays: StepArrays, passes: _StagePasses) -> np.ndarray:
+    """Return the time from the first forward to the last backward pass under each plan's schedule, shape [P].
+
+    Symbols: p stages, m microbatches, v chunks per stage.
+    """
     p, m, v = arrays.stages, arrays.microbatches, arrays.chunks
-    busiest_s = busy.busiest_s
-    # Gathers and sums of all stages go on at once, so that filling the pipeline waits for one stage's only.
-    beside_s = busiest_s - (arrays.forward_s + arrays.inputs_s + arrays.weights_s).max(axis=1)
-    whole_s = arrays.whole_s.sum(axis=1) + beside_s
+    busiest_s = passes.busiest_s
+    # Gathers and sums of all stages run at once, so that filling the pipeline waits for those of one stage.
+    transfers_s = busiest_s - (arrays.forward_s + arrays.inputs_s + arrays.weights_s).max(axis=1)
+    whole_s = arrays.whole_s.sum(axis=1) + transfers_s
     hops_s = 2 * arrays.send_s * (p - 1)
     # 1F1B: p microbatches are under way, so that a round trip bounds the period.
     period_s = np.maximum(busiest_s, np.maximum((whole_s + hops_s) / p, arrays.send_s))
     alternating = whole_s + hops_s + (m - 1) * busiest_s + np.maximum(0, m - p) * (period_s - busiest_s)
-    # Fewer microbatches than stages wait in every chunk for the first one to come round.
+    # Interleaved: fewer microbatches than stages wait in every chunk until the first one comes round.
     steady_s = m * np.maximum(busiest_s, arrays.period_s)
     filled_s = np.where(
-        m < p, whole_s + (m - 1) * _longest_chunk_s(arrays, busy), steady_s + (whole_s - busiest_s) / v
+        m < p, whole_s + (m - 1) * _longest_chunk_s(arrays, passes), steady_s + (whole_s - busiest_s) / v
     )
     interleaved = filled_s + 2 * arrays.send_s * (p * v - 1)
-    apart_s = busy.forward_s.max(axis=1) + busy.backward_s.max(axis=1)
-    forward_first = whole_s + hops_s + (m - 1) * np.maximum(apart_s, 2 * arrays.send_s)
-    passes_s = busy.forward_s + busy.backward_s
+    separate_s = passes.forward_s.max(axis=1) + passes.backward_s.max(axis=1)
+    forward_first = whole_s + hops_s + (m - 1) * np.maximum(separate_s, 2 * arrays.send_s)
+    passes_s = passes.forward_s + passes.backward_s
     first_s, inner_s = m * passes_s[:, FIRST], m * passes_s[:, INNER]
     forms = {
         Order.FORWARD_FIRST: forward_first,
@@ -608,108 +654,109 @@ def _pipeline_s(arrays: StepArrays, busy: _Busy) -> np.ndarray:
             inner_s + _both_ways_idle_s(arrays), first_s + _both_ways_first_idle_s(arrays)
         ),
     }
-    flushed = np.where(v > 1, interleaved, alternating)
-    piped = np.select([arrays.order == order for order in forms], list(forms.values()), flushed)
+    one_f_one_b = np.where(v > 1, interleaved, alternating)
+    pipeline_s = np.select([arrays.order == order for order in forms], list(forms.values()), one_f_one_b)
     for order, depth in ((Order.SPLIT_BACKWARD, 1), (Order.SPLIT_AHEAD, 2)):
         rows = np.flatnonzero((arrays.order == order) & (p > 1))
         if len(rows):
-            piped[rows] = beside_s[rows] + _split_s(
-                arrays, busy.rows(rows), rows=rows, depth=depth, busiest_s=busiest_s[rows]
+            pipeline_s[rows] = transfers_s[rows] + _split_backward_s(
+                arrays, passes.rows(rows), rows=rows, depth=depth, busiest_s=busiest_s[rows]
             )
-    return np.where(p == 1, m * busiest_s, piped)
+    return np.where(p == 1, m * busiest_s, pipeline_s)
 
 
-def _longest_chunk_s(arrays: StepArrays, busy: _Busy) -> np.ndarray:
+def _longest_chunk_s(arrays: StepArrays, passes: _StagePasses) -> np.ndarray:
     """Return the passes of a microbatch through the chunk where they take longest, shape [P].
 
-    The embedding stands in the first chunk of its stage, the head in the last one of its own.
+    The embedding is in the first chunk of its stage, the head in the last chunk of its own.
     """
-    ends_s = np.minimum(arrays.ends_s.sum(axis=3), (busy.forward_s + busy.backward_s)[:, :, None])
-    even_s = (busy.forward_s + busy.backward_s - ends_s.sum(axis=2)) / arrays.chunks[:, None]
+    passes_s = passes.forward_s + passes.backward_s
+    ends_s = np.minimum(arrays.ends_s.sum(axis=3), passes_s[:, :, None])
+    even_s = (passes_s - ends_s.sum(axis=2)) / arrays.chunks[:, None]
     return (even_s + ends_s.max(axis=2)).max(axis=1)
 
 
-def _split_s(
-    arrays: StepArrays, busy: _Busy, *, rows: np.ndarray, depth: int, busiest_s: np.ndarray
+def _split_backward_s(
+    arrays: StepArrays, passes: _StagePasses, *, rows: np.ndarray, depth: int, busiest_s: np.ndarray
 ) -> np.ndarray:
-    """Return the time from the first to the last pass of ZB-H1 (depth 1) or ZB-H2 (2), shape [rows].
+    """Return the time from the first to the last pass of ZB-H1 (depth 1) or ZB-H2 (depth 2), shape [rows].
 
-    Stage i runs ``a = min(depth (p - 1 - i), m)`` forward passes ahead, and g of the weights' passes before
-    its last pass of inputs. The longest of these ways through the order (max-plus) is taken: the first
-    microbatch goes down to the last stage and back up to stage i, which runs what it has left until its last
-    pass of inputs; that goes up to stage j, which runs the weights that it has left. Stages are the first
-    and the last one, and the inner one as the second and the last but one. With equal stages and no sends
-    that is exact for ZB-H1, and within 3 % for ZB-H2, with any number of microbatches.
+    Stage i runs ``a = min(depth (p - 1 - i), m)`` forward passes ahead. The longest path through the order is
+    taken (max-plus) among these: the first microbatch goes down to the last stage and back up to stage i;
+    this runs all it has left until its last backward pass of inputs; that goes up to stage j <= i, which runs
+    the backward passes of weights that it has left. As i and j the first and the last stage are tried, and
+    the inner one as the second and as the last but one. With equal stages and no sends this is exact for
+    ZB-H1 and within 3 % for ZB-H2, for any number of microbatches.
     """
     p, m, send_s = arrays.stages[rows], arrays.microbatches[rows], arrays.send_s[rows]
     down_s = arrays.whole_s[rows, 0] + (p - 1) * send_s
-    inputs_s = busy.inputs_s
+    inputs_s = passes.inputs_s
     up_s = arrays.whole_s[rows, 1]
-    second_s, behind_s = up_s - inputs_s[:, FIRST], inputs_s[:, INNER] + inputs_s[:, LAST]
-    # Stage, its place in the arrays, and the inputs' passes from the last stage up to it.
+    to_second_s, to_last_but_one_s = up_s - inputs_s[:, FIRST], inputs_s[:, INNER] + inputs_s[:, LAST]
+    # Number of the stage, its column, and the backward passes of inputs from the last stage up to it.
     zero = np.zeros_like(p)
-    places = (
+    stages = (
         (zero, FIRST, up_s),
-        (zero + 1, INNER, second_s),
-        (p - 2, INNER, behind_s),
+        (zero + 1, INNER, to_second_s),
+        (p - 2, INNER, to_last_but_one_s),
         (p - 1, LAST, inputs_s[:, LAST]),
     )
     longest_s = m * busiest_s
-    for number, (low, near, _) in enumerate(places):
-        ahead = np.minimum(depth * (p - 1 - low), m)
+    for number, (i, column_i, _) in enumerate(stages):
+        ahead = np.minimum(depth * (p - 1 - i), m)
         filled = np.minimum(ahead + 1, m)
-        done = np.maximum(0, m - 1 - np.minimum(depth * low, m - ahead))
-        # Until the weights' passes begin, a round trip of ZB-H1 leaves no room for its sends.
-        rounds = np.minimum(low, np.maximum(m - 2, 0)) if depth == 1 else zero
-        run_s = (m - filled) * busy.forward_s[:, near] + (m - 1) * inputs_s[:, near]
-        run_s = down_s + run_s + done * busy.weights_s[:, near] + 2 * rounds * send_s
-        for high, far, back_s in places[: number + 1]:
-            ended = np.maximum(0, m - 1 - np.minimum(depth * high, np.maximum(m - depth * (p - 1 - high), 0)))
-            end_s = run_s + back_s + (p - 1 - high) * send_s + (m - ended) * busy.weights_s[:, far]
-            inner = (near == INNER) | (far == INNER)
-            longest_s = np.where((p > 2) | (not inner), np.maximum(longest_s, end_s), longest_s)
-    flying = depth * (p - 1) + 1
-    round_s = arrays.whole_s[rows, :2].sum(axis=1) + busy.weights_s[:, FIRST] + 2 * (p - 1) * send_s
-    return longest_s + np.maximum(0, m - flying) * np.maximum(0.0, round_s / flying - busiest_s)
+        weights_done = np.maximum(0, m - 1 - np.minimum(depth * i, m - ahead))
+        # Until passes of weights start, a round trip of ZB-H1 leaves no room for its sends.
+        rounds = np.minimum(i, np.maximum(m - 2, 0)) if depth == 1 else zero
+        run_s = (m - filled) * passes.forward_s[:, column_i] + (m - 1) * inputs_s[:, column_i]
+        run_s = down_s + run_s + weights_done * passes.weights_s[:, column_i] + 2 * rounds * send_s
+        for j, column_j, back_s in stages[: number + 1]:
+            waiting = np.minimum(depth * j, np.maximum(m - depth * (p - 1 - j), 0))
+            weights_left = m - np.maximum(0, m - 1 - waiting)
+            end_s = run_s + back_s + (p - 1 - j) * send_s + weights_left * passes.weights_s[:, column_j]
+            has_inner = INNER in (column_i, column_j)
+            longest_s = np.where((p > 2) | (not has_inner), np.maximum(longest_s, end_s), longest_s)
+    in_flight = depth * (p - 1) + 1
+    round_trip_s = arrays.whole_s[rows, :2].sum(axis=1) + passes.weights_s[:, FIRST] + 2 * (p - 1) * send_s
+    return longest_s + np.maximum(0, m - in_flight) * np.maximum(0.0, round_trip_s / in_flight - busiest_s)
 
 
 class _Chunk(_Passes):
-    """Passes through a chunk, shape [P] each."""
+    """Passes of a microbatch through one chunk, shape [P] each."""
 
     @classmethod
     def of(cls, passes_s: np.ndarray) -> _Chunk:
-        """Return the chunk of passes in an array of shape [P, 3]."""
+        """Return the chunk of an array of shape [P, 3] whose columns are the three passes."""
         forward_s, inputs_s, weights_s = passes_s.T
         return cls(forward_s=forward_s, inputs_s=inputs_s, weights_s=weights_s)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Chunks:
-    """Chunks of a folded pipeline, or of one that is entered at both ends."""
+    """Chunks of ZB-V or DualPipe, whose stages hold two each."""
 
     inner: _Chunk
-    """Of a stage inside it."""
+    """A chunk of an inner stage."""
     embedding: _Chunk
-    """Of the first stage, with the embedding."""
+    """Chunk of the first stage that has the embedding."""
     head: _Chunk
-    """The other one of the first stage, with the head."""
+    """Chunk of the first stage that has the head."""
 
     @classmethod
-    def of(cls, arrays: StepArrays, chunks: int) -> _Chunks:
-        """Return the chunks of stages where a microbatch passes through so many of their two."""
-        three = (arrays.forward_s, arrays.inputs_s, arrays.weights_s)
-        passes_s = np.stack(three, axis=2) / chunks
-        ends_s = arrays.ends_s[:, FIRST] / chunks
+    def of(cls, arrays: StepArrays, used: int) -> _Chunks:
+        """Return the chunks; a microbatch passes through `used` of a stage's two (ZB-V 2, DualPipe 1)."""
+        passes_s = np.stack((arrays.forward_s, arrays.inputs_s, arrays.weights_s), axis=2) / used
+        ends_s = arrays.ends_s[:, FIRST] / used
         even_s = passes_s[:, FIRST] - ends_s.sum(axis=1)
         embedding, head = (_Chunk.of(even_s + 2.0 * ends_s[:, end]) for end in range(2))
         return cls(inner=_Chunk.of(passes_s[:, INNER]), embedding=embedding, head=head)
 
 
 def _folded_first_idle_s(arrays: StepArrays) -> np.ndarray:
-    """Return what the first stage of ZB-V idles where embedding and head make it the slowest, shape [P].
+    """Return the idle time of ZB-V's first stage if embedding and head make it the slowest, shape [P].
 
-    The ways as for `_folded_idle_s`, along which most microbatches are waited for on that stage: while the V
-    is filled, and while it is emptied.
+    Derived as `_folded_idle_s`, from the paths along which that stage waits for most microbatches, while the
+    V fills and while it empties. n = p - 1.
     """
     n, send_s = arrays.stages - 1.0, arrays.send_s
     chunks = _Chunks.of(arrays, 2)
@@ -725,7 +772,10 @@ def _folded_first_idle_s(arrays: StepArrays) -> np.ndarray:
 
 
 def _both_ways_first_idle_s(arrays: StepArrays) -> np.ndarray:
-    """Return what the outer stages of DualPipe idle where embedding and head make them slowest, shape [P]."""
+    """Return the idle time of DualPipe's outer stages if embedding and head make them the slowest, shape [P].
+
+    As `_folded_first_idle_s`, with n = p / 2 - 1.
+    """
     p, send_s = arrays.stages, arrays.send_s
     n = p / 2 - 1.0
     chunks = _Chunks.of(arrays, 1)
@@ -742,20 +792,21 @@ def _both_ways_first_idle_s(arrays: StepArrays) -> np.ndarray:
 
 
 def _folded_idle_s(arrays: StepArrays) -> np.ndarray:
-    """Return what a stage of ZB-V idles, shape [P].
+    """Return the idle time of an inner stage of ZB-V, shape [P].
 
-    The longest of the ways from the first pass to the last (max-plus) that bind where passes of a chunk are
-    within a factor of three of each other: forms in n = p - 1 and the passes' times, the same from 4 to 10
-    stages, read off the gradient of a played order. With equal passes n F is left, the fill; with slow sends,
-    a round of a microbatch over the p that are under way. The last way binds where a stage holds an odd
-    number of blocks, of which the second chunk has one more.
+    It is the length of the longest path from the first pass to the last (max-plus), less the stage's work.
+    The paths that can be longest while the passes of a chunk are within a factor of three of each other were
+    read off the gradient of simulated orders with 4 to 10 stages; each is linear in n = p - 1 and in the
+    passes' times. With equal passes n F is left, the fill; with slow sends, a microbatch's round trip over
+    the p microbatches under way. The last path counts where a stage holds an odd number of blocks, as its
+    second chunk then has one more.
     """
     n, send_s = arrays.stages - 1.0, arrays.send_s
     forward_s, inputs_s, weights_s = (
         column[:, INNER] / 2.0 for column in (arrays.forward_s, arrays.inputs_s, arrays.weights_s)
     )
     odd = arrays.blocks[:, INNER] % 2.0 / arrays.blocks[:, INNER]
-    ways = (
+    paths = (
         n * inputs_s + (5 * n - 2) * send_s,
         n * forward_s - weights_s + 5 * n * send_s,
         2 * n * (inputs_s - weights_s) + (6 * n - 2) * send_s,
@@ -766,25 +817,25 @@ def _folded_idle_s(arrays: StepArrays) -> np.ndarray:
     )
     round_s = 4 * n * send_s / arrays.stages - 2 * weights_s
     waits_s = np.maximum(0, arrays.microbatches - arrays.stages) * np.maximum(0.0, round_s)
-    return np.maximum(0.0, np.max(ways, axis=0)) + waits_s
+    return np.maximum(0.0, np.max(paths, axis=0)) + waits_s
 
 
 def _both_ways_idle_s(arrays: StepArrays) -> np.ndarray:
-    """Return what a stage of DualPipe idles, shape [P].
+    """Return the idle time of an inner stage of DualPipe, shape [P].
 
-    As for ZB-V, in n = p / 2 - 1; the first form is that of table 2 of the reference, whose F & B passes of
-    either way take as long as one after the other.
+    As `_folded_idle_s`, with n = p / 2 - 1. The first path is the formula of DeepSeek-V3's table 2, with
+    overlapped forward and backward passes as long as one after the other.
     """
     p, send_s = arrays.stages, arrays.send_s
     n = p / 2 - 1.0
     forward_s, inputs_s, weights_s = (
         column[:, INNER] for column in (arrays.forward_s, arrays.inputs_s, arrays.weights_s)
     )
-    ways = (
+    paths = (
         n * (forward_s + inputs_s - weights_s) + (5 * n + 2) * send_s,
         n * forward_s + 2 * (p - 1) * send_s,
         n * (2 * inputs_s - weights_s) - forward_s + (3 * p - 4) * send_s,
     )
     round_s = 4 * (p - 1) * send_s / p - forward_s - inputs_s - weights_s
     waits_s = np.maximum(0, arrays.microbatches - p) * np.maximum(0.0, round_s)
-    return np.maximum(0.0, np.max(ways, axis=0)) + waits_s
+    return np.maximum(0.0, np.max(paths, axis=0)) + waits_s

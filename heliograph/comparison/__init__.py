@@ -1,6 +1,7 @@
-"""The main question: a model on several systems, each with the best plan that a search finds for it.
+"""Comparison of systems: one model on each, with the best parallel plan that a search finds for it.
 
-`plan_estimates` prices many plans in closed form, `plan_search` runs the best of them on the engine, `search`
-does so for one system and explains the best, `comparison` sets systems beside each other, and `ranges` asks
-which of their numbers could turn the verdict. Nothing is imported here.
+`plan_estimates` estimates many plans in closed form; `plan_search` runs the best of them on the engine and
+returns the best plan of a system; `search` does so for variants of its fabric and explains the result;
+`comparison` compares systems; `ranges` finds which input numbers could reverse the verdict. Nothing is
+imported here.
 """

@@ -1,4 +1,9 @@
-"""The main question: the same model on several systems, each at its best: time, energy, cost and accuracy."""
+"""Comparison of systems by time, energy, cost and accuracy of training one model, each at its best plan.
+
+`compare` is the function of a program, `compare_request` that of the command ``heliograph compare``. Both
+search the best plan of every system (`search_all`), optionally train a small GPT through each system's
+arithmetic, and return a `Comparison`, which `write` puts into a directory.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +73,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """Comparison as a command line asks for it; None where nobody chose."""
+    """Options of a comparison, as on the command line; None where an option was not given."""
 
     model: str = "llama-3.1-405b"
     """Shipped model, or path of a Hugging Face ``config.json``."""
@@ -79,7 +84,7 @@ class Request:
     without: tuple[str, ...] = ()
     """Systems that are left out, by name or by a word of it."""
     plan: str = ""
-    """Plan such as ``tp=8,pp=16,...``; empty for the one the program names."""
+    """Plan of all systems, such as ``tp=8,pp=16,...``; empty to search the best of each."""
     gpu: str | None = None
     """The GPU, and the one that photonic accelerators replace."""
     basis: str | None = None
@@ -91,19 +96,19 @@ class Request:
     assignments: tuple[str, ...] = ()
     """Single parameters to change, ``path=value``."""
     objective: Objective = Objective.TIME
-    """What is least with each system's best plan."""
+    """Quantity that the best plans minimise."""
     power_limits: bool = False
-    """Whether lower power limits of all accelerators are tried with their best plans, for that objective."""
+    """Whether lower power limits of the accelerators are tried with the best plans."""
     quick: bool = False
-    """Few plans of each system; with `accuracy`, shorter training of the small GPT, fewer seeds."""
+    """Whether few plans of each system are tried; with `accuracy`, training is shorter, with fewer seeds."""
     thorough: bool = False
     """Whether more plans of each system are tried, which takes minutes."""
     seed: int = 0
-    """First seed; the others follow."""
+    """First seed of the training; the others follow it."""
     accuracy: bool = False
     """Whether the small GPT is trained."""
     ranges: bool = False
-    """Whether every number with a range is moved to its ends, to see what could turn the verdicts."""
+    """Whether the sensitivity of the verdicts to the ranges of input numbers is computed."""
 
     def __post_init__(self) -> None:
         if self.quick and self.thorough:
@@ -119,34 +124,34 @@ class Request:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the systems, without those that are left out."""
+        """Names of the systems that are compared."""
         return left(rivals(self.gpu) if self.systems is None else self.systems, self.without)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Comparison(Tabular):
-    """Results of the same model and batch on several systems, each with its best plan or all with one."""
+    """Results of one model and batch on several systems, each with its best plan or all with one plan."""
 
     request: Request
-    """The request."""
+    """Options of the comparison."""
     config: TransformerConfig
     """The model."""
     plan: Plan
-    """The plan that every system ran; with plans of their own, what those share (batch, sequence length)."""
+    """Plan of all systems; where each has its own, the one that gives all their batch and sequence length."""
     best: Mapping[str, BestPlan] = field(default_factory=dict)
-    """Best plan found for each system, by its name."""
+    """Best plan of each system, by its name; empty if none were searched."""
     results: tuple[StepResult, ...]
-    """One per system."""
+    """Step of each system that ran."""
     accuracies: dict[str, Accuracy]
-    """By label of the arithmetic; empty if not asked for."""
+    """Training of the small GPT by label of the arithmetic; empty if not asked for."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Reason of each system that cannot be built or cannot run the plan, by its name."""
+    """Reason of each system that cannot be built or cannot run the model, by its name."""
     ranges: Ranges | None = None
-    """Firmness of the verdicts over the ranges of numbers, if it was asked for."""
+    """Sensitivity of the verdicts to the ranges of input numbers, if it was asked for."""
 
     @property
     def fixed(self) -> bool:
-        """Whether all systems ran one plan that was asked for."""
+        """Whether all systems ran one given plan."""
         return bool(self.request.plan)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -163,21 +168,21 @@ class Comparison(Tabular):
         return [row_of(record) for record in [*self.records(), *failed]]
 
     def parts(self) -> list[dict[str, Any]]:
-        """Return a row for each system, quantity and part, `heliograph.records.PART_COLUMNS`."""
+        """Return a row for each system, quantity and part, with `heliograph.records.PART_COLUMNS`."""
         return [row for record in self.records() for row in part_rows(record)]
 
     def plot(self) -> Figure:
-        """Return a figure of where time and energy go, a bar for each system."""
+        """Return a figure of the parts of step time and energy, a bar for each system."""
         from heliograph.figures import step_figure  # noqa: PLC0415 - matplotlib takes its time
 
         return step_figure(self.records())
 
     def over_ranges(self, progress: OnProgress = unheard) -> Comparison:
-        """Return the comparison with how firm its verdicts are (`heliograph.comparison.ranges.ranges_of`)."""
+        """Return the comparison with its sensitivity added (`heliograph.comparison.ranges.ranges_of`)."""
         return replace(self, ranges=ranges_of(self.results, progress=progress))
 
     def summary_lines(self) -> list[tuple[str, str]]:
-        """Return title and lines of the comparison as it is shown."""
+        """Return the summary that is printed: a title, then a line per system."""
         least = self.request.objective
         own = "each at its own best plan" if least is Objective.TIME else f"each at its plan of least {least}"
         plan = plan_text(self.plan) if self.fixed else own
@@ -189,7 +194,7 @@ class Comparison(Tabular):
         return [*lines, *self.refused.items()]
 
     def records(self) -> list[dict[str, Any]]:
-        """Return one plain record per system."""
+        """Return the record of each system's step, with its accuracy where the small GPT was trained."""
         found = []
         for result in self.results:
             record = result.record() | {"inputs_by_status": status_counts(result.system)}
@@ -207,7 +212,7 @@ class Comparison(Tabular):
         return found
 
     def summary(self) -> dict[str, Any]:
-        """Return everything that goes into ``summary.json``."""
+        """Return the content of ``summary.json``."""
         exact = self.accuracies.get(EXACT)
         return {
             "model": self.config.name,
@@ -245,23 +250,25 @@ class Comparison(Tabular):
 
 @dataclass(frozen=True, kw_only=True)
 class Built:
-    """Systems of a request."""
+    """Systems that were built for a comparison."""
 
     systems: tuple[System, ...]
-    """Those that can be built, in their order."""
+    """Systems that can be built, in the order of their names."""
     refused: Mapping[str, str]
-    """Reason of each that physics or its budget forbid, by its name."""
+    """Reason of each whose link does not close or whose budget is too small, by its name."""
 
 
 def build_systems(request: Request) -> Built:
-    """Return the systems of a request; a change applies to every system that has the parameter.
+    """Build the systems of a request.
+
+    An option or a changed parameter applies to every system that has it; at least one system must.
 
     Raises
     ------
     ParameterError
-        If a name repeats, or no system has a parameter that is to be changed.
+        If a name repeats, or no system has an option or a parameter that is given.
     HeliographError
-        If none of them can be built: the reason of the first.
+        If none can be built: the reason of the first.
     """
     names = request.names
     if not names:
@@ -269,57 +276,62 @@ def build_systems(request: Request) -> Built:
         raise ParameterError(msg)
     usual = ranks_of(request.plan) or _own_accelerators(names) or DEFAULT_ACCELERATORS
     choices = {"gpu": request.gpu, "basis": request.basis, "core": request.core, "fabric": request.fabric}
-    given = {name: value for name, value in choices.items() if value is not None}
-    refused = [
+    given = {option: value for option, value in choices.items() if value is not None}
+    contradictions = [
         choice_of(name, Options(accelerators=request.accelerators, **given), usual).contradictions
         for name in names
     ]
-    for option in given:  # a choice must be of use to one system
-        if all(option in sentences for sentences in refused):
-            raise ParameterError(refused[-1][option])
+    for option in given:
+        if all(option in sentences for sentences in contradictions):
+            raise ParameterError(contradictions[-1][option])
     systems: list[System] = []
     reasons: dict[str, HeliographError] = {}
     unused = set(request.assignments)
-    for name, sentences in zip(names, refused, strict=True):
-        options: dict[str, Any] = {one: value for one, value in given.items() if one not in sentences}
+    for name, sentences in zip(names, contradictions, strict=True):
+        options: dict[str, Any] = {
+            option: value for option, value in given.items() if option not in sentences
+        }
         options |= {"accelerators": request.accelerators, "usual_accelerators": usual}
         try:
-            plain = _probe(name, options, request.assignments)
-            taken = fitting(plain, request.assignments)
-            unused -= set(taken)
-            systems.append(build_system(name, **options, assignments=taken))
+            unchanged = _build_unchanged(name, options, request.assignments)
+            applicable = fitting(unchanged, request.assignments)
+            unused -= set(applicable)
+            systems.append(build_system(name, **options, assignments=applicable))
         except (BudgetError, LinkError) as error:
             reasons[name] = error
-    for text in sorted(unused):  # no system has it: build the last one with it to say why
+    for text in sorted(unused):  # no system has the parameter; the last one raises the error that says so
         build_system(names[-1], **options, assignments=(text,))
     if not systems:
         raise next(iter(reasons.values()))
     _check_names(systems)
     if ranks_of(request.plan) is None:
-        _check_numbers(systems)
+        _check_sizes(systems)
     return Built(systems=tuple(systems), refused={name: str(error) for name, error in reasons.items()})
 
 
-def _check_numbers(systems: Sequence[System]) -> None:
-    """Refuse systems of different numbers of accelerators, between which no plan is shared."""
-    numbers = {one.name: one.accelerators for one in systems}
-    if len(set(numbers.values())) > 1:
-        told = ", ".join(f"{name} {number:,}" for name, number in numbers.items())
-        msg = f"only systems of one number of accelerators are compared; got {told}"
+def _check_sizes(systems: Sequence[System]) -> None:
+    """Refuse systems of different numbers of accelerators, as they cannot share a plan."""
+    sizes = {one.name: one.accelerators for one in systems}
+    if len(set(sizes.values())) > 1:
+        listed = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
+        msg = f"only systems of one number of accelerators are compared; got {listed}"
         raise ParameterError(msg)
 
 
 def _own_accelerators(systems: Iterable[System | str]) -> int | None:
-    """Return how many accelerators systems or their files say, which names beside them then have too."""
-    own = [
+    """Return the number of accelerators of the first system or file that says one; None if none does."""
+    sizes = [
         one.accelerators if isinstance(one, System) else choice_of(one, Options(), 0).accelerators
         for one in systems
     ]
-    return next((number for number in own if number), None)
+    return next((size for size in sizes if size), None)
 
 
-def _probe(name: str, options: Mapping[str, Any], assignments: Sequence[str]) -> System:
-    """Return a system before changes, but with nodes as large as asked for where the usual do not fill."""
+def _build_unchanged(name: str, options: Mapping[str, Any], assignments: Sequence[str]) -> System:
+    """Build a system before its changes.
+
+    If nodes of the default size do not divide its accelerators, a changed node size is applied already.
+    """
     sizes = [text for text in assignments if parse_assignment(text)[0].endswith("scale_up.size")]
     try:
         return build_system(name, **options)
@@ -330,21 +342,21 @@ def _probe(name: str, options: Mapping[str, Any], assignments: Sequence[str]) ->
 
 
 def choose_plan(request: Request, config: TransformerConfig, systems: Sequence[System]) -> Plan:
-    """Return the plan of a request, or what the best plans of all systems share."""
+    """Return the plan of a request; without one, the base of the plans that a search tries."""
     accelerators = systems[0].accelerators
-    if not request.plan and not _unsearched(request, config):
+    if not request.plan and not _takes_default_plan(request, config):
         return shared_plan(config, accelerators)
     memory_bytes = min(system.node().memory.capacity_bytes for system in systems)
     return plan_for(config, request.plan, accelerators=accelerators, memory_bytes=memory_bytes)
 
 
 def _searchable(config: TransformerConfig) -> bool:
-    """Return whether plans of a model can be searched: the estimate knows all of its parts."""
+    """Return whether plans of a model can be searched; the estimate does not know retrieval."""
     return config.retrieval is None
 
 
-def _unsearched(request: Request, config: TransformerConfig) -> bool:
-    """Return whether all systems take one default plan, as none is named and none can be searched."""
+def _takes_default_plan(request: Request, config: TransformerConfig) -> bool:
+    """Return whether all systems run the default plan, as none is given and none can be searched."""
     return not request.plan and not _searchable(config)
 
 
@@ -364,27 +376,27 @@ def compare(
     cache: TrainingCache | None = None,
     progress: OnProgress = unheard,
 ) -> Comparison:
-    """Return the same model on several systems, each at its own best plan or all at one.
+    """Compare systems on one model, each at its own best plan or all at one plan.
 
     Parameters
     ----------
     systems : sequence of System or str, optional
-        Hardware, or names of it; a name has as many accelerators as the plan takes. Without it, those of
+        Systems or their names; a named one has as many accelerators as the plan uses. By default those of
         `heliograph.systems.names.rivals`.
     model : str, pathlib.Path, mapping or TransformerConfig
         As `heliograph.model` takes it.
     plan : str, mapping or Plan
-        As `heliograph.plan` takes it, for all systems; without it, each runs its own best one
-        (`heliograph.comparison.plan_search.best_plan`), the batch being the same for all.
+        Plan of all systems, as `heliograph.plan` takes it; without it, each runs its own best plan
+        (`heliograph.comparison.plan_search.best_plan`), all with the same batch.
     accelerators : int
-        Of systems that are told by their names, in place of the plan's or of 1,024.
+        Accelerators of named systems, in place of those of the plan or of 1,024.
     objective : str
-        What is least with the best plan of a system: ``time``, ``energy`` or ``cost`` of a step.
+        Quantity of a step that the best plans minimise: ``time``, ``energy`` or ``cost``.
     power_limits : bool
         Whether lower power limits of all accelerators are tried with the best plans, for the least energy or
         cost (`heliograph.comparison.plan_search.LIMITS`).
     search : bool
-        Whether the best plan of each system is sought beside a plan that is named, too.
+        Whether the best plan of each system is searched also where a plan is given.
     accuracy : bool
         Whether a small GPT is trained through each system's arithmetic, which takes minutes.
     quick : bool
@@ -392,17 +404,17 @@ def compare(
     thorough : bool
         Whether more plans of each system are tried, which takes minutes.
     seed : int, optional
-        First seed of the training that `accuracy` runs; 0 without it.
+        First seed of the training that `accuracy` runs; 0 by default.
     cache : TrainingCache
-        Finished training runs, ``results/.training`` where none is given.
+        Store of finished training runs; by default in ``results/.training``.
     progress : callable
-        Told a label, how much is done, and how much there is.
+        Called with a label, the number of steps done, and the number in all.
 
     Raises
     ------
     HeliographError
-        For names that are not known, a plan that does not fit, a link that does not close, for both `quick`
-        and `thorough`, and for a `seed` without `accuracy`.
+        For unknown names, a plan that does not fit, a link that does not close, both `quick` and `thorough`,
+        and a `seed` without `accuracy`.
     """
     if seed is not None and not accuracy:
         msg = "seed is of the training that accuracy runs; add accuracy=True, or leave seed out"
@@ -416,34 +428,34 @@ def compare(
     built = [system_of(one, plan, accelerators, beside=beside) for one in systems]
     _check_names(built)
     if ranks_of(plan) is None:
-        _check_numbers(built)
+        _check_sizes(built)
     check_format_used(plan, built)
-    light = next((one for one in built if one.photonic), None)
+    photonic = next((one for one in built if one.photonic), None)
     smallest = min(built, key=lambda one: one.node().memory.capacity_bytes)
-    asked = plan_of(plan, model=config, system=smallest) if plan not in (None, "") else None
-    alike = asked is not None or _unsearched(Request(), config)
-    spread = asked or choose_plan(Request(), config, built)
-    searched = _searchable(config) and (search or not alike)
-    least = Objective.named(objective)
-    _check_used(least, config, searched=searched)
+    given = plan_of(plan, model=config, system=smallest) if plan not in (None, "") else None
+    common = given or choose_plan(Request(), config, built)
+    all_run_common = given is not None or _takes_default_plan(Request(), config)
+    searched = _searchable(config) and (search or not all_run_common)
+    minimised = Objective.named(objective)
+    _check_objective_used(minimised, config, searched=searched)
     request = Request(
         model=config.name,
         accelerators=smallest.accelerators,
         systems=tuple(one.name for one in built),
-        plan=plan_text(spread) if alike else "",
+        plan=plan_text(common) if all_run_common else "",
         gpu=built[0].gpu.name,
-        basis=str(light.basis) if light else None,
-        core=light.core_name if light else None,
-        objective=least,
+        basis=str(photonic.basis) if photonic else None,
+        core=photonic.core_name if photonic else None,
+        objective=minimised,
         power_limits=power_limits,
         quick=quick,
         thorough=thorough,
         seed=seed or 0,
         accuracy=accuracy,
     )
-    kept = cache or TrainingCache(Path("results") / ".training")
+    cache = cache or TrainingCache(Path("results") / ".training")
     hardware = Built(systems=tuple(built), refused={})
-    return _compared(request, hardware, config, spread, search=searched, cache=kept, progress=progress)
+    return _run_comparison(request, hardware, config, common, search=searched, cache=cache, progress=progress)
 
 
 def compare_request(
@@ -453,18 +465,19 @@ def compare_request(
     progress: OnProgress = unheard,
     stepped: Callable[[Comparison], object] = lambda comparison: None,
 ) -> Comparison:
-    """Return the comparison that a command line asks for.
+    """Run the comparison of a command line.
 
     Parameters
     ----------
     request : Request
-        What is asked.
+        Its options.
     cache : TrainingCache
-        Finished training runs.
+        Store of finished training runs.
     progress : callable
-        Told a label, how much is done, and how much there is.
+        Called with a label, the number of steps done, and the number in all.
     stepped : callable
-        Handed the comparison before any step has run, and when all have, before the training; it may raise.
+        Called twice with the comparison: before any step has run, and after the steps, before the training.
+        It may raise an error to stop.
 
     Raises
     ------
@@ -478,11 +491,11 @@ def compare_request(
         check_kinds(built.systems)
     check_format_used(request.plan, built.systems)
     plan = choose_plan(request, config, built.systems)
-    if _unsearched(request, config):
+    if _takes_default_plan(request, config):
         request = replace(request, plan=plan_text(plan))
     searched = _searchable(config)
-    _check_used(request.objective, config, searched=searched)
-    return _compared(
+    _check_objective_used(request.objective, config, searched=searched)
+    return _run_comparison(
         request,
         built,
         config,
@@ -495,8 +508,8 @@ def compare_request(
     )
 
 
-def _check_used(objective: Objective, config: TransformerConfig, *, searched: bool) -> None:
-    """Raise an error if an objective is told, as it is beside power limits, and no plan is searched."""
+def _check_objective_used(objective: Objective, config: TransformerConfig, *, searched: bool) -> None:
+    """Raise an error if an objective other than time is given and no plan is searched."""
     if searched or objective is Objective.TIME:
         return
     unknown = f"{config.name} looks texts up, which no search knows"
@@ -505,51 +518,55 @@ def _check_used(objective: Objective, config: TransformerConfig, *, searched: bo
     raise ParameterError(msg)
 
 
-class _Clock:
-    """Progress of steps, with the time left once one is done.
+class _ProgressMeter:
+    """Progress of steps and searches, with an estimate of the remaining time once one is done.
 
     Parameters
     ----------
     progress : callable
-        Told a label, how much is done, and how much there is.
+        Called with a label, the number of steps and searches done, and the number in all.
     total : int
-        Steps and searches that there are.
+        Number of steps and searches.
     """
 
     def __init__(self, progress: OnProgress, total: int) -> None:
         self.done = 0
-        self.beside = 0.0
-        """What other processes have done by now of what they are at, in steps: half of it, on average."""
+        self.in_other_processes = 0.0
+        """Searches that other processes have done of those they are at: half of each, on average."""
         self._progress = progress
         self._total = total
-        self._began_s = time.monotonic()
+        self._start_s = time.monotonic()
 
-    def __call__(self, label: str) -> None:
-        """Tell what is being done."""
+    def show(self, label: str) -> None:
+        """Show what is being done."""
         if 0 < self.done < self._total:
-            done = min(self.done + self.beside, float(self._total))
-            left_s = (time.monotonic() - self._began_s) / done * (self._total - done)
+            done = min(self.done + self.in_other_processes, float(self._total))
+            left_s = (time.monotonic() - self._start_s) / done * (self._total - done)
             label += f", about {left_s:.0f} s left"
         self._progress(label, self.done, self._total)
 
-    def about(self, name: str, doing: str) -> None:
-        """Tell what is being done for a system."""
-        self(f"{name}, {doing}")
+    def show_for(self, system: str, doing: str) -> None:
+        """Show what is being done for a system."""
+        self.show(f"{system}, {doing}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Searched:
-    """Best plans of several systems."""
+    """Outcome of the plan searches of several systems."""
 
     best: Mapping[str, BestPlan]
-    """By the system's name, in their order."""
+    """Best plan of each system that has one, by its name and in the order of the systems."""
     reasons: Mapping[str, HeliographError]
-    """Why no plan of a system runs, by its name."""
+    """Reason of each system on which no plan runs, by its name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Job:
-    """Search of one system's plan, and later a look at the others' plans, for any process."""
+    """Search of one system, picklable for any process, in one of its two rounds.
+
+    In the first round the system's own best plan is searched. In the second, `best` is its outcome, which is
+    compared with plans that won on other systems, and refined.
+    """
 
     system: System
     config: TransformerConfig
@@ -557,56 +574,73 @@ class _Job:
     objective: Objective
     effort: Effort
     limits: bool
+    """Whether lower power limits are tried."""
     best: BestPlan | None = None
+    """Outcome of the first round; None in the first round."""
     winners: tuple[Candidate, ...] = ()
+    """Plans of all systems to try in the second round."""
 
 
 _PRICES = Prices()
-"""Collectives that a process of searches has priced, for systems with the same fabric."""
+"""Prices of collectives that a worker process keeps, for systems with the same fabric."""
 
 
 def _search(
     job: _Job, prices: Prices = _PRICES, say: Callable[[str], None] = lambda _: None
 ) -> BestPlan | HeliographError:
-    same: dict[str, Any] = {"effort": job.effort, "prices": prices, "say": say}
+    """Run one job; return its best plan, or the error that says why there is none."""
     try:
         if job.best is None:
-            found = best_plan(job.system, job.config, job.base, objective=job.objective, **same)
+            best = best_plan(
+                job.system,
+                job.config,
+                job.base,
+                objective=job.objective,
+                effort=job.effort,
+                prices=prices,
+                say=say,
+            )
         else:
-            found = with_siblings(job.system, job.config, job.best, job.winners, **same)
-            found = refined_plan(found, job.config, pieces=job.effort.pieces, limits=job.limits, say=say)
+            best = with_siblings(
+                job.system, job.config, job.best, job.winners, effort=job.effort, prices=prices, say=say
+            )
+            best = refined_plan(best, job.config, pieces=job.effort.pieces, limits=job.limits, say=say)
     except HeliographError as error:
         return error
-    if found.winner.result is not None:
-        # Kept with the step: worked out here, where its tasks are at hand, beside other systems' searches.
-        _ = found.result.precision, found.result.core_lifetime_steps
-    return found
+    if best.winner.result is not None:
+        # These cached properties are computed here, in parallel with the searches of other systems.
+        _ = best.result.precision, best.result.core_lifetime_steps
+    return best
 
 
-def _search_all(jobs: tuple[_Job, ...]) -> list[BestPlan | HeliographError]:
-    return [_search(one) for one in jobs]
+def _search_group(jobs: tuple[_Job, ...]) -> list[BestPlan | HeliographError]:
+    return [_search(job) for job in jobs]
 
 
-def _shares(jobs: Sequence[_Job]) -> list[tuple[_Job, ...]]:
-    """Return jobs for one process each: together those of one accelerator, whose work is priced once."""
+def _grouped(jobs: Sequence[_Job]) -> list[tuple[_Job, ...]]:
+    """Return the jobs in groups for one process each.
+
+    If there are more jobs than processors, those of one accelerator are grouped, whose work is then priced
+    once; photonic systems, which take longest, come first.
+    """
     if len(jobs) <= (os.cpu_count() or 1):
-        return [(one,) for one in jobs]
-    alike: list[list[_Job]] = []
-    for one in sorted(jobs, key=lambda job: not job.system.photonic):  # those that take longest first
-        node = one.system.node()
-        known = next((each for each in alike if each[0].system.node() == node), None)
-        if known is None:
-            alike.append([one])
+        return [(job,) for job in jobs]
+    groups: list[list[_Job]] = []
+    for job in sorted(jobs, key=lambda job: not job.system.photonic):
+        node = job.system.node()
+        group = next((group for group in groups if group[0].system.node() == node), None)
+        if group is None:
+            groups.append([job])
         else:
-            known.append(one)
-    return [tuple(each) for each in alike]
+            group.append(job)
+    return [tuple(group) for group in groups]
 
 
 SHARED_FROM = 256
-"""Accelerators from which on searches are shared out over processes; smaller ones end before those start."""
+"""Accelerators from which on searches run in several processes; smaller ones end before those start."""
 
 
-def searches(
+def search_all(
     systems: Sequence[System],
     config: TransformerConfig,
     base: Plan,
@@ -615,9 +649,9 @@ def searches(
     effort: Effort,
     limits: bool,
     share: bool,
-    tell: _Clock,
+    meter: _ProgressMeter,
 ) -> Searched:
-    """Return the best plan of each system; each also tries those that are best on the others.
+    """Return the best plan of each system, among its own and those that win on other systems.
 
     Parameters
     ----------
@@ -627,56 +661,62 @@ def searches(
         Whether lower power limits are tried with the best plans.
     share : bool
         Whether processes may be started: by a command, not by a script of which they would run a copy.
-    tell : _Clock
-        Progress.
+    meter : _ProgressMeter
+        Progress, which counts each system's own search as one.
     """
-    same = partial(_Job, config=config, base=base, objective=objective, effort=effort, limits=limits)
-    jobs = {one.name: same(system=one) for one in systems}
+    new_job = partial(_Job, config=config, base=base, objective=objective, effort=effort, limits=limits)
+    jobs = {system.name: new_job(system=system) for system in systems}
     share = share and len(jobs) > 1 and systems[0].accelerators >= SHARED_FROM
-    prices = Prices()
-    found: dict[str, BestPlan | HeliographError] = {}
+    outcomes: dict[str, BestPlan | HeliographError] = {}
+    first_round: dict[str, BestPlan] = {}
 
-    def keep(asked: tuple[_Job, ...], results: list[BestPlan | HeliographError]) -> None:
-        for job, result in zip(asked, results, strict=True):
-            found[job.system.name] = result
-        if asked[-1].best is None:
-            tell.done += len(asked)
-            tell(f"best plan of {asked[-1].system.name}")
+    def keep(group: tuple[_Job, ...], results: list[BestPlan | HeliographError]) -> None:
+        for job, result in zip(group, results, strict=True):
+            outcomes[job.system.name] = result
+        if group[-1].best is None:
+            meter.done += len(group)
+            meter.show(f"best plan of {group[-1].system.name}")
 
-    own: dict[str, BestPlan] = {}
-
-    def others() -> list[_Job]:
-        own.update((name, one) for name, one in found.items() if isinstance(one, BestPlan))
-        alone = not effort.siblings or len(own) < 2
-        if alone and not (effort.pieces or limits):
+    def second_round() -> list[_Job]:
+        first_round.update((name, one) for name, one in outcomes.items() if isinstance(one, BestPlan))
+        exchange = effort.siblings > 0 and len(first_round) > 1
+        if not (exchange or effort.pieces or limits):
             return []
-        winners = tuple(plan for one in own.values() for plan in ([] if alone else one.handed_on(effort)))
-        tell("the best plans again" if alone else "plans of the other systems")
-        return [replace(jobs[name], best=one.alone(), winners=winners) for name, one in own.items()]
+        meter.show("plans of the other systems" if exchange else "the best plans again")
+        winners: tuple[Candidate, ...] = ()
+        if exchange:
+            winners = tuple(plan for best in first_round.values() for plan in best.for_siblings(effort))
+        return [
+            replace(jobs[name], best=best.without_result(), winners=winners)
+            for name, best in first_round.items()
+        ]
 
     if share:
-        shares = _shares(list(jobs.values()))
-        tell.beside = (min(os.cpu_count() or 1, len(shares)) - 1) * len(jobs) / len(shares) / 2.0
-        run_all(shares, _search_all, keep, lambda: _shares(others()))
+        groups = _grouped(list(jobs.values()))
+        others = min(os.cpu_count() or 1, len(groups)) - 1
+        meter.in_other_processes = others * len(jobs) / len(groups) / 2.0
+        run_all(groups, _search_group, keep, lambda: _grouped(second_round()))
     else:
-        for asked in (lambda: list(jobs.values()), others):
-            for job in asked():
-                tell.about(job.system.name, "estimating plans")
-                keep((job,), [_search(job, prices, partial(tell.about, job.system.name))])
-    for name, one in own.items():  # what did not change came back without its trace
-        after = found[name]
-        if isinstance(after, BestPlan) and after.winner.result is None:
-            found[name] = replace(after, winner=replace(after.winner, result=one.winner.result))
-        elif not isinstance(after, BestPlan):
-            found[name] = one
-    ordered = {name: found[name] for name in jobs if name in found}
+        prices = Prices()
+        for jobs_of_round in (lambda: list(jobs.values()), second_round):
+            for job in jobs_of_round():
+                say = partial(meter.show_for, job.system.name)
+                say("estimating plans")
+                keep((job,), [_search(job, prices, say)])
+    for name, first in first_round.items():
+        second = outcomes[name]
+        if not isinstance(second, BestPlan):
+            outcomes[name] = first
+        elif second.winner.result is None:  # nothing was better; the result was left behind in this process
+            outcomes[name] = replace(second, winner=replace(second.winner, result=first.winner.result))
+    ordered = {name: outcomes[name] for name in jobs if name in outcomes}
     return Searched(
         best={name: one for name, one in ordered.items() if isinstance(one, BestPlan)},
         reasons={name: one for name, one in ordered.items() if not isinstance(one, BestPlan)},
     )
 
 
-def _compared(
+def _run_comparison(
     request: Request,
     built: Built,
     config: TransformerConfig,
@@ -688,54 +728,48 @@ def _compared(
     stepped: Callable[[Comparison], object] = lambda comparison: None,
     share: bool = False,
 ) -> Comparison:
-    """Return all steps, and what training comes to where it is asked for."""
-    asked = Comparison(request=request, config=config, plan=plan, best={}, results=(), accuracies={})
-    stepped(asked)
-    tell = _Clock(progress, len(built.systems) * (bool(request.plan) + search))
+    """Run a comparison: steps at a common plan, searches of best plans, ranges and training, as requested.
+
+    `plan` is the common plan where the request names one, else the base of the searched plans; `stepped` is
+    that of `compare_request`, `share` that of `search_all`.
+    """
+    empty = Comparison(request=request, config=config, plan=plan, best={}, results=(), accuracies={})
+    stepped(empty)
+    meter = _ProgressMeter(progress, len(built.systems) * (bool(request.plan) + search))
     results: dict[str, StepResult] = {}
     reasons: dict[str, HeliographError] = {}
-    runs: dict[Plan, StepRuns] = {}
-    for index, system in enumerate(built.systems if request.plan else ()):
-        own = system.planned(plan)
-        tell(f"step on {system.name}")
-        try:
-            if own not in runs:
-                runs[own] = StepRuns(step_graph(config, own), runs=len(built.systems) - index)
-            results[system.name] = run_at_target(system, config, own, runs=runs[own])
-        except HeliographError as error:
-            reasons[system.name] = error
-        tell.done += 1
-    if request.plan and not results:  # before a search that could not be set beside anything
-        raise next(iter(reasons.values()))
-    systems = built.systems if search else ()
-    searched = searches(
-        systems,
+    if request.plan:
+        results, reasons = _run_common_plan(built.systems, config, plan, meter)
+        if not results:  # a search would have nothing to be compared with
+            raise next(iter(reasons.values()))
+    searched = search_all(
+        built.systems if search else (),
         config,
         plan,
         objective=request.objective,
         effort=request.effort,
         limits=request.power_limits,
         share=share,
-        tell=tell,
+        meter=meter,
     )
-    best = searched.best
     if not request.plan:
-        results = {name: one.result for name, one in best.items()}
+        results = {name: best.result for name, best in searched.best.items()}
         reasons = dict(searched.reasons)
-    tell("steps")
+    meter.show("steps")
     if not results:
         raise next(iter(reasons.values()))
-    found = replace(
-        asked,
-        best={name: one.alone() for name, one in best.items()},
+    comparison = replace(
+        empty,
+        best={name: best.without_result() for name, best in searched.best.items()},
         results=tuple(results.values()),
         refused={**built.refused, **{name: str(error) for name, error in reasons.items()}},
     )
-    stepped(found)
-    if request.ranges and contests([one.system for one in found.results]):
-        found = replace(found, ranges=ranges_of(found.results, share=share, progress=progress))
+    stepped(comparison)
+    if request.ranges and contests([one.system for one in comparison.results]):
+        ranges = ranges_of(comparison.results, share=share, progress=progress)
+        comparison = replace(comparison, ranges=ranges)
     if not request.accuracy:
-        return found
+        return comparison
     arithmetics = [system_arithmetic(result.system) for result in results.values()]
     accuracies = train_all(
         {one.label: one for one in arithmetics}.values(),
@@ -744,7 +778,27 @@ def _compared(
         cache=cache,
         progress=of_part(progress, "small GPT"),
     )
-    return replace(found, accuracies=accuracies)
+    return replace(comparison, accuracies=accuracies)
+
+
+def _run_common_plan(
+    systems: Sequence[System], config: TransformerConfig, plan: Plan, meter: _ProgressMeter
+) -> tuple[dict[str, StepResult], dict[str, HeliographError]]:
+    """Return the steps of systems at one plan, and the reasons of those that cannot run it, by name."""
+    results: dict[str, StepResult] = {}
+    reasons: dict[str, HeliographError] = {}
+    runs: dict[Plan, StepRuns] = {}
+    for index, system in enumerate(systems):
+        own = system.planned(plan)
+        meter.show(f"step on {system.name}")
+        try:
+            if own not in runs:
+                runs[own] = StepRuns(step_graph(config, own), runs=len(systems) - index)
+            results[system.name] = run_at_target(system, config, own, runs=runs[own])
+        except HeliographError as error:
+            reasons[system.name] = error
+        meter.done += 1
+    return results, reasons
 
 
 def _check_names(systems: Sequence[System]) -> None:
@@ -756,13 +810,13 @@ def _check_names(systems: Sequence[System]) -> None:
 
 
 SEEDS = 3
-"""Seeds of the small GPT's training."""
+"""Number of seeds with which the small GPT is trained."""
 QUICK_SEEDS = 2
-"""The same with ``--quick``."""
+"""Number of seeds with ``--quick``."""
 
 
 def _configuration(comparison: Comparison) -> dict[str, Any]:
-    """Return everything that is needed to run a comparison again; what was trained is no part of it."""
+    """Return all that is needed to run a comparison again, the content of ``config.json``."""
     return configuration(
         {result.system.name: result.system for result in comparison.results},
         seed=comparison.request.seed,
@@ -776,14 +830,14 @@ def _configuration(comparison: Comparison) -> dict[str, Any]:
 
 
 def reserve(comparison: Comparison, out: Path | None) -> RunWriter:
-    """Make the directory of a run, before its training takes minutes for nothing.
+    """Make the directory of a run; called before the training, so that an error comes before it.
 
     Parameters
     ----------
     comparison : Comparison
-        With or without what was trained.
+        The comparison with its steps.
     out : pathlib.Path or None
-        Its directory, or None for a new one below ``results``.
+        The directory, or None for a new one below ``results``.
 
     Raises
     ------
@@ -795,19 +849,14 @@ def reserve(comparison: Comparison, out: Path | None) -> RunWriter:
 
 
 def check_free(comparison: Comparison, out: Path | None) -> None:
-    """Raise an error if a directory holds a run of something else, before a search takes minutes.
+    """Raise `HeliographError` if a directory holds another run; called before any search.
 
     Parameters
     ----------
     comparison : Comparison
-        As it is asked for, without results.
+        The comparison before its results.
     out : pathlib.Path or None
         The directory, if one is named.
-
-    Raises
-    ------
-    HeliographError
-        If it does.
     """
     if out is not None:
         check_same_run(out, _configuration(comparison))
@@ -847,7 +896,7 @@ def write(comparison: Comparison, out: Path | None) -> Path:
 
 
 def _events(results: Sequence[StepResult]) -> list[dict[str, Any]]:
-    """Return the traces of all systems as one: each system's stages are processes of their own."""
+    """Return the traces of all systems as one Perfetto trace, in which a stage of a system is a process."""
     events = []
     most = MAX_EVENTS // len(results)
     for index, result in enumerate(results):
@@ -861,4 +910,4 @@ def _events(results: Sequence[StepResult]) -> list[dict[str, Any]]:
 
 
 PROCESSES_PER_SYSTEM = 10_000
-"""Process numbers that a system's stages take in the common trace."""
+"""Distance between the process numbers of two systems in the common trace."""

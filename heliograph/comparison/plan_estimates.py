@@ -1,4 +1,9 @@
-"""Many plans on one system in closed form: time, energy and cost of each, and what no run of one can beat."""
+"""Closed-form estimates of many plans on one system: time, energy and cost of a step, and its lower bound.
+
+Arrays have shape [P], an entry per plan, unless told otherwise. A *turn* is one reconfiguration of circuits,
+during which the ports that move are dark; a *mode* says for which traffic circuits turn, and when
+(`heliograph.simulation.CircuitMode`).
+"""
 
 from __future__ import annotations
 
@@ -33,215 +38,230 @@ from workloads.search.plans import SAME, PlanArrays, broken_rules, memory_bytes,
 def under_mode(
     costs: PlanCosts, plans: PlanArrays, fabric: Fabric, mode: CircuitMode, layers: int
 ) -> StepArrays:
-    """Return the pieces of steps whose circuits move in a mode.
+    """Return the durations of steps with the turns of a circuit mode added.
 
     Parameters
     ----------
     costs : PlanCosts
-        Pieces in which all lanes serve the axis that asks.
+        Durations with every collective priced as if all circuits were laid for its own axis.
     plans : PlanArrays
         The plans.
     fabric : Fabric
-        The switches.
+        Circuit switches.
     mode : CircuitMode
-        When circuits move, and whether they turn ahead of traffic.
+        Traffic that circuits turn to, and whether they turn ahead of it.
     layers : int
-        Blocks of the model.
+        Blocks (layers) of the model.
 
     Notes
     -----
-    *Static*: as laid for all traffic of a step.
-    *Per axis*: a change between the gathers, the passes and the sums of a step, around the traffic of every
-    microbatch (of every piece of the parameters, where an axis inside the passes leaves the node, too), and
-    in every block as often as its axes take circuits from each other (`circuits.PlanTurns`).
-    What standing circuits carry turns nothing, and is as much slower as they have other peers. Ports serve
-    sends before gradients' sums, which have time. Where exchanges between experts leave the nodes, the turns
-    of a stage are those of its collectives played in order on the fabric
-    (`circuits.StageReplay`), none hidden: m times those of a microbatch, and those of one
-    alone on its way through the other stages. A turn takes as long as the slowest of the ports that it moves.
-    *Per layer*: a further change between any two blocks of a pass whose exchanges differ. Those between axes
-    or blocks of a pass make it longer, and thus what fills and empties the pipeline, too.
-    *Ahead*: a change around a microbatch's traffic hides behind the work between two of them,
-    ``max(0, delta - work)`` (Opus, arXiv:2507.08119), unless passes turn circuits for traffic of their own;
-    one between blocks behind what is no expert's work; those of a step do not.
+    *Static*: circuits stand as laid for all traffic of a step; nothing is added.
+
+    *Per axis*: circuits turn between the gathers, the passes and the sums of a step; around the gathers, sums
+    and sends of every microbatch, where these take ports from an axis inside the passes; and inside a block
+    as often as its axes take ports from each other (`workloads.search.circuits.PlanTurns`). Traffic that
+    standing circuits connect turns nothing, and is slower as it has fewer of them. Ports serve sends before
+    sums of gradients, which can wait. A turn takes as long as the slowest of the ports that it moves.
+
+    Where experts' exchanges leave the nodes, the turns of a stage come from playing its collectives in order
+    on the fabric (`workloads.search.circuits.StageReplay`), none hidden: those of each microbatch, and those
+    of the first one on its way through the other stages.
+
+    *Per layer*: circuits turn also between two blocks of a pass whose exchanges between experts differ. Turns
+    inside a pass lengthen it, and with it the filling and emptying of the pipeline.
+
+    *Ahead* (prefetched): a turn around a microbatch's traffic hides behind the work between two such turns,
+    ``max(0, turn - work)`` (Opus, arXiv:2507.08119), unless passes turn circuits for traffic of their own.
+    Turns between blocks hide behind all work but the experts'. Those of a step do not hide.
     """
     if mode.policy is CircuitPolicy.STATIC:
         return costs.arrays
-    turns, arrays, meets = costs.turns, costs.arrays, _meetings(costs, fabric, mode)
+    turns, arrays, users = costs.turns, costs.arrays, _circuit_users(costs, fabric, mode)
     dark_s = fabric.traits.reconfiguration_s
     played = turns.stages.turns(dark_s)
-    lanes = fabric.endpoints / plans["pp"] * (fabric.traits.endpoint_lanes or 1)
-    turn_s = _turn_s(fabric, np.where(played.known, played.ports, lanes))
-    waits = _sums_wait(costs, plans, meets, dark_s)
-    # A microbatch alone passes through all stages, those that follow wait for the turns of one.
+    stage_lanes = fabric.endpoints / plans["pp"] * (fabric.traits.endpoint_lanes or 1)
+    turn_s = _turn_s(fabric, np.where(played.known, played.ports, stage_lanes))
+    sums_last = _sums_wait(costs, plans, users, dark_s)
+    # The first microbatch turns circuits on every stage; the stages after it wait for the turns of one.
     hops = np.where(arrays.order == Order.BOTH_WAYS, plans["pp"] / 2, plans["pp"] - 1) / arrays.chunks
-    alone = hops * played.alone - np.where((plans["pp"] > 1) & (arrays.chunks == 1), played.among, 0.0)
-    once = np.where(played.known, played.once + alone, _turns_once(costs, plans, meets))
-    each = np.where(played.known, played.each, _turns_each(costs, plans, meets, waits))
+    first = hops * played.alone - np.where((plans["pp"] > 1) & (arrays.chunks == 1), played.among, 0.0)
+    once = np.where(played.known, played.once + first, _turns_per_step(costs, plans, users))
+    each = np.where(played.known, played.each, _turns_per_microbatch(costs, plans, users, sums_last))
     blocks = np.ceil(layers / plans["pp"])
-    inner = np.where(played.known, 0.0, blocks * turns.block)
+    inside_blocks = np.where(played.known, 0.0, blocks * turns.block)
     by_layer = mode.policy is CircuitPolicy.PER_LAYER and plans.base.experts.expert_patterns > 1
-    between = np.where(meets.leaves["ep"] & by_layer, 2.0 * (blocks - 1.0), 0.0)
+    between_blocks = np.where(users.turning["ep"] & by_layer, 2.0 * (blocks - 1.0), 0.0)
     if dark_s > 0.0:
-        seen, between_seen = _seen_shares(costs, mode, meets, each=each, between=between, dark_s=dark_s)
-        each, between = each * seen, between * between_seen
-    # Of a microbatch, forward and backward: its turns, and what it waits longer over what stands.
-    beside = costs.beside
-    later_s = _later_s(costs) + turn_s[:, None] * played.block
-    dark_P11 = 0.5 * (turn_s * (inner + between))[:, None, None]
-    # A pass that waits for its launches anyway has as much less to wait for them.
-    longer_s = dark_P11 + beside.blocks[:, :, None] * later_s[:, None, :]
-    shown_s = np.maximum(0.0, longer_s - arrays.slack_s)
-    share = (beside.layers / np.maximum(beside.blocks[:, 1], 1.0))[:, None]
+        each = each * _exposed_share(costs, mode, users, each, dark_s)
+        if mode.turning is PortTiming.PREFETCHED:
+            hiding_s = _work_s(costs) - costs.between_exchanges_s
+            between_blocks = between_blocks * _unhidden_share(hiding_s, between_blocks, dark_s)
+    # Longer passes of a microbatch, forward and backward, on the first, fullest and last stage: [P, 3, 2].
+    # The slack of a pass that waits for kernel launches absorbs as much of it.
+    per_block_s = _standing_delay_s(costs) + turn_s[:, None] * played.block
+    per_pass_s = 0.5 * turn_s * (inside_blocks + between_blocks)
+    longer_s = per_pass_s[:, None, None] + costs.beside.blocks[:, :, None] * per_block_s[:, None, :]
+    added_s = np.maximum(0.0, longer_s - arrays.slack_s)
+    stages = (costs.beside.layers / np.maximum(costs.beside.blocks[:, 1], 1.0))[:, None]
     return replace(
         arrays,
-        forward_s=arrays.forward_s + shown_s[:, :, 0],
-        inputs_s=arrays.inputs_s + shown_s[:, :, 1],
-        whole_s=arrays.whole_s + np.column_stack([shown_s[:, 1] * share, np.zeros(len(plans))]),
+        forward_s=arrays.forward_s + added_s[:, :, 0],
+        inputs_s=arrays.inputs_s + added_s[:, :, 1],
+        whole_s=arrays.whole_s + np.column_stack([added_s[:, 1] * stages, np.zeros(len(plans))]),
         slack_s=np.maximum(0.0, arrays.slack_s - longer_s),
         gather_s=arrays.gather_s * played.sums_slowdown[:, None],
         sum_s=arrays.sum_s * played.sums_slowdown[:, None],
         reconfiguration_s=turn_s,
         changes_each=each,
         changes_once=once.astype(float),
-        sums_last=(waits | played.sums_wait) & (arrays.gathers == 0),
+        sums_last=(sums_last | played.sums_wait) & (arrays.gathers == 0),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Meetings:
-    """Axes that turn circuits, and where they take them from each other; arrays of shape [P]."""
+class _CircuitUsers:
+    """Axes that circuits turn to, and where one takes ports from another; booleans of shape [P]."""
 
-    leaves: Mapping[str, np.ndarray]
-    """Whether circuits turn to the traffic of each axis."""
-    in_passes: np.ndarray
-    """Whether tensor ranks or experts leave the nodes."""
+    turning: Mapping[str, np.ndarray]
+    """Whether circuits turn to the traffic of each axis, by its name."""
+    tensor_or_experts: np.ndarray
+    """Whether they turn to tensor ranks or experts."""
     inside: np.ndarray
-    """Whether these or context ranks do: any axis inside the passes."""
+    """Whether they turn to any axis inside the passes: those two or context ranks."""
     sums: np.ndarray
-    """Whether sums of gradients take circuits from other axes."""
+    """Whether sums of gradients take ports from other axes."""
     sends: np.ndarray
-    """Whether sends between stages take circuits from an axis inside the passes."""
+    """Whether sends between stages take ports from an axis inside the passes."""
 
 
-def _meetings(costs: PlanCosts, fabric: Fabric, mode: CircuitMode) -> _Meetings:
-    """Return which axes turn circuits, and where they meet."""
-    leaves = {
+def _circuit_users(costs: PlanCosts, fabric: Fabric, mode: CircuitMode) -> _CircuitUsers:
+    turning = {
         axis: (moved > 0) & _turns_to(fabric, mode, axis) for axis, moved in costs.outside_bytes.items()
     }
-    in_passes = leaves["tp"] | leaves["ep"]
-    inside = in_passes | leaves["cp"]
+    tensor_or_experts = turning["tp"] | turning["ep"]
+    inside = tensor_or_experts | turning["cp"]
     clashes = costs.turns.clashes
-    return _Meetings(
-        leaves=leaves,
-        in_passes=in_passes,
+    return _CircuitUsers(
+        turning=turning,
+        tensor_or_experts=tensor_or_experts,
         inside=inside,
-        sums=leaves["dpcp"] & np.where(inside, clashes["dpcp"], leaves["pp"]),
-        sends=inside & leaves["pp"] & clashes["pp"],
+        sums=turning["dpcp"] & np.where(inside, clashes["dpcp"], turning["pp"]),
+        sends=inside & turning["pp"] & clashes["pp"],
     )
 
 
-def _turns_once(costs: PlanCosts, plans: PlanArrays, meets: _Meetings) -> np.ndarray:
-    """Return the turns of a step between its gathers, passes and sums, shape [P]."""
-    leaves, zero = meets.leaves, plans["zero"]
-    once = np.where(meets.sums | (leaves["dpcp"] & meets.sends), np.where(zero > 0, 2, 1), 0)
-    sends_alone = meets.sums & leaves["pp"] & ~meets.inside
-    found: np.ndarray = np.where(sends_alone, _turns_of_sends(costs, zero), once) + meets.sends
-    return found
+def _turns_per_step(costs: PlanCosts, plans: PlanArrays, users: _CircuitUsers) -> np.ndarray:
+    """Return the turns of a step between its gathers, passes and sums."""
+    sharded = plans["zero"] > 0
+    sums_turn = users.sums | (users.turning["dpcp"] & users.sends)
+    turns = np.where(sums_turn, np.where(sharded, 2, 1), 0)
+    only_sends = users.sums & users.turning["pp"] & ~users.inside
+    per_step: np.ndarray = np.where(only_sends, _turns_of_sends(costs, sharded), turns) + users.sends
+    return per_step
 
 
-def _sums_wait(costs: PlanCosts, plans: PlanArrays, meets: _Meetings, dark_s: float) -> np.ndarray:
-    """Return whether sums of gradients wait for all sends and rings, shape [P].
+def _sums_wait(costs: PlanCosts, plans: PlanArrays, users: _CircuitUsers, dark_s: float) -> np.ndarray:
+    """Return whether the sums of gradients wait until a stage has no sends and ring exchanges any more.
 
-    Ports stay for these, which are needed sooner, unless gathers turn to the sums' circuits anyway, passes
-    turn them away from the sends, or some stages send within nodes.
+    Ports stay with these, which are needed sooner, unless gathers turn to the sums' circuits anyway, passes
+    turn ports away from the sends, or some stages send within nodes.
     """
-    clashes, leaves = costs.turns.clashes, meets.leaves
-    sends_stay = (costs.crossing == 1.0) & leaves["pp"] & ~(meets.in_passes & clashes["pp"])
-    waits = leaves["dpcp"] & (sends_stay | (leaves["cp"] & ~meets.in_passes))
-    # Of two stages, what stands for traffic inside passes may carry sums, too. With more, sends find both
-    # ends at rest only where sums have ended: that these wait for sends is nearer to what the engine does.
-    waits &= (meets.sums | leaves["pp"]) & (~meets.inside | clashes["dpcp"] | (plans["pp"] > 2))
-    found: np.ndarray = waits | (meets.inside & meets.sums & _soon_summed(costs.arrays, dark_s))
-    return found
+    clashes, turning = costs.turns.clashes, users.turning
+    sends_stay = (costs.crossing == 1.0) & turning["pp"] & ~(users.tensor_or_experts & clashes["pp"])
+    waits = turning["dpcp"] & (sends_stay | (turning["cp"] & ~users.tensor_or_experts))
+    # With two stages, circuits of traffic inside the passes may carry the sums, too. With more, a send finds
+    # both of its ends free only after the sums: that sums wait for sends is nearer to what the engine does.
+    waits &= (users.sums | turning["pp"]) & (~users.inside | clashes["dpcp"] | (plans["pp"] > 2))
+    too_short: np.ndarray = users.inside & users.sums & _piece_is_short(costs.arrays, dark_s)
+    return waits | too_short
 
 
-def _turns_each(costs: PlanCosts, plans: PlanArrays, meets: _Meetings, waits: np.ndarray) -> np.ndarray:
-    """Return the turns of a microbatch around its gathers, sums and sends, shape [P]."""
+def _turns_per_microbatch(
+    costs: PlanCosts, plans: PlanArrays, users: _CircuitUsers, sums_last: np.ndarray
+) -> np.ndarray:
+    """Return the turns of a microbatch around its gathers, sums and sends."""
     arrays = costs.arrays
-    passes = np.where(waits, arrays.gathers, np.maximum(arrays.gathers, arrays.sums_each))
-    pieces = np.where(meets.inside & arrays.sums_each, arrays.pieces, 1)
-    each: np.ndarray = np.where(meets.sums, 2 * passes * arrays.chunks * pieces, 0)
-    return each + np.where(meets.sends, 4 * plans["vpp"], 0)
+    passes = np.where(sums_last, arrays.gathers, np.maximum(arrays.gathers, arrays.sums_each))
+    pieces = np.where(users.inside & arrays.sums_each, arrays.pieces, 1)
+    around_sums: np.ndarray = np.where(users.sums, 2 * passes * arrays.chunks * pieces, 0)
+    return around_sums + np.where(users.sends, 4 * plans["vpp"], 0)
 
 
-def _seen_shares(
-    costs: PlanCosts,
-    mode: CircuitMode,
-    meets: _Meetings,
-    *,
-    each: np.ndarray,
-    between: np.ndarray,
-    dark_s: float,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the share of the turns of a microbatch, and of those between blocks, that no work hides, [P]."""
-    arrays = costs.arrays
-    passes_s = arrays.forward_s[:, 1] + arrays.inputs_s[:, 1] + arrays.weights_s[:, 1]
-    work_s = passes_s - costs.waited_s
-    seen = np.clip(1.0 - work_s / np.maximum(each, 1.0) / dark_s, 0.0, 1.0)
+def _exposed_share(
+    costs: PlanCosts, mode: CircuitMode, users: _CircuitUsers, each: np.ndarray, dark_s: float
+) -> np.ndarray:
+    """Return the share of a microbatch's turns, `each` in number, that no work hides; 1 at most."""
+    unhidden = _unhidden_share(_work_s(costs), each, dark_s)
     if mode.turning is PortTiming.PREFETCHED:
-        between_seen = 1.0 - (work_s - costs.between_exchanges_s) / np.maximum(between, 1.0) / dark_s
-        return np.where(meets.in_passes, 1.0, seen), np.clip(between_seen, 0.0, 1.0)
-    # A gather asks a piece ahead; what comes back to a ring of context ranks asks in time.
-    ahead = meets.leaves["cp"] & ~meets.in_passes & (arrays.gathers > 0)
-    return np.where(ahead, 0.5 + 0.5 * seen, 1.0), np.ones_like(between)
+        return np.where(users.tensor_or_experts, 1.0, unhidden)
+    # Turned on request: a gather asks one piece ahead, so that work hides the turn to it. The turn back, for
+    # the ring of context ranks, is asked for when the ring needs it. They are half of the turns each.
+    ahead = users.turning["cp"] & ~users.tensor_or_experts & (costs.arrays.gathers > 0)
+    return np.where(ahead, 0.5 + 0.5 * unhidden, 1.0)
 
 
-def _later_s(costs: PlanCosts) -> np.ndarray:
-    """Return what a block waits longer over circuits that stand for other peers, too, shape [P, 2]."""
-    beside, slowdown = costs.beside, costs.turns.slowdown
+def _work_s(costs: PlanCosts) -> np.ndarray:
+    """Return the work of a microbatch on the fullest stage, its passes without waiting for traffic."""
+    arrays = costs.arrays
+    return arrays.forward_s[:, 1] + arrays.inputs_s[:, 1] + arrays.weights_s[:, 1] - costs.waited_s
+
+
+def _unhidden_share(work_s: np.ndarray, turns: np.ndarray, dark_s: float) -> np.ndarray:
+    """Return the share of a turn's time that is left when the work is spread evenly between the turns."""
+    return np.clip(1.0 - work_s / np.maximum(turns, 1.0) / dark_s, 0.0, 1.0)
+
+
+def _standing_delay_s(costs: PlanCosts) -> np.ndarray:
+    """Return what a block's traffic takes longer on standing circuits than on its own, shape [P, 2].
+
+    The two columns are forward and backward. The ring of context ranks delays only beyond the work behind
+    which it hides.
+    """
+    beside, slower = costs.beside, costs.turns.slowdown
     carried = np.isfinite(costs.waited_s)[:, None]
-    later_s = sum(np.where(carried, beside.waited_s[axis], 0.0) * (slowdown[axis] - 1.0) for axis in AXES)
-    later_s = later_s + np.maximum(0.0, beside.ring_s * slowdown["cp"] - beside.ring_work_s)
-    found: np.ndarray = later_s - np.maximum(0.0, beside.ring_s - beside.ring_work_s)
-    return found
+    delay_s = sum(np.where(carried, beside.waited_s[axis], 0.0) * (slower[axis] - 1.0) for axis in AXES)
+    delay_s = delay_s + np.maximum(0.0, beside.ring_s * slower["cp"] - beside.ring_work_s)
+    longer_s: np.ndarray = delay_s - np.maximum(0.0, beside.ring_s - beside.ring_work_s)
+    return longer_s
 
 
-def _turns_of_sends(costs: PlanCosts, zero: np.ndarray) -> np.ndarray:
-    """Return the turns of a step between stages' sends and gathers and sums once a step, shape [P].
+def _turns_of_sends(costs: PlanCosts, sharded: np.ndarray) -> np.ndarray:
+    """Return the turns of a step where only sends and the gathers and sums of a step need circuits.
 
-    As the engine turns them, on pipelines of one way and of two (DualPipe). Gathers leave circuits of their
-    own: each stage that sends to another node turns them when the first microbatch gets there, the last one
-    when that turns back. Sums turn in two rounds, since neighbours' ports must be free; of two copies, those
-    of one turn while the other's sends still come.
+    They are counted as the engine makes them. Gathers (of sharded optimizers) leave circuits of their own:
+    each stage that sends to another node turns them when the first microbatch arrives, the last stage when
+    it sends back. Sums turn in two rounds, since a turn needs the neighbours' ports, too. In a pipeline of
+    both directions (DualPipe) the sums of one copy turn while sends of the other still come: five rounds in
+    place of the second, as counted on the engine.
     """
     arrays = costs.arrays
     copies = (arrays.order == Order.BOTH_WAYS) & ~arrays.sums_each
     sums = 1.0 + np.where(copies, 5.0, 1.0) * costs.crossing
-    return np.where(zero > 0, costs.crossing * (arrays.stages - 1) + 1.0, 0.0) + sums
+    return np.where(sharded, costs.crossing * (arrays.stages - 1) + 1.0, 0.0) + sums
 
 
-def _soon_summed(arrays: StepArrays, dark_s: float) -> np.ndarray:
-    """Return whether ports do not leave a pass's exchanges for the sum of one piece, shape [P]."""
+def _piece_is_short(arrays: StepArrays, dark_s: float) -> np.ndarray:
+    """Return whether the sum of one piece is too short for ports to leave a pass's exchanges for it."""
     piece_s = arrays.sum_s.max(axis=1) / (arrays.pieces * arrays.chunks)
     return np.asarray(piece_s < short_s(dark_s))
 
 
 def _turn_s(fabric: Fabric, ports: np.ndarray) -> np.ndarray:
-    """Return the time until light passes the last of some ports that turn at once, of the shape of ports."""
-    many, place = np.unique(np.rint(ports).astype(int), return_inverse=True)
-    return np.array([fabric.lane_turn_s(int(one)) for one in many])[place.ravel()]
+    """Return the time of a turn that moves these numbers of ports at once, until the last carries light."""
+    counts, index = np.unique(np.rint(ports).astype(int), return_inverse=True)
+    return np.array([fabric.lane_turn_s(int(count)) for count in counts])[index.ravel()]
 
 
 def _turns_to(fabric: Fabric, mode: CircuitMode, axis: str) -> bool:
-    """Return whether circuits ever turn to the traffic of an axis that leaves the nodes."""
-    ends = np.array([0]), np.array([fabric.endpoints - 1])
-    flows = Flows(sources=ends[0], destinations=ends[1], size_bytes=1.0, axis=axis)
+    """Return whether circuits ever turn to the traffic of an axis between nodes."""
+    flows = Flows(
+        sources=np.array([0]), destinations=np.array([fabric.endpoints - 1]), size_bytes=1.0, axis=axis
+    )
     return fabric.with_policy(mode.policy, mode.turning).turns_for(flows)
 
 
 class Objective(StrEnum):
-    """Quantity that is to be least."""
+    """Quantity of a step that a search minimises."""
 
     TIME = "time"
     ENERGY = "energy"
@@ -249,19 +269,19 @@ class Objective(StrEnum):
 
     @property
     def column(self) -> str:
-        """Name of its value in records: time of the step in s, its energy in J, its cost in USD."""
+        """Column of records that holds it: step time in s, energy in J or cost in USD."""
         return _COLUMNS[self]
 
     def check_told(self, fabric: Fabric) -> None:
-        """Refuse a fabric of which nobody gave what is to be least: drawn graphs need no watts and prices.
+        """Refuse a fabric without the numbers that the objective needs; a drawn graph may lack them.
 
         Raises
         ------
         ParameterError
-            If no part of it has power, where energy is to be least, or a price, where cost is.
+            If no part of it has power, for the least energy, or a price, for the least cost.
         """
-        each = {Objective.ENERGY: ("w_each", "static_w"), Objective.COST: ("usd_each", "price_usd")}
-        number, attribute = each.get(self, ("", ""))
+        needed = {Objective.ENERGY: ("w_each", "static_w"), Objective.COST: ("usd_each", "price_usd")}
+        number, attribute = needed.get(self, ("", ""))
         parts = fabric.bill().values()
         if number and parts and all(number in part.untold for part in parts):
             msg = (
@@ -272,7 +292,7 @@ class Objective(StrEnum):
 
     @classmethod
     def named(cls, name: str) -> Objective:
-        """Return the objective of a name; a `ParameterError` for any other."""
+        """Return the objective of a name; raise `ParameterError` if there is none."""
         if name not in list(cls):
             msg = f"no objective {name!r:.60}; {nearest(str(name), list(cls), noun='objective')}"
             raise ParameterError(msg)
@@ -286,58 +306,61 @@ _COLUMNS: Mapping[Objective, str] = MappingProxyType(
 
 @dataclass(frozen=True, kw_only=True)
 class Estimates:
-    """Steps of P plans on one topology, in closed form."""
+    """Estimated steps of P plans on one topology."""
 
     values: Mapping[Objective, np.ndarray]
-    """Time in s, energy in J and cost in USD with the circuits' fastest mode, shape [P] each."""
+    """Time in s, energy in J and cost in USD with each plan's fastest circuit mode, shape [P] each."""
     modes: tuple[CircuitMode, ...]
-    """Ways in which circuits may follow the step; none where they do not move."""
+    """Circuit modes that were tried, M of them; none where circuits do not move."""
     mode_time_s: np.ndarray
-    """Step time in each of them, shape [M, P]; one row without circuits. Infinite: no way."""
+    """Step time in each mode, shape [M, P], or [1, P] without modes; infinite where a plan was not tried."""
 
     def close(self, row: int, share: float) -> tuple[CircuitMode, ...]:
-        """Return the modes in which a plan takes at most so much longer than in its fastest one."""
-        column = self.mode_time_s[:, row]
+        """Return the modes in which a plan takes at most this share longer than in its fastest one."""
+        times_s = self.mode_time_s[:, row]
         return tuple(
-            one
-            for one, time_s in zip(self.modes, column, strict=False)
-            if np.isfinite(time_s) and time_s <= column.min() * (1.0 + share)
+            mode
+            for mode, time_s in zip(self.modes, times_s, strict=False)
+            if np.isfinite(time_s) and time_s <= times_s.min() * (1.0 + share)
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Aim:
-    """Aim of a search of plans."""
+    """Objective of a search and the best value that it has reached."""
 
     objective: Objective
-    """Quantity that is least."""
+    """Quantity to minimise."""
     best: float
-    """The least so far, in its unit."""
+    """Least value so far, in the objective's unit."""
 
 
 class Prices:
-    """Prices that systems have in common: of collectives on one fabric, of work on one accelerator."""
+    """Cache of prices that systems share: of collectives on a fabric, of work on an accelerator."""
 
     def __init__(self) -> None:
-        self._known: list[LinePrices] = []
+        self._collectives: list[LinePrices] = []
         self._pricers: list[PlanPricer] = []
 
     def pricer(self, config: TransformerConfig, node: Node) -> PlanPricer:
-        """Return those of a model's work on an accelerator."""
-        for one in self._pricers:
-            if one.node == node and one.config == config:
-                return one
+        """Return the prices of a model's work on an accelerator."""
+        for pricer in self._pricers:
+            if pricer.node == node and pricer.config == config:
+                return pricer
         self._pricers.append(PlanPricer(config, node))
         return self._pricers[-1]
 
     def of(self, fabric: Fabric) -> LinePrices:
-        """Return those on a fabric; where its circuits stay, they are laid for all traffic of a step."""
-        for one in self._known:
-            if one.fabric == fabric:
-                return one
-        stays = fabric.traits.policy is CircuitPolicy.STATIC
-        self._known.append(StandingLines(fabric) if stays else LinePrices(fabric))
-        return self._known[-1]
+        """Return the prices of collectives on a fabric.
+
+        Static circuits are laid for all traffic of a step; others serve the axis that is priced alone.
+        """
+        for prices in self._collectives:
+            if prices.fabric == fabric:
+                return prices
+        static = fabric.traits.policy is CircuitPolicy.STATIC
+        self._collectives.append(StandingLines(fabric) if static else LinePrices(fabric))
+        return self._collectives[-1]
 
 
 def estimates(
@@ -354,40 +377,45 @@ def estimates(
     Parameters
     ----------
     system : System
-        The hardware; a circuit policy that it asks for is the only one tried.
+        The hardware; a circuit policy that it names is the only one tried.
     pricer : PlanPricer
-        Prices of the plans' pieces.
+        Prices of the plans' work.
     plans : PlanArrays
-        Rows that break no rule.
+        Plans that break no rule.
     prices : Prices, optional
-        Collectives that were priced before.
+        Cache of priced collectives.
     ways : tuple of CircuitMode, optional
-        Ways in which circuits may follow a step; all of the fabric by default.
+        Circuit modes to try; all of the fabric by default.
     aim : Aim, optional
-        What is looked for: circuits that stay are then laid only for plans that may be the best; all others
-        have no such way (infinite time).
+        Objective and best value of a search. Laying standing circuits takes the most time; with an aim it is
+        done only for plans that may be the best, and all others have an infinite time in the static mode.
+
+    Notes
+    -----
+    A fabric may have several forms for a plan, by the number of its nearest ranks (`Fabric.laid_for`); each
+    plan takes the form on which it is fastest.
     """
-    known = prices or Prices()
+    prices = prices or Prices()
     tried = modes(system.fabric, system.circuits, plans.base) if ways is None else ways
     nearest = nearest_ranks(plans)
-    forms = {int(block): system.fabric.laid_for((int(block),)) for block in np.unique(nearest)}
-    if all(len(each) == 1 for each in forms.values()):
-        return _on_one_form(system, pricer, plans, known=known, tried=tried, aim=aim)
-    values = {one: np.empty(len(plans)) for one in Objective}
+    forms = {int(ranks): system.fabric.laid_for((int(ranks),)) for ranks in np.unique(nearest)}
+    if all(len(fabrics) == 1 for fabrics in forms.values()):
+        return _on_one_form(system, pricer, plans, prices=prices, tried=tried, aim=aim)
+    values = {objective: np.empty(len(plans)) for objective in Objective}
     mode_time_s = np.empty((max(1, len(tried)), len(plans)))
-    for block, each in forms.items():
-        rows = np.flatnonzero(nearest == block)
-        found = [
+    for ranks, fabrics in forms.items():
+        rows = np.flatnonzero(nearest == ranks)
+        by_form = [
             _on_one_form(
-                replace(system, fabric=form), pricer, plans.taken(rows), known=known, tried=tried, aim=aim
+                replace(system, fabric=fabric), pricer, plans.taken(rows), prices=prices, tried=tried, aim=aim
             )
-            for form in each
+            for fabric in fabrics
         ]
-        best = np.argmin([one.values[Objective.TIME] for one in found], axis=0)
-        place = np.arange(len(rows))
-        for one, column in values.items():
-            column[rows] = np.stack([form.values[one] for form in found])[best, place]
-        mode_time_s[:, rows] = np.stack([form.mode_time_s for form in found])[best, :, place].T
+        best = np.argmin([form.values[Objective.TIME] for form in by_form], axis=0)
+        index = np.arange(len(rows))
+        for objective, column in values.items():
+            column[rows] = np.stack([form.values[objective] for form in by_form])[best, index]
+        mode_time_s[:, rows] = np.stack([form.mode_time_s for form in by_form])[best, :, index].T
     return Estimates(values=values, modes=tried, mode_time_s=mode_time_s)
 
 
@@ -396,113 +424,104 @@ def _on_one_form(
     pricer: PlanPricer,
     plans: PlanArrays,
     *,
-    known: Prices,
+    prices: Prices,
     tried: tuple[CircuitMode, ...],
     aim: Aim | None,
 ) -> Estimates:
-    """Return the estimated steps of plans on a fabric as it stands."""
+    """Return the estimated steps of plans on the system's fabric in its present form."""
     if not tried:
-        costs = pricer.costs(plans, known.of(system.fabric))
+        costs = pricer.costs(plans, prices.of(system.fabric))
         time_s = _step_s(costs, costs.arrays)
-        return Estimates(
-            values=_priced(system, pricer, costs.energy_j, time_s), modes=tried, mode_time_s=time_s[None]
-        )
+        values = _step_values(system, pricer, costs.energy_j, time_s)
+        return Estimates(values=values, modes=tried, mode_time_s=time_s[None])
     mode_time_s = np.full((len(tried), len(plans)), np.inf)
     energy_j = np.full((len(tried), len(plans)), np.inf)
-    places = {mode: place for place, mode in enumerate(tried)}
+    rows = {mode: row for row, mode in enumerate(tried)}
     costs_of: dict[CircuitPolicy, PlanCosts] = {}
-    for mode, place in places.items():
+    for mode, row in rows.items():
         if mode.policy is CircuitPolicy.STATIC:
             continue
         if mode.policy not in costs_of:
-            costs_of[mode.policy] = pricer.costs(plans, known.of(_fixed(system.fabric, mode.policy)))
+            costs_of[mode.policy] = pricer.costs(plans, prices.of(_on_request(system.fabric, mode.policy)))
         costs = costs_of[mode.policy]
-        mode_time_s[place] = _step_s(
-            costs, under_mode(costs, plans, system.fabric, mode, pricer.config.blocks)
-        )
-        energy_j[place] = costs.energy_j
-    staying = places.get(CircuitMode(policy=CircuitPolicy.STATIC))
-    if staying is not None:
-        found = _staying(system, pricer, plans, known=known, aim=aim, turning=(mode_time_s, energy_j))
-        mode_time_s[staying], energy_j[staying] = found
-    every = np.arange(len(plans))
-    best = mode_time_s.argmin(axis=0), every
+        mode_time_s[row] = _step_s(costs, under_mode(costs, plans, system.fabric, mode, pricer.config.blocks))
+        energy_j[row] = costs.energy_j
+    static = rows.get(CircuitMode(policy=CircuitPolicy.STATIC))
+    if static is not None:
+        if aim is not None:
+            with np.errstate(invalid="ignore"):
+                turning = _step_values(system, pricer, energy_j, mode_time_s)[aim.objective]
+            aim = replace(aim, best=min(aim.best, float(turning.min())))
+        mode_time_s[static], energy_j[static] = _static_steps(system, pricer, plans, prices, aim)
+    best = mode_time_s.argmin(axis=0), np.arange(len(plans))
     return Estimates(
-        values=_priced(system, pricer, energy_j[best], mode_time_s[best]),
+        values=_step_values(system, pricer, energy_j[best], mode_time_s[best]),
         modes=tried,
         mode_time_s=mode_time_s,
     )
 
 
-def _fixed(fabric: Fabric, policy: CircuitPolicy) -> Fabric:
-    """Return a fabric under a policy whose circuits move when they are asked for."""
+def _on_request(fabric: Fabric, policy: CircuitPolicy) -> Fabric:
+    """Return a fabric under a policy whose circuits turn when traffic asks for them."""
     return fabric.with_policy(policy, PortTiming.ON_REQUEST)
 
 
 FIRST_LAID = 32
-"""Plans for which standing circuits are laid first; each further share is twice the last one, a choice."""
+"""Plans for which standing circuits are laid first; each further batch is twice the last one, a choice."""
 
 
-def _staying(
-    system: System,
-    pricer: PlanPricer,
-    plans: PlanArrays,
-    *,
-    known: Prices,
-    aim: Aim | None,
-    turning: tuple[np.ndarray, np.ndarray],
+def _static_steps(
+    system: System, pricer: PlanPricer, plans: PlanArrays, prices: Prices, aim: Aim | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return time in s and dynamic energy in J of plans whose circuits stay, shape [P] each.
+    """Return time in s and dynamic energy in J of steps on standing circuits, shape [P] each.
 
-    Laying circuits for each plan's own traffic is what takes time: with an aim it is done best first by what
-    the plan would take if all of them served whoever asks, up to where that is longer than the best.
+    Laying circuits for each plan's own traffic is what takes time. With an aim, a lower bound of each plan is
+    its value with all circuits on the axis that is served; plans are laid in the order of that bound, until
+    it exceeds the best value.
     """
-    prices = known.of(_fixed(system.fabric, CircuitPolicy.STATIC))
+    static = prices.of(_on_request(system.fabric, CircuitPolicy.STATIC))
     if aim is None:
-        costs = pricer.costs(plans, prices)
+        costs = pricer.costs(plans, static)
         return _step_s(costs, costs.arrays), costs.energy_j
     time_s, energy_j = np.full((2, len(plans)), np.inf)
-    served = pricer.costs(plans, known.of(_fixed(system.fabric, CircuitPolicy.PER_AXIS)))
-    least = _priced(system, pricer, served.energy_j, _step_s(served, served.arrays))[aim.objective]
-    times_s, joules = turning
-    with np.errstate(invalid="ignore"):
-        turned = _priced(system, pricer, joules, times_s)[aim.objective]
-    best = min(aim.best, float(turned.min()))
+    served = pricer.costs(plans, prices.of(_on_request(system.fabric, CircuitPolicy.PER_AXIS)))
+    least = _step_values(system, pricer, served.energy_j, _step_s(served, served.arrays))[aim.objective]
+    best = aim.best
     order = np.argsort(least, kind="stable")
-    done, many = 0, FIRST_LAID
+    done, count = 0, FIRST_LAID
     while done < len(order):
-        rows = order[done : done + many]
+        rows = order[done : done + count]
         rows = rows[least[rows] <= best * (1.0 + ROOM)]
         if not len(rows):
             break
-        costs = pricer.costs(plans.taken(rows), prices)
+        costs = pricer.costs(plans.taken(rows), static)
         time_s[rows], energy_j[rows] = _step_s(costs, costs.arrays), costs.energy_j
-        found = _priced(system, pricer, energy_j[rows], time_s[rows])[aim.objective]
-        best = min(best, float(found.min()))
-        done, many = done + many, 2 * many
+        reached = _step_values(system, pricer, energy_j[rows], time_s[rows])[aim.objective]
+        best = min(best, float(reached.min()))
+        done, count = done + count, 2 * count
     return time_s, energy_j
 
 
 def turning_times_s(
     system: System, pricer: PlanPricer, plans: PlanArrays, fabrics: Sequence[Fabric], prices: Prices
 ) -> np.ndarray:
-    """Return the estimated steps of plans whose circuits turn to the axis that asks, shape [F, P].
+    """Return step times of plans whose circuits turn per axis, on each of F fabrics, shape [F, P].
 
     Parameters
     ----------
     system, pricer, plans, prices : System, PlanPricer, PlanArrays, Prices
         As `estimates` takes them.
     fabrics : sequence of Fabric
-        The system's fabric with switches of other reconfiguration times; collectives are priced once for all.
+        The system's fabric with other reconfiguration times; collectives are priced once for all of them.
     """
     mode = CircuitMode(policy=CircuitPolicy.PER_AXIS)
     costs = pricer.costs(plans, prices.of(system.fabric.with_policy(mode.policy, mode.turning)))
     layers = pricer.config.blocks
-    return np.stack([_step_s(costs, under_mode(costs, plans, one, mode, layers)) for one in fabrics])
+    return np.stack([_step_s(costs, under_mode(costs, plans, fabric, mode, layers)) for fabric in fabrics])
 
 
 def least_values(system: System, pricer: PlanPricer, plans: PlanArrays) -> Mapping[Objective, np.ndarray]:
-    """Return time, energy and cost of steps whose traffic takes nothing, below which no estimate lies.
+    """Return lower bounds of `estimates`: time, energy and cost of steps whose traffic takes no time.
 
     Parameters
     ----------
@@ -510,24 +529,24 @@ def least_values(system: System, pricer: PlanPricer, plans: PlanArrays) -> Mappi
         As `estimates` takes them.
     """
     costs = pricer.without_traffic(plans, system.fabric)
-    return _priced(system, pricer, costs.energy_j, _step_s(costs, costs.arrays))
+    return _step_values(system, pricer, costs.energy_j, _step_s(costs, costs.arrays))
 
 
 FIRST_PRICED = 256
-"""Plans that are priced first; each further share is twice the last one, a choice."""
+"""Plans that are priced first; each further batch is twice the last one, a choice."""
 ROOM = 0.03
-"""Share by which a plan's bare step may exceed the best whole step and still be priced; above the share by
-which estimates count as alike, a choice."""
+"""Share by which a plan's lower bound may exceed the best estimate and the plan still be priced; a choice,
+larger than the share within which estimates count as alike."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Priced:
-    """Plans of a system that were worth pricing, and their estimates."""
+    """Plans that may be the best of a system, and their estimates."""
 
     plans: PlanArrays
-    """The plans; every other one takes longer without any traffic than the best of these with it."""
+    """The plans; of every other the lower bound exceeds the best estimate of these."""
     found: Estimates
-    """Their steps."""
+    """Their estimates."""
 
 
 def price_best(
@@ -539,53 +558,52 @@ def price_best(
     prices: Prices | None = None,
     ways: tuple[CircuitMode, ...] | None = None,
 ) -> Priced:
-    """Return the estimates of all plans that can be the best, or within `ROOM` of it.
+    """Return the estimates of all plans that can be the best or within `ROOM` of it.
 
     Parameters
     ----------
     system, pricer, plans, prices, ways
         As `estimates` takes them.
     objective : Objective
-        Quantity that is least.
+        Quantity to minimise.
 
     Notes
     -----
-    Best first by `least_values` (branch and bound): a plan is not priced only if its step without traffic is
-    longer than the best one with it.
+    Branch and bound: plans are priced in batches in the order of `least_values`, until that lower bound
+    exceeds the best estimate.
     """
-    known = prices or Prices()
+    prices = prices or Prices()
     least = least_values(system, pricer, plans)[objective]
     order = np.argsort(least, kind="stable")
-    shares: list[tuple[PlanArrays, Estimates]] = []
-    best, done, many = np.inf, 0, FIRST_PRICED
+    priced: list[np.ndarray] = []
+    batches: list[Estimates] = []
+    best, done, count = np.inf, 0, FIRST_PRICED
     while done < len(order):
-        rows = order[done : done + many]
+        rows = order[done : done + count]
         rows = rows[least[rows] <= best * (1.0 + ROOM)]
         if not len(rows):
             break
-        share = plans.taken(rows)
-        found = estimates(
-            system, pricer, share, prices=known, ways=ways, aim=Aim(objective=objective, best=best)
-        )
-        shares.append((share, found))
-        best = min(best, float(shares[-1][1].values[objective].min()))
-        done, many = done + many, 2 * many
+        aim = Aim(objective=objective, best=best)
+        batches.append(estimates(system, pricer, plans.taken(rows), prices=prices, ways=ways, aim=aim))
+        priced.append(rows)
+        best = min(best, float(batches[-1].values[objective].min()))
+        done, count = done + count, 2 * count
     return Priced(
-        plans=PlanArrays(
-            base=plans.base,
-            columns={
-                name: np.concatenate([share.columns[name] for share, _ in shares]) for name in plans.columns
-            },
-        ),
+        plans=plans.taken(np.concatenate(priced)),
         found=Estimates(
-            values={one: np.concatenate([each.values[one] for _, each in shares]) for one in Objective},
-            modes=shares[0][1].modes,
-            mode_time_s=np.concatenate([each.mode_time_s for _, each in shares], axis=1),
+            values={one: np.concatenate([batch.values[one] for batch in batches]) for one in Objective},
+            modes=batches[0].modes,
+            mode_time_s=np.concatenate([batch.mode_time_s for batch in batches], axis=1),
         ),
     )
 
 
 def _step_s(costs: PlanCosts, arrays: StepArrays) -> np.ndarray:
+    """Return step times from durations; infinite where the fabric cannot carry a plan's traffic.
+
+    With delayed gradients no step waits for its gathers and sums; they run beside another step, and only
+    bound the time from step to step.
+    """
     moved_s = (arrays.gather_s + arrays.sum_s).max(axis=1)
     if costs.delayed:
         arrays = replace(arrays, gather_s=np.zeros_like(arrays.gather_s), sum_s=np.zeros_like(arrays.sum_s))
@@ -595,25 +613,28 @@ def _step_s(costs: PlanCosts, arrays: StepArrays) -> np.ndarray:
     return np.nan_to_num(time_s, nan=np.inf, posinf=np.inf)
 
 
-def _priced(
+def _step_values(
     system: System, pricer: PlanPricer, dynamic_j: np.ndarray, time_s: np.ndarray
 ) -> dict[Objective, np.ndarray]:
-    """Return time in s, energy in J and cost in USD of steps of known times, shape [P] each."""
+    """Return time in s, energy in J and cost in USD of steps, in the shape of the given arrays.
+
+    Static power draws over the whole step; capital is written off in proportion to its time.
+    """
     node = pricer.node
     static_w = node.static_w * node.at_mains * system.accelerators + system.fabric.static_w
     with np.errstate(invalid="ignore"):
         energy_j = np.where(np.isfinite(time_s), dynamic_j + static_w * time_s, np.inf)
     capital_usd = system.capital_usd()
-    share_usd = system.economics.step_usd(capital_usd=capital_usd, step_time_s=1.0, energy_j=0.0)
-    joule_usd = system.economics.step_usd(capital_usd=0.0, step_time_s=0.0, energy_j=1.0)
-    cost_usd = time_s * sum(share_usd.values()) + energy_j * sum(joule_usd.values())
+    per_second = system.economics.step_usd(capital_usd=capital_usd, step_time_s=1.0, energy_j=0.0)
+    per_joule = system.economics.step_usd(capital_usd=0.0, step_time_s=0.0, energy_j=1.0)
+    cost_usd = time_s * sum(per_second.values()) + energy_j * sum(per_joule.values())
     return {Objective.TIME: time_s, Objective.ENERGY: energy_j, Objective.COST: cost_usd}
 
 
 def bound_of(system: System, pricer: PlanPricer, row: PlanArrays) -> StepBound:
-    """Return what no run of the plan of one row can beat.
+    """Return the lower bounds of the step of a plan, the only row of `row`: arithmetic, memory and ports.
 
-    What travels to servers and back is left out, which stand on any of the ranks.
+    Traffic of gradients to parameter servers is left out, as a server may stand on the rank itself.
     """
     moved = pricer.costs(row, FreeLines(system.fabric)).outside_bytes
     plan, node = row.plan(0), pricer.node
@@ -630,7 +651,7 @@ def bound_of(system: System, pricer: PlanPricer, row: PlanArrays) -> StepBound:
 def feasible(
     config: TransformerConfig, plans: PlanArrays, capacity_bytes: float, schedule: Schedule | None = None
 ) -> tuple[PlanArrays, dict[str, int]]:
-    """Return the plans that keep all rules and fit the memory, and how many others break which rule first.
+    """Return the plans that break no rule and fit the memory, and the number of others by their first fault.
 
     Parameters
     ----------
@@ -639,13 +660,13 @@ def feasible(
     capacity_bytes : float
         Memory of an accelerator.
     schedule : Schedule, optional
-        Schedule with which plans run that are ranked in the form of another: they keep its rules, too, and
-        have stages.
+        Schedule that plans run with where it has no closed form, so that another stands for it in `plans`.
+        Its rules hold as well, and plans need several stages.
 
     Raises
     ------
     WorkloadError
-        If the model or the base has what estimates do not know.
+        If the model or the plans have a feature that the estimates do not know.
     """
     base = plans.base
     unknown = {
@@ -653,9 +674,10 @@ def feasible(
         f"kept_activations={base.precision.kept_activations}": base.precision.kept_activations is Kept.HOST,
         f"tensor_grid={base.axes.tensor_grid}": base.axes.tensor_grid is not TensorGrid.LINE,
     }
-    for what in (what for what, has in unknown.items() if has):
-        msg = f"a search does not estimate {what}; name a plan instead"
-        raise WorkloadError(msg)
+    for feature, used in unknown.items():
+        if used:
+            msg = f"a search does not estimate {feature}; name a plan instead"
+            raise WorkloadError(msg)
     counts: dict[str, int] = {}
     left = np.ones(len(plans), dtype=bool)
     rules = [*broken_rules(config, plans).items()]

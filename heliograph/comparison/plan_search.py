@@ -1,4 +1,9 @@
-"""The best plan of one system: all ranked in closed form, the best run by the engine."""
+"""Search for the best plan of one system: all plans are ranked by estimate, the most promising run.
+
+`ranked` estimates a grid of plans in closed form and returns the best as `Candidate`s. `run_candidate` runs
+one on the engine in each circuit mode that is worth it. `best_plan` does both within an `Effort`,
+`with_siblings` tries plans that won on other systems, and `refined_plan` varies what the grid holds fixed.
+"""
 
 from __future__ import annotations
 
@@ -42,36 +47,37 @@ from workloads.step.memory import check_fits
 from workloads.step.step import task_count
 
 NEAR_SHARE = 0.01
-"""Estimates that differ by less than this share are alike: of these the plan with the fewest passes is run
-first; below the estimate's own error, a choice."""
+"""Estimates that differ by less than this share count as alike, and the plan with the fewest passes is run
+first; a choice below the estimate's own error."""
 SAME_SHARE = 1e-9
-"""Share below which estimates are the same."""
+"""Share within which estimates of two placements are equal."""
 FEW_TASKS, MOST_RUN = 8_192, 24
-"""Tasks in all that the engine runs, and plans at most, beyond those that are asked for."""
+"""Tasks of all runs together, and number of plans, up to which more plans are run than were asked for."""
 DOUBT = 0.03
-"""Share by which a plan may be estimated longer than what the engine has reached and still be run; a choice.
-Of 205 best plans of their kinds (four models on four systems) eleven took less than their estimate by more:
-the one that was estimated quickest of all, and ten with zero=3, the nearest of them 7 % behind the best."""
+"""Share by which a plan's estimate may exceed the best step so far and the plan still be run; a choice.
+Of 205 best plans of their kinds (four models on four systems) eleven took less than their estimate by more
+than this: the one with the least estimate of all, and ten with zero=3, the nearest 7 % behind the best."""
 POWER_LIMIT = "gpu.chip.tdp_w"
 """Path of an accelerator's power limit."""
 CLOSE_SHARE = 0.5
-"""Ways of circuits whose estimate is longer than the best one's by more than this share are not run."""
+"""Share by which a circuit mode's estimate may exceed that of the best mode and the mode still be run."""
 
 Say = Callable[[str], None]
+"""Called with a short text on what is being done."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """One plan on one fabric, as estimated and, if it was among the best, as the engine ran it."""
+    """One plan on one fabric with its estimate and, once the engine has run it, its result."""
 
     system: System
     """The hardware."""
     topology: str
-    """Fabric and its variant."""
+    """Name of the fabric, and of its variant."""
     plan: Plan
     """The plan."""
     placement: str
-    """Axes from the nearest ranks to the farthest."""
+    """Order of the plan's axes, from the nearest ranks to the farthest."""
     estimate: Mapping[Objective, float]
     """Estimated step time in s, energy in J and cost in USD."""
     config: TransformerConfig
@@ -79,15 +85,15 @@ class Candidate:
     row: PlanArrays
     """The plan as the one row of a grid."""
     modes: tuple[CircuitMode, ...] = ()
-    """Ways in which circuits may follow the step that are worth a run; none where they do not move."""
+    """Circuit modes that are worth a run; none where circuits do not move."""
     mode: CircuitMode | None = None
-    """The one of them that the engine found best."""
+    """Circuit mode of the result."""
     result: StepResult | None = None
-    """The engine's run."""
+    """Step as the engine ran it."""
     refusal: str = ""
-    """Why the engine could not run it, if it could not."""
+    """Error with which the engine refused it; empty if it did not."""
     power_limit_w: float | None = None
-    """Power limit of an accelerator that was found best; None where none was sought."""
+    """Best power limit of an accelerator; None where limits were not tried."""
 
     @cached_property
     def bound(self) -> StepBound:
@@ -96,12 +102,12 @@ class Candidate:
 
     @property
     def words(self) -> str:
-        """The plan in few letters, with the power limit that was found best."""
+        """The plan in a short form, with its power limit if limits were tried."""
         limit = "" if self.power_limit_w is None else f" at {self.power_limit_w:g} W"
         return plan_words(self.plan) + limit
 
     def value(self, objective: Objective) -> float:
-        """Return time in s, energy in J or cost in USD, as the engine has it."""
+        """Return time in s, energy in J or cost in USD of the run; of the estimate if it was not run."""
         return self.estimate[objective] if self.result is None else value_of(self.result, objective)
 
     def record(self) -> dict[str, Any]:
@@ -135,49 +141,51 @@ def value_of(result: StepResult, objective: Objective) -> float:
 
 
 def told_value(value: float, objective: Objective) -> str:
-    """Return time in s, energy in J or cost in USD of a step in words."""
+    """Return time in s, energy in J or cost in USD of a step as text with its unit."""
     if objective is Objective.COST:
         return tokens_price(value)
     return format_si(value, "s" if objective is Objective.TIME else "J")
 
 
 Run = Callable[[System, TransformerConfig, Plan, str], StepResult]
+"""Runs a plan of a model on a system in a placement: `as_it_is` or `at_target`."""
 
 
-def _runs(system: System, config: TransformerConfig, plan: Plan, placement: str) -> StepRuns:
+def _step_runs(system: System, config: TransformerConfig, plan: Plan, placement: str) -> StepRuns:
+    """Return the compiled step of a plan; check the plan first, as building a large step takes time."""
     plan = system.planned(plan)
     check(config, plan, accelerators=system.accelerators)
-    check_fits(config, plan, system.node().memory.capacity_bytes)  # before a large step is built for nothing
-    return _runs_of(config, plan, placement)
+    check_fits(config, plan, system.node().memory.capacity_bytes)
+    return _built_step(config, plan, placement)
 
 
 @lru_cache(maxsize=4)
-def _runs_of(config: TransformerConfig, plan: Plan, placement: str) -> StepRuns:
+def _built_step(config: TransformerConfig, plan: Plan, placement: str) -> StepRuns:
     return StepRuns(step_graph(config, plan, placement), runs=SEARCHED)
 
 
 def as_it_is(system: System, config: TransformerConfig, plan: Plan, placement: str) -> StepResult:
-    """Return a step on a system whose light stays as bright as it is."""
-    runs = _runs(system, config, plan, placement)
+    """Return a step on a system with its laser power unchanged."""
+    runs = _step_runs(system, config, plan, placement)
     return run_step(system, config, plan, placement=placement, runs=runs)
 
 
 def at_target(system: System, config: TransformerConfig, plan: Plan, placement: str) -> StepResult:
-    """Return a step whose light is as bright as the system's target of precision asks."""
-    runs = _runs(system, config, plan, placement)
+    """Return a step on a system with the laser power that its precision target needs for this plan."""
+    runs = _step_runs(system, config, plan, placement)
     return run_at_target(system, config, plan, placement=placement, runs=runs)
 
 
 def run_candidate(
     one: Candidate, config: TransformerConfig, objective: Objective, say: Say, run: Run = as_it_is
 ) -> Candidate:
-    """Return a candidate as the engine runs it, its circuits moving as is best."""
+    """Run a candidate in each of its circuit modes, and return it with the best result or the refusal."""
     ran: list[Candidate] = []
     refusal = ""
     for mode in one.modes or (None,):
         say(plan_text(one.plan) + (f", circuits {mode}" if mode else ""))
         try:
-            system = moving(one.system, mode)
+            system = in_mode(one.system, mode)
             result = run(system, config, one.plan, one.placement)
         except HeliographError as error:
             refusal = str(error)
@@ -185,51 +193,51 @@ def run_candidate(
             ran.append(dataclasses.replace(one, system=system, mode=mode, result=result))
     if not ran:
         return dataclasses.replace(one, refusal=refusal)
-    return min(ran, key=lambda each: each.value(objective))
+    return min(ran, key=lambda candidate: candidate.value(objective))
 
 
 def rescheduled(
     one: Candidate, config: TransformerConfig, objective: Objective, say: Say, run: Run = as_it_is
 ) -> Candidate:
-    """Return a candidate with the schedule that the engine finds best, those without a closed form too.
+    """Run a candidate also with the pipeline schedules that have no estimate; return the best.
 
-    Tried are all registered ones that flush and are not ranked. Plans that a rule or the memory forbids are
-    left out, and of those that save memory, each with a longer bubble than the one before it (Qi et al.,
-    arXiv:2405.15362), all after the first that fits, ranked (ZB-V) or not.
+    These are all registered schedules that flush after every step and are not in the grid of ranked plans;
+    those that break a rule or do not fit the memory are skipped. Schedules that save memory are registered in
+    the order of their bubbles (Qi et al., arXiv:2405.15362): all after the first that fits are skipped, also
+    where that one (ZB-V) was ranked.
     """
     if one.result is None:
         return one
     if one.plan.axes.pp == 1:
         return _all_forward_first(one, config, objective, say, run)
     ran = [one]
-    saved = False
+    memory_saved = False
     for schedule in SCHEDULES.values():
-        tried = schedule not in CHOSEN["schedule"] and not schedule.flows
-        if (schedule.saves_memory and saved) or not (tried or schedule.saves_memory):
+        excluded = schedule in CHOSEN["schedule"] or schedule.flows
+        if memory_saved if schedule.saves_memory else excluded:
             continue
         try:
             plan = one.system.planned(one.plan.with_(schedule=schedule, vpp=1))
             check(config, plan, accelerators=one.system.accelerators)
             check_fits(config, plan, one.system.node().memory.capacity_bytes)
-            saved = saved or schedule.saves_memory
-            if not tried:
-                continue
-            say(f"the same with {schedule}")
-            ran.append(_replanned(one, config, plan, run))
+            memory_saved = memory_saved or schedule.saves_memory
+            if not excluded:
+                say(f"the same with {schedule}")
+                ran.append(_replanned(one, config, plan, run))
         except HeliographError:
             continue
-    return min(ran, key=lambda each: each.value(objective))
+    return min(ran, key=lambda candidate: candidate.value(objective))
 
 
 BUCKETS = (1, 2, 4, 8, 16, 32)
-"""Pieces of a stage's gradients that are tried for the best plan; a choice."""
+"""Numbers of pieces of a stage's gradients (``grad_buckets``) that are tried for the best plan; a choice."""
 LIMITS = (90, 80, 70, 60, 50)
-"""Per cent of an accelerator's power limit that are tried for the best plan; a choice. Far below, a voltage
-no longer falls with the clock, as that of a GPU does here."""
+"""Power limits of an accelerator, in per cent of its own, that are tried for the best plan; a choice. Far
+below them a GPU's voltage no longer falls with its clock, as it does in this model."""
 
 
 def check_limits(objective: Objective) -> None:
-    """Refuse a search of power limits for the least time, which none of them shortens."""
+    """Refuse a search of power limits for the least time, as no lower limit shortens a step."""
     if objective is Objective.TIME:
         msg = "lower power limits save no time; look for the least energy or cost, or leave them out"
         raise ParameterError(msg)
@@ -247,7 +255,7 @@ def refined(
     gain: float = 0.0,
     run: Run = as_it_is,
 ) -> Candidate:
-    """Return a candidate with the pieces of gradients and the power limit that are best.
+    """Return a candidate with the best number of gradient pieces and the best power limit.
 
     Parameters
     ----------
@@ -256,80 +264,88 @@ def refined(
     config, objective, say, run
         As `run_candidate` takes them.
     pieces : bool
-        Whether its gradients may be summed in other numbers of pieces (`BUCKETS`). More hide more of the sums
-        beside the backward pass, and each starts the library once more.
+        Whether other numbers of gradient pieces (`BUCKETS`) are tried. More pieces hide more of the sums
+        behind the backward pass, but each starts the communication library once more.
     limits : bool
-        Whether its accelerators may have lower power limits (`LIMITS`). Light is sized for its limit anew.
+        Whether lower power limits of its accelerators (`LIMITS`) are tried. Photonic accelerators are sized
+        anew for each.
     value : float, optional
-        What it takes of the objective, if its result is not at hand.
+        Objective of the candidate, where it comes without its result.
     gain : float
-        Share of the objective that other pieces must save.
+        Share of the objective that another number of pieces must save.
     """
     best, least = one, one.value(objective) if value is None else value
-
-    def in_pieces(numbers: Sequence[int]) -> Iterator[Candidate]:
-        for number in numbers:
-            say(f"the best one with grad_buckets={number}")
-            yield _replanned(one, config, one.plan.with_(grad_buckets=number), run)
-
     if pieces and not any(idle(config, one.plan.with_(grad_buckets=1), ("grad_buckets",))):
-        now = one.plan.traffic.grad_buckets
-        found = _climbed(one, least, objective, in_pieces([each for each in BUCKETS if each > now]))
-        if found is one:
-            found = _climbed(one, least, objective, in_pieces([each for each in BUCKETS[::-1] if each < now]))
-        if found is not one and found.value(objective) < least * (1.0 - gain):
-            best, least = found, found.value(objective)
+
+        def run_pieces(numbers: Sequence[int]) -> Iterator[Candidate]:
+            for number in numbers:
+                say(f"the best one with grad_buckets={number}")
+                yield _replanned(one, config, one.plan.with_(grad_buckets=number), run)
+
+        present = one.plan.traffic.grad_buckets
+        more = [number for number in BUCKETS if number > present]
+        fewer = [number for number in reversed(BUCKETS) if number < present]
+        better = _descend(one, least, objective, run_pieces(more))
+        if better is one:
+            better = _descend(one, least, objective, run_pieces(fewer))
+        if better is not one and better.value(objective) < least * (1.0 - gain):
+            best, least = better, better.value(objective)
     if not limits:
         return best
     full_w = one.system.gpu.chip.tdp_w
-    whole = dataclasses.replace(best, power_limit_w=full_w)
+    unlimited = dataclasses.replace(best, power_limit_w=full_w)
 
-    def limited() -> Iterator[Candidate]:
+    def run_limits() -> Iterator[Candidate]:
         for percent in LIMITS:
             limit_w = full_w * percent / 100.0
             say(f"the best one at {limit_w:g} W")
-            system = whole.system.with_({POWER_LIMIT: limit_w})
-            result = run(system, config, whole.plan, whole.placement)
-            yield dataclasses.replace(whole, system=system, result=result, power_limit_w=limit_w)
+            system = unlimited.system.with_({POWER_LIMIT: limit_w})
+            result = run(system, config, unlimited.plan, unlimited.placement)
+            yield dataclasses.replace(unlimited, system=system, result=result, power_limit_w=limit_w)
 
-    return _climbed(whole, least, objective, limited())
+    return _descend(unlimited, least, objective, run_limits())
 
 
-def _climbed(best: Candidate, least: float, objective: Objective, tries: Iterable[Candidate]) -> Candidate:
-    """Return the last of some candidates each of which takes less than the one before it."""
-    with contextlib.suppress(HeliographError):  # one that does not run ends them
-        for one in tries:
-            if not one.value(objective) < least:
+def _descend(start: Candidate, least: float, objective: Objective, runs: Iterable[Candidate]) -> Candidate:
+    """Return the last of a series of runs before the objective stops falling, or a run is refused.
+
+    `least` is the objective of `start`, which is returned if already the first run is not better.
+    """
+    best = start
+    with contextlib.suppress(HeliographError):
+        for candidate in runs:
+            if not candidate.value(objective) < least:
                 break
-            best, least = one, one.value(objective)
+            best, least = candidate, candidate.value(objective)
     return best
 
 
 def _replanned(one: Candidate, config: TransformerConfig, plan: Plan, run: Run) -> Candidate:
-    """Return a candidate with another plan as the engine runs it."""
+    """Run another plan in place of a candidate's."""
     return dataclasses.replace(one, plan=plan, result=run(one.system, config, plan, one.placement))
 
 
 def _all_forward_first(
     one: Candidate, config: TransformerConfig, objective: Objective, say: Say, run: Run
 ) -> Candidate:
-    """Return a candidate without stages as it is, or with all forward passes first if that is better.
+    """Run a candidate of one stage also with all forward passes first (GPipe); return the better.
 
-    Gathers and sums of every microbatch share a channel in a backward pass; forward passes in a row leave the
-    sums more room. Schedules that split backward passes are never quicker on one stage.
+    With sharded gradients, gathers and sums of every microbatch share a channel during a backward pass;
+    forward passes in a row leave the sums more room. Schedules that split backward passes are never quicker
+    on one stage.
     """
     if one.plan.sharding.zero < 2 or one.plan.microbatches == 1:
         return one
     say(f"the same with {GPIPE}")
     try:
         other = _replanned(one, config, one.plan.with_(schedule=GPIPE), run)
-    except HeliographError:  # all microbatches' activations do not fit, most likely
+    except HeliographError:  # most likely the activations of all microbatches do not fit
         return one
-    return min(one, other, key=lambda each: each.value(objective))
+    return min(one, other, key=lambda candidate: candidate.value(objective))
 
 
-def moving(system: System, mode: CircuitMode | None) -> System:
-    """Return a system whose circuits move in a mode, if it has one."""
+def in_mode(system: System, mode: CircuitMode | None) -> System:
+    """Return a system whose circuits follow a mode; the system itself if there is none."""
     if mode is None:
         return system
     fabric = system.fabric.with_policy(mode.policy, mode.turning)
@@ -348,124 +364,137 @@ def ranked(
     ways: tuple[CircuitMode, ...] | None = None,
     close: float = CLOSE_SHARE,
 ) -> list[Candidate]:
-    """Return the best plans on one topology, in order.
+    """Return the plans of least estimate on one topology as candidates, the best first.
 
     Parameters
     ----------
     name : str
-        Of the topology.
+        Name of the topology.
     system : System
         The hardware.
     pricer : PlanPricer
         Prices of work on its accelerator.
     plans : PlanArrays
-        Rows that break no rule.
+        Plans that break no rule.
     objective : Objective
-        Quantity that is least.
+        Quantity to minimise.
     top : int, optional
-        Plans to return, and the best one with stages if none of them has any; more (`MOST_RUN`) where all
-        of them together have few tasks. Without it the `EACH_KIND` best of each kind of pipeline (schedule,
-        interleaved or not, sharded parameters or not), whose estimates err alike.
+        Number of plans, to which the best one with pipeline stages is added if none has any. More are
+        returned, up to `MOST_RUN`, where all together have few tasks. By default the `EACH_KIND` best of each
+        kind of pipeline (schedule, interleaved or not, sharded parameters or not) are returned, as estimates
+        of one kind err alike.
     prices, ways
         As `heliograph.comparison.plan_estimates.estimates` takes them.
     close : float
-        Share by which a way of circuits may be estimated longer than the best one and still be run.
+        Share by which a circuit mode's estimate may exceed that of the best mode and the mode still be run.
     """
     if not len(plans):
         return []
     prices = prices or Prices()
     priced = price_best(system, pricer, plans, objective, prices=prices, ways=ways)
-    plans, found = priced.plans, priced.found
-    least = found.values[objective]
-    if not np.isfinite(least).any():
+    plans, estimated = priced.plans, priced.found
+    values = estimated.values[objective]
+    if not np.isfinite(values).any():
         return []
     passes = plans["pp"].astype(np.int64) * plans.microbatches * plans["vpp"]
     if top is None:
-        order = _best_by_kind(plans, least, passes)
+        order = _best_by_kind(plans, values, passes)
     else:
-        order = _first(pricer.config, plans, least, passes, top)
+        order = _best_overall(pricer.config, plans, values, passes, top)
     return [
         Candidate(
             system=system,
             topology=name,
             plan=plans.plan(int(row)),
             placement=plans.placement(int(row)),
-            estimate={one: float(column[row]) for one, column in found.values.items()},
+            estimate={one: float(column[row]) for one, column in estimated.values.items()},
             config=pricer.config,
             row=plans.taken(np.array([row])),
-            modes=found.close(int(row), close),
+            modes=estimated.close(int(row), close),
         )
-        for row in order[np.isfinite(least[order])]
+        for row in order[np.isfinite(values[order])]
     ]
 
 
-def _first(
-    config: TransformerConfig, plans: PlanArrays, least: np.ndarray, passes: np.ndarray, top: int
+def _levels(values: np.ndarray, share: float) -> np.ndarray:
+    """Return values in whole steps of a share above the least one; those on one level count as alike."""
+    return np.floor(np.log(values / values.min()) / share).astype(np.int64)
+
+
+def _best_overall(
+    config: TransformerConfig, plans: PlanArrays, values: np.ndarray, passes: np.ndarray, top: int
 ) -> np.ndarray:
-    """Return the first rows by value, near ones by fewer passes, and more of them where steps are small.
+    """Return the rows of least value; of values that are alike (`NEAR_SHARE`) those of fewest passes first.
 
-    Of a plan in placements that take as long the first one stands for all.
+    Of placements in which a plan has the same value only the first is kept. Where steps are small, more than
+    `top` rows are returned, since the engine can then settle what the estimate's error leaves open.
     """
-    finite = np.isfinite(least)
+    finite = np.isfinite(values)
     level = np.full(len(plans), np.iinfo(np.int64).max)
-    level[finite] = np.floor(np.log(least[finite] / least[finite].min()) / NEAR_SHARE).astype(np.int64)
-    ranks = np.lexsort((np.arange(len(plans)), least, passes, level))[: int(finite.sum())]
-    ahead = ranks[: len(PLACEMENTS) * max(top, MOST_RUN)]
-    same = [plans[name][ahead] for name in COLUMNS if name != "placement"]
-    same.append(np.round(np.log(least[ahead]) / SAME_SHARE))
-    ahead = ahead[np.sort(np.unique(np.column_stack(same), axis=0, return_index=True)[1])]
-    # Where steps are small the engine can run more of what the estimate's error leaves open.
-    first = plans.taken(ahead[:MOST_RUN])
-    tasks = np.cumsum(task_count(config, first.array_plan, plans.base.steps_in_run))
-    few = int((np.broadcast_to(tasks, len(first)) <= FEW_TASKS).sum())
-    order = ahead[: max(top, 1, few)]
-    staged = ranks[plans["pp"][ranks] > 1][:1]  # other schedules may do more for it than the estimate knows
-    return np.concatenate([order, staged[~np.isin(staged, order)]])
+    level[finite] = _levels(values[finite], NEAR_SHARE)
+    in_order = np.lexsort((np.arange(len(plans)), values, passes, level))[: int(finite.sum())]
+    first = in_order[: len(PLACEMENTS) * max(top, MOST_RUN)]
+    same = [plans[name][first] for name in COLUMNS if name != "placement"]
+    same.append(np.round(np.log(values[first]) / SAME_SHARE))
+    first = first[np.sort(np.unique(np.column_stack(same), axis=0, return_index=True)[1])]
+    runnable = plans.taken(first[:MOST_RUN])
+    tasks = np.cumsum(task_count(config, runnable.array_plan, plans.base.steps_in_run))
+    few = int((np.broadcast_to(tasks, len(runnable)) <= FEW_TASKS).sum())
+    best = first[: max(top, 1, few)]
+    # Schedules that are not ranked may do more for a plan with stages than its estimate says.
+    staged = in_order[plans["pp"][in_order] > 1][:1]
+    return np.concatenate([best, staged[~np.isin(staged, best)]])
 
 
-def _best_by_kind(plans: PlanArrays, least: np.ndarray, passes: np.ndarray) -> np.ndarray:
-    """Return the best rows of each kind of pipeline, of those that are alike the one with fewest passes."""
+def _best_by_kind(plans: PlanArrays, values: np.ndarray, passes: np.ndarray) -> np.ndarray:
+    """Return the `EACH_KIND` best rows of each kind of pipeline, by value.
+
+    Of those that are alike (`ALIKE`) only the one of fewest passes is kept.
+    """
     staged = plans["pp"] > 1
-    kind = np.where(staged, 1 + plans["schedule"] * 2 + (plans["vpp"] > 1), 0) * 2 + (plans["zero"] > 1)
-    order: list[int] = []
-    for one in np.unique(kind):
-        rows = np.flatnonzero((kind == one) & np.isfinite(least))
+    kinds = np.where(staged, 1 + plans["schedule"] * 2 + (plans["vpp"] > 1), 0) * 2 + (plans["zero"] > 1)
+    best: list[int] = []
+    for kind in np.unique(kinds):
+        rows = np.flatnonzero((kinds == kind) & np.isfinite(values))
         if not len(rows):
             continue
-        level = np.floor(np.log(least[rows] / least[rows].min()) / ALIKE).astype(np.int64)
-        rows = rows[np.lexsort((least[rows], passes[rows], level))]
+        level = _levels(values[rows], ALIKE)
+        rows = rows[np.lexsort((values[rows], passes[rows], level))]
         _, first = np.unique(np.sort(level), return_index=True)
-        order += rows[first[:EACH_KIND]].tolist()
-    return np.array(sorted(order, key=lambda row: least[row]), dtype=int)
+        best += rows[first[:EACH_KIND]].tolist()
+    return np.array(sorted(best, key=lambda row: values[row]), dtype=int)
 
 
 NO_SAVING: Mapping[str, bool] = MappingProxyType({})
-"""Recomputation as the plan has it."""
+"""No change: activations are recomputed as the plan says."""
 SAVINGS: tuple[Mapping[str, bool], ...] = (
     NO_SAVING,
     MappingProxyType({"recompute_activation": True}),
     MappingProxyType({"recompute_activation": True, "recompute_norms": True}),
 )
-"""Operators that are computed again alone, as Llama 3 and DeepSeek-V3 did; numbers stay exact."""
+"""Plan keys that recompute single cheap operators, as Llama 3 and DeepSeek-V3 did; results stay exact."""
 
 
 def saving(
     base: Plan, choices: Mapping[str, tuple[int, ...]], savings: Sequence[Mapping[str, bool]]
 ) -> dict[Plan, Mapping[str, tuple[int, ...]]]:
-    """Return what plans share under each saving, with the columns that are tried: none recomputes whole."""
-    alone = {"recompute": (RECOMPUTES.index(Recompute.NONE),)}
-    return {base.with_(**one): {**choices, **(alone if one else {})} for one in savings}
+    """Return the base plan under each saving, with the column values to try with it.
+
+    With a saving, whole blocks are not recomputed.
+    """
+    no_blocks = {"recompute": (RECOMPUTES.index(Recompute.NONE),)}
+    return {base.with_(**keys): {**choices, **(no_blocks if keys else {})} for keys in savings}
 
 
 def searched(system: System, base: Plan, fixed: Collection[str] = ()) -> Plan:
-    """Return what plans of a system share when the best is sought: in fp8, weights held in no other form.
+    """Return the base of all plans that a search tries; in fp8, weights are held in fp8 alone.
 
     That takes less memory and traffic, and products have the same operands. Where ``fp8_params`` is among the
-    keys that are fixed, it stays as it is.
+    fixed keys, it stays as it is.
     """
     plan = system.planned(base)
-    held = "fp8_params" not in fixed and plan.precision.takes_fp8_params and not quantised(plan)
-    return plan.with_(fp8_params=True) if held else plan
+    fp8_alone = "fp8_params" not in fixed and plan.precision.takes_fp8_params and not quantised(plan)
+    return plan.with_(fp8_params=True) if fp8_alone else plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -473,19 +502,19 @@ class Effort:
     """Size of the search that every system of a comparison gets."""
 
     choices: Mapping[str, tuple[int, ...]] = field(hash=False)
-    """Values of a plan's columns that are tried in place of `workloads.search.plans.CHOICES`."""
+    """Values of plan columns to try, in place of `workloads.search.plans.CHOICES`."""
     runs: int
-    """Plans that the engine runs at most, as long as one promises to be faster than what it has reached."""
+    """Most plans that the engine runs; fewer if no other promises to be faster than the best so far."""
     most_tasks: int
-    """Tasks of a step beyond which a plan is left out, unless all have more."""
+    """Tasks of a step beyond which a plan is left out, unless every plan has more."""
     long_tasks: int
-    """Tasks of a step beyond which a plan is run only if it promises to be the fastest, estimates trusted."""
+    """Tasks of a step beyond which a plan is run only if it promises to gain, without `DOUBT`."""
     siblings: int = 2
-    """Best plans of other systems that are run on a system, too."""
+    """Most plans run on a system because they won on another."""
     savings: tuple[Mapping[str, bool], ...] = field(default=(NO_SAVING,), hash=False)
-    """Operators that are computed again alone, each tried."""
+    """Savings to try, of `SAVINGS`."""
     pieces: bool = True
-    """Whether gradients of the best plan are summed in other numbers of pieces, too."""
+    """Whether other numbers of gradient pieces are tried for the best plan."""
 
 
 USUAL = Effort(
@@ -494,8 +523,8 @@ USUAL = Effort(
     most_tasks=150_000,
     long_tasks=40_000,
 )
-"""Search of a comparison, which takes a minute or two. Ranks stand in the order in which a plan's text places
-them, so that `heliograph step` runs the same; GPipe is left out, for 1F1B has its bubble and keeps less."""
+"""Default search, which takes a minute or two. Only the placement of a plan's text is tried, so that
+`heliograph step` runs the same; GPipe is left out, since 1F1B has its bubble and keeps fewer activations."""
 THOROUGH = Effort(
     choices={**USUAL.choices, "micro_batch": (1, 2, 4, 8), "zero": (0, 1, 2, 3)},
     runs=16,
@@ -504,7 +533,7 @@ THOROUGH = Effort(
     siblings=8,
     savings=SAVINGS,
 )
-"""Search that may take ten minutes; whatever the usual one finds is run in it, too."""
+"""Search that may take ten minutes; it also runs whatever the default one finds."""
 QUICK = Effort(
     choices={
         **USUAL.choices,
@@ -519,51 +548,51 @@ QUICK = Effort(
     siblings=0,
     pieces=False,
 )
-"""First look: one run a system, no long step, no recomputation."""
+"""First look: one run per system, no long step, no recomputation."""
 CLOSE_WAYS = 0.03
-"""Ways of circuits that a comparison runs: those estimated at most this share longer than the best one."""
+"""`CLOSE_SHARE` of a comparison."""
 GAIN = 0.005
-"""Share by which a plan must promise to be faster than what the engine has reached, if the engine has run one
-of its kind already or would take long; a choice, and thus the gap that a search leaves knowingly."""
+"""Share that a plan must promise to save on the best step so far, if the engine has run one of its kind
+already or would take long; a choice. It is the gap to the optimum that a search leaves knowingly."""
 EACH_KIND = 12
 """Plans of a kind of pipeline that may be run; they differ by more than `ALIKE`."""
 ALIKE = 0.002
-"""Plans of a kind whose estimates differ by less than this share are alike: that of fewest tasks is run."""
+"""Share within which estimates of a kind are alike and only the plan of fewest passes is kept; a choice."""
 SEARCHED = 16
-"""Steps of one size that a search runs, as far as is known before: many enough to compile the event loop."""
+"""Runs of a step that a search expects, for `StepRuns`: enough for the event loop to be compiled."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BestPlan:
-    """Best plan of a system, and how it was found."""
+    """Best plan of a system, with the other plans that were run."""
 
     winner: Candidate
-    """Plan that the engine ran with the least of the objective."""
+    """Plan of the least objective that the engine ran."""
     objective: Objective
-    """What is least with it."""
+    """Quantity that was minimised."""
     value: float
-    """Of its step: time in s, energy in J or cost in USD."""
+    """Objective of its step: time in s, energy in J or cost in USD."""
     step_time_s: float
-    """Its step."""
+    """Time of its step."""
     others: tuple[Candidate, ...]
-    """Others that it ran, without their results."""
+    """Other plans that the engine ran or refused, without their results."""
     others_values: tuple[float, ...]
-    """Of their steps; infinite where the engine refused one."""
+    """Objective of each of them; infinite where the engine refused it."""
     ranked: int
-    """Plans that were ranked."""
+    """Number of plans that were ranked by estimate."""
 
-    def handed_on(self, effort: Effort) -> tuple[Candidate, ...]:
-        """Return the plans that other systems try, too: those near the best, with `THOROUGH` all that ran."""
+    def for_siblings(self, effort: Effort) -> tuple[Candidate, ...]:
+        """Return the plans that other systems try: those within `DOUBT` of the best, with `THOROUGH` all."""
         most = math.inf if effort == THOROUGH else self.value * (1.0 + DOUBT)
         near = (one for one, value in zip(self.others, self.others_values, strict=True) if value <= most)
         return tuple(dataclasses.replace(one, result=None) for one in (self.winner, *near))
 
-    def alone(self) -> BestPlan:
-        """Return the same without the trace and the tasks of its step."""
+    def without_result(self) -> BestPlan:
+        """Return a copy without the winner's trace and tasks, which are large."""
         return dataclasses.replace(self, winner=dataclasses.replace(self.winner, result=None))
 
     def record(self) -> dict[str, Any]:
-        """Return it as plain data, SI throughout."""
+        """Return the search's outcome as plain data, SI throughout."""
         return {
             "plan": plan_text(self.winner.plan),
             "placement": self.winner.placement,
@@ -581,7 +610,7 @@ class BestPlan:
 
     @property
     def result(self) -> StepResult:
-        """Its step."""
+        """Step of the winner."""
         if self.winner.result is None:
             msg = "the best plan of a system was not run"
             raise WorkloadError(msg)
@@ -590,21 +619,24 @@ class BestPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class _Ranking:
-    """Plans of a system in closed form."""
+    """Result of ranking the plans of a system by estimate."""
 
     candidates: list[Candidate]
-    """The best of each kind of pipeline."""
+    """Best plans of each kind of pipeline."""
     ranked: int
-    """Plans that were ranked."""
+    """Number of plans that were ranked."""
     rejected: Mapping[str, int]
-    """Plans left out, by the first reason."""
+    """Numbers of plans left out, by the first reason."""
 
 
 @lru_cache(maxsize=4)
-def _tried(
+def _feasible_grid(
     config: TransformerConfig, base: Plan, accelerators: int, capacity_bytes: float, effort: Effort
 ) -> tuple[PlanArrays, Mapping[str, int]]:
-    """Return the plans that an effort ranks on accelerators of some memory, and how many are left out."""
+    """Return the plans of an effort that break no rule, fit the memory and have few enough tasks.
+
+    The second value counts the plans that break a rule or do not fit, by reason.
+    """
     every = grid(base, accelerators, config.experts, effort.choices)
     plans, rejected = feasible(config, every, capacity_bytes)
     if len(plans):
@@ -613,7 +645,7 @@ def _tried(
     return plans, rejected
 
 
-def _ranking(
+def _rank(
     system: System,
     config: TransformerConfig,
     base: Plan,
@@ -625,16 +657,17 @@ def _ranking(
 ) -> _Ranking:
     capacity_bytes = system.node().memory.capacity_bytes
     shared = searched(system, base, fixed)
-    plans, rejected = _tried(config, shared, system.accelerators, capacity_bytes, effort)
-    lighted = lit_for_all(system, config)
-    candidates = _best_of_each_kind(lighted, config, plans, prices=prices, objective=objective)
+    plans, rejected = _feasible_grid(config, shared, system.accelerators, capacity_bytes, effort)
+    candidates = _rank_on_request(
+        lit_for_all(system, config), config, plans, prices=prices, objective=objective
+    )
     return _Ranking(candidates=candidates, ranked=len(plans), rejected=rejected)
 
 
-def _best_of_each_kind(
+def _rank_on_request(
     system: System, config: TransformerConfig, plans: PlanArrays, *, prices: Prices, objective: Objective
 ) -> list[Candidate]:
-    """Return the best plans of each kind on a lit system, circuits turned only when they are asked for."""
+    """Return the best plans of each kind, with circuits that turn on request only."""
     every = modes(system.fabric, system.circuits, plans.base)
     return ranked(
         system.fabric.name,
@@ -649,23 +682,25 @@ def _best_of_each_kind(
 
 
 class _Trials:
-    """Plans of a system as the engine runs them, those that promise most first.
+    """Runs of a system's candidates on the engine, the most promising first.
+
+    Estimates of one kind of plan (schedule, interleaved or not, sharded parameters or not, circuit policies)
+    err alike. A plan's *promise* is therefore its estimate times what the last run of its kind took over its
+    own estimate. A plan is run only if its promise is below the best value so far: by `GAIN` where its kind's
+    error is known, else up to `DOUBT` above it.
 
     Parameters
     ----------
     config : TransformerConfig
         The model.
     effort : Effort
-        How much is tried.
+        Size of the search.
     say : callable
-        Told what is done.
+        Called with what is being done.
     objective : Objective
-        What is to be least.
+        Quantity to minimise.
     before : BestPlan, optional
-        The best that was run before.
-
-    The estimate of plans of a kind (schedule, interleaved or not, sharded parameters or not) errs alike, so
-    that what one of them took more or less than estimated is expected of the others.
+        Outcome of an earlier search on the same system, whose runs count.
     """
 
     def __init__(
@@ -677,15 +712,17 @@ class _Trials:
         objective: Objective,
         before: BestPlan | None = None,
     ) -> None:
-        self.found: list[Candidate] = []
+        self.ran: list[Candidate] = []
+        """Candidates that were run or refused."""
         self._effort = effort
         self._config = config
         self._say = say
         self._objective = objective
         self._errors: dict[tuple[object, ...], float] = {}
-        self._before, self._tasks = math.inf, 0
+        """Value over estimate of the last run of each kind."""
+        self._value_before, self._tasks_before = math.inf, 0
         if before is not None:
-            self._before, self._tasks = before.value, FEW_TASKS
+            self._value_before, self._tasks_before = before.value, FEW_TASKS
             ran = zip((before.winner, *before.others), (before.value, *before.others_values), strict=True)
             self._errors = {
                 _kind(one): value / one.estimate[objective] for one, value in ran if value < math.inf
@@ -693,33 +730,33 @@ class _Trials:
 
     @property
     def least(self) -> float:
-        """Least value of the objective so far."""
-        return min((self._before, *(one.value(self._objective) for one in self.found if one.result)))
+        """Best value of the objective so far."""
+        return min((self._value_before, *(one.value(self._objective) for one in self.ran if one.result)))
 
-    def run(self, one: Candidate) -> None:
-        """Run a plan."""
-        found = run_candidate(one, self._config, self._objective, self._say, at_target)
-        if found.result:
-            self._errors[_kind(one)] = found.value(self._objective) / one.estimate[self._objective]
+    def run(self, one: Candidate) -> Candidate:
+        """Run a candidate and return it with its result or refusal."""
+        ran = run_candidate(one, self._config, self._objective, self._say, at_target)
+        if ran.result:
+            self._errors[_kind(one)] = ran.value(self._objective) / one.estimate[self._objective]
         if one.plan.axes.pp == 1:
-            found = rescheduled(found, self._config, self._objective, self._say, at_target)
-        self.found.append(found)
+            ran = rescheduled(ran, self._config, self._objective, self._say, at_target)
+        self.ran.append(ran)
+        return ran
 
     def run_best(self, candidates: Sequence[Candidate], runs: int) -> None:
-        """Run at most so many plans, as long as one promises less than the least so far."""
+        """Run the most promising candidates, at most `runs`, but more while all have few tasks together."""
         waiting = list(candidates)
-        tasks = self._tasks
+        tasks = self._tasks_before
         while waiting and (runs > 0 or tasks < FEW_TASKS):
             one = min(waiting, key=self._promise)
             waiting.remove(one)
-            # Where steps are small the engine can run more of what the estimate's error leaves open.
+            # Where steps are small the engine can settle what the estimate's error leaves open.
             known = tasks >= FEW_TASKS and _kind(one) in self._errors
             known = known or task_count(self._config, one.plan, 1) > self._effort.long_tasks
             if self._promise(one) >= self.least * (1.0 - GAIN if known else 1.0 + DOUBT):
                 continue
-            self.run(one)
+            result = self.run(one).result
             runs -= 1
-            result = self.found[-1].result
             tasks += len(result.graph.tasks) if result else 0
 
     def _promise(self, one: Candidate) -> float:
@@ -727,7 +764,7 @@ class _Trials:
 
 
 def _kind(one: Candidate) -> tuple[object, ...]:
-    """Return what plans share whose estimates err alike."""
+    """Return the traits that plans share whose estimates err alike."""
     plan = one.plan
     policies = tuple(mode.policy for mode in one.modes)
     return plan.axes.pp > 1, plan.schedule.kind, plan.schedule.vpp > 1, plan.sharding.zero > 1, policies
@@ -744,56 +781,58 @@ def best_plan(
     fixed: Collection[str] = (),
     say: Say = lambda _: None,
 ) -> BestPlan:
-    """Return the plan with which a system is fastest, or takes least energy or money, as the engine has it.
+    """Return the plan of least step time, energy or cost on a system, as the engine runs it.
 
     Parameters
     ----------
     system : System
         The hardware.
-    config, base : TransformerConfig, Plan
-        The model, and what all plans share (batch, sequence length, precision).
+    config : TransformerConfig
+        The model.
+    base : Plan
+        Plan that gives all plans their batch, sequence length, precision and other keys that are not tried.
     objective : Objective
-        What is to be least.
+        Quantity to minimise.
     effort : Effort
-        What is tried; whatever `USUAL` finds is run with `THOROUGH`, too.
+        Size of the search; `THOROUGH` also runs whatever `USUAL` does.
     prices : Prices, optional
-        Collectives that were priced before, for systems with the same fabric.
+        Cache of priced collectives, to share among systems of one fabric.
     fixed : collection of str
         Keys of `base` that stay as they are.
     say : callable
-        Told what is done.
+        Called with what is being done.
 
     Raises
     ------
     WorkloadError
-        If no plan runs, with what leaves none.
+        If no plan runs; it says which rules leave none.
     ParameterError
-        If nobody gave the power or the prices of which the least is sought.
+        If the least energy or cost is sought and the fabric has no power or no prices.
     """
     objective.check_told(system.fabric)
     say("estimating plans")
     trials = _Trials(config, effort, say, objective=objective)
-    rank = partial(_ranking, system, config, prices=prices or Prices(), objective=objective, fixed=fixed)
+    rank = partial(_rank, system, config, prices=prices or Prices(), objective=objective, fixed=fixed)
     if effort == THOROUGH:
         trials.run_best(rank(base, USUAL).candidates, USUAL.runs)
     rankings = [
         rank(shared, dataclasses.replace(effort, choices=choices))
         for shared, choices in saving(base, effort.choices, effort.savings).items()
     ]
-    done = {(one.plan, one.placement) for one in trials.found}
+    done = {(one.plan, one.placement) for one in trials.ran}
     every = (one for ranking in rankings for one in ranking.candidates)
     trials.run_best([one for one in every if (one.plan, one.placement) not in done], effort.runs)
-    if not trials.found or math.isinf(trials.least):
-        what = f"{config.name} on {system.accelerators:,} accelerators"
-        refusals = [one.refusal for one in trials.found]
-        raise WorkloadError(no_plan(what, rankings[0].rejected, refusals))
-    return _best_of(trials.found, sum(one.ranked for one in rankings), objective)
+    if not trials.ran or math.isinf(trials.least):
+        subject = f"{config.name} on {system.accelerators:,} accelerators"
+        refusals = [one.refusal for one in trials.ran]
+        raise WorkloadError(no_plan(subject, rankings[0].rejected, refusals))
+    return _best_of(trials.ran, sum(one.ranked for one in rankings), objective)
 
 
-def _best_of(found: Sequence[Candidate], ranked: int, objective: Objective) -> BestPlan:
-    """Return the best of plans that were run or refused."""
-    winner = min((one for one in found if one.result is not None), key=lambda one: one.value(objective))
-    rest = [one for one in found if one is not winner]
+def _best_of(ran: Sequence[Candidate], ranked: int, objective: Objective) -> BestPlan:
+    """Return the best of candidates that were run or refused."""
+    winner = min((one for one in ran if one.result is not None), key=lambda one: one.value(objective))
+    rest = [one for one in ran if one is not winner]
     return BestPlan(
         winner=winner,
         objective=objective,
@@ -805,9 +844,9 @@ def _best_of(found: Sequence[Candidate], ranked: int, objective: Objective) -> B
     )
 
 
-def _values(found: Sequence[Candidate], objective: Objective) -> tuple[float, ...]:
-    """Return what plans took of an objective; infinite where the engine refused one."""
-    return tuple(one.value(objective) if one.result else math.inf for one in found)
+def _values(ran: Sequence[Candidate], objective: Objective) -> tuple[float, ...]:
+    """Return the objective of each candidate's run; infinite where the engine refused it."""
+    return tuple(one.value(objective) if one.result else math.inf for one in ran)
 
 
 def with_siblings(
@@ -820,7 +859,7 @@ def with_siblings(
     prices: Prices | None = None,
     say: Say = lambda _: None,
 ) -> BestPlan:
-    """Return the best plan of a system among its own and those that are best on other systems.
+    """Run on a system the plans that are best on other systems; return the best of these and its own.
 
     Parameters
     ----------
@@ -829,42 +868,42 @@ def with_siblings(
     best : BestPlan
         The system's own best plan.
     winners : sequence of Candidate
-        Best plans of systems of as many accelerators.
+        Best plans of systems with as many accelerators.
 
     Notes
     -----
-    Another fabric's or format's best plan may be one that the estimate ranks wrongly here. Run are those that
-    promise less than what is reached, as among the system's own.
+    The best plan of another fabric or number format may be one that the estimate ranks wrongly here. Those
+    are run that promise less than the best so far, as in `best_plan`.
     """
     tried = {_shape(one.plan) for one in (best.winner, *best.others)}
     shapes = {_shape(one.plan): one for one in winners if _shape(one.plan) not in tried}
     if not shapes or not effort.siblings:
         return best
-    lighted = lit_for_all(system, config)
+    lit = lit_for_all(system, config)
     prices, base = prices or Prices(), system.planned(best.winner.plan)
-    known: list[Candidate] = []
+    candidates: list[Candidate] = []
     for shape in shapes:
         plans = grid(base, system.accelerators, config.experts, {name: (value,) for name, value in shape})
         plans, _ = feasible(config, plans, system.node().memory.capacity_bytes)
-        known += _best_of_each_kind(lighted, config, plans, prices=prices, objective=best.objective)
+        candidates += _rank_on_request(lit, config, plans, prices=prices, objective=best.objective)
     trials = _Trials(config, effort, say, objective=best.objective, before=best)
-    trials.run_best(known, effort.siblings)
-    ran, values = trials.found, _values(trials.found, best.objective)
+    trials.run_best(candidates, effort.siblings)
+    values = _values(trials.ran, best.objective)
     if min(values, default=math.inf) >= best.value:
-        more = tuple(dataclasses.replace(one, result=None) for one in ran)
+        more = tuple(dataclasses.replace(one, result=None) for one in trials.ran)
         return dataclasses.replace(
             best, others=(*best.others, *more), others_values=(*best.others_values, *values)
         )
-    return _before(best, ran)
+    return _superseded(best, trials.ran)
 
 
-def _before(best: BestPlan, ran: Sequence[Candidate]) -> BestPlan:
-    """Return the best of plans that were run now, all that were run before among its others."""
-    found = _best_of(ran, best.ranked, best.objective)
+def _superseded(best: BestPlan, ran: Sequence[Candidate]) -> BestPlan:
+    """Return the best of new runs, with the former best and all its others among the others."""
+    newer = _best_of(ran, best.ranked, best.objective)
     return dataclasses.replace(
-        found,
-        others=(*found.others, dataclasses.replace(best.winner, result=None), *best.others),
-        others_values=(*found.others_values, best.value, *best.others_values),
+        newer,
+        others=(*newer.others, dataclasses.replace(best.winner, result=None), *best.others),
+        others_values=(*newer.others_values, best.value, *best.others_values),
     )
 
 
@@ -876,11 +915,12 @@ def refined_plan(
     limits: bool = False,
     say: Say = lambda _: None,
 ) -> BestPlan:
-    """Return the best plan of a system with the pieces of gradients and the power limit that are best.
+    """Return a best plan with the best number of gradient pieces and the best power limit.
 
-    `pieces` and `limits` are those of `refined`; other pieces must save `GAIN`.
+    `pieces` and `limits` say which of them are tried, as in `refined`; another number of pieces must save
+    `GAIN`.
     """
-    found = refined(
+    better = refined(
         best.winner,
         config,
         best.objective,
@@ -891,34 +931,34 @@ def refined_plan(
         gain=GAIN,
         run=at_target,
     )
-    if found.result is best.winner.result:  # nothing is better
-        return dataclasses.replace(best, winner=found)
-    return _before(best, [found])
+    if better.result is best.winner.result:  # no other one is better
+        return dataclasses.replace(best, winner=better)
+    return _superseded(best, [better])
 
 
 def _shape(plan: Plan) -> tuple[tuple[str, int], ...]:
-    """Return the columns of a plan, by which it is found again in a grid."""
+    """Return the columns of a plan and their values, which select it in a grid of any system."""
     return (*((name, column_of(plan, name)) for name in COLUMNS if name != "placement"), ("placement", 0))
 
 
 def no_plan(model: str, rejected: Mapping[str, int], refusals: Sequence[str]) -> str:
-    """Return a sentence on why no plan of a model runs: the reason that leaves none, and what others took.
+    """Return the message that no plan of a model runs, with the reasons.
 
     Parameters
     ----------
     model : str
         Name of the model, with the accelerators where they are known.
     rejected : mapping
-        Plans left out, by the first reason, in the order in which reasons are asked.
+        Numbers of plans left out by their first reason, in the order in which reasons were checked.
     refusals : sequence of str
-        What the engine said of those that were left.
+        Errors of the engine for the plans that were left; they are named rather than the reasons.
     """
-    told = [f"{count:,} {reason}" for reason, count in rejected.items() if count]
-    said = list(dict.fromkeys(one for one in refusals if one))
-    tries = "try more accelerators, another global_batch or another fabric"
-    if said:
-        return f"no plan of {model} runs: {'; '.join(said)}; {tries}"
-    if not told:
-        return f"no plan of {model} runs: the fabric carries none; {tries}"
-    earlier = f", after {'; '.join(told[:-1])}" if told[1:] else ""
-    return f"no plan of {model} runs: the last {told[-1]}{earlier}; {tries}"
+    reasons = [f"{count:,} {reason}" for reason, count in rejected.items() if count]
+    errors = list(dict.fromkeys(error for error in refusals if error))
+    advice = "try more accelerators, another global_batch or another fabric"
+    if errors:
+        return f"no plan of {model} runs: {'; '.join(errors)}; {advice}"
+    if not reasons:
+        return f"no plan of {model} runs: the fabric carries none; {advice}"
+    earlier = f", after {'; '.join(reasons[:-1])}" if reasons[1:] else ""
+    return f"no plan of {model} runs: the last {reasons[-1]}{earlier}; {advice}"

@@ -1,4 +1,8 @@
-"""The best plan, placement and fabric for a model: all ranked in closed form, the best run by the engine."""
+"""Search for the best plan, placement and fabric of a model on one system (`heliograph search`).
+
+All plans are ranked by estimate on every variant of the fabric, the best of each are run on the engine, and
+the winner is refined and run again on the reference engine.
+"""
 
 from __future__ import annotations
 
@@ -52,43 +56,43 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DEFAULT_TOP = 3
-"""Plans of each topology that the engine runs where nobody says how many."""
+"""Plans that the engine runs on each topology by default."""
 MOST_CHECKED, MOST_TURNED = 200_000, 20_000
-"""Tasks of a step up to which the best plan is run again on the reference, in half a minute: where nothing
-turns, and where circuits may; a choice."""
+"""Most tasks of a step with which the best plan is run again on the reference engine, about half a minute;
+a choice. The first number is for fixed networks and standing circuits, the second for circuits that turn."""
 LEAST_TOLD = 1e-3
-"""Parts whose difference is below this share of the step are not told; a choice."""
+"""Share by which a plan must be worse than the best to be compared with it as the next one; a choice."""
 
 
 @dataclass(kw_only=True, repr=False)
 class Search(Tabular):
-    """Findings of a search so far; they grow as it runs, so that an interruption loses nothing finished."""
+    """Result of a search, filled while it runs, so that an interruption loses nothing finished."""
 
     model: str
-    """The model."""
+    """Name of the model."""
     objective: Objective
-    """Quantity that is least."""
+    """Quantity that is minimised."""
     rejected: dict[str, int] = field(default_factory=dict)
-    """Plans that break a rule, by the first rule broken, per topology."""
+    """Number of plans left out on each topology, by the first rule that they break."""
     ranked: int = 0
-    """Plans that were estimated, on all topologies."""
+    """Number of plans that were estimated, over all topologies."""
     unplaced: dict[str, str] = field(default_factory=dict)
-    """Topologies that could not be made, and why."""
+    """Reason of each topology that could not be built, by its name."""
     waiting: list[Candidate] = field(default_factory=list)
-    """Best plans that the engine has yet to run."""
+    """Candidates that the engine has yet to run."""
     found: list[Candidate] = field(default_factory=list)
-    """Plans that the engine has run."""
+    """Candidates that the engine has run or refused."""
     checked: float | None = None
-    """The best plan's step on the reference engine over its step; None where that would take too long."""
+    """Winner's step time on the reference engine over that of its result; None if that takes too long."""
 
     def keep(self, one: Candidate) -> None:
-        """Put a plan that was run to the others; several may end with the same schedule as the same plan."""
-        if _same(one) not in {_same(other) for other in self.found}:
+        """Add a candidate that was run; two may become the same with their best schedule, and count once."""
+        if _identity(one) not in {_identity(other) for other in self.found}:
             self.found.append(one)
 
     @property
     def winner(self) -> Candidate:
-        """Best plan that was run."""
+        """Best candidate that was run; a `WorkloadError` if none ran."""
         ran = [one for one in self.found if one.result is not None]
         if not ran:
             refusals = [one.refusal for one in self.found]
@@ -98,11 +102,11 @@ class Search(Tabular):
 
     @property
     def ordered(self) -> list[Candidate]:
-        """Plans that were run, the best first, and then those that the engine refused."""
+        """Candidates that were run, the best first, then those that the engine refused."""
         return sorted(self.found, key=lambda each: (each.result is None, each.value(self.objective)))
 
     def record(self) -> dict[str, Any]:
-        """Return the search as plain data; what was not run yet stands under ``waiting``."""
+        """Return the search as plain data, SI; candidates not run yet stand under ``waiting``."""
         return {
             "model": self.model,
             "objective": str(self.objective),
@@ -116,18 +120,18 @@ class Search(Tabular):
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each plan that was run, the best first."""
+        """Return a row for each candidate that was run or refused, the best first."""
         return [candidate_row(one) for one in self.ordered]
 
     def plot(self) -> Figure:
-        """Return a figure of where time and energy of the plans go that were run, the best first."""
+        """Return a figure of the parts of time and energy of the plans that were run, the best first."""
         from heliograph.figures import step_figure  # noqa: PLC0415 - matplotlib takes its time
 
         ran = [(plan_words(one.plan), one.result.record()) for one in self.ordered if one.result is not None]
         return step_figure([record | {"system": name} for name, record in ran])
 
     def summary_lines(self) -> list[tuple[str, str]]:
-        """Return title and lines of the search as it is shown."""
+        """Return the summary that is printed: the winner, then the other plans that were run."""
         winner = self.winner
         title = f"Best of {self.ranked:,} plans of {self.model}"
         lines = [
@@ -143,14 +147,14 @@ class Search(Tabular):
         ]
 
     def best_and_next(self) -> tuple[Candidate, Candidate] | None:
-        """Return the best plan and the next one that is worse by `LEAST_TOLD` at least, if one was run."""
+        """Return the best plan and the next that is worse by at least `LEAST_TOLD`; None if none was run."""
         ran = [one for one in self.ordered if one.result is not None]
         least = ran[0].value(self.objective) * (1.0 + LEAST_TOLD) if ran else 0.0
         worse = [one for one in ran if one.value(self.objective) > least]
         return (ran[0], worse[0]) if worse else None
 
     def next_by_part(self) -> dict[str, float]:
-        """Return how much longer the next plan's step is in each part, in s, the greatest first."""
+        """Return the step time of the next plan less that of the best, by part, in s, the largest first."""
         results = [
             one.result.time_by_category_s for one in self.best_and_next() or () if one.result is not None
         ]
@@ -162,12 +166,12 @@ class Search(Tabular):
 
 
 def value_text(one: Candidate, objective: Objective) -> str:
-    """Return time, energy or cost of a candidate's step in words."""
+    """Return time, energy or cost of a candidate's step as text with its unit."""
     return told_value(one.value(objective), objective)
 
 
 def binding(one: Candidate) -> str:
-    """Return what most of a plan's step goes to, with its share."""
+    """Return the part that takes most of a plan's step, with its share."""
     if one.result is None:
         return "not run"
     parts = one.result.time_by_category_s
@@ -176,7 +180,7 @@ def binding(one: Candidate) -> str:
 
 
 def candidate_row(one: Candidate) -> dict[str, Any]:
-    """Return a plan as a flat row: estimated and simulated time, energy and cost, and its bound."""
+    """Return a candidate as a flat row: estimated and simulated time, energy and cost, and its bound."""
     row = one.record()
     estimated, simulated = row.pop("estimate"), row.pop("engine") or {}
     row |= {f"estimated_{name}": value for name, value in estimated.items()}
@@ -184,37 +188,34 @@ def candidate_row(one: Candidate) -> dict[str, Any]:
 
 
 def topologies(system: System) -> dict[str, System]:
-    """Return a system with the variants of its fabric, by name.
-
-    Parameters
-    ----------
-    system : System
-        The system as it was asked for, which comes first.
+    """Return the system, as it is and with every variant of its fabric, by the topology's name.
 
     Notes
     -----
-    Lanes and degrees change what a fabric costs and draws, sides and twists do not. Which nodes circuits join
-    is no variant: fabrics lay them out for the traffic of each plan (TotientPerms, matchings).
+    Numbers of lanes and degrees change the fabric's cost and power, sides and twists of a torus do not. Which
+    nodes circuits join is no variant: fabrics lay circuits out for the traffic of each plan (TotientPerms,
+    matchings).
     """
     fabric = system.fabric
-    found = {fabric.name: system}
-    for name, variant in fabric.variants().items():
-        found[f"{fabric.name}, {name}"] = dataclasses.replace(system, fabric=variant)
-    return found
+    variants = {f"{fabric.name}, {name}": variant for name, variant in fabric.variants().items()}
+    return {fabric.name: system} | {
+        name: dataclasses.replace(system, fabric=variant) for name, variant in variants.items()
+    }
 
 
 RANKED_STAGES = 4
-"""Stages with which `ranked_as` asks what a schedule keeps, times what their number must be a multiple of."""
+"""Stages of the pipeline in which `ranked_as` looks up the activations that a schedule keeps; times the
+schedule's `multiple`."""
 
 
 def ranked_as(kind: Schedule) -> Schedule:
-    """Return the schedule in whose closed form plans of a schedule are ranked: its own, if it has one.
+    """Return the schedule whose estimate stands for a schedule: itself, if it has one.
 
     Notes
     -----
-    Others are ranked as 1F1B, or as GPipe, which has the same bubble, if a stage of theirs keeps the
-    activations of more microbatches than any of 1F1B's. Plans that only their own lesser memory would fit
-    are left out.
+    Other schedules are ranked as 1F1B, or, if one of their stages keeps activations of more microbatches than
+    any of 1F1B's does, as GPipe, which has the same bubble. Plans that fit only because their own schedule
+    keeps fewer are left out.
     """
     if kind in CHOSEN["schedule"]:
         return kind
@@ -227,7 +228,10 @@ def ranked_as(kind: Schedule) -> Schedule:
 
 
 def pinned(text: str, base: Plan) -> dict[str, tuple[int, ...]]:
-    """Return the columns that a plan's text names, each with its only value; a schedule as it is ranked."""
+    """Return the plan columns that a text names, each with its single value, as choices of a grid.
+
+    A schedule is replaced by the one that it is `ranked_as`.
+    """
     named = plan_keys(text)
     pinned: dict[str, tuple[int, ...]] = {}
     kind = base.schedule.kind
@@ -259,7 +263,7 @@ def search(
     accelerators: int | None = None,
     progress: OnProgress = unheard,
 ) -> Search:
-    """Return the best plan of a model on a system, of all that fit.
+    """Return the search for the best plan of a model on a system.
 
     Parameters
     ----------
@@ -268,28 +272,28 @@ def search(
     model : str, pathlib.Path, mapping or TransformerConfig
         As `heliograph.model` takes it.
     plan : str or mapping
-        What all plans share: ``"global_batch=1024"``, and what is not to vary: ``"tp=8"``, or a schedule,
-        which may be one of a file or a package.
+        Keys that all plans have: the batch (``"global_batch=1024"``), and any that is not to vary, such as
+        ``"tp=8"`` or a schedule, which may come from a file or a package.
     objective : str
-        ``time`` (default), ``energy`` or ``cost``: what is least.
+        Quantity to minimise: ``time`` (default), ``energy`` or ``cost``.
     top : int
         Plans that the engine runs; more where steps are small.
     variants : bool
-        Whether sides of tori, lanes, circuits of nodes and switches vary, too.
+        Whether variants of the fabric are tried: sides of a torus, lanes, circuits per node, switches.
     operators : bool
-        Whether norms and activations that are computed again alone are tried, too.
+        Whether recomputation of norms and activation functions alone is tried.
     power_limits : bool
         Whether lower power limits of the accelerators are tried with the best plans, for the least energy or
         cost (`heliograph.comparison.plan_search.LIMITS`).
     accelerators : int
-        Of a system that is told by its name; 1,024 without.
+        Accelerators of a system that is given by its name; 1,024 by default.
     progress : callable
-        Told a label, how much is done, and how much there is.
+        Called with a label, the number of plans done, and the number in all.
 
     Raises
     ------
     HeliographError
-        For names that are not known, values that a search does not try, and where no plan fits.
+        For unknown names, values that a search does not try, and where no plan fits.
     """
     objective = Objective.named(objective)
     if not isinstance(plan, str | Mapping):
@@ -305,13 +309,13 @@ def search(
     built = lit_for_all(system_of(system, None, accelerators), config)
     check_format_used(text, [built])
     base = shared_plan(config, built.accelerators, text)
-    found = Search(model=config.name, objective=objective)
+    result = Search(model=config.name, objective=objective)
     systems = topologies(built) if variants else {built.fabric.name: built}
     rank_and_run(
         systems,
         config,
         base,
-        found=found,
+        found=result,
         choices=pinned(text, base),
         savings=SAVINGS if operators else (NO_SAVING,),
         top=top,
@@ -319,8 +323,8 @@ def search(
         fixed=plan_keys(text),
         progress=progress,
     )
-    _ = found.winner  # an error where no plan runs
-    return found
+    _ = result.winner  # an error where no plan runs
+    return result
 
 
 def rank_and_run(
@@ -336,111 +340,150 @@ def rank_and_run(
     fixed: Collection[str] = (),
     progress: OnProgress = unheard,
 ) -> None:
-    """Rank all plans on all topologies, and run the best of each with the engine.
+    """Rank all plans on all topologies, run the best of each on the engine, and refine the winner.
 
     Parameters
     ----------
     systems : mapping
-        Systems by the name of their topology; all of one accelerator.
-    config, base : TransformerConfig, Plan
-        The model, and what all plans share (batch, sequence length, precision).
+        Systems by the name of their topology; they differ in their fabric only.
+    config : TransformerConfig
+        The model.
+    base : Plan
+        Plan that gives all plans their batch, sequence length, precision and other keys that are not tried.
     found : Search
-        Where results are put, one after the other.
+        Search to which results are added one by one.
     choices : mapping, optional
-        Values of a plan's columns to try, or one to pin it (`workloads.search.plans.grid`). With a schedule
-        among them, plans that were ranked run with that of `base`.
+        Values of plan columns to try, or a single one to fix it (`workloads.search.plans.grid`). With a
+        schedule among them, plans run with that of `base`; without, they also run with schedules that have no
+        estimate.
     savings : sequence of mapping
-        Operators that are computed again alone, each tried (`heliograph.comparison.plan_search.SAVINGS`).
+        Recomputation of single operators to try (`heliograph.comparison.plan_search.SAVINGS`).
     top : int
         Plans of each topology that the engine runs, and the best one with stages if none of them has any.
     power_limits : bool
-        Whether the best of all is also run at lower power limits.
+        Whether all plans that ran are also tried at lower power limits.
     fixed : collection of str
-        Keys of the plan that stay as they are. Without ``grad_buckets`` the best of all is also run with
-        other numbers of pieces of gradients; without ``fp8_params`` plans in fp8 hold operands alone.
+        Keys of the plan that stay as they are. Without ``grad_buckets`` the winner is also run with other
+        numbers of gradient pieces; without ``fp8_params`` plans in fp8 hold their weights in fp8 alone.
     progress : callable
-        Told a label, how much is done, and how much there is.
+        Called with a label, the number of plans done, and the number in all.
     """
-    some = next(iter(systems.values()))
-    kinds: list[PlanArrays] = []
-    schedule = base.schedule.kind
-    free = "schedule" not in (choices or {})
-    if free:
+    any_schedule = "schedule" not in (choices or {})
+    if any_schedule:
         know_offered_schedules()
-    as_another = None if free or schedule is ranked_as(schedule) else schedule
-    shared = searched(some, base, fixed)
-    shared = shared.with_(schedule=ranked_as(schedule))
-    for kind, tried in saving(shared, choices or {}, savings).items():
-        plans = grid(kind, some.accelerators, config.experts, tried)
-        plans, rejected = feasible(config, plans, some.node().memory.capacity_bytes, as_another)
-        found.rejected = rejected if not kinds else found.rejected
-        kinds.append(plans)
-    pricer, prices = PlanPricer(config, some.node()), Prices()
-    many = sum(map(len, kinds))
-    for number, (name, system) in enumerate(systems.items()):
-        progress(f"estimating {many:,} plans on {name}", number, len(systems))
-        rankings = [
-            ranked(name, system, pricer, plans, objective=found.objective, top=top, prices=prices)
-            for plans in kinds
-        ]
-        found.waiting += rankings[0] if len(rankings) == 1 else _merged(rankings, found.objective)
-        found.ranked += many
-    if as_another is not None:
-        found.waiting = [
-            dataclasses.replace(one, plan=one.plan.with_(schedule=as_another)) for one in found.waiting
-        ]
-    many = len(found.waiting)
-    began_s = time.monotonic()
+    _rank(
+        systems,
+        config,
+        base,
+        found=found,
+        choices=choices or {},
+        savings=savings,
+        top=top,
+        fixed=fixed,
+        progress=progress,
+    )
+    total = len(found.waiting)
+    start_s = time.monotonic()
     while found.waiting:
-        one, done = found.waiting[0], many - len(found.waiting)
+        one, done = found.waiting[0], total - len(found.waiting)
 
         def say(doing: str, name: str = one.topology, done: int = done) -> None:
-            left_s = (time.monotonic() - began_s) / done * (many - done) if done else 0.0
+            left_s = (time.monotonic() - start_s) / done * (total - done) if done else 0.0
             about = f", about {left_s:.0f} s left" if done else ""
-            progress(f"engine, {name}, {doing}{about}", done, many)
+            progress(f"engine, {name}, {doing}{about}", done, total)
 
         best = run_candidate(one, config, found.objective, say)
-        found.keep(rescheduled(best, config, found.objective, say) if free else best)
+        found.keep(rescheduled(best, config, found.objective, say) if any_schedule else best)
         found.waiting.pop(0)
-    ran = [one for one in found.found if one.result is not None]
-    if ran:
-        # The next one too, for it is told why it is worse; with power limits all, to stand side by side.
-        for best in [one for one in found.ordered[: None if power_limits else 2] if one.result is not None]:
-            better = refined(
-                best,
-                config,
-                found.objective,
-                lambda doing: progress(doing, many, many),
-                pieces="grad_buckets" not in fixed,
-                limits=power_limits,
-            )
-            found.found = [better if one is best else one for one in found.found]
-        progress("the best one again, on the reference engine", many, many)
-        found.checked = checked(found.winner)
-    if many:
-        progress("plans run", many, many)
+    # The second best is refined as well, since the report explains why it is worse.
+    for one in found.ordered if power_limits else found.ordered[:2]:
+        if one.result is None:
+            continue
+        better = refined(
+            one,
+            config,
+            found.objective,
+            lambda doing: progress(doing, total, total),
+            pieces="grad_buckets" not in fixed,
+            limits=power_limits,
+        )
+        found.found = [better if other is one else other for other in found.found]
+    if any(one.result is not None for one in found.found):
+        progress("the best one again, on the reference engine", total, total)
+        found.checked = reference_ratio(found.winner)
+    if total:
+        progress("plans run", total, total)
 
 
-def _same(one: Candidate) -> tuple[object, ...]:
-    """Return what two candidates share that are the same step."""
+def _rank(
+    systems: Mapping[str, System],
+    config: TransformerConfig,
+    base: Plan,
+    *,
+    found: Search,
+    choices: Mapping[str, tuple[int, ...]],
+    savings: Sequence[Mapping[str, bool]],
+    top: int,
+    fixed: Collection[str],
+    progress: OnProgress,
+) -> None:
+    """Add the best plans of each topology by estimate to the candidates that wait in `found`.
+
+    Parameters are those of `rank_and_run`.
+    """
+    some = next(iter(systems.values()))
+    schedule = base.schedule.kind
+    stand_in = ranked_as(schedule)
+    ranked_otherwise = "schedule" in choices and stand_in is not schedule
+    shared = searched(some, base, fixed).with_(schedule=stand_in)
+    grids: list[PlanArrays] = []
+    for saving_base, tried in saving(shared, choices, savings).items():
+        plans = grid(saving_base, some.accelerators, config.experts, tried)
+        plans, rejected = feasible(
+            config, plans, some.node().memory.capacity_bytes, schedule if ranked_otherwise else None
+        )
+        if not grids:
+            found.rejected = rejected
+        grids.append(plans)
+    pricer, prices = PlanPricer(config, some.node()), Prices()
+    count = sum(map(len, grids))
+    for number, (name, system) in enumerate(systems.items()):
+        progress(f"estimating {count:,} plans on {name}", number, len(systems))
+        rankings = [
+            ranked(name, system, pricer, plans, objective=found.objective, top=top, prices=prices)
+            for plans in grids
+        ]
+        candidates = rankings[0] if len(rankings) == 1 else _merged(rankings, found.objective)
+        if ranked_otherwise:
+            candidates = [
+                dataclasses.replace(one, plan=one.plan.with_(schedule=schedule)) for one in candidates
+            ]
+        found.waiting += candidates
+        found.ranked += count
+
+
+def _identity(one: Candidate) -> tuple[object, ...]:
+    """Return the fields in which candidates with the same step agree."""
     return one.plan, one.placement, one.topology, one.mode
 
 
 def _merged(rankings: Sequence[Sequence[Candidate]], objective: Objective) -> list[Candidate]:
-    """Return the first of several rankings together, as many as the longest of them has."""
+    """Return the best of several rankings together, as many as the longest of them has."""
     every = sorted(itertools.chain(*rankings), key=lambda one: one.estimate[objective])
     return every[: max(map(len, rankings))]
 
 
-def checked(one: Candidate) -> float | None:
-    """Return a plan's step on the reference engine, event by event on simpy, over that which was found."""
+def reference_ratio(one: Candidate) -> float | None:
+    """Return a plan's step time on the reference engine (event by event, simpy) over that of its result.
+
+    None if the plan was not run, or its step has too many tasks for the reference.
+    """
     result = one.result
     if result is None:
         return None
-    stands = result.circuits in (None, CircuitPolicy.STATIC)
-    if len(result.graph.tasks) > (MOST_CHECKED if stands else MOST_TURNED):
+    fixed_network = result.circuits in (None, CircuitPolicy.STATIC)
+    if len(result.graph.tasks) > (MOST_CHECKED if fixed_network else MOST_TURNED):
         return None
-    again = Simulation(result.graph, result.system.node(), result.system.fabric).run()
-    return summarise(again, result.graph, result.system.node(), result.system.fabric).step_time_s / (
-        result.step_time_s
-    )
+    node, fabric = result.system.node(), result.system.fabric
+    run = Simulation(result.graph, node, fabric).run()
+    return summarise(run, result.graph, node, fabric).step_time_s / result.step_time_s

@@ -1,9 +1,14 @@
-"""Sweeps of steps: what a process keeps from one point to the next, and `heliograph.sweep`."""
+"""Sweeps of one training step: its calculation at every point, and `heliograph.sweep`.
+
+`StepWork` says what a point is, `_Keys` makes its key in the store, and `_StepRunner` computes it. The last
+keeps systems, models, step graphs and prices, as neighbouring points share most of them.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,7 +20,7 @@ from heliograph._version import __version__
 from heliograph.processes import OnProgress, unheard
 from heliograph.records import SCHEMA, plain, row_of, sha256_of
 from heliograph.simulation import StepResult, run_at_target, step_graph
-from heliograph.sweeps.running import Asked, Engine, Grid, Means, Values, axis, run_sweep
+from heliograph.sweeps.running import Engine, Execution, Grid, SweepRequest, Values, axis, run_sweep
 from heliograph.sweeps.space import (
     BEST,
     CHOICES,
@@ -58,7 +63,7 @@ if TYPE_CHECKING:
     from heliograph.comparison.plan_estimates import Objective
 
 MOST_KEPT = 8
-"""Systems, and steps, that a process keeps; a choice, some tens of MB each for the largest."""
+"""Systems, and as many models, step graphs and price tables, kept by a process; a choice, tens of MB each."""
 
 KeptT = TypeVar("KeptT")
 
@@ -68,15 +73,15 @@ class StepWork:
     """One training step at every point."""
 
     system: System | str
-    """Where the sweep starts from."""
+    """System before the changes of a point, built or by its name."""
     model: ModelLike
-    """Model of all points whose own inputs name none."""
+    """Model, unless the model itself is swept."""
     plan: PlanLike | None = None
-    """Plan, whole or in part, of all points whose own inputs name none; None for the usual one."""
+    """Plan or some of its keys, unless the plan itself is swept; None for the default plan of the system."""
     fixed: Mapping[str, Value] = field(default_factory=dict)
-    """What holds at every point, by the names that may be swept."""
+    """Values that hold at every point, by any name that could be swept."""
     usual_accelerators: int | None = None
-    """Accelerators where neither plan nor system says how many; None for those of `heliograph.system`."""
+    """Accelerators where neither plan nor system says how many; None for `heliograph.system`'s default."""
 
     def __post_init__(self) -> None:
         for name in self.fixed:
@@ -108,7 +113,7 @@ class StepWork:
             As `check_name`, and where all points have one system and its parts, which has no such parameter.
         """
         self.check_name(name)
-        if self.base is None or any(map(self._exchanges, (*space.names, *self.fixed))):
+        if self.base is None or any(map(self._replaces_parts, (*space.names, *self.fixed))):
             return
         try:
             path_of(self.base, name)
@@ -116,13 +121,13 @@ class StepWork:
             with suppress(LinkError):
                 self.base.with_({name: space.values()[name][0]})
 
-    def _exchanges(self, name: str) -> bool:
-        """Return whether a name stands for a choice or a part, with whose values parameters come and go."""
+    def _replaces_parts(self, name: str) -> bool:
+        """Return whether a name stands for a choice or a part, whose value decides which parameters exist."""
         return is_context(name) or (self.base is not None and place_for(self.base, name) is not None)
 
     @cached_property
     def base(self) -> System | None:
-        """System of all points before its numbers change, if there is one."""
+        """System of all points before their changes; None where they differ in it, or it cannot be built."""
         if isinstance(self.system, System):
             return self.system
         if any(name == SYSTEM or name in CHOICES or name.partition(".")[0] == PLAN for name in self.fixed):
@@ -139,42 +144,43 @@ class StepWork:
         return self.usual_accelerators or DEFAULT_ACCELERATORS
 
     def _ranks(self, inputs: Mapping[str, Value]) -> int | None:
-        text = self.plan_of(inputs)
-        return ranks_of(text)
+        return ranks_of(self.plan_of(inputs))
 
     def plan_of(self, inputs: Mapping[str, Value]) -> PlanLike | None:
-        """Return the plan of a point, as `heliograph.plan` takes it; None for the usual one."""
+        """Return the plan of a point as `heliograph.plan` takes it; None for the system's default plan."""
         every = {**self.fixed, **inputs}
         whole = every.get(PLAN, self.plan)
-        own = {
-            name.partition(".")[2]: _written(value)
+        swept_keys = {
+            name.partition(".")[2]: _plan_value(value)
             for name, value in every.items()
             if name.startswith(f"{PLAN}.")
         }
-        if not own:
+        if not swept_keys:
             return None if whole in (None, "") else whole  # type: ignore[return-value]
         before: Any = plan_text(whole) if isinstance(whole, Plan) else whole
-        return plan_keys(before) | plan_keys(own)
+        return plan_keys(before) | plan_keys(swept_keys)
 
     def keys(self, inputs: Sequence[Mapping[str, Value]]) -> list[str]:
-        """Return a key for each point."""
-        same = sha256_of({"study": self.study, "code": code_digest(), "schema": SCHEMA})
-        fragments = _Fragments(self)
-        return [hashlib.sha256(f"{same}\n{fragments.of(one)}".encode()).hexdigest()[:32] for one in inputs]
+        """Return one hash per point."""
+        common = sha256_of({"study": self.study, "code": code_digest(), "schema": SCHEMA})
+        keys = _Keys(self)
+        return [
+            hashlib.sha256(f"{common}\n{keys.text_of(point)}".encode()).hexdigest()[:32] for point in inputs
+        ]
 
     def runner(self, expected: int) -> Callable[[Mapping[str, Value]], Mapping[str, Any]]:
-        """Return what runs a point and keeps what the next can use."""
+        """Return the function that computes one point and keeps what later points can use."""
         return _StepRunner(self, expected)
 
     def reader(self, name: str) -> Reader | None:
-        """Return whole path and reader of a number; None where there is no one system, or it has no such."""
+        """Return full path and SI reader of a parameter; None without a common system that has it."""
         try:
             return None if self.base is None else reader_of(self.base, name)
-        except ParameterError:  # a part, which is told by its name
+        except ParameterError:  # a part, whose value is a name
             return None
 
     def about(self, inputs: Mapping[str, Value]) -> Mapping[str, Any]:
-        """Return the columns of a point without a result."""
+        """Return the columns that identify a point without a result: model, plan, system and settings."""
         every = {**self.fixed, **inputs}
         model = every.get(MODEL, self.model)
         name = self.system.name if isinstance(self.system, System) else str(every.get(SYSTEM, self.system))
@@ -185,29 +191,29 @@ class StepWork:
                 "schema": SCHEMA,
                 "version": __version__,
                 "model": model.name if isinstance(model, TransformerConfig) else str(model),
-                "plan": plan_text(plan) if isinstance(plan, Plan) else _told_plan(plan),
+                "plan": plan_text(plan) if isinstance(plan, Plan) else _plan_words(plan),
                 "system": name,
                 "settings": "; ".join(f"{key}={value}" for key, value in changes.items()),
             }
         )
 
 
-class _Best(NamedTuple):
-    """A best plan that is asked for."""
+class _PlanSearch(NamedTuple):
+    """Request for the best plan of a point (``plan=best=energy,global_batch=64``)."""
 
     objective: Objective
-    """What is least with it."""
+    """Quantity to minimise."""
     shared: Mapping[str, str]
-    """What all plans that are tried have in common."""
+    """Plan keys that all candidates have."""
 
 
-def _best_asked(plan: PlanLike | None) -> _Best | None:
-    """Return which best plan is asked for; None where a plan is told.
+def _plan_search(plan: PlanLike | None) -> _PlanSearch | None:
+    """Return the search that a plan asks for; None where it is a plan rather than ``best``.
 
     Raises
     ------
     ParameterError
-        If nothing is best in what is named, or something is told that is searched.
+        If the objective is unknown, or a key is given that the search chooses itself.
     """
     pairs = plan_keys(plan)
     if BEST not in pairs:
@@ -218,107 +224,114 @@ def _best_asked(plan: PlanLike | None) -> _Best | None:
     if searched := [key for key in pairs if key in COLUMNS]:
         msg = f"plan: {searched[0]} is searched where the plan is '{BEST}'; leave it out, or name the plan"
         raise ParameterError(msg)
-    return _Best(objective, pairs)
+    return _PlanSearch(objective, pairs)
 
 
 def asks_for_best(work: Work) -> bool:
-    """Return whether every point of a sweep runs the best plan of its own."""
-    return isinstance(work, StepWork) and _best_asked(work.plan_of({})) is not None
+    """Return whether a sweep searches the best plan of each point."""
+    return isinstance(work, StepWork) and _plan_search(work.plan_of({})) is not None
 
 
-def _written(value: Value) -> str:
-    """Return a plan's value as text; a whole number without its point."""
+def _plan_value(value: Value) -> str:
+    """Return a value of a plan's key as text; a whole number without its point."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def _told_plan(plan: PlanLike | None) -> str:
+def _plan_words(plan: PlanLike | None) -> str:
     return keys_text(plan) if isinstance(plan, Mapping) else str(plan or "")
 
 
-class _Fragments:
-    """Text of a point in its key, put together from that of its values, each resolved once."""
+class _Keys:
+    """Texts that identify points, the input of their keys' hashes.
+
+    A text joins the context (model, plan, placement and system before its numbers change) with one line per
+    changed number, by its full path and in SI, so that two ways to write a value give the same point. Each
+    context and each value is resolved once.
+    """
 
     def __init__(self, work: StepWork) -> None:
         self.work = work
-        self._known: dict[tuple[str, Value], str] = {}
+        self._lines: dict[tuple[str, Value], str] = {}
         self._readers: dict[str, Reader | None] = {}
         self._contexts: dict[tuple[tuple[str, Value], ...], str] = {}
-        self._fixed = tuple(
-            text
-            for name, value in work.fixed.items()
-            if not is_context(name) and (text := self._change(name, value))
-        )
+        self._fixed = [
+            self._change_line(name, value) for name, value in work.fixed.items() if not is_context(name)
+        ]
 
-    def of(self, inputs: Mapping[str, Value]) -> str:
+    def text_of(self, inputs: Mapping[str, Value]) -> str:
         """Return the text of a point."""
-        known, changes, context = self._known, [*self._fixed], []
+        changes = list(self._fixed)
+        context = []
         for item in inputs.items():
             if is_context(item[0]):
                 context.append(item)
                 continue
-            text = known.get(item)
-            if text is None:
-                text = known[item] = self._change(*item)
-            if text:
-                changes.append(text)
+            if item not in self._lines:
+                self._lines[item] = self._change_line(*item)
+            changes.append(self._lines[item])
         chosen = tuple(context)
         if chosen not in self._contexts:
-            self._contexts[chosen] = self._context(dict(chosen))
+            self._contexts[chosen] = self._context_digest(dict(chosen))
         return "\n".join([self._contexts[chosen], *sorted(changes)])
 
-    def _context(self, inputs: Mapping[str, Value]) -> str:
-        """Return the text of model, plan and system before its numbers change."""
+    def _context_digest(self, inputs: Mapping[str, Value]) -> str:
+        """Return a hash of model, plan, placement and system before its numbers change."""
         work = self.work
         every = {**work.fixed, **inputs}
         model = every.get(MODEL, work.model)
         try:
-            told: object = plain(model_of(model))  # type: ignore[arg-type]
+            model_record: object = plain(model_of(model))  # type: ignore[arg-type]
         except HeliographError:
-            told = outside_digest(model)
+            model_record = outside_digest(model)
         sizes = {name: value for name, value in every.items() if name.startswith(f"{MODEL}.")}
         plan = work.plan_of(inputs)
         return sha256_of(
             {
-                "model": told,
+                "model": model_record,
                 "sizes": sizes,
-                "plan": plan.record() if isinstance(plan, Plan) else outside_digest(_told_plan(plan)),
+                "plan": plan.record() if isinstance(plan, Plan) else outside_digest(_plan_words(plan)),
                 "placement": every.get(PLACEMENT, PLACEMENTS[0]),
-                "system": self._system(every, inputs),
+                "system": self._system_record(every, inputs),
             }
         )
 
-    def _system(self, every: Mapping[str, Value], inputs: Mapping[str, Value]) -> object:
+    def _system_record(self, every: Mapping[str, Value], inputs: Mapping[str, Value]) -> object:
         work = self.work
         if isinstance(work.system, System):
             bare = dataclasses.replace(work.system, settings=())
-            own = dict(work.system.settings)
-            held = {"cores set": own.get(CORES_PATH)}
-            if BUFFER_PATH in own:
-                held["buffer set"] = own[BUFFER_PATH]
-            return {"built": plain(bare), **held, "code": _own_code(bare)}
+            settings = dict(work.system.settings)
+            record = {
+                "built": plain(bare),
+                "cores set": settings.get(CORES_PATH),
+                "code": _part_digests(bare),
+            }
+            if BUFFER_PATH in settings:
+                record["buffer set"] = settings[BUFFER_PATH]
+            return record
         name = str(every.get(SYSTEM, work.system))
         chosen: dict[str, Any] = {key: every[key] for key in CHOICES if key in every}
-        told = {key: outside_digest(value) for key, value in chosen.items()}
+        digests = {key: outside_digest(value) for key, value in chosen.items()}
         usual = work._ranks(inputs) or work._usual
         try:
             chosen["accelerators"] = _whole(chosen.get("accelerators"))
             choice = choice_of(name, Options(**chosen), usual)
         except HeliographError as error:
-            return {"name": outside_digest(name), "chosen": told, "wrong": str(error)}
-        changes = [(one.key, one.value) for one in choice.changes]
+            return {"name": outside_digest(name), "chosen": digests, "wrong": str(error)}
+        changes = [(change.key, change.value) for change in choice.changes]
         bare_choice = {**plain(dataclasses.replace(choice, changes=())), "changes": changes}
-        files = [outside_digest(one) for one in (name, choice.core, choice.fabric)]
+        files = [outside_digest(part) for part in (name, choice.core, choice.fabric)]
         return {"choice": bare_choice, "files": files}
 
-    def _change(self, name: str, value: Value) -> str:
-        """Return the text of a changed number, by its whole path and in SI, or of a part."""
+    def _change_line(self, name: str, value: Value) -> str:
+        """Return ``path=value`` of a changed number, by its full path and in SI, or of an exchanged part."""
         if name not in self._readers:
             self._readers[name] = self.work.reader(name)
-        known = self._readers[name]
-        if known is not None:
+        reader = self._readers[name]
+        if reader is not None:
+            path, read = reader
             try:
-                return f"{known[0]}={known[1](value)!r}"
-            except ParameterError:  # told by the point
+                return f"{path}={read(value)!r}"
+            except ParameterError:  # the point itself says what is wrong
                 pass
         unit = name.rpartition(".")[2]
         if isinstance(value, str) and dimension_of(unit) is not None:
@@ -333,8 +346,8 @@ class _Fragments:
         )
 
 
-def _orders(placement: str) -> tuple[int, ...]:
-    """Return the numbers of the placements that a search tries: all, or the one that is told."""
+def _searched_placements(placement: str) -> tuple[int, ...]:
+    """Return the indices into `PLACEMENTS` that a search tries: all for ``best``, else the named one."""
     if placement == BEST:
         return tuple(range(len(PLACEMENTS)))
     if placement not in PLACEMENTS:
@@ -343,35 +356,36 @@ def _orders(placement: str) -> tuple[int, ...]:
     return (PLACEMENTS.index(placement),)
 
 
-def _own_code(system: System) -> list[str]:
-    """Return hashes of the files of a system's parts that are none of the program's."""
+def _part_digests(system: System) -> list[str]:
+    """Return hashes of the source files of a system's parts that users wrote outside this program."""
     root = Path(__file__).resolve().parents[2]
-    import sys  # noqa: PLC0415 - modules of parts are looked up by name
-
-    found = set()
+    digests = set()
     for part in (system.fabric, system.gpu, *((system.photonic.core,) if system.photonic else ())):
         path = getattr(sys.modules.get(type(part).__module__), "__file__", None)
         if path and root not in Path(path).resolve().parents and Path(path).is_file():
-            found.add(hashlib.sha256(Path(path).read_bytes()).hexdigest())
-    return sorted(found)
+            digests.add(hashlib.sha256(Path(path).read_bytes()).hexdigest())
+    return sorted(digests)
 
 
 def _whole(value: object) -> Any:  # noqa: ANN401 - a number of accelerators, however it was written
-    """Return a whole number where a value is one; else the value, which is refused where it is used."""
+    """Return an int where a value is a whole number or its text; else the value, to be refused later."""
     if isinstance(value, str) and value.strip().replace("_", "").isdigit():
         return int(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 class _StepRunner:
-    """Points of one sweep, run one after another in this process.
+    """Calculation of the points of one sweep, one after another in this process.
+
+    It keeps the last `MOST_KEPT` of what neighbouring points share: systems before their changes, models,
+    step graphs (`StepRuns`) and price tables of plan searches.
 
     Parameters
     ----------
     work : StepWork
-        What they have in common.
+        What a point is.
     expected : int
-        Points that will run here, as far as is known.
+        Points that will probably run here; `StepRuns` compiles a graph only if it is run often enough.
     """
 
     def __init__(self, work: StepWork, expected: int) -> None:
@@ -383,35 +397,34 @@ class _StepRunner:
         self._prices: dict[object, Any] = {}
 
     def __call__(self, inputs: Mapping[str, Value]) -> Mapping[str, Any]:
-        """Return the row of a point."""
+        """Return the result row of a point."""
         every = {**self.work.fixed, **inputs}
         config = self._model(every)
-        asked = self.work.plan_of(inputs)
-        built = self._system(every, asked)
-        check_format_used(asked, [built])
-        best = _best_asked(asked)
-        if best is not None:
-            orders = _orders(str(every.get(PLACEMENT, PLACEMENTS[0])))
-            return row_of(self._best(built, config, best, orders).record())
-        spread = built.planned(plan_of(asked, model=config, system=built))
+        wanted = self.work.plan_of(inputs)
+        built = self._system(every, wanted)
+        check_format_used(wanted, [built])
         placement = str(every.get(PLACEMENT, PLACEMENTS[0]))
+        search = _plan_search(wanted)
+        if search is not None:
+            return row_of(self._best_step(built, config, search, _searched_placements(placement)).record())
+        plan = built.planned(plan_of(wanted, model=config, system=built))
         runs = _kept(
             self._runs,
-            (config, spread, placement),
-            lambda: StepRuns(step_graph(config, spread, placement), runs=self.expected),
+            (config, plan, placement),
+            lambda: StepRuns(step_graph(config, plan, placement), runs=self.expected),
         )
-        return row_of(run_at_target(built, config, spread, placement=placement, runs=runs).record())
+        return row_of(run_at_target(built, config, plan, placement=placement, runs=runs).record())
 
-    def _best(
+    def _best_step(
         self,
         system: System,
         config: TransformerConfig,
-        best: _Best,
-        orders: tuple[int, ...],
+        search: _PlanSearch,
+        placements: tuple[int, ...],
     ) -> StepResult:
         """Return the step of a system's best plan, as `heliograph compare` finds it.
 
-        Tried are the placements of those numbers.
+        `placements` are the indices into `PLACEMENTS` to try.
         """
         from heliograph.comparison.plan_estimates import Prices  # noqa: PLC0415 - a search alone needs them
         from heliograph.comparison.plan_search import (  # noqa: PLC0415
@@ -420,34 +433,34 @@ class _StepRunner:
             refined_plan,
         )
 
-        effort = dataclasses.replace(USUAL, choices={**USUAL.choices, PLACEMENT: orders})
-        base = shared_plan(config, system.accelerators, keys_text(best.shared))
+        effort = dataclasses.replace(USUAL, choices={**USUAL.choices, PLACEMENT: placements})
+        base = shared_plan(config, system.accelerators, keys_text(search.shared))
         prices = _kept(self._prices, system.fabric, Prices)
-        found = best_plan(
+        best = best_plan(
             system,
             config,
             base,
-            objective=best.objective,
+            objective=search.objective,
             effort=effort,
             prices=prices,
-            fixed=best.shared,
+            fixed=search.shared,
         )
-        return refined_plan(found, config, pieces="grad_buckets" not in best.shared).result
+        return refined_plan(best, config, pieces="grad_buckets" not in search.shared).result
 
     def _model(self, every: Mapping[str, Value]) -> TransformerConfig:
         source = every.get(MODEL, self.work.model)
         sizes = tuple((name, value) for name, value in every.items() if name.startswith(f"{MODEL}."))
 
-        def made() -> TransformerConfig:
+        def build() -> TransformerConfig:
             config = model_of(source)  # type: ignore[arg-type]
             for name, value in sizes:
                 config = replace_at(config, name.partition(".")[2], _whole(value))
             return config
 
-        return _kept(self._models, (repr(source), sizes), made)
+        return _kept(self._models, (repr(source), sizes), build)
 
     def _system(self, every: Mapping[str, Value], plan: PlanLike | None) -> System:
-        """Return the system of a point: that of its choices, which is kept, with its numbers changed."""
+        """Return the system of a point: built (or kept) from its choices, then with its numbers changed."""
         work = self.work
         changes = {name: value for name, value in every.items() if not is_context(name)}
         if isinstance(work.system, System):
@@ -458,29 +471,29 @@ class _StepRunner:
             chosen["accelerators"] = _whole(chosen["accelerators"])
         usual = ranks_of(plan) or work._usual
 
-        def base() -> System | None:
+        def build() -> System | None:
             try:
                 return build_system(name, **chosen, usual_accelerators=usual)
             except HeliographError:  # it may be that only the changed system can be built
                 return None
 
-        before = _kept(self._systems, (name, tuple(sorted(chosen.items())), usual), base)
+        before = _kept(self._systems, (name, tuple(sorted(chosen.items())), usual), build)
         if before is not None:
             return before.with_(changes) if changes else before
         chosen.setdefault("accelerators", usual)
         return named_system(name, changes, **chosen)
 
 
-def _kept(known: dict[object, KeptT], key: object, make: Callable[[], KeptT]) -> KeptT:
-    """Return what is known under a key, made if it is not; the one that was used longest ago goes."""
-    if key in known:
-        found = known.pop(key)
+def _kept(cache: dict[object, KeptT], key: object, make: Callable[[], KeptT]) -> KeptT:
+    """Return the value of a key, made if it is missing, from a cache of the `MOST_KEPT` last used ones."""
+    if key in cache:
+        value = cache.pop(key)
     else:
-        found = make()
-        while len(known) >= MOST_KEPT:
-            del known[next(iter(known))]
-    known[key] = found
-    return found
+        value = make()
+        while len(cache) >= MOST_KEPT:
+            del cache[next(iter(cache))]
+    cache[key] = value
+    return value
 
 
 def sweep(
@@ -501,12 +514,12 @@ def sweep(
     progress: OnProgress = unheard,
     **numbers: Values,
 ) -> Grid:
-    """Return one step at every point of a grid.
+    """Return the results of one training step at every point of a grid.
 
     Parameters
     ----------
     system : System or str
-        Where the sweep starts from.
+        System before the changes of each point.
     changes, **numbers : mapping and keywords
         Values of each parameter or part, named as `System.with_` takes them, such as
         ``laser_power_w=["2 mW", "20 mW"]`` or ``laser_power_w="2 mW:20 mW:10:log"``. ``model``, ``plan``,
@@ -526,7 +539,7 @@ def sweep(
     where : str or sequence of str
         Conditions that points must meet, such as ``"plan.tp * plan.dp == 16"``.
     store : str or pathlib.Path, optional
-        SQLite file of the points: those that it has are not run again.
+        SQLite file of the results; points that it has are not run again.
     workers : int
         Processes; with more than one, the calling program needs ``if __name__ == "__main__":``.
     engine : Engine or str
@@ -538,13 +551,13 @@ def sweep(
     name : str
         Name of the sweep in the store.
     progress : callable
-        Told a label, how much is done, and how much there is.
+        Called with a label, the number of points done, and the number in all.
 
     Raises
     ------
     HeliographError
-        For a model, a plan or a name that is wrong at every point. What is wrong at some points only is told
-        in their rows.
+        For a model, a plan or a name that is wrong at every point. What is wrong at some points only stands
+        in the column ``error`` of their rows.
     """
     if changes is not None and not isinstance(changes, Mapping):
         msg = f'what is swept is a mapping such as {{"plan.tp": [1, 2, 4]}}; got {changes!r:.60}'
@@ -566,15 +579,15 @@ def sweep(
     if store is not None and not isinstance(store, str | Path):
         msg = f"store is the path of an SQLite file; got {store!r:.60}"
         raise ParameterError(msg)
-    means = Means(
+    execution = Execution(
         store=None if store is None else Path(store),
         workers=workers,
         engine=Engine(engine),
         scheduler=scheduler,
         retry_failed=retry_failed,
     )
-    asked = Asked(name=name, work=settled(work, space), space=space, means=means)
-    grid = run_sweep(asked, progress)
+    request = SweepRequest(name=name, work=settled(work, space), space=space, execution=execution)
+    grid = run_sweep(request, progress)
     grid.check()
     return grid
 
@@ -584,7 +597,9 @@ def _read(name: str, values: Values) -> Values:
 
 
 def settled(work: StepWork, space: Space) -> StepWork:
-    """Return the work of a sweep with the one plan of its points, where nothing that moves it is swept.
+    """Return the work of a sweep with its names checked and, where all points share a plan, that plan built.
+
+    They share it unless a plan, model, system or choice is swept, or the best plan of each is searched.
 
     Raises
     ------
@@ -597,6 +612,6 @@ def settled(work: StepWork, space: Space) -> StepWork:
         return work
     config = model_of(work.model)
     base = work.base
-    if base is None or _best_asked(work.plan) is not None:
+    if base is None or _plan_search(work.plan) is not None:
         return work
     return dataclasses.replace(work, plan=plan_of(work.plan, model=config, system=base))

@@ -1,7 +1,9 @@
-"""A sweep from what is asked to its grid, and the search for its Pareto front by an optimiser.
+"""Running of a sweep: over a grid of points, or as a search for the Pareto front by an optimiser.
 
-Points are looked up, the rest run, every result is kept. The same file with the same seed has an optimiser
-ask for the same points in the same order, so that an interrupted search goes on by being run again.
+`run_sweep` takes a `SweepRequest` and returns a `Grid`; `search_front` takes a `FrontRequest` and returns a
+`Front`. Both look every point up in the store first, run those that it lacks where `Execution` says, and
+store each result as it comes. The optimiser asks for the same points in the same order if the request and
+its seed are the same, so that an interrupted search is continued by running it again.
 """
 
 from __future__ import annotations
@@ -51,14 +53,14 @@ from simulator.units import plain_name
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_NAMES = 3
-"""Columns of a study's own by which its rows are named; a choice."""
+MOST_LABEL_COLUMNS = 3
+"""Result columns that label the rows of a study that gives several per point; a choice."""
 MOST_LINES = 12
-"""Lines of a picture beyond which those columns are left out, from the last; a choice."""
+"""Lines of a picture; a choice. Beyond it, label columns are dropped from the last."""
 NOT_RUN = "not run yet"
-"""Error of a point that nothing became of so far."""
+"""Text in the error column of a point that was not run yet."""
 CSV, PARQUET = ".csv", ".parquet"
-"""Kinds of file that a grid is exported to."""
+"""File name endings of the formats that a grid is exported to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,13 +68,13 @@ class Point:
     """One point of a grid."""
 
     inputs: Mapping[str, Value | None]
-    """Values of what is swept, by name, in SI where they are numbers."""
+    """Values of the swept names, physical quantities in SI."""
     row: Mapping[str, Any]
-    """Result: of a step, with the columns of `heliograph.records.COLUMNS`."""
+    """Result; of a training step, the columns of `heliograph.records.COLUMNS`."""
     status: Status | None = Status.DONE
-    """What became of it; None where it was not run."""
+    """How it ended; None where it was not run."""
     rows: tuple[Mapping[str, Any], ...] = ()
-    """Rows of the table of a study that has several."""
+    """Result rows, where the study gives several for one point."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -80,20 +82,20 @@ class Grid(Tabular):
     """Results at all points of a sweep, the last name varying fastest."""
 
     axes: Mapping[str, tuple[Value, ...]]
-    """Values of each name, as they were asked for."""
+    """Values of each swept name, as the user wrote them."""
     sweep: str
-    """Hash of the sweep in its store."""
+    """Id of the sweep in its store, a hash of the request."""
     study: str = STEP
-    """Study that was run."""
+    """Name of the study that was run at every point."""
     path: Path | None = None
-    """The store; None where the sweep kept none."""
+    """Store file; None where the sweep was kept in memory only."""
     kept: tuple[Point, ...] | None = field(default=None, repr=False)
-    """The points, where there is no store to read them from."""
+    """The points, where there is no file to read them from."""
 
     @staticmethod
     def of(store: Store, sweep: str, study: str, axes: Mapping[str, tuple[Value, ...]]) -> Grid:
         """Return the grid of a sweep in an open store."""
-        kept = None if store.path is not None else _points(store, sweep, study)
+        kept = None if store.path is not None else _read_points(store, sweep, study)
         return Grid(axes=axes, sweep=sweep, study=study, path=store.path, kept=kept)
 
     @cached_property
@@ -102,34 +104,38 @@ class Grid(Tabular):
         if self.kept is not None or self.path is None:
             return self.kept or ()
         with Store(self.path, existing=True) as store:
-            return _points(store, self.sweep, self.study)
+            return _read_points(store, self.sweep, self.study)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row for each point: what is swept, then `heliograph.records.COLUMNS`.
+        """Return one row per point: the swept values, then the columns of its result.
 
-        A point that could not be built or run says why in the column ``error``. A study whose table has
-        several rows has them all here, each with what was swept before it.
+        Of a training step these are `heliograph.records.COLUMNS`. A point that could not be built or run says
+        why in the column ``error``. Where a study gives several rows for a point, each is preceded by the
+        swept values. A swept value stands as it was asked for, except for plan and placement ``best``, in
+        whose place the result names the ones found.
         """
-        found = []
+        table = []
         for point in self.points:
             inputs = dict(point.inputs)
             for row in point.rows or (point.row,):
-                told = {name for name, value in inputs.items() if not is_searched(value) or not row.get(name)}
-                found.append(inputs | {name: value for name, value in row.items() if name not in told})
-        return found
+                found = {name for name, value in inputs.items() if is_searched(value) and row.get(name)}
+                results = {name: value for name, value in row.items() if name not in inputs or name in found}
+                table.append(inputs | results)
+        return table
 
     @property
     def idle(self) -> tuple[str, ...]:
-        """Names of which no value changes any result, whatever the others are."""
+        """Swept names that move no result, whatever values the other names have."""
         return tuple(name for name in self.axes if self._is_idle(name))
 
     def _is_idle(self, name: str) -> bool:
+        """Return whether points that differ in this name alone always have equal results."""
         results: dict[tuple[object, ...], list[dict[str, Any]]] = {}
         for point in self.points:
             others = tuple(value for other, value in point.inputs.items() if other != name)
-            told = {*point.inputs, "settings"}
+            ignored = {*point.inputs, "settings"}
             result = [
-                {column: value for column, value in row.items() if column not in told}
+                {column: value for column, value in row.items() if column not in ignored}
                 for row in point.rows or (point.row,)
             ]
             if results.setdefault(others, result) != result:
@@ -142,24 +148,24 @@ class Grid(Tabular):
         Raises
         ------
         ParameterError
-            With the sentence of the first.
+            With the error of the first point.
         """
         if self.kept is None and self.path is not None:
             with Store(self.path, existing=True) as store:
-                found = store.rows(self.sweep, ("status", "error"))
+                ends = store.rows(self.sweep, ("status", "error"))
         else:
-            found = [{"status": one.status, "error": one.row["error"]} for one in self.points]
-        if found and not any(one["status"] == Status.DONE for one in found):
-            msg = f"no point of the sweep runs; the first says: {found[0]['error']}"
+            ends = [{"status": point.status, "error": point.row["error"]} for point in self.points]
+        if ends and not any(end["status"] == Status.DONE for end in ends):
+            msg = f"no point of the sweep runs; the first says: {ends[0]['error']}"
             raise ParameterError(msg)
 
     def export(self, path: Path) -> Path:
-        """Write the rows as CSV or Parquet, by the file's name; return the path.
+        """Write the rows to FILE.csv or FILE.parquet and return the path.
 
         Raises
         ------
         HeliographError
-            If the name says neither, what writes Parquet is not installed, or the file cannot be written.
+            If the name ends otherwise, pyarrow is not installed, or the file cannot be written.
         """
         if path.suffix == CSV:
             return self.to_csv(path)
@@ -181,33 +187,37 @@ class Grid(Tabular):
         return path
 
     @property
-    def own_names(self) -> tuple[str, ...]:
-        """Columns that tell the rows of a study's point apart, words and counts, at most `MOST_NAMES`."""
+    def label_columns(self) -> tuple[str, ...]:
+        """Result columns of text or whole numbers that differ among rows, at most `MOST_LABEL_COLUMNS`.
+
+        Empty where every point has one row.
+        """
         rows = self.rows()
         if len(rows) == len(self.points):
             return ()
-        told = {
+        values_of = {
             name: {row.get(name) for row in rows}
             for name, value in rows[0].items()
             if name not in self.axes and isinstance(value, str | int) and not isinstance(value, bool)
         }
-        return tuple(name for name, values in told.items() if len(values) > 1)[:MOST_NAMES]
+        return tuple(name for name, values in values_of.items() if len(values) > 1)[:MOST_LABEL_COLUMNS]
 
-    def names_beside(self, x: str, y: str) -> list[str]:
-        """Return what tells the lines of one column over another apart.
+    def line_columns(self, x: str, y: str) -> list[str]:
+        """Return the columns whose values make one line each of a picture of `y` over `x`.
 
-        Other inputs of several values, and of a study's own columns as many as tell all rows apart.
+        They are the swept names of several values other than `x`, and the fewest of `label_columns` that
+        distinguish all rows.
         """
         along = x if x in self.axes else list(self.axes)[-1]
-        others = [name for name, values in self.axes.items() if name != along and len(values) > 1]
-        own = [name for name in self.own_names if name not in (x, y)]
-        rows = self.rows() if own else []
-        while own:
-            fewer = (*self.axes, x, *own[:-1])
-            if len({tuple(row.get(one) for one in fewer) for row in rows}) < len(rows):
+        swept = [name for name, values in self.axes.items() if name != along and len(values) > 1]
+        labels = [name for name in self.label_columns if name not in (x, y)]
+        rows = self.rows() if labels else []
+        while labels:
+            fewer = (*self.axes, x, *labels[:-1])
+            if len({tuple(row.get(name) for name in fewer) for row in rows}) < len(rows):
                 break
-            own.pop()
-        return others + own
+            labels.pop()
+        return swept + labels
 
     @property
     def failures(self) -> list[dict[str, Any]]:
@@ -216,7 +226,7 @@ class Grid(Tabular):
 
     @property
     def abscissa(self) -> str:
-        """Name to the right of a picture: the first with several values, numbers before names."""
+        """Default abscissa of a picture: the first swept name of several values, numeric ones first."""
         several = [name for name, values in self.axes.items() if len(values) > 1] or list(self.axes)
         rows = self.rows()
         return min(several, key=lambda name: not any(is_number(row[name]) for row in rows))
@@ -228,7 +238,7 @@ class Grid(Tabular):
         *,
         beside: Mapping[str, Sequence[tuple[float, float]]] = MappingProxyType({}),
     ) -> Figure:
-        """Return a figure of one column over another, a line for each combination of the other inputs.
+        """Return a figure of one column over another, a line for each combination of `line_columns`.
 
         Parameters
         ----------
@@ -237,7 +247,7 @@ class Grid(Tabular):
         y : str
             Column of the ordinate.
         beside : mapping of str to sequence of (float, float)
-            Points of further lines, such as a GPU's, drawn dashed.
+            (x, y) points of further lines by name, such as a GPU's, drawn dashed.
 
         Raises
         ------
@@ -256,83 +266,76 @@ class Grid(Tabular):
             raise ParameterError(msg)
         from heliograph.figures import lines_figure  # noqa: PLC0415 - matplotlib takes its time
 
-        others = self.names_beside(x, y)
-        while len(others) > 1 and len({tuple(row[one] for one in others) for row in drawn}) > MOST_LINES:
-            others.pop()
+        columns = self.line_columns(x, y)
+        while len(columns) > 1 and len({tuple(row[name] for name in columns) for row in drawn}) > MOST_LINES:
+            columns.pop()
         lines: dict[str, list[tuple[float, float]]] = {}
         for row in drawn:
-            name = ", ".join(f"{plain_name(one)} {_shown(one, row[one])}" for one in others)
-            lines.setdefault(name, []).append((row[x], row[y]))
+            label = ", ".join(f"{plain_name(name)} {_with_unit(name, row[name])}" for name in columns)
+            lines.setdefault(label, []).append((row[x], row[y]))
         if beside and "" in lines:
             lines[str(rows[0].get("system") or "swept")] = lines.pop("")
         return lines_figure(lines, x=x, y=y, beside=beside)
 
     def summary_lines(self) -> list[tuple[str, str]]:
-        """Return title and lines of the grid as it is shown."""
+        """Return the summary that is printed: a title, then the values and ranges of the main columns."""
         done = [point.row for point in self.points if not point.row["error"]]
         lines = [(f"Grid of {len(self.points)} points", f"{len(done)} run")]
         lines += [(name, ", ".join(map(str, values))) for name, values in self.axes.items()]
         for column in ("step_time_s", "energy_per_token_j", "usd_per_million_tokens", "snr_db"):
             if done and all(is_number(row.get(column)) for row in done):
                 least, most = (pick(row[column] for row in done) for pick in (min, max))
-                lines.append((column, f"{_shown(column, least)} to {_shown(column, most)}"))
+                lines.append((column, f"{_with_unit(column, least)} to {_with_unit(column, most)}"))
         failed = [str(point.row["error"]) for point in self.points if point.row["error"]]
         return [*lines, ("not run", f"{len(failed)}: {failed[0]}")] if failed else lines
 
 
-def _points(store: Store, sweep: str, study: str) -> tuple[Point, ...]:
-    own = ("status", "error", "rows")
+def _read_points(store: Store, sweep: str, study: str) -> tuple[Point, ...]:
     columns = list(COLUMNS) if study == STEP else [*store.columns_of(study), "error"]
-    read = list(dict.fromkeys([*own, *columns]))
-    return tuple(
-        Point(
-            inputs=one["inputs"],
-            row={name: one[name] for name in columns} | {"error": _error(one)},
-            status=None if one["status"] is None else Status(one["status"]),
-            rows=tuple(json.loads(one["rows"])) if one["rows"] else (),
-        )
-        for one in store.rows(sweep, read)
-    )
+    points = []
+    for cells in store.rows(sweep, list(dict.fromkeys(["status", "error", "rows", *columns]))):
+        status = None if cells["status"] is None else Status(cells["status"])
+        row = {name: cells[name] for name in columns}
+        row["error"] = NOT_RUN if status is None else cells["error"]
+        rows = tuple(json.loads(cells["rows"])) if cells["rows"] else ()
+        points.append(Point(inputs=cells["inputs"], row=row, status=status, rows=rows))
+    return tuple(points)
 
 
-def _error(one: Mapping[str, Any]) -> str | None:
-    return NOT_RUN if one["status"] is None else one["error"]
-
-
-def _shown(name: str, value: object) -> str:
-    """Return a value with its unit, by the name's ending."""
+def _with_unit(name: str, value: object) -> str:
+    """Return a value as text, a number with the unit that the column's name ends in."""
     if not isinstance(value, int | float):
         return str(value)
     return format_quantity(float(value), unit_of(name))
 
 
 Values = Sequence[Value] | Value | Range
-"""Values of one name."""
+"""Values of one swept name: a list, a single value, or a range."""
 
 
 class Engine(StrEnum):
-    """Place where points are run."""
+    """Executor of a sweep's points."""
 
     PROCESSES = "processes"
-    """Processes of this machine, or this one where there are few points."""
+    """Processes of this machine; this process alone where there are few points."""
     DASK = "dask"
     """Workers of a Dask scheduler, which may be on other machines."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Means:
-    """Where points are run, and where their results are kept."""
+class Execution:
+    """Settings of a sweep's execution: store, engine and number of workers."""
 
     store: Path | None = None
-    """SQLite file; None keeps nothing."""
+    """SQLite file of the results; None keeps them in memory."""
     workers: int | None = None
-    """Processes; None for as many as are worth it."""
+    """Number of processes; None for `heliograph.sweeps.work.usual_workers`."""
     engine: Engine = Engine.PROCESSES
-    """What runs the points."""
+    """Executor of the points."""
     scheduler: str | None = None
-    """Address of a Dask scheduler; None starts one here."""
+    """Address of a Dask scheduler; None starts one on this machine."""
     retry_failed: bool = False
-    """Whether points without a result are run again."""
+    """Whether points of the store that have no result are run again."""
 
     def __post_init__(self) -> None:
         if self.workers is not None and (not isinstance(self.workers, int) or self.workers < 1):
@@ -350,20 +353,20 @@ class Means:
         work: Work,
         inputs: Mapping[str, Mapping[str, Value]],
         store: Store,
-        tell: Callable[[Outcome], None] = lambda _: None,
+        on_outcome: Callable[[Outcome], None] = lambda _: None,
     ) -> None:
-        """Run points, and keep each as it comes in.
+        """Run points and write the outcome of each to the store as it ends.
 
         Parameters
         ----------
         work : Work
-            What the points have in common.
+            Calculation to run.
         inputs : mapping
             Values of each point, by its key.
         store : Store
-            Where they are kept.
-        tell : callable
-            Told what became of each.
+            Open store of the sweep.
+        on_outcome : callable
+            Called with each outcome after it was stored.
 
         Raises
         ------
@@ -375,11 +378,11 @@ class Means:
             if outcome.status is Status.CRASHED and not outcome.row:
                 outcome = dataclasses.replace(outcome, row=work.about(inputs[key]))
             store.record(key, work.study, outcome)
-            tell(outcome)
+            on_outcome(outcome)
 
         def wanted(key: str) -> bool:
-            found = store.status_of(key)
-            return found is None or (self.retry_failed and found is not Status.DONE)
+            status = store.status_of(key)
+            return status is None or (self.retry_failed and status is not Status.DONE)
 
         if not inputs:
             return
@@ -408,20 +411,20 @@ def _is_address(text: object) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """A sweep as it is asked for."""
+class SweepRequest:
+    """A sweep over all points of a space."""
 
     name: str
-    """Name that it is told by."""
+    """Name of the sweep in its store."""
     work: Work
-    """What its points have in common."""
+    """Calculation at every point."""
     space: Space
-    """Its points."""
-    means: Means = field(default_factory=Means)
-    """Where they are run and kept."""
+    """Points of the sweep."""
+    execution: Execution = field(default_factory=Execution)
+    """Where the points are run and stored."""
 
     def definition(self) -> dict[str, Any]:
-        """Return what is asked, as plain data."""
+        """Return the points that are asked for as plain data; it is hashed and stored with the sweep."""
         return {
             "name": self.name,
             "study": self.work.study,
@@ -432,7 +435,7 @@ class Asked:
 
 
 def axis(name: str, values: Values) -> Axis:
-    """Return the axis of one name.
+    """Return the axis of a single swept name.
 
     Raises
     ------
@@ -440,97 +443,97 @@ def axis(name: str, values: Values) -> Axis:
         If a value is neither a number nor text, or stands twice.
     """
     if isinstance(values, Range):
-        found: Iterable[Value] = values.values(name)
+        listed: Iterable[Value] = values.values(name)
     else:
-        found = values if isinstance(values, Iterable) and not isinstance(values, str) else (values,)
-    swept = [swept_value(name, value) for value in found]
+        listed = values if isinstance(values, Iterable) and not isinstance(values, str) else (values,)
+    swept = [swept_value(name, value) for value in listed]
     if (twice := repeated(swept)) is not None:
         msg = f"{name}: {twice} stands twice; leave one of them out"
         raise ParameterError(msg)
     return Axis(names=(name,), values=tuple((value,) for value in swept))
 
 
-def run_sweep(asked: Asked, progress: OnProgress = unheard) -> Grid:
-    """Return the results at all points of a sweep, those that are in its store without running them.
+def run_sweep(request: SweepRequest, progress: OnProgress = unheard) -> Grid:
+    """Return the results at all points of a sweep; points that its store has are not run again.
 
     Parameters
     ----------
-    asked : Asked
+    request : SweepRequest
         The sweep.
     progress : callable
-        Told a label, how much is done, and how much there is.
+        Called with a label, the number of points done, and the number in all.
 
     Raises
     ------
     HeliographError
-        If what is asked cannot be read, or the store cannot be written. A point that cannot be run is a row.
+        If the request cannot be read, or the store cannot be written. A point that cannot be run is a row.
     KeyboardInterrupt
-        After Ctrl-C; what is finished is kept.
+        After Ctrl-C; finished points are kept.
     """
-    with Store(asked.means.store) as store:
-        sweep = entered(store, asked)
+    with Store(request.execution.store) as store:
+        sweep = _register(store, request)
         keys = store.keys(sweep)
-        inputs = asked.space.inputs()
-        finished = store.finished(retried=asked.means.retry_failed)
-        todo = {key: one for key, one in zip(keys, inputs, strict=True) if key not in finished}
-        clock = _Clock(progress, total=len(set(keys)), left=len(todo))
-        asked.means.run(asked.work, todo, store, clock.tell)
-        clock.end()
-        return Grid.of(store, sweep, asked.work.study, asked.space.values())
+        inputs = request.space.inputs()
+        finished = store.finished(retried=request.execution.retry_failed)
+        todo = {key: point for key, point in zip(keys, inputs, strict=True) if key not in finished}
+        meter = _ProgressMeter(progress, total=len(set(keys)), todo=len(todo))
+        request.execution.run(request.work, todo, store, meter.count)
+        meter.end()
+        return Grid.of(store, sweep, request.work.study, request.space.values())
 
 
-def entered(store: Store, asked: Asked) -> str:
-    """Return the hash of a sweep, which with its points stands in the store afterwards."""
-    common = asked.work.keys([{}])
-    sweep = sha256_of({**asked.definition(), "common": common, "code": code_digest()})[:32]
-    if not store.known(sweep):
-        inputs = asked.space.inputs()
-        store.enter(
+def _register(store: Store, request: SweepRequest) -> str:
+    """Write a sweep and its points to the store unless it has them, and return the sweep's id."""
+    common = request.work.keys([{}])
+    sweep = sha256_of({**request.definition(), "common": common, "code": code_digest()})[:32]
+    if not store.has_sweep(sweep):
+        inputs = request.space.inputs()
+        store.add_sweep(
             sweep,
-            name=asked.name,
-            study=asked.work.study,
-            definition=asked.definition(),
-            keys=asked.work.keys(inputs),
-            inputs=in_si(asked.work, inputs),
+            name=request.name,
+            study=request.work.study,
+            definition=request.definition(),
+            keys=request.work.keys(inputs),
+            inputs=in_si(request.work, inputs),
         )
     return sweep
 
 
-class _Clock:
-    """Progress with the time that is left, told at most a few times a second."""
+class _ProgressMeter:
+    """Progress of a sweep with an estimate of the remaining time, shown every `SHOWN_EVERY_S` at most."""
 
-    def __init__(self, progress: OnProgress, *, total: int, left: int) -> None:
-        self._progress, self._total, self._left = progress, total, left
-        self._began = self._last = time.monotonic()
+    def __init__(self, progress: OnProgress, *, total: int, todo: int) -> None:
+        self._progress, self._total, self._todo = progress, total, todo
+        self._start = self._shown = time.monotonic()
         self._run = self._failed = 0
-        progress("sweep", total - left, total)
+        progress("sweep", total - todo, total)
 
-    def tell(self, outcome: Outcome) -> None:
-        """Count a point."""
+    def count(self, outcome: Outcome) -> None:
+        """Count one more point."""
         self._run += 1
         self._failed += outcome.status is not Status.DONE
         now = time.monotonic()
-        if now - self._last >= TOLD_EVERY_S:
-            self._last = now
-            left_s = (now - self._began) / self._run * (self._left - self._run)
-            self._say(f", {_duration(left_s)} left")
+        if now - self._shown >= SHOWN_EVERY_S:
+            self._shown = now
+            left_s = (now - self._start) / self._run * (self._todo - self._run)
+            self._show(f", {_duration(left_s)} left")
 
     def end(self) -> None:
-        """Tell that all is done."""
-        self._left = self._run
-        self._say("")
+        """Show the last line; points that another command ran meanwhile count as done."""
+        self._todo = self._run
+        self._show("")
 
-    def _say(self, more: str) -> None:
+    def _show(self, suffix: str) -> None:
         failed = f", {self._failed} without a result" if self._failed else ""
-        self._progress(f"sweep{failed}{more}", self._total - self._left + self._run, self._total)
+        self._progress(f"sweep{failed}{suffix}", self._total - self._todo + self._run, self._total)
 
 
-TOLD_EVERY_S = 0.5
-"""Time between two lines of progress; a choice."""
+SHOWN_EVERY_S = 0.5
+"""Shortest time between two updates of the progress; a choice."""
 
 
 def _duration(seconds: float) -> str:
-    """Return a time in the two units that a person reads."""
+    """Return a time as text in hours and minutes, minutes and seconds, or seconds."""
     whole = round(seconds)
     hours, minutes = whole // 3600, whole // 60 % 60
     if hours:
@@ -539,13 +542,13 @@ def _duration(seconds: float) -> str:
 
 
 GENERATION = 24
-"""Points that are asked for together; a choice, the same whatever runs them, so that a search repeats."""
-MOST_DRAWS = 50
-"""Generations in a row that may bring no new point before the search ends; a choice."""
+"""Population size of the search; a choice. It does not depend on the workers, so that a search repeats."""
+MOST_IDLE_GENERATIONS = 50
+"""Generations in a row without a new point after which the search ends; a choice."""
 
 
 def check_columns(columns: Iterable[str]) -> None:
-    """Raise an error unless a step has such columns.
+    """Raise an error unless the results of a training step have these columns.
 
     Raises
     ------
@@ -559,13 +562,13 @@ def check_columns(columns: Iterable[str]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Searched:
-    """A search for the best points."""
+class FrontRequest:
+    """A search for the Pareto front of a space."""
 
     name: str
-    """Name that it is told by."""
+    """Name of the search in its store."""
     work: Work
-    """What its points have in common."""
+    """Calculation at every point."""
     ranges: Mapping[str, Range | tuple[Value, ...]]
     """Values that each name may take."""
     zips: tuple[Axis, ...] = ()
@@ -573,9 +576,9 @@ class Searched:
     where: tuple[str, ...] = ()
     """Conditions that points must meet."""
     optimise: Optimise
-    """What is to be small or large."""
-    means: Means
-    """Where points are run and kept."""
+    """Objectives, number of points and seed."""
+    execution: Execution
+    """Where points are run and stored."""
 
     def __post_init__(self) -> None:
         if self.work.study == STEP:
@@ -589,12 +592,12 @@ class Searched:
 
 @dataclass(frozen=True, kw_only=True)
 class Front:
-    """Points of a search of which none is better in everything than another."""
+    """Pareto front of a search: the points that no other point dominates."""
 
     grid: Grid
-    """All points that were asked for."""
+    """All points that were tried."""
     optimise: Optimise
-    """What was to be small or large."""
+    """Objectives of the search."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -607,66 +610,70 @@ class Front:
         if not rows:
             return []
         costs = np.array([_costs(row, self.optimise) for row in rows])
-        kept = np.flatnonzero(pareto(costs))
-        return [rows[place] for place in kept[np.lexsort(costs[kept].T[::-1])]]
+        front = np.flatnonzero(pareto(costs))
+        return [rows[index] for index in front[np.lexsort(costs[front].T[::-1])]]
 
     def hypervolume(self, reference: Mapping[str, float]) -> float:
-        """Return the volume between the front and a point that is worse in every objective.
+        """Return the hypervolume of the front, in the product of the objectives' units.
 
         Parameters
         ----------
         reference : mapping of str to float
-            That point, a value for each objective; the volume is in the product of their units.
+            Reference point: a value of each objective that is worse than all of the front.
         """
         signs = _signs(self.optimise)
         worst = [sign * reference[name] for name, sign in zip(self.columns, signs, strict=True)]
         costs = [_costs(row, self.optimise) for row in self.rows()]
-        return hypervolume(np.array([one for one in costs if one is not None]), np.array(worst))
+        return hypervolume(np.array([cost for cost in costs if cost is not None]), np.array(worst))
 
 
 def _signs(optimise: Optimise) -> list[float]:
+    """Return the factor of each objective that makes a minimisation of it."""
     return [1.0] * len(optimise.minimise) + [-1.0] * len(optimise.maximise)
 
 
 def _costs(row: Mapping[str, Any], optimise: Optimise) -> list[float] | None:
-    """Return the objectives of a row, all to be small; None where one is missing."""
-    found = [row.get(name) for name in optimise.columns]
-    if row.get("error") or not all(isinstance(one, int | float) and math.isfinite(one) for one in found):
+    """Return the objectives of a row, signed so that all are minimised; None where one is missing."""
+    values = [row.get(name) for name in optimise.columns]
+    if row.get("error") or not all(
+        isinstance(value, int | float) and math.isfinite(value) for value in values
+    ):
         return None
-    return [sign * float(one) for one, sign in zip(found, _signs(optimise), strict=True)]  # type: ignore[arg-type]
+    return [sign * float(value) for value, sign in zip(values, _signs(optimise), strict=True)]  # type: ignore[arg-type]
 
 
 def pareto(costs: np.ndarray) -> np.ndarray:
-    """Return which points no other is better than: as good in everything and better in something.
+    """Return which points are on the Pareto front, shape [points].
 
     Parameters
     ----------
     costs : numpy.ndarray
-        Objectives, all to be small, shape [points, objectives]; of equal points the first counts.
+        Objectives, all minimised, shape [points, objectives]; of equal points the first is on the front.
     """
-    kept = np.ones(len(costs), dtype=bool)
-    for place, one in enumerate(costs):
-        as_good = (costs <= one).all(axis=1)
-        better = as_good & (costs < one).any(axis=1)
-        first = np.flatnonzero(as_good & (costs == one).all(axis=1))[0]
-        kept[place] = not better.any() and first == place
-    return kept
+    on_front = np.ones(len(costs), dtype=bool)
+    for index, cost in enumerate(costs):
+        as_good = (costs <= cost).all(axis=1)
+        dominates = as_good & (costs < cost).any(axis=1)
+        first_equal = np.flatnonzero(as_good & (costs == cost).all(axis=1))[0]
+        on_front[index] = not dominates.any() and first_equal == index
+    return on_front
 
 
 def hypervolume(costs: np.ndarray, reference: np.ndarray) -> float:
-    """Return the volume that points dominate up to a reference.
+    """Return the volume of the region that points dominate, bounded by a reference point.
 
     Parameters
     ----------
     costs : numpy.ndarray
-        Objectives, all to be small, shape [points, objectives].
+        Objectives, all minimised, shape [points, objectives].
     reference : numpy.ndarray
-        Worst value of each, shape [objectives]; points beyond it add nothing.
+        Reference point, shape [objectives]; points that are worse in any objective add nothing.
 
     Notes
     -----
-    Slices along the last objective, each as thick as to the next point, times the volume of what lies before
-    it: exact, and quick for the few hundred points and four objectives of a search.
+    The region is cut into slices along the last objective, from each point to the next; a slice has the
+    hypervolume of the points up to it in the other objectives (recursion). This is exact, and quick for the
+    few hundred points and four objectives of a search.
     """
     if not len(costs):
         return 0.0
@@ -680,22 +687,22 @@ def hypervolume(costs: np.ndarray, reference: np.ndarray) -> float:
     ends = np.append(inside[1:, -1], reference[-1])
     return float(
         sum(
-            (end - point[-1]) * hypervolume(inside[: place + 1, :-1], reference[:-1])
-            for place, (point, end) in enumerate(zip(inside, ends, strict=True))
+            (end - point[-1]) * hypervolume(inside[: index + 1, :-1], reference[:-1])
+            for index, (point, end) in enumerate(zip(inside, ends, strict=True))
             if end > point[-1]
         )
     )
 
 
-def search_front(asked: Searched, progress: OnProgress = unheard) -> Front:
-    """Return the front that an evolutionary search finds (NSGA-II of Optuna; Deb et al. 2002).
+def search_front(request: FrontRequest, progress: OnProgress = unheard) -> Front:
+    """Return the Pareto front that an evolutionary search finds (NSGA-II of Optuna; Deb et al. 2002).
 
     Parameters
     ----------
-    asked : Searched
-        What may vary, and what is wanted.
+    request : FrontRequest
+        Space, objectives and execution of the search.
     progress : callable
-        Told a label, how much is done, and how much there is.
+        Called with a label, the number of points done, and the number in all.
 
     Raises
     ------
@@ -708,95 +715,103 @@ def search_front(asked: Searched, progress: OnProgress = unheard) -> Front:
         msg = "Optuna is not installed; pip install 'heliograph[search]', or leave [optimise] out for a grid"
         raise HeliographError(msg) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    sampler = optuna.samplers.NSGAIISampler(population_size=GENERATION, seed=asked.optimise.seed)
-    count = len(asked.optimise.columns)
+    sampler = optuna.samplers.NSGAIISampler(population_size=GENERATION, seed=request.optimise.seed)
+    count = len(request.optimise.columns)
     study = optuna.create_study(sampler=sampler, directions=["minimize"] * count)
-    with Store(asked.means.store) as store:
-        sweep = _search_entered(store, asked)
-        found = _Search(asked, study, optuna.trial.TrialState.FAIL, store, sweep).run(progress)
-        values = {name: tuple(dict.fromkeys(one[name] for one in found)) for name in asked.names}
-        return Front(grid=Grid.of(store, sweep, asked.work.study, values), optimise=asked.optimise)
+    with Store(request.execution.store) as store:
+        sweep = _register_search(store, request)
+        tried = _Search(request, study, optuna.trial.TrialState.FAIL, store, sweep).run(progress)
+        values = {name: tuple(dict.fromkeys(point[name] for point in tried)) for name in request.names}
+        return Front(grid=Grid.of(store, sweep, request.work.study, values), optimise=request.optimise)
 
 
-def _search_entered(store: Store, asked: Searched) -> str:
-    told = {
-        "name": asked.name,
-        "study": asked.work.study,
-        "ranges": asked.ranges,
-        "zip": [list(axis.names) for axis in asked.zips],
-        "where": asked.where,
-        "optimise": asked.optimise,
+def _register_search(store: Store, request: FrontRequest) -> str:
+    """Write a search, so far without points, to the store unless it has it, and return its id."""
+    definition = {
+        "name": request.name,
+        "study": request.work.study,
+        "ranges": request.ranges,
+        "zip": [list(axis.names) for axis in request.zips],
+        "where": request.where,
+        "optimise": request.optimise,
     }
-    common = asked.work.keys([{}])
-    sweep = sha256_of({**told, "common": common, "code": code_digest(), "zips": asked.zips})[:32]
-    store.enter(sweep, name=asked.name, study=asked.work.study, definition=told, keys=(), inputs=())
+    common = request.work.keys([{}])
+    sweep = sha256_of({**definition, "common": common, "code": code_digest(), "zips": request.zips})[:32]
+    store.add_sweep(
+        sweep, name=request.name, study=request.work.study, definition=definition, keys=(), inputs=()
+    )
     return sweep
 
 
 @dataclass
 class _Search:
-    """A search as it goes."""
+    """A running search: asks Optuna for generations of points, runs the new ones, and reports their costs."""
 
-    asked: Searched
+    request: FrontRequest
+    """The search that is asked for."""
     study: Any
+    """Optimiser, an `optuna.study.Study`."""
     failed: Any
+    """State that tells Optuna that a trial has no result."""
     store: Store
+    """Open store."""
     sweep: str
+    """Id of the search in the store."""
 
     def run(self, progress: OnProgress) -> list[dict[str, Value]]:
-        """Ask for points until there are enough; return them."""
-        most, places = self.asked.optimise.trials, {}
-        found: list[dict[str, Value]] = []
+        """Try points until there are as many as asked for, and return their values in order."""
+        most = self.request.optimise.trials
+        indices: dict[str, int] = {}  # of each point that was tried, by its key
+        tried: list[dict[str, Value]] = []
         idle = 0
-        while len(found) < most and idle < MOST_DRAWS:
-            progress("search", len(found), most)
+        while len(tried) < most and idle < MOST_IDLE_GENERATIONS:
+            progress("search", len(tried), most)
             trials = [self.study.ask() for _ in range(GENERATION)]
-            inputs = [self._inputs(trial) for trial in trials]
-            keys = self.asked.work.keys(inputs)
+            inputs = [self._suggested_values(trial) for trial in trials]
+            keys = self.request.work.keys(inputs)
             new = {}
-            for key, one in zip(keys, inputs, strict=True):
-                if key not in places and self._meets(one) and len(found) < most:
-                    places[key] = len(found)
-                    found.append(one)
-                    new[key] = one
+            for key, point in zip(keys, inputs, strict=True):
+                if key not in indices and self._meets_conditions(point) and len(tried) < most:
+                    indices[key] = len(tried)
+                    tried.append(point)
+                    new[key] = point
             idle = 0 if new else idle + 1
-            self._run(new, places)
-            self._tell(trials, keys, places)
-        progress("search", len(found), most)
-        return found
+            self._run_points(new, indices)
+            self._report_costs(trials, keys, indices)
+        progress("search", len(tried), most)
+        return tried
 
-    def _inputs(self, trial: Any) -> dict[str, Value]:  # noqa: ANN401 - of Optuna
-        """Return the values of a trial."""
-        found: dict[str, Value] = {}
-        for name, values in self.asked.ranges.items():
+    def _suggested_values(self, trial: Any) -> dict[str, Value]:  # noqa: ANN401 - of Optuna
+        point: dict[str, Value] = {}
+        for name, values in self.request.ranges.items():
             if isinstance(values, Range) and values.count is None:
                 ends = sorted((values.low, values.high))
-                found[name] = trial.suggest_float(name, *ends, log=values.log)
+                point[name] = trial.suggest_float(name, *ends, log=values.log)
             else:
                 listed = values.values(name) if isinstance(values, Range) else values
-                found[name] = listed[trial.suggest_int(name, 0, len(listed) - 1)]
-        for axis in self.asked.zips:
+                point[name] = listed[trial.suggest_int(name, 0, len(listed) - 1)]
+        for axis in self.request.zips:
             row = axis.values[trial.suggest_int(" ".join(axis.names), 0, len(axis.values) - 1)]
-            found |= dict(zip(axis.names, row, strict=True))
-        return found
+            point |= dict(zip(axis.names, row, strict=True))
+        return point
 
-    def _meets(self, inputs: Mapping[str, Value]) -> bool:
+    def _meets_conditions(self, inputs: Mapping[str, Value]) -> bool:
         names = tuple(inputs)
-        return all(condition(text, names)(tuple(inputs.values())) for text in self.asked.where)
+        return all(condition(text, names)(tuple(inputs.values())) for text in self.request.where)
 
-    def _run(self, new: Mapping[str, Mapping[str, Value]], places: Mapping[str, int]) -> None:
-        asked, store = self.asked, self.store
-        told = in_si(asked.work, list(new.values()))
-        for (key, _), one in zip(new.items(), told, strict=True):
-            store.add_member(self.sweep, places[key], key, one)
-        finished = store.finished(retried=asked.means.retry_failed)
-        left = {key: one for key, one in new.items() if key not in finished}
-        asked.means.run(asked.work, left, store)
+    def _run_points(self, new: Mapping[str, Mapping[str, Value]], indices: Mapping[str, int]) -> None:
+        request, store = self.request, self.store
+        for key, values in zip(new, in_si(request.work, list(new.values())), strict=True):
+            store.add_member(self.sweep, indices[key], key, values)
+        finished = store.finished(retried=request.execution.retry_failed)
+        todo = {key: point for key, point in new.items() if key not in finished}
+        request.execution.run(request.work, todo, store)
 
-    def _tell(self, trials: Sequence[Any], keys: Sequence[str], places: Mapping[str, int]) -> None:
-        optimise = self.asked.optimise
+    def _report_costs(self, trials: Sequence[Any], keys: Sequence[str], indices: Mapping[str, int]) -> None:
+        """Tell Optuna the costs of a generation; a trial that was not run, or has no result, failed."""
+        optimise = self.request.optimise
         for trial, key in zip(trials, keys, strict=True):
-            row = self.store.row(key, optimise.columns) if key in places else {}
+            row = self.store.row(key, optimise.columns) if key in indices else {}
             values = _costs(row, optimise)
             if values is None:
                 self.study.tell(trial, state=self.failed)

@@ -1,4 +1,7 @@
-"""Points of a sweep: values of each name, in grids or together, and conditions; told in a TOML file, too."""
+"""Points of a sweep: values of each swept name, names that vary together, and conditions on points.
+
+They are written in Python, on the command line (`values_in`) or in a TOML file (`read_study`).
+"""
 
 from __future__ import annotations
 
@@ -22,15 +25,15 @@ from simulator.parameter_tree import quantity
 CHOICES = ("accelerators", "gpu", "basis", "core", "fabric", "precision")
 """Choices of `heliograph.system`, which are swept where the system is told by its name."""
 SYSTEM, MODEL, PLAN, PLACEMENT = "system", "model", "plan", "placement"
-"""Names of whole descriptions that are swept; with a dot behind it, the first key of a model or a plan."""
+"""Names of whole descriptions that can be swept; a size of a model or a key of a plan follows after a dot."""
 BEST = "best"
-"""Plan, or placement, that stands for the best of each point; keys behind a plan hold for all tried."""
+"""Plan or placement whose best is searched at each point; ``best,global_batch=64`` fixes keys of the plan."""
 STEP = "step"
-"""Study of one training step."""
+"""Name of the study of one training step."""
 Value = float | str
 """A number in SI, text with a unit, or the name of a part or choice."""
 MOST_WHOLE = 2**63
-"""Whole numbers of a sweep stay below it, as SQLite holds no more."""
+"""Bound of whole numbers in a sweep: SQLite holds 64 bits with sign."""
 MOST_VALUES = 10_000
 """Most values of a range; a choice, hours of steps."""
 LOGARITHMIC = "log"
@@ -46,9 +49,9 @@ class Range:
     high: float
     """The other."""
     count: int | None
-    """Values, ends included; None where an optimiser may take any number between them."""
+    """Number of values, ends included; None where an optimiser may take any number between the ends."""
     log: bool = False
-    """Whether they are apart by equal factors."""
+    """Whether the values are spaced by equal factors rather than equal differences."""
 
     def values(self, name: str) -> tuple[Value, ...]:
         """Return the values of a grid.
@@ -56,7 +59,7 @@ class Range:
         Raises
         ------
         ParameterError
-            If the range does not say how many.
+            If the number of values is not given; `name` is for the message.
         """
         if self.count is None:
             msg = f"{name}: a range of a grid needs its number of values; write LOW:HIGH:N, or points = N"
@@ -70,9 +73,9 @@ class Axis:
     """Names that vary together, most often one."""
 
     names: tuple[str, ...]
-    """Names of what is swept."""
+    """Swept names."""
     values: tuple[tuple[Value, ...], ...]
-    """A value for each name, at each place of the axis."""
+    """Positions along the axis, each with one value per name."""
 
     def __post_init__(self) -> None:
         if not self.values:
@@ -86,7 +89,7 @@ def is_searched(value: object) -> bool:
 
 
 def swept_value(name: str, value: object) -> Value:
-    """Return one value of what is swept, numbers of numpy as those of Python.
+    """Return a swept value as a Python number or text; numpy scalars are converted.
 
     Raises
     ------
@@ -101,20 +104,20 @@ def swept_value(name: str, value: object) -> Value:
 
 
 def zipped(columns: Mapping[str, Sequence[Value]]) -> Axis:
-    """Return an axis of names that vary together.
+    """Return the axis of names that vary together, from equally long lists of values by name.
 
     Raises
     ------
     ParameterError
-        If they have different numbers of values, or one is neither a number nor text.
+        If the lists differ in length, or a value is neither a number nor text.
     """
     if not isinstance(columns, Mapping) or not all(isinstance(one, Sequence) for one in columns.values()):
         msg = f'a zip is a mapping such as {{"plan.tp": [1, 2], "plan.dp": [8, 4]}}; got {columns!r:.60}'
         raise ParameterError(msg)
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{name} has {count}" for name, count in lengths.items())
-        msg = f"names that vary together need as many values each: {told}"
+        counts = ", ".join(f"{name} has {count}" for name, count in lengths.items())
+        msg = f"names that vary together need as many values each: {counts}"
         raise ParameterError(msg)
     checked = ([swept_value(name, one) for one in values] for name, values in columns.items())
     return Axis(names=tuple(columns), values=tuple(zip(*checked, strict=True)))
@@ -125,9 +128,9 @@ class Space:
     """All points of a sweep: every combination of the axes that meets the conditions."""
 
     axes: tuple[Axis, ...]
-    """What varies, the last fastest."""
+    """Axes, the last varying fastest."""
     where: tuple[str, ...] = ()
-    """Conditions, see `condition`."""
+    """Conditions that points must meet, written as in `condition`."""
 
     def __post_init__(self) -> None:
         if not self.axes:
@@ -147,37 +150,37 @@ class Space:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of what is swept, in order."""
+        """Swept names, in order."""
         return tuple(name for axis in self.axes for name in axis.names)
 
     def values(self) -> dict[str, tuple[Value, ...]]:
-        """Return the values of each name as they were asked for, each once."""
+        """Return the values of each name, each once and as it was written."""
         return {
-            name: tuple(dict.fromkeys(row[place] for row in axis.values))
+            name: tuple(dict.fromkeys(row[index] for row in axis.values))
             for axis in self.axes
-            for place, name in enumerate(axis.names)
+            for index, name in enumerate(axis.names)
         }
 
     @cached_property
     def points(self) -> tuple[tuple[Value, ...], ...]:
-        """Values of all names at each point.
+        """Points that meet the conditions, each with its values in the order of `names`.
 
         Raises
         ------
         ParameterError
             If a condition cannot be read, or no point meets all.
         """
-        wanted = [condition(text, self.names) for text in self.where]
-        rows = itertools.product(*(axis.values for axis in self.axes))
-        flat: Iterator[tuple[Value, ...]] = (tuple(itertools.chain.from_iterable(row)) for row in rows)
-        found = tuple(row for row in flat if all(meets(row) for meets in wanted))
-        if not found:
+        conditions = [condition(text, self.names) for text in self.where]
+        combinations = itertools.product(*(axis.values for axis in self.axes))
+        points = (tuple(itertools.chain.from_iterable(rows)) for rows in combinations)
+        meeting = tuple(point for point in points if all(meets(point) for meets in conditions))
+        if not meeting:
             msg = f"no point meets {' and '.join(self.where)}; loosen a condition, or add values"
             raise ParameterError(msg)
-        return found
+        return meeting
 
     def inputs(self) -> list[dict[str, Value]]:
-        """Return the values of all points by name."""
+        """Return each point as a mapping of names to values."""
         names = self.names
         return [dict(zip(names, row, strict=True)) for row in self.points]
 
@@ -188,9 +191,9 @@ def values_in(name: str, text: str) -> tuple[Value, ...] | Range:
     Parameters
     ----------
     name : str
-        Path of what is swept, whose ending tells its unit.
+        Swept name, whose ending gives the unit.
     text : str
-        ``value,value,...``, or ``LOW:HIGH:N``: so many values from end to end, evenly apart, or by equal
+        ``value,value,...``, or ``LOW:HIGH:N`` for N values from end to end, evenly spaced, or by equal
         factors with ``:log`` behind it; ``LOW:HIGH`` or ``LOW:HIGH:log`` where an optimiser chooses. Ends may
         have units.
 
@@ -216,7 +219,8 @@ def range_of(name: str, low: Value, high: Value, *, count: object = None, log: b
     Raises
     ------
     ParameterError
-        If an end is no number, the number of values none, or a logarithmic range does not begin above zero.
+        If an end is no finite number, the number of values is wrong, or a logarithmic range does not lie
+        above zero.
     """
     ends = [
         quantity(name.rpartition(".")[2], end, path=name) if isinstance(end, str) else float(end)
@@ -236,7 +240,7 @@ def _begins_as_number(text: str) -> bool:
     return text[:1].isdigit() or text[:1] in ("-", "+", ".")
 
 
-_ORDERS: Mapping[type, Callable[[Any, Any], bool]] = {
+_COMPARISONS: Mapping[type, Callable[[Any, Any], bool]] = {
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
@@ -244,7 +248,7 @@ _ORDERS: Mapping[type, Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }
-_SUMS: Mapping[type, Callable[[Any, Any], Any]] = {
+_ARITHMETIC: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -254,23 +258,29 @@ _SUMS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Pow: operator.pow,
 }
 _Term = Callable[[Sequence[Value]], Any]
+"""Value of an expression at a point."""
 
 
 def condition(text: str, names: Sequence[str]) -> Callable[[Sequence[Value]], bool]:
-    """Return what tells whether a point meets a condition.
+    """Return a function that tells whether a point meets a condition.
 
     Parameters
     ----------
     text : str
-        Comparisons of what is swept with arithmetic, ``and``, ``or`` and ``not``, such as
+        Comparisons of swept names with arithmetic, ``and``, ``or`` and ``not``, such as
         ``plan.tp * plan.dp == 16`` or ``laser_power_w < '20 mW' or core == 'crossbar'``.
     names : sequence of str
-        Names of what is swept, in the order of a point's values.
+        Swept names, in the order of a point's values.
 
     Raises
     ------
     ParameterError
-        If it cannot be read, or names what is not swept.
+        If it cannot be read, or has a name that is not swept.
+
+    Notes
+    -----
+    Python parses the text. `_term` turns its syntax tree into nested functions of a point, and refuses
+    everything but names, constants, arithmetic and comparisons; nothing is evaluated as Python.
     """
     try:
         tree = ast.parse(text.strip(), mode="eval").body
@@ -290,120 +300,133 @@ def condition(text: str, names: Sequence[str]) -> Callable[[Sequence[Value]], bo
 
 
 def _term(node: ast.expr, text: str, names: Sequence[str]) -> _Term:  # noqa: PLR0911 - one for each kind
+    """Return the function of a point that a node of the syntax tree stands for; `text` is for messages."""
     match node:
         case ast.Constant(value=int() | float() | str() as constant):
             return lambda point: constant
         case ast.Name() | ast.Attribute():
-            return _named(ast.unparse(node), text, names)
+            return _swept_name(ast.unparse(node), text, names)
         case ast.UnaryOp(op=ast.USub(), operand=inner):
             inside = _term(inner, text, names)
             return lambda point: -inside(point)
         case ast.UnaryOp(op=ast.Not(), operand=inner):
             inside = _term(inner, text, names)
             return lambda point: not inside(point)
-        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _SUMS:
-            one, other, work = _term(left, text, names), _term(right, text, names), _SUMS[type(sign)]
-            return lambda point: work(one(point), other(point))
+        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _ARITHMETIC:
+            first, second = _term(left, text, names), _term(right, text, names)
+            operation = _ARITHMETIC[type(sign)]
+            return lambda point: operation(first(point), second(point))
         case ast.BoolOp(op=sign, values=members):
-            terms = [_term(one, text, names) for one in members]
-            together = all if isinstance(sign, ast.And) else any
-            return lambda point: together(one(point) for one in terms)
-        case ast.Compare(left=left, ops=signs, comparators=others) if all(type(s) in _ORDERS for s in signs):
-            return _comparison([left, *others], [_ORDERS[type(sign)] for sign in signs], text, names)
+            terms = [_term(member, text, names) for member in members]
+            joined = all if isinstance(sign, ast.And) else any
+            return lambda point: joined(term(point) for term in terms)
+        case ast.Compare(left=left, ops=signs, comparators=others) if _COMPARISONS.keys() >= set(
+            map(type, signs)
+        ):
+            return _comparison([left, *others], [_COMPARISONS[type(sign)] for sign in signs], text, names)
     msg = f"condition '{text}': '{ast.unparse(node)}' is more than names, numbers and comparisons"
     raise ParameterError(msg)
 
 
 def _comparison(
-    nodes: Sequence[ast.expr], orders: Sequence[Callable[[Any, Any], bool]], text: str, names: Sequence[str]
+    nodes: Sequence[ast.expr],
+    relations: Sequence[Callable[[Any, Any], bool]],
+    text: str,
+    names: Sequence[str],
 ) -> _Term:
-    """Return a chain of comparisons; text beside the name of a quantity is read with its unit."""
-    every = [one for node in nodes for one in ast.walk(node)]
-    named = [ast.unparse(one) for one in every if isinstance(one, ast.Name | ast.Attribute)]
-    units = [name.rpartition(".")[2] for name in named if name in names]
+    """Return a chain of comparisons (``a < b <= c``).
+
+    Text such as ``'20 mW'`` is converted to SI by the unit of the first swept name in the chain.
+    """
+    nested = [child for node in nodes for child in ast.walk(node)]
+    used = [ast.unparse(child) for child in nested if isinstance(child, ast.Name | ast.Attribute)]
+    units = [name.rpartition(".")[2] for name in used if name in names]
     terms = []
-    for one in nodes:
-        value = one.value if isinstance(one, ast.Constant) else None
+    for node in nodes:
+        value = node.value if isinstance(node, ast.Constant) else None
         if units and isinstance(value, str) and _begins_as_number(value):
             number = quantity(units[0], value, path=f"condition '{text}'")
             terms.append(_term(ast.Constant(number), text, names))
         else:
-            terms.append(_term(one, text, names))
+            terms.append(_term(node, text, names))
 
-    def compared(point: Sequence[Value]) -> bool:
-        found = [term(point) for term in terms]
-        return all(order(a, b) for order, a, b in zip(orders, found[:-1], found[1:], strict=True))
+    def compare(point: Sequence[Value]) -> bool:
+        values = [term(point) for term in terms]
+        return all(holds(a, b) for holds, a, b in zip(relations, values[:-1], values[1:], strict=True))
 
-    return compared
+    return compare
 
 
-def _named(name: str, text: str, names: Sequence[str]) -> _Term:
+def _swept_name(name: str, text: str, names: Sequence[str]) -> _Term:
+    """Return the value of a swept name, in SI where it is text with a unit."""
     if name not in names:
         msg = f"condition '{text}': {name} is not swept; {nearest(name, names)}"
         raise ParameterError(msg)
-    place, unit = names.index(name), name.rpartition(".")[2]
+    index, unit = names.index(name), name.rpartition(".")[2]
 
-    def value(point: Sequence[Value]) -> Value:
-        found = point[place]
-        if isinstance(found, str) and _begins_as_number(found):
+    def value_at(point: Sequence[Value]) -> Value:
+        value = point[index]
+        if isinstance(value, str) and _begins_as_number(value):
             try:
-                return quantity(unit, found)
+                return quantity(unit, value)
             except ParameterError:  # a name that begins with a digit
-                return found
-        return found
+                return value
+        return value
 
-    return value
+    return value_at
 
 
 _CONTEXT = re.compile(rf"(?:{'|'.join((*CHOICES, SYSTEM, PLACEMENT))})$|(?:{MODEL}|{PLAN})(?:\.|$)")
-"""Names that choose model, plan or system."""
+"""Swept names that belong to the context of a point, see `is_context`."""
 
 
 def is_context(name: str) -> bool:
-    """Return whether a name chooses a model, a plan or a system, rather than a number of one."""
+    """Return whether a name belongs to the context of a point: its model, plan, placement, system or choices.
+
+    All other names change a number or a part of a built system.
+    """
     return _CONTEXT.match(name) is not None
 
 
 COMMON = (SYSTEM, MODEL, PLAN, PLACEMENT, *CHOICES)
-"""Keys of a file that hold at every point."""
-_TABLES = ("sweep", "zip", "fixed", "optimise")
-_KEYS = ("study", "name", "store", "where", *COMMON, *_TABLES)
+"""Keys of a study file that hold at every point."""
+_KEYS = ("study", "name", "store", "where", *COMMON, "sweep", "zip", "fixed", "optimise")
 _RANGE_KEYS = frozenset({"from", "to", "points", LOGARITHMIC})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Optimise:
-    """What an optimiser is to make small or large."""
+    """Objectives and budget of an optimiser."""
 
     minimise: tuple[str, ...] = ()
-    """Columns of a result that are to be small."""
+    """Result columns to minimise."""
     maximise: tuple[str, ...] = ()
-    """Columns that are to be large."""
+    """Result columns to maximise."""
     trials: int = 200
-    """Points that it may run."""
+    """Number of points to try."""
     seed: int = 0
-    """Root of its randomness."""
+    """Seed of its random numbers."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns of all objectives, those that are to be small first."""
+        """Columns of all objectives, the minimised ones first."""
         return (*self.minimise, *self.maximise)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyFile:
-    """A sweep as its file tells it."""
+    """Content of a study file (TOML), which describes a sweep."""
 
     path: Path
     """The file."""
     name: str
-    """Name of the sweep; the file's own where it says none."""
+    """Name of the sweep; by default that of the file."""
     study: str
     """Command whose study is run at every point."""
     common: Mapping[str, Any]
-    """What holds at every point: system, model, plan and choices, by name."""
+    """System, model, plan, placement and choices of all points, by the keys `COMMON`."""
     fixed: Mapping[str, Value]
-    """Numbers, parts and options that hold at every point."""
+    """Numbers, parts and options of all points, by name (table ``fixed``)."""
     ranges: Mapping[str, Range | tuple[Value, ...]]
     """Values of each name that varies by itself."""
     zips: tuple[Axis, ...] = ()
@@ -411,18 +434,18 @@ class StudyFile:
     where: tuple[str, ...] = ()
     """Conditions that points must meet."""
     optimise: Optimise | None = None
-    """What an optimiser is to do, if there is one."""
+    """Objectives of an optimiser; None for a grid."""
     store: Path = field(default=Path())
-    """SQLite file of the points."""
+    """SQLite file of the results."""
 
 
 def read_study(path: Path) -> StudyFile:
-    """Return the sweep of a TOML file.
+    """Return the content of a study file.
 
     Raises
     ------
     HeliographError
-        If it cannot be read, or a key or a value makes no sense: with file and line.
+        If it cannot be read, or a key or a value is wrong; the message names file and line.
     """
     content = read_toml(path)
     for key in content:
@@ -435,11 +458,13 @@ def read_study(path: Path) -> StudyFile:
             with naming(path, key):
                 msg = f"it must be text; got {content[key]!r:.60}"
                 raise ParameterError(msg)
-    optimise = _optimise(path, content.get("optimise"))
-    varied = _ranges(path, content.get("sweep", {}), grid=optimise is None)
-    zips = tuple(_zips(path, content.get("zip", [])))
-    names = (*varied, *(one for axis in zips for one in axis.names))
-    fixed = {key: _plain(path, f"fixed.{key}", value) for key, value in _flat(content.get("fixed", {}))}
+    optimise = _read_optimise(path, content.get("optimise"))
+    ranges = _read_ranges(path, content.get("sweep", {}), grid=optimise is None)
+    zips = tuple(_read_zips(path, content.get("zip", [])))
+    names = (*ranges, *(name for axis in zips for name in axis.names))
+    fixed = {
+        key: _number_or_text(path, f"fixed.{key}", value) for key, value in _flat(content.get("fixed", {}))
+    }
     common = {key: _common(path, key, content[key]) for key in COMMON if key in content}
     for key in (*common, *(f"fixed.{name}" for name in fixed)):
         if key.removeprefix("fixed.") in names:
@@ -457,7 +482,7 @@ def read_study(path: Path) -> StudyFile:
         study=content.get("study", STEP),
         common=common,
         fixed=fixed,
-        ranges=varied,
+        ranges=ranges,
         zips=zips,
         where=conditions,
         optimise=optimise,
@@ -470,7 +495,7 @@ def _common(path: Path, key: str, value: Any) -> Any:  # noqa: ANN401 - as the f
 
 
 def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values of a table by their dotted names; a table that is a range is one value."""
+    """Yield dotted name and value of each entry of nested tables; a table {from, to, ...} is a value."""
     for key, value in table.items():
         if isinstance(value, Mapping) and not ("from" in value or "to" in value):
             yield from _flat(value, f"{above}{key}.")
@@ -478,23 +503,23 @@ def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]
             yield f"{above}{key}", value
 
 
-def _ranges(path: Path, table: object, *, grid: bool) -> dict[str, Range | tuple[Value, ...]]:
+def _read_ranges(path: Path, table: object, *, grid: bool) -> dict[str, Range | tuple[Value, ...]]:
     if not isinstance(table, Mapping):
         with naming(path, "sweep"):
             msg = "it must be a table of names with their values"
             raise ParameterError(msg)
-    found: dict[str, Range | tuple[Value, ...]] = {}
+    ranges: dict[str, Range | tuple[Value, ...]] = {}
     for name, value in _flat(table):
         with naming(path, f"sweep.{name}"):
-            read = _values(name, value)
-            found[name] = read.values(name) if grid and isinstance(read, Range) else read
-    return found
+            read = _read_values(name, value)
+            ranges[name] = read.values(name) if grid and isinstance(read, Range) else read
+    return ranges
 
 
-def _values(name: str, value: object) -> Range | tuple[Value, ...]:
+def _read_values(name: str, value: object) -> Range | tuple[Value, ...]:
     match value:
         case Mapping():
-            return _range(name, value)
+            return _read_range(name, value)
         case str():
             return (value,) if is_context(name) else values_in(name, value)
         case list():
@@ -508,7 +533,7 @@ def _values(name: str, value: object) -> Range | tuple[Value, ...]:
     raise ParameterError(msg)
 
 
-def _range(name: str, table: Mapping[str, Any]) -> Range:
+def _read_range(name: str, table: Mapping[str, Any]) -> Range:
     unknown = [key for key in table if key not in _RANGE_KEYS]
     if unknown or "from" not in table or "to" not in table:
         what = f"no key '{unknown[0]}' in a range" if unknown else "a range needs both from and to"
@@ -521,7 +546,7 @@ def _range(name: str, table: Mapping[str, Any]) -> Range:
     return range_of(name, table["from"], table["to"], count=table.get("points"), log=log)
 
 
-def _zips(path: Path, tables: object) -> Iterator[Axis]:
+def _read_zips(path: Path, tables: object) -> Iterator[Axis]:
     if not isinstance(tables, Sequence) or not all(isinstance(one, Mapping) for one in tables):
         with naming(path, "zip"):
             msg = "names that vary together stand under [[zip]], with two brackets"
@@ -530,45 +555,41 @@ def _zips(path: Path, tables: object) -> Iterator[Axis]:
         columns: dict[str, tuple[Value, ...]] = {}
         with naming(path, "zip"):
             for name, value in _flat(table):
-                read = _values(name, value)
+                read = _read_values(name, value)
                 columns[name] = read.values(name) if isinstance(read, Range) else read
             axis = zipped(columns)
         yield axis
 
 
-def _optimise(path: Path, table: object) -> Optimise | None:
+def _read_optimise(path: Path, table: object) -> Optimise | None:
     if table is None:
         return None
-    known = ("minimise", "maximise", "trials", "seed")
+    keys = ("minimise", "maximise", "trials", "seed")
     with naming(path, "optimise"):
-        if not isinstance(table, Mapping) or any(key not in known for key in table):
-            msg = f"its table has the keys {', '.join(known)}"
+        if not isinstance(table, Mapping) or any(key not in keys for key in table):
+            msg = f"its table has the keys {', '.join(keys)}"
             raise ParameterError(msg)
-        return _optimised(table)
+        minimise, maximise = (tuple(_listed(table.get(key, []), "column")) for key in keys[:2])
+        trials, seed = table.get("trials", Optimise.trials), table.get("seed", Optimise.seed)
+        if not minimise and not maximise:
+            msg = "it needs columns to minimise or maximise"
+            raise ParameterError(msg)
+        if type(trials) is not int or type(seed) is not int or trials < 1:
+            msg = "trials and seed must be whole numbers, trials at least 1"
+            raise ParameterError(msg)
+    return Optimise(minimise=minimise, maximise=maximise, trials=trials, seed=seed)
 
 
-def _optimised(table: Mapping[str, Any]) -> Optimise:
-    few, many = (tuple(_listed(table.get(key, []), "column")) for key in ("minimise", "maximise"))
-    trials, seed = table.get("trials", 200), table.get("seed", 0)
-    if not few and not many:
-        msg = "it needs columns to minimise or maximise"
-        raise ParameterError(msg)
-    if not all(isinstance(one, int) and not isinstance(one, bool) for one in (trials, seed)) or trials < 1:
-        msg = "trials and seed must be whole numbers, trials at least 1"
-        raise ParameterError(msg)
-    return Optimise(minimise=few, maximise=many, trials=trials, seed=seed)
-
-
-def _listed(value: object, what: str) -> list[str]:
+def _listed(value: object, noun: str) -> list[str]:
     """Return one text, or a list of texts, as a list."""
     texts = [value] if isinstance(value, str) else value
-    if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
-        msg = f"each {what} is text, one or a list of them; got {value!r:.60}"
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        msg = f"each {noun} is text, one or a list of them; got {value!r:.60}"
         raise ParameterError(msg)
     return texts
 
 
-def _plain(path: Path, key: str, value: object) -> Value:
+def _number_or_text(path: Path, key: str, value: object) -> Value:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float | str):

@@ -1,9 +1,9 @@
-"""Store of a sweep: an SQLite file with one row a point, which outlives interruptions and is shared.
+"""Store of a sweep: an SQLite file with one row per point, safe to interrupt and to share among processes.
 
-Three tables and a view. ``points`` has one row for each point that was run, by its key: what became of it,
-then the columns of `heliograph.records.COLUMNS` (of other studies, the columns that these have). ``sweeps``
-has one row for each sweep that was asked for, ``members`` its points with the values that were asked for as
-JSON; the view ``results`` joins all. docs/sweeps.md tells every column.
+It has three tables and a view. ``points`` has one row for each point that was run, by its key: status, error
+and time, then the columns of its result (of a training step `heliograph.records.COLUMNS`). ``sweeps`` has one
+row per sweep. ``members`` lists the points of each sweep in order, with the swept values as JSON. The view
+``results`` joins all. docs/sweeps.md describes every column.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PATIENCE_S = 60.0
 
 
 class Status(StrEnum):
-    """What became of a point."""
+    """End of a point's run."""
 
     DONE = "done"
     """It has a result."""
@@ -43,39 +43,40 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What became of one point."""
+    """Result of one point, or the reason why it has none."""
 
     status: Status
-    """How it ended."""
+    """Whether it has a result, failed or crashed."""
     row: Mapping[str, Any] = field(default_factory=dict)
-    """Its columns."""
+    """Result columns by name; of a point without a result, those that identify it."""
     error: str | None = None
-    """Why there is no result."""
+    """Sentence that says why there is no result."""
     rows: tuple[Mapping[str, Any], ...] = ()
-    """Rows of the table of a study that has several."""
+    """Result rows, where the study gives several for one point."""
     warnings: tuple[str, ...] = ()
     """Warnings about the result."""
     seconds: float = 0.0
-    """Time that it took."""
+    """Wall-clock time of the run."""
 
 
 OWN = ("key", "study", "status", "error", "warnings", "seconds", "finished", "attempts", "rows")
-"""Columns of ``points`` that every study has; ``rows`` is JSON, for studies whose table has several rows."""
-_FIXED = (*OWN, *(column for column in COLUMNS if column not in OWN))
+"""Columns of ``points`` that every study has; ``rows`` is JSON, of studies that give several rows a point."""
+_INITIAL_COLUMNS = (*OWN, *(column for column in COLUMNS if column not in OWN))
+"""Columns of ``points`` in a new store; other studies add theirs."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
-    """State of one sweep in a store."""
+class SweepState:
+    """Progress of one sweep in a store."""
 
     name: str
     """Name of the sweep."""
     points: int
-    """Its points."""
+    """Number of its points."""
     counts: Mapping[Status, int]
-    """Points by what became of them."""
+    """Number of points that were run, by status."""
     mean_s: float
-    """Mean time of a point that was run."""
+    """Mean time of the points that were run."""
 
     @property
     def left(self) -> int:
@@ -107,18 +108,18 @@ class Store:
         if path is not None and path.is_file() and not existing and not os.access(path, os.W_OK):
             msg = f"cannot write {path}: the file is read-only; name another with --store"
             raise HeliographError(msg)
-        with self._told():
+        with self._errors_as_sentences():
             self._base = sqlite3.connect(
                 ":memory:" if path is None else path, timeout=PATIENCE_S, isolation_level=None
             )
             try:
-                self._lay_out()
+                self._create_tables()
             except BaseException:
                 self._base.close()
                 raise
         self._columns = {row[1] for row in self._base.execute("PRAGMA table_info(points)")}
 
-    def _lay_out(self) -> None:
+    def _create_tables(self) -> None:
         base = self._base
         (layout,) = base.execute("PRAGMA user_version").fetchone()
         if layout > LAYOUT:
@@ -129,12 +130,12 @@ class Store:
         if layout == LAYOUT:
             return
         if base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] and not layout:
-            known = {row[0] for row in base.execute("SELECT name FROM sqlite_master")}
-            if "points" not in known:
+            tables = {row[0] for row in base.execute("SELECT name FROM sqlite_master")}
+            if "points" not in tables:
                 msg = f"{self.path} is a database of something else; name another file with --store"
                 raise HeliographError(msg)
         with self._transaction():
-            columns = ", ".join(f'"{name}"' for name in _FIXED[1:])
+            columns = ", ".join(f'"{name}"' for name in _INITIAL_COLUMNS[1:])
             base.execute(f"CREATE TABLE IF NOT EXISTS points (key TEXT PRIMARY KEY NOT NULL, {columns})")
             base.execute(
                 "CREATE TABLE IF NOT EXISTS sweeps (id TEXT PRIMARY KEY NOT NULL, name, study, definition, "
@@ -158,8 +159,8 @@ class Store:
         self._base.close()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Turn an error of the database into a sentence."""
+    def _errors_as_sentences(self) -> Iterator[None]:
+        """Raise errors of the database as `HeliographError`, with a sentence on what to do."""
         try:
             yield
         except sqlite3.Error as error:
@@ -167,7 +168,7 @@ class Store:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Write all or nothing, and wait for others who write; Ctrl-C comes after it."""
+        """Make the statements inside one transaction; Ctrl-C is held back until it has ended."""
         with ctrl_c_later():
             self._base.execute("BEGIN IMMEDIATE")
             try:
@@ -183,7 +184,7 @@ class Store:
                     self._base.execute("ROLLBACK")
                 raise
 
-    def enter(
+    def add_sweep(
         self,
         sweep: str,
         *,
@@ -193,26 +194,26 @@ class Store:
         keys: Sequence[str],
         inputs: Sequence[Mapping[str, Any]],
     ) -> None:
-        """Write down a sweep and its points, unless it is known.
+        """Write a sweep and its points, unless the store has it.
 
         Parameters
         ----------
         sweep : str
-            Hash of what is asked for.
+            Id of the sweep, a hash of the request.
         name, study : str
-            Name that it is told by, and study that it runs.
+            Name of the sweep, and of the study that it runs.
         definition : object
-            What was asked for, recorded as JSON.
+            The request, recorded as JSON.
         keys, inputs : sequences
-            Key and asked values of each point, in order.
+            Key and swept values of each point, in order.
 
         Raises
         ------
         HeliographError
             If it cannot be written.
         """
-        with self._told():
-            if self.known(sweep):
+        with self._errors_as_sentences():
+            if self.has_sweep(sweep):
                 return
             with self._transaction():
                 self._base.execute("DELETE FROM members WHERE sweep = ?", (sweep,))
@@ -221,21 +222,21 @@ class Store:
                     (sweep, name, study, json.dumps(plain(definition)), len(keys), _now()),
                 )
                 rows = (
-                    (sweep, place, key, json.dumps(asked))
-                    for place, (key, asked) in enumerate(zip(keys, inputs, strict=True))
+                    (sweep, place, key, json.dumps(values))
+                    for place, (key, values) in enumerate(zip(keys, inputs, strict=True))
                 )
                 self._base.executemany("INSERT INTO members VALUES (?, ?, ?, ?)", rows)
 
     def add_member(self, sweep: str, place: int, key: str, inputs: Mapping[str, Any]) -> None:
-        """Write down one more point of a sweep whose points are chosen as it goes."""
-        with self._told(), self._transaction():
+        """Write one more point of a search, whose points are chosen while it runs."""
+        with self._errors_as_sentences(), self._transaction():
             self._base.execute(
                 "INSERT OR REPLACE INTO members VALUES (?, ?, ?, ?)", (sweep, place, key, json.dumps(inputs))
             )
             self._base.execute("UPDATE sweeps SET points = max(points, ?) WHERE id = ?", (place + 1, sweep))
 
-    def known(self, sweep: str) -> bool:
-        """Return whether a sweep and all its points were written down."""
+    def has_sweep(self, sweep: str) -> bool:
+        """Return whether the store has a sweep with all its points."""
         return bool(self._base.execute("SELECT 1 FROM sweeps WHERE id = ?", (sweep,)).fetchone())
 
     def keys(self, sweep: str) -> list[str]:
@@ -244,40 +245,43 @@ class Store:
         return [row[0] for row in rows]
 
     def finished(self, *, retried: bool = False) -> set[str]:
-        """Return the keys of all points that need not be run.
+        """Return the keys of all points that need not be run, of whatever sweep.
 
         Parameters
         ----------
         retried : bool
-            Whether those without a result are to be run again.
+            Whether points without a result are to be run again; if so, their keys are left out.
         """
-        with self._told():
+        with self._errors_as_sentences():
             rows = self._base.execute(
                 "SELECT key FROM points" + (" WHERE status = 'done'" if retried else "")
             )
             return {row[0] for row in rows}
 
     def status_of(self, key: str) -> Status | None:
-        """Return what became of a point; None where it was not run."""
+        """Return the status of a point; None where it was not run."""
         row = self._base.execute("SELECT status FROM points WHERE key = ?", (key,)).fetchone()
         return None if row is None else Status(row[0])
 
     def row(self, key: str, columns: Sequence[str]) -> dict[str, Any]:
-        """Return columns of a point, and its error; empty where it was not run, or has no such column."""
-        known = [name for name in columns if name in self._columns]
-        names = ", ".join(f'"{name}"' for name in ("error", *known))
+        """Return the error and the columns of a point; empty where it was not run.
+
+        Columns that the store does not have are left out.
+        """
+        read = ("error", *(name for name in columns if name in self._columns))
+        names = ", ".join(f'"{name}"' for name in read)
         row = self._base.execute(f"SELECT {names} FROM points WHERE key = ?", (key,)).fetchone()
-        return {} if row is None else dict(zip(("error", *known), row, strict=True))
+        return {} if row is None else dict(zip(read, row, strict=True))
 
     def record(self, key: str, study: str, outcome: Outcome) -> None:
-        """Write what became of a point; one with a result is never replaced by one without.
+        """Write the outcome of a point; a point that has a result already keeps it.
 
         Raises
         ------
         HeliographError
             If it cannot be written: the disk is full, or the file cannot be written any more.
         """
-        with self._told():
+        with self._errors_as_sentences():
             values = self._values(key, study, outcome)
             names = ", ".join(f'"{name}"' for name in values)
             changes = ", ".join(f'"{name}" = excluded."{name}"' for name in values if name != "attempts")
@@ -301,30 +305,31 @@ class Store:
             "attempts": 1,
             "rows": json.dumps(plain(outcome.rows)) if outcome.rows else None,
         }
-        found = {(f"{name}_" if name in OWN else name): value for name, value in outcome.row.items()}
-        found.pop("error_", None)
-        for name in found:
-            self._have_column(name)
-        return own | {name: _cell(value) for name, value in found.items()}
+        results = {(f"{name}_" if name in OWN else name): value for name, value in outcome.row.items()}
+        results.pop("error_", None)
+        for name in results:
+            self._ensure_column(name)
+        return own | {name: _cell(value) for name, value in results.items()}
 
-    def _have_column(self, name: str) -> None:
+    def _ensure_column(self, name: str) -> None:
+        """Add a column to ``points`` unless it has it; another process may add the same at this moment."""
         if name in self._columns:
             return
         quoted = name.replace('"', "")
-        known = {row[1] for row in self._base.execute("PRAGMA table_info(points)")}
-        if quoted not in known:
+        existing = {row[1] for row in self._base.execute("PRAGMA table_info(points)")}
+        if quoted not in existing:
             with self._transaction():
                 if quoted not in {row[1] for row in self._base.execute("PRAGMA table_info(points)")}:
                     self._base.execute(f'ALTER TABLE points ADD COLUMN "{quoted}"')
-        self._columns = known | {quoted, name}
+        self._columns = existing | {quoted, name}
 
     def rows(self, sweep: str, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        """Return the points of a sweep in order: asked values under ``inputs``, then columns of ``points``.
+        """Return the points of a sweep in order: swept values under ``inputs``, then columns of ``points``.
 
         Parameters
         ----------
         sweep : str
-            Hash of the sweep.
+            Id of the sweep.
         columns : sequence of str, optional
             Columns of ``points``; all by default. A point that was not run has None in each.
         """
@@ -335,26 +340,26 @@ class Store:
             "WHERE members.sweep = ? ORDER BY members.place",
             (sweep,),
         )
-        with self._told():
+        with self._errors_as_sentences():
             return [
                 {"inputs": json.loads(row[0])} | dict(zip(chosen, row[1:], strict=True)) for row in cursor
             ]
 
     def columns_of(self, study: str) -> list[str]:
-        """Return the columns in which a study has something, in their order."""
+        """Return the result columns in which any point of a study has a value, in the table's order."""
         every = [row[1] for row in self._base.execute("PRAGMA table_info(points)")]
-        mine = [name for name in every if name not in OWN]
-        counts = ", ".join(f'count("{name}")' for name in mine)
-        found = self._base.execute(f"SELECT {counts} FROM points WHERE study = ?", (study,)).fetchone()
-        return [name for name, count in zip(mine, found, strict=True) if count]
+        results = [name for name in every if name not in OWN]
+        counted = ", ".join(f'count("{name}")' for name in results)
+        counts = self._base.execute(f"SELECT {counted} FROM points WHERE study = ?", (study,)).fetchone()
+        return [name for name, count in zip(results, counts, strict=True) if count]
 
-    def told(self) -> list[Told]:
-        """Return the state of every sweep, the oldest first."""
-        with self._told():
+    def sweep_states(self) -> list[SweepState]:
+        """Return the progress of every sweep, the oldest first."""
+        with self._errors_as_sentences():
             sweeps = self._base.execute("SELECT id, name, points FROM sweeps ORDER BY created").fetchall()
-            return [self._told_of(*one) for one in sweeps]
+            return [self._state(*row) for row in sweeps]
 
-    def _told_of(self, sweep: str, name: str, points: int) -> Told:
+    def _state(self, sweep: str, name: str, points: int) -> SweepState:
         rows = self._base.execute(
             "SELECT status, count(*), sum(seconds) FROM members JOIN points ON points.key = members.key "
             "WHERE members.sweep = ? GROUP BY status",
@@ -362,7 +367,7 @@ class Store:
         ).fetchall()
         counts = {Status(status): count for status, count, _ in rows}
         run = sum(counts.values())
-        return Told(
+        return SweepState(
             name=name,
             points=points,
             counts=counts,
@@ -371,13 +376,13 @@ class Store:
 
 
 def _cell(value: object) -> object:
-    """Return a value as SQLite holds it: numbers and text as they are, the rest as JSON."""
-    found = plain(value)
-    if isinstance(found, float) and math.isnan(found):
+    """Return a value as SQLite holds it: numbers and text unchanged, NaN as NULL, anything else as JSON."""
+    data = plain(value)
+    if isinstance(data, float) and math.isnan(data):
         return None
-    if found is None or isinstance(found, int | float | str):
-        return found
-    return json.dumps(found)
+    if data is None or isinstance(data, int | float | str):
+        return data
+    return json.dumps(data)
 
 
 def _now() -> str:
@@ -385,7 +390,7 @@ def _now() -> str:
 
 
 def _sentence(path: Path | None, error: sqlite3.Error) -> str:
-    """Return what is wrong with a store, and what to do."""
+    """Return the message for an error of the database, with what the user can do."""
     text = str(error)
     if "full" in text or "disk I/O" in text:
         why = "the disk is full; what is finished is kept, so free some space and run the same command again"

@@ -1,8 +1,11 @@
-"""Work of a sweep, what becomes of a point, and who runs it: this process, several, or a Dask scheduler.
+"""Execution of a sweep's points: in this process, in local processes, or on a Dask cluster.
 
-It is what a worker imports. One that dies hands its points to the others. When the scheduler goes away, or
-the connection to it, points that had not arrived are handed in again as soon as one answers at the same
-address.
+A sweep gives its points to one of `in_this_process`, `in_processes` and `on_cluster`. Each calls a function
+with the key and the `Outcome` of every point as it ends; a point that fails is an outcome like any other.
+Workers import this file and nothing of optics or training until a point needs it.
+
+Points of a local process or Dask worker that dies go to the others. If the Dask scheduler goes away, the
+points without a result are submitted again as soon as a scheduler answers at the same address.
 """
 
 from __future__ import annotations
@@ -37,11 +40,11 @@ from simulator.plugins import MARK
 from simulator.units import dimension_of
 
 Reader = tuple[str, Callable[[Value], Any]]
-"""Whole path of a parameter, and what reads its values."""
+"""Full dotted path of a hardware parameter, and the function that converts its values to SI."""
 
 
 class Work(Protocol):
-    """What all points of a sweep have in common; goes to other processes."""
+    """Calculation that a sweep runs at every point; pickled and sent to worker processes."""
 
     @property
     def study(self) -> str:
@@ -49,35 +52,48 @@ class Work(Protocol):
         ...
 
     def keys(self, inputs: Sequence[Mapping[str, Value]]) -> list[str]:
-        """Return a key for each point: equal exactly where everything that can move its result is equal."""
+        """Return one hash per point; two are equal exactly where everything that can move a result is."""
         ...
 
     def runner(self, expected: int) -> Callable[[Mapping[str, Value]], Mapping[str, Any]]:
-        """Return what runs a point of so many, and gives its row; ``rows`` in it is a table of several."""
+        """Return the function that computes one point.
+
+        Parameters
+        ----------
+        expected : int
+            Number of points that it will probably be called for in this process, so that it can judge
+            whether preparation pays.
+
+        Returns
+        -------
+        callable
+            From the values of a point to its result row. Where a study gives several rows for one point, they
+            stand as a list under the column ``rows``.
+        """
         ...
 
     def reader(self, name: str) -> Reader | None:
-        """Return whole path and reader of a number of the system of all points; None where it is none."""
+        """Return the reader of a hardware parameter; None where the name is no parameter of all points."""
         ...
 
     def about(self, inputs: Mapping[str, Value]) -> Mapping[str, Any]:
-        """Return the columns of a point without a result: what it is of."""
+        """Return the columns that identify a point without a result (model, system, ...)."""
         ...
 
 
 def outcome_of(
     run: Callable[[Mapping[str, Value]], Mapping[str, Any]], work: Work, inputs: Mapping[str, Value]
 ) -> Outcome:
-    """Return what becomes of a point, whatever it is.
+    """Compute one point and return its outcome; an exception makes an outcome, too.
 
     Parameters
     ----------
     run : callable
-        What `Work.runner` returned.
+        Returned by `Work.runner`.
     work : Work
-        What the points have in common.
+        Calculation of the sweep, asked for the identifying columns of a point that fails.
     inputs : mapping
-        Values of the point.
+        Values of the point by name.
     """
     began = time.perf_counter()
     try:
@@ -85,9 +101,9 @@ def outcome_of(
     except HeliographError as error:
         failed = Outcome(status=Status.FAILED, error=str(error), row=work.about(inputs))
     except Exception as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        told = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
-        failed = Outcome(status=Status.CRASHED, error=told, row=work.about(inputs))
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
+        failed = Outcome(status=Status.CRASHED, error=text, row=work.about(inputs))
     else:
         row = dict(done.result)
         return Outcome(
@@ -102,37 +118,40 @@ def outcome_of(
 
 @cache
 def code_digest() -> str:
-    """Return a hash of the program's own text and of its tables, which a key holds beside the version."""
+    """Return a hash of the program's source and data tables; it is part of every point's key."""
     root = Path(__file__).resolve().parents[2]
     digest = hashlib.sha256(__version__.encode())
-    for floor in ("simulator", "optical", "electronic", "workloads", "heliograph", "experiments"):
-        for kind in ("*.py", "*.json", "*.csv"):
-            for path in sorted((root / floor).rglob(kind)):
+    for package in ("simulator", "optical", "electronic", "workloads", "heliograph", "experiments"):
+        for pattern in ("*.py", "*.json", "*.csv"):
+            for path in sorted((root / package).rglob(pattern)):
                 digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
 
-def outside_digest(text: object) -> str:
-    """Return text with a hash of the file that it names (``FILE.py:NAME``, ``graph:FILE``), if any."""
-    told = str(text)
-    for name in (told, f"{told.partition(MARK)[0]}.py" if MARK in told else "", told.partition("graph:")[2]):
+def outside_digest(value: object) -> str:
+    """Return a value as text, followed by the hash of the user's file if it names one.
+
+    Files are named as ``FILE``, ``FILE.py:NAME`` or ``graph:FILE``, each with an optional ``@...`` behind.
+    A point's key so changes with the file's content.
+    """
+    text = str(value)
+    module = f"{text.partition(MARK)[0]}.py" if MARK in text else ""
+    for name in (text, module, text.partition("graph:")[2]):
         path = Path(name.partition("@")[0]) if name else None
         if path is not None and path.suffix and path.is_file():
-            return f"{told} {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}"
-    return told
+            return f"{text} {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}"
+    return text
 
 
 def in_si(work: Work, inputs: Sequence[Mapping[str, Value]]) -> list[dict[str, Value | None]]:
-    """Return the values of points in SI where they are numbers of the system, else as they are."""
-    readers = {name: work.reader(name) for one in inputs[:1] for name in one if not is_context(name)}
-    known: dict[tuple[str, Value], Value | None] = {}
-    found = []
-    for one in inputs:
-        for item in one.items():
-            if item not in known:
-                known[item] = _si(readers.get(item[0]), *item)
-        found.append({name: known[name, value] for name, value in one.items()})
-    return found
+    """Return the points' values by name: physical quantities in SI, names and choices unchanged."""
+    readers = {name: work.reader(name) for point in inputs[:1] for name in point if not is_context(name)}
+    converted: dict[tuple[str, Value], Value | None] = {}
+    for point in inputs:
+        for name, value in point.items():
+            if (name, value) not in converted:
+                converted[name, value] = _si(readers.get(name), name, value)
+    return [{name: converted[name, value] for name, value in point.items()} for point in inputs]
 
 
 def _si(reader: Reader | None, name: str, value: Value) -> Value | None:
@@ -141,7 +160,7 @@ def _si(reader: Reader | None, name: str, value: Value) -> Value | None:
     if reader is not None:
         try:
             return reader[1](value)  # type: ignore[no-any-return]
-        except ParameterError:  # a part, told by its name, or a value that fits nothing
+        except ParameterError:  # the name of a part, or a value that fits nothing
             return value
     unit = name.rpartition(".")[2]
     if isinstance(value, str) and dimension_of(unit) is not None:
@@ -155,21 +174,33 @@ def _si(reader: Reader | None, name: str, value: Value) -> Value | None:
 Job = tuple[str, Mapping[str, Value]]
 """Key and values of a point."""
 Keep = Callable[[str, Outcome], None]
-"""Told what became of a point, by its key."""
+"""Called with the key and the outcome of each point when it has ended."""
 Wanted = Callable[[str], bool]
-"""Whether a point is still to be run: another command may have done so meanwhile."""
+"""Called with a key just before its point is run; False where another command has run it meanwhile."""
 
 POINTS_A_PROCESS = 8
-"""Points that are worth the second in which a process starts; a choice."""
+"""Points for which starting a process, about a second, pays; a choice."""
 
 
 def usual_workers(points: int) -> int:
-    """Return how many processes so many points are worth: at most one for each processor."""
+    """Return the default number of processes for a number of points, at most one per processor."""
     return max(1, min(os.cpu_count() or 1, points // POINTS_A_PROCESS))
 
 
 def in_this_process(work: Work, jobs: Sequence[Job], keep: Keep, wanted: Wanted) -> None:
-    """Run points one after another here."""
+    """Run points one after another in this process.
+
+    Parameters
+    ----------
+    work : Work
+        Calculation of the sweep.
+    jobs : sequence
+        Points to run.
+    keep : callable
+        Called with each outcome.
+    wanted : callable
+        Asked before each point whether it is still to be run.
+    """
     run = work.runner(len(jobs))
     for key, inputs in jobs:
         if wanted(key):
@@ -177,7 +208,9 @@ def in_this_process(work: Work, jobs: Sequence[Job], keep: Keep, wanted: Wanted)
 
 
 def in_processes(work: Work, jobs: Sequence[Job], keep: Keep, wanted: Wanted, *, workers: int) -> None:
-    """Run points in processes; a point whose process ends has crashed, and another takes its place.
+    """Run points in local processes.
+
+    Where a process dies, the point it was at is recorded as crashed, and a new process takes its place.
 
     Parameters
     ----------
@@ -189,58 +222,61 @@ def in_processes(work: Work, jobs: Sequence[Job], keep: Keep, wanted: Wanted, *,
     Raises
     ------
     KeyboardInterrupt
-        After Ctrl-C: points at work have `GRACE_S` to finish, and a second Ctrl-C ends them at once.
+        After Ctrl-C: running points have `heliograph.processes.GRACE_S` to finish, and a second Ctrl-C ends
+        them at once.
     """
 
-    def settle(job: Job, answer: Outcome | Ended) -> None:
-        found = Outcome(status=Status.CRASHED, error=answer.why) if isinstance(answer, Ended) else answer
-        keep(job[0], found)
+    def keep_answer(job: Job, answer: Outcome | Ended) -> None:
+        if isinstance(answer, Ended):
+            answer = Outcome(status=Status.CRASHED, error=answer.why)
+        keep(job[0], answer)
 
     try:
-        crew = Crew(partial(_prepared, work, max(1, len(jobs) // workers)), min(workers, len(jobs)))
+        crew = Crew(partial(_job_runner, work, max(1, len(jobs) // workers)), min(workers, len(jobs)))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         msg = f"this system cannot go to other processes ({error}); tell it by its name, or use --workers 1"
         raise HeliographError(msg) from error
     with crew:
-        crew.do((job for job in jobs if wanted(job[0])), settle)
+        crew.do((job for job in jobs if wanted(job[0])), keep_answer)
 
 
-def _prepared(work: Work, expected: int) -> Callable[[Job], Outcome]:
-    """Return what runs one of so many points in a worker."""
+def _job_runner(work: Work, expected: int) -> Callable[[Job], Outcome]:
+    """Return the function that runs one job in a worker, which expects that number of points."""
     run = work.runner(expected)
     return lambda job: outcome_of(run, work, job[1])
 
 
 POINTS_AHEAD = 4
-"""Points that wait at the scheduler for each thread of a worker; a choice."""
+"""Points submitted to the scheduler per worker thread, running ones included; a choice."""
 PATIENCE_S = 120.0
 """Longest wait for a scheduler that went away; a choice."""
 MOST_DEATHS = 1
-"""Deaths of workers after which a scheduler started here gives a point up, to be tried alone; a choice."""
+"""Worker deaths after which a scheduler started here gives a point up; a choice. It is then run alone."""
 ANSWER_S = 10.0
 """Longest wait for a result that the scheduler says is there."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Refused:
-    """What a worker answers that must not run a point."""
+    """Answer of a worker that has another version of heliograph and so must not run the point."""
 
     why: str
+    """Sentence for the user."""
 
 
 def on_cluster(
     work: Work, jobs: Sequence[Job], keep: Keep, wanted: Wanted, *, address: str | None, workers: int | None
 ) -> None:
-    """Run points on a Dask cluster, and keep each as it arrives.
+    """Run points on a Dask cluster.
 
     Parameters
     ----------
     work, jobs, keep, wanted
-        As `heliograph.sweeps.work.in_this_process` takes them; the work must be picklable.
+        As in `in_this_process`; the work must be picklable.
     address : str or None
-        The scheduler's; None starts one on this machine.
+        Address of the scheduler; None starts a scheduler and its workers on this machine.
     workers : int or None
-        Workers of the one that is started here; one for each processor by default.
+        Workers that are started with it; one for each processor by default.
 
     Raises
     ------
@@ -254,17 +290,21 @@ def on_cluster(
         msg = "the engine dask is not installed; pip install 'heliograph[cluster]', or leave --engine out"
         raise HeliographError(msg) from error
     common = cloudpickle.dumps((work, max(1, len(jobs))))
-    with _scheduler(distributed, address, workers or os.cpu_count() or 1) as place:
-        flight = _Flight(distributed, place, common, patience_s=PATIENCE_S)
+    with _scheduler_address(distributed, address, workers or os.cpu_count() or 1) as reached:
+        cluster_run = _ClusterRun(distributed, reached, common, patience_s=PATIENCE_S)
         try:
-            flight.run(deque(jobs), keep, wanted)
+            cluster_run.run(deque(jobs), keep, wanted)
         finally:
-            flight.close()
+            cluster_run.close()
 
 
 @contextmanager
-def _scheduler(distributed: Any, address: str | None, workers: int) -> Iterator[str]:  # noqa: ANN401 - a module
-    """Yield the address of a scheduler: the one that is named, or one that lives as long as the sweep."""
+def _scheduler_address(
+    distributed: Any,  # noqa: ANN401 - a module
+    address: str | None,
+    workers: int,
+) -> Iterator[str]:
+    """Yield the address of the named scheduler, or of one started here for the length of the sweep."""
     if address is not None:
         yield address
         return
@@ -283,7 +323,7 @@ def _scheduler(distributed: Any, address: str | None, workers: int) -> Iterator[
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Return what an address such as tcp://HOST:8786 names; ValueError if it names no host and port."""
+    """Return host and port of an address such as tcp://HOST:8786; ValueError if it lacks one of them."""
     parts = urlsplit(address if "://" in address else f"tcp://{address}")
     if not (parts.hostname and parts.port):
         raise ValueError(address)
@@ -291,39 +331,51 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 @dataclass
-class _Flight:
-    """Points that are at the scheduler, and the connection to it."""
+class _ClusterRun:
+    """Points submitted to a Dask scheduler, and the connection to it.
+
+    Every point is in exactly one place: waiting in the deque of `run`, submitted in `futures`, or kept. When
+    the connection is lost, all submitted points go back to the waiting ones.
+    """
 
     distributed: Any
+    """The module; it is an extra, imported where it is needed."""
     address: str
+    """Address of the scheduler."""
     common: bytes
+    """Pickled work with the number of points, sent with every point."""
     patience_s: float
+    """Longest wait for a scheduler that does not answer."""
     client: Any = None
+    """Connection, a `distributed.Client`; None while there is none."""
     futures: dict[Any, Job] = field(default_factory=dict)
-    arrived: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)
+    """Submitted points by their Dask future."""
+    completed: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)
+    """Futures that have ended, in any way; Dask's own thread puts them here."""
 
-    def run(self, left: deque[Job], keep: Keep, wanted: Wanted) -> None:
-        """Hand in points until all have arrived.
+    def run(self, waiting: deque[Job], keep: Keep, wanted: Wanted) -> None:
+        """Submit points until each has an outcome.
 
-        A worker that dies takes down points that only waited there. One whose workers died is therefore run
-        again alone, after the others; if they die once more, it is the point's own doing.
+        A worker that dies takes down all points that it held, also those that only waited there. Points whose
+        worker died are therefore suspects, run again one by one after the others; one whose worker dies then,
+        too, is recorded as crashed.
         """
         self._connect()
         suspects: list[Job] = []
-        self._run(left, keep, wanted, suspects)
-        for one in suspects:
-            self._run(deque([one]), keep, wanted, None)
+        self._run(waiting, keep, wanted, suspects)
+        for job in suspects:
+            self._run(deque([job]), keep, wanted, None)
 
-    def _run(self, left: deque[Job], keep: Keep, wanted: Wanted, suspects: list[Job] | None) -> None:
-        while left or self.futures:
-            self._hand_in(left, wanted)
+    def _run(self, waiting: deque[Job], keep: Keep, wanted: Wanted, suspects: list[Job] | None) -> None:
+        while waiting or self.futures:
+            self._submit(waiting, wanted)
             if not self.futures:
                 continue
             try:
-                future = self.arrived.get(timeout=1.0)
+                future = self.completed.get(timeout=1.0)
             except queue.Empty:
                 if not self._is_connected():
-                    self._again(left)
+                    self._reconnect(waiting)
                 continue
             job = self.futures.pop(future, None)
             if job is None:  # of a connection that was given up
@@ -333,22 +385,22 @@ class _Flight:
                 continue
             outcome = self._outcome(future)
             if outcome is None:
-                left.appendleft(job)
+                waiting.appendleft(job)
                 if not self._is_connected():
-                    self._again(left)
+                    self._reconnect(waiting)
                 continue
             with ctrl_c_later():
                 keep(job[0], outcome)
 
     def _connect(self) -> None:
-        """Wait for the scheduler to answer, and say after its first silence that this waits."""
-        begun, said = time.monotonic(), False
+        """Wait for the scheduler to answer; a first failure is told on standard error."""
+        start, said = time.monotonic(), False
         while True:
             try:
-                self._knock()
+                self._check_port()
                 self.client = self.distributed.Client(self.address, timeout=ANSWER_S, set_as_default=False)
             except (OSError, TimeoutError) as error:
-                if time.monotonic() > begun + self.patience_s:
+                if time.monotonic() > start + self.patience_s:
                     msg = (
                         f"no Dask scheduler answers at {self.address}; what is finished is kept, so "
                         "start one there and run the same command again"
@@ -363,8 +415,8 @@ class _Flight:
             else:
                 return
 
-    def _knock(self) -> None:
-        """Raise OSError where nothing listens: a client that is stopped while it tries prints a traceback."""
+    def _check_port(self) -> None:
+        """Raise OSError where nothing listens, before a client tries: a failed client prints a traceback."""
         socket.create_connection(host_and_port(self.address), timeout=ANSWER_S).close()
 
     def _is_connected(self) -> bool:
@@ -377,41 +429,39 @@ class _Flight:
             return False
         return True
 
-    def _again(self, left: deque[Job]) -> None:
-        """Connect anew, with all points that had not arrived still to run."""
+    def _reconnect(self, waiting: deque[Job]) -> None:
+        """Connect anew; all submitted points go back to the waiting ones."""
         sys.stderr.write(f"the scheduler at {self.address} went away; waiting for it\n")
-        left.extendleft(self.futures.values())
+        waiting.extendleft(self.futures.values())
         self.futures.clear()
         self.close()
         self._connect()
 
-    def _hand_in(self, left: deque[Job], wanted: Wanted) -> None:
-        most = POINTS_AHEAD * max(1, self._threads())
-        while left and len(self.futures) < most:
-            job = left.popleft()
+    def _submit(self, waiting: deque[Job], wanted: Wanted) -> None:
+        """Submit points up to `POINTS_AHEAD` for each thread of the cluster."""
+        workers = self.client.scheduler_info().get("workers", {})
+        threads = sum(worker.get("nthreads", 1) for worker in workers.values())
+        while waiting and len(self.futures) < POINTS_AHEAD * max(1, threads):
+            job = waiting.popleft()
             if not wanted(job[0]):
                 continue
             future = self.client.submit(run_point, self.common, job, code_digest(), pure=False)
             self.futures[future] = job
-            future.add_done_callback(self.arrived.put)
-
-    def _threads(self) -> int:
-        info = self.client.scheduler_info().get("workers", {})
-        return sum(one.get("nthreads", 1) for one in info.values())
+            future.add_done_callback(self.completed.put)
 
     def _killed_workers(self, future: Any) -> bool:  # noqa: ANN401 - of Dask
-        """Return whether the scheduler gave a point up, since workers died that had it."""
+        """Return whether the scheduler gave the point up because its workers died."""
         with suppress(Exception):  # a lost connection has many names
             why = future.exception(timeout=ANSWER_S) if future.status == "error" else None
             return isinstance(why, self.distributed.scheduler.KilledWorker)
         return False
 
     def _outcome(self, future: Any) -> Outcome | None:  # noqa: ANN401 - of Dask
-        """Return what became of a point; None if its result was lost on the way."""
+        """Return the outcome of a point; None if it was lost with the connection."""
         if future.status in ("cancelled", "lost", "pending"):
             return None
         try:
-            found = future.result(timeout=ANSWER_S)
+            answer = future.result(timeout=ANSWER_S)
         except self.distributed.scheduler.KilledWorker:
             why = "several workers in a row ended while they ran it"
             return Outcome(status=Status.CRASHED, error=why)
@@ -421,12 +471,12 @@ class _Flight:
             if future.status == "error":
                 return Outcome(status=Status.CRASHED, error=f"{type(error).__name__}: {error}")
             return None
-        if isinstance(found, _Refused):
-            raise HeliographError(found.why)
-        return found  # type: ignore[no-any-return]
+        if isinstance(answer, _Refused):
+            raise HeliographError(answer.why)
+        return answer  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """Give up the connection."""
+        """Cancel the submitted points and close the connection."""
         client, self.client = self.client, None
         if client is not None:
             with suppress(Exception):
@@ -436,36 +486,36 @@ class _Flight:
 
 
 def _nothing() -> None:
-    """Answer: there is somebody."""
+    """Do nothing; a scheduler that runs this is alive."""
 
 
 _RUNNERS: OrderedDict[bytes, Callable[[Job], Outcome]] = OrderedDict()
-"""What a worker keeps from point to point, by what the points have in common."""
-_ONE = threading.Lock()
-"""One point at a time in a process: what is kept, and warnings, belong to one."""
+"""Job runners of the last sweeps in this worker, with what they have built, by the pickled work."""
+_POINT_LOCK = threading.Lock()
+"""Lets one point at a time run in a process: runners and warning filters are not safe among threads."""
 MOST_SWEEPS = 4
-"""Sweeps of which a worker keeps something; a choice."""
+"""Sweeps whose runners a worker keeps; a choice."""
 
 
 def run_point(common: bytes, job: Job, code: str) -> Outcome | _Refused:
-    """Return what becomes of a point, in a worker.
+    """Run one point in a Dask worker and return its outcome.
 
     Parameters
     ----------
     common : bytes
-        Pickled work, with the number of points.
+        Pickled pair of the work and the number of points.
     job : Job
         The point.
     code : str
-        Hash of the program that asks (`heliograph.sweeps.work.code_digest`).
+        `code_digest` of the program that submits; the worker refuses if its own differs.
     """
     if code_digest() != code:
         return _Refused(
             why="a Dask worker has another heliograph than this command; install the same on both"
         )
-    with _ONE:
+    with _POINT_LOCK:
         if common not in _RUNNERS:
-            run = _prepared(*pickle.loads(common))
+            run = _job_runner(*pickle.loads(common))
             while len(_RUNNERS) >= MOST_SWEEPS:
                 _RUNNERS.popitem(last=False)
             _RUNNERS[common] = run

@@ -1,5 +1,5 @@
-"""Operands of products.
+"""Statistics of the operands of matrix products, from which their precision is predicted without drawing.
 
-`statistics` has their moments once scaled and rounded, and the signal over noise; `captured` those of
-trained models.
+`statistics` has the distribution of operands, their moments after scaling and rounding, and the
+signal-to-noise ratio of a product; `captured` has operands measured in trained models.
 """

@@ -1,15 +1,15 @@
-"""Captured operands: statistics of a trained transformer's own products, and operands drawn to have them.
+"""Statistics of the operands of a trained transformer's own products, and operands drawn from them.
 
-An operand is taken apart as ``x[m, k] = row[m] channel[k] value[m, k]``: a scale of each row (a token, an
-output), one of each channel along the sum, and what is left, of mean square one. Quantiles of the three are
-kept, with two numbers of the pair: how far the loud channels of A meet those of B, and how far the product
-exceeds that of operands that know nothing of each other. Operands drawn from them have the signal-to-noise
-of the real ones through a core within about 1 dB with scales per row or block; a scale per tensor hangs on
-the single largest element, which statistics do not keep.
+An operand is factored as ``x[m, k] = row[m] channel[k] value[m, k]``: a scale of each row (a token, or an
+output), a scale of each channel along the sum, and a value of mean square one. Quantiles of the three are
+kept, and two numbers of the pair: `meeting`, how far large channels of A coincide with those of B, and
+`coherence`, the power of the product over that of independent operands. Through a core, drawn operands have
+the signal-to-noise ratio of the real ones within about 1 dB with a scale per row or block. With a scale per
+tensor the ratio depends on the single largest element, which the statistics do not keep.
 
-The law of an operand, from which precision is predicted, takes milliseconds to find, and there are hundreds:
-``data/laws.csv`` holds those of all products in ``data/operands.csv``. `heliograph accuracy capture --table`
-writes both.
+Precision is predicted from an `OperandLaw`, which takes milliseconds to fit to these statistics. As there are
+hundreds of products, the table ``data/laws.csv`` holds the laws of all products in ``data/operands.csv``;
+`heliograph accuracy capture --table` writes both.
 
 Shape suffixes: B matrices, M rows of A, K summed, N columns of B.
 """
@@ -38,46 +38,47 @@ from simulator.operators import Phase
 
 _T = TypeVar("_T")
 TABLE = Path(__file__).parent / "data" / "operands.csv"
-"""The table that ships; `heliograph accuracy capture` makes it."""
+"""Table of captured products that ships; `heliograph accuracy capture` makes it."""
 CHANNEL_SHARES = (0.0, 0.1, 0.5, 0.9, 0.98, 0.995, 1.0)
-"""Shares of the channels whose rms is at most the quantile kept; the last ones hold the outliers."""
+"""Cumulative shares at which quantiles of the channels' rms are kept; the last ones are outliers."""
 ROW_SHARES = (0.0, 0.1, 0.5, 0.9, 0.99, 1.0)
-"""The same of rows."""
+"""Cumulative shares at which quantiles of the rows' rms are kept."""
 VALUE_SHARES = (0.5, 0.9, 0.99, 0.999, 0.9999)
-"""Shares of the magnitudes of values."""
+"""Cumulative shares at which quantiles of the values' magnitudes are kept."""
 LOUD = 3.0
-"""Channel rms over the median one from which a channel is loud: an outlier channel. A choice."""
+"""Rms of a channel over the median rms above which it is loud, an outlier channel; a choice."""
 _FLOOR = 1e-6
-"""Least rms of a row or a channel, relative to the matrix: those that are nothing count as this."""
+"""Least rms of a row or a channel, relative to that of the matrix; smaller ones are raised to it."""
 _MOST_COHERENT = 0.8
-"""Largest share of an operand in the directions that both have in common."""
+"""Largest share of an operand's power in the directions common to A and B; a choice."""
 _DIRECTIONS = 16
-"""Most such directions; a single one makes a product of two Gaussians, which converters clip."""
+"""Most common directions; with a single one, outputs are products of two Gaussians, which converters clip."""
 _HALVINGS = 18
-"""Halvings of an interval in which a number is looked for."""
+"""Steps of a bisection."""
 _REPEATS = 3
-"""Times that operands are related anew, since bending their magnitudes to a crest changes their product."""
+"""Iterations of `CapturedProduct.draw`; giving operands their crest changes the power of their product."""
 _POWERS = (0.5, 2.0)
-"""Powers of magnitudes among which that of a right crest is."""
+"""Bounds of the power to which magnitudes are raised in `_with_crest`."""
 _POWER_ERROR = 1e-6
-"""How closely it is found."""
+"""Tolerance of that power."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperandSpread:
-    """Spread of one operand's magnitudes, relative to its rms, dimensionless."""
+    """Quantiles of one operand's scales and values, dimensionless."""
 
     channel: tuple[float, ...]
-    """Quantiles of the channels' rms at `CHANNEL_SHARES`."""
+    """Quantiles of the channels' rms at `CHANNEL_SHARES`, over their root mean square."""
     row: tuple[float, ...]
-    """Quantiles of the rows' rms at `ROW_SHARES`, channel scales taken off."""
+    """Quantiles of the rows' rms at `ROW_SHARES` after division by the channel scales, over their root mean
+    square."""
     value: tuple[float, ...]
-    """Quantiles of the magnitude of values at `VALUE_SHARES`, both scales taken off; a Gaussian's are 0.67,
-    1.64, 2.58, 3.29 and 3.89."""
+    """Quantiles of the values' magnitudes at `VALUE_SHARES`, loud channels left out; those of a Gaussian are
+    0.67, 1.64, 2.58, 3.29 and 3.89."""
     loud: tuple[float, ...]
-    """The same in the loud channels, those of more than `LOUD` times the median rms, rows' scales left on."""
+    """Such quantiles in the loud channels, with the rows' scales left in."""
     crest: float
-    """Root mean square of the rows' largest magnitudes: the full scale of a row, over the operand's rms."""
+    """Root mean square of the rows' largest magnitudes (the full scale of a row) over the operand's rms."""
 
     @property
     def outlier_size(self) -> float:
@@ -87,44 +88,44 @@ class OperandSpread:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProductPlace:
-    """Product of a trained model of which something was captured."""
+    """Place of a captured product in a trained model, with its sizes."""
 
     model: str
-    """Model that it is of."""
+    """Name of the model."""
     layer: int
     """Number of the block, from 0."""
     product: str
     """Product of the block: query, key, value, qkv, scores, values, projection, up, down or head."""
     phase: Phase
-    """Forward product, gradient of the first operand, or of the second (also where that is no weight)."""
+    """Forward product, or gradient of the first or of the second operand (also if that is no weight)."""
     k: int
-    """Products of a sum, as captured."""
+    """Length of the sum."""
     m: int
-    """Rows of A, as captured."""
+    """Rows of A."""
     n: int
-    """Columns of B, as captured."""
+    """Columns of B."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CapturedProduct(ProductPlace):
-    """Operands of one product of a trained model, in statistics."""
+    """Captured statistics of the operands of one product."""
 
     a: OperandSpread
-    """First operand."""
+    """First operand, A."""
     b: OperandSpread
-    """Second operand."""
+    """Second operand, B."""
     meeting: float
-    """Sum over channels of the mean squares of A times those of B, over that of level channels."""
+    """Mean over channels of the mean square of A's times that of B's, over the product of both means."""
     coherence: float
-    """Mean square of the product over that of independent operands with the same channels."""
+    """Mean square of the product over that of independent operands with the same channel scales."""
 
     @property
     def kind(self) -> str:
-        """Product and phase, by which like ones of all layers are put together."""
+        """Product and phase, by which those of all layers are grouped."""
         return f"{self.product} {self.phase}"
 
     def draw(self, m: int, n: int, rng: np.random.Generator, *, k: int | None = None) -> tuple[Reals, Reals]:
-        """Return operands with these statistics, A of shape [M, K] and B of shape [K, N], of rms one.
+        """Draw operands with these statistics, A of shape [M, K] and B of shape [K, N], both of rms one.
 
         Parameters
         ----------
@@ -133,19 +134,25 @@ class CapturedProduct(ProductPlace):
         rng : numpy.random.Generator
             Source of all draws.
         k : int, optional
-            Products of a sum, if not as many as captured; shares of loud channels stay.
+            Length of the sum, by default as captured; the share of loud channels stays.
+
+        Notes
+        -----
+        Channels are drawn and paired by `meeting`, then values, which are made to cohere and raised to a
+        power that gives each operand its crest. Since the last step changes the power of the product, both
+        are repeated with a corrected target.
         """
         k = self.k if k is None else k
         channels_a, channels_b = _paired_channels(self, k, rng)
-        values = _values(self.a, m, channels_a, rng), _values(self.b, n, channels_b, rng)
+        values = _draw_values(self.a, m, channels_a, rng), _draw_values(self.b, n, channels_b, rng)
         wanted = target = self.meeting * self.coherence
         for _ in range(_REPEATS):
-            related = _related(*values, channels_a * channels_b, target / self.meeting, rng)
-            a_MK = _with_crest(related[0] * channels_a, self.a.crest)
-            b_NK = _with_crest(related[1] * channels_b, self.b.crest)
-            found = float(np.mean(np.square(a_MK @ b_NK.T)))
-            found /= k * float(np.mean(np.square(a_MK)) * np.mean(np.square(b_NK)))
-            target *= wanted / found
+            coherent = _with_coherence(*values, channels_a * channels_b, target / self.meeting, rng)
+            a_MK = _with_crest(coherent[0] * channels_a, self.a.crest)
+            b_NK = _with_crest(coherent[1] * channels_b, self.b.crest)
+            reached = float(np.mean(np.square(a_MK @ b_NK.T)))
+            reached /= k * float(np.mean(np.square(a_MK)) * np.mean(np.square(b_NK)))
+            target *= wanted / reached
         return a_MK / _rms(a_MK), (b_NK / _rms(b_NK)).T
 
 
@@ -154,51 +161,55 @@ def _rms(x: Reals) -> float:
 
 
 def _scales(
-    table: tuple[float, ...], shares: tuple[float, ...], count: int, rng: np.random.Generator
+    quantiles: tuple[float, ...], shares: tuple[float, ...], count: int, rng: np.random.Generator
 ) -> Reals:
-    """Return so many scales in a random order, of mean square one; the loudest is always among them."""
-    at = np.linspace(0.0, 1.0, count) if count > 1 else np.array([0.5])
-    found = rng.permutation(np.exp(np.interp(at, shares, np.log(np.maximum(table, _FLOOR)))))
-    return found / _rms(found)
+    """Return `count` scales with given quantiles in random order, of mean square one, extremes included."""
+    probabilities = np.linspace(0.0, 1.0, count) if count > 1 else np.array([0.5])
+    scales = np.exp(np.interp(probabilities, shares, np.log(np.maximum(quantiles, _FLOOR))))
+    scales = rng.permutation(scales)
+    return scales / _rms(scales)
 
 
 def _paired_channels(one: CapturedProduct, k: int, rng: np.random.Generator) -> tuple[Reals, Reals]:
-    """Return channel scales of A and of B, ordered so that they meet as they do in the model."""
+    """Return channel scales of A and of B, shape [K] each, ordered to have the captured `meeting`."""
     a = np.sort(_scales(one.a.channel, CHANNEL_SHARES, k, rng))
     b = np.sort(_scales(one.b.channel, CHANNEL_SHARES, k, rng))
     gaussians = rng.standard_normal((2, k))
     first, low, high = correlated(a, gaussians, 1.0), -1.0, 1.0
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        met = float(np.mean(np.square(first * correlated(b, gaussians, middle))))
-        low, high = (middle, high) if met < one.meeting else (low, middle)
+        reached = float(np.mean(np.square(first * correlated(b, gaussians, middle))))
+        low, high = (middle, high) if reached < one.meeting else (low, middle)
     return first, correlated(b, gaussians, high)
 
 
 def _loud(channels: Reals) -> NDArray[np.bool_]:
-    """Return which channels are outliers."""
+    """Return which channels are outliers, by their scales."""
     return channels > LOUD * np.median(channels)
 
 
-def _values(spread: OperandSpread, rows: int, channels: Reals, rng: np.random.Generator) -> Reals:
-    """Return values times their rows' scales, of either sign and mean square one, [rows, K]."""
+def _draw_values(spread: OperandSpread, rows: int, channels: Reals, rng: np.random.Generator) -> Reals:
+    """Draw values times row scales, of random sign and mean square one, shape [rows, K]."""
     normal = rng.standard_normal((rows, channels.size))
-    found, loud = _shaped(normal, spread.value), _loud(channels)
-    found *= _scales(spread.row, ROW_SHARES, rows, rng)[:, None]
+    values, loud = _with_quantiles(normal, spread.value), _loud(channels)
+    values *= _scales(spread.row, ROW_SHARES, rows, rng)[:, None]
     if loud.any():
-        found[:, loud] = _shaped(normal[:, loud], spread.loud)
-    return found
+        values[:, loud] = _with_quantiles(normal[:, loud], spread.loud)
+    return values
 
 
-def _shaped(normal: Reals, quantiles: tuple[float, ...]) -> Reals:
-    """Return Gaussian numbers bent to have quantiles of the magnitude at `VALUE_SHARES`, mean square one."""
-    marks = np.array([0.0, *(NormalDist().inv_cdf(0.5 * (1.0 + share)) for share in VALUE_SHARES)])
-    heights = np.concatenate(([0.0], np.maximum.accumulate(quantiles)))
+def _with_quantiles(normal: Reals, quantiles: tuple[float, ...]) -> Reals:
+    """Return Gaussian numbers whose magnitudes are mapped to given quantiles at `VALUE_SHARES`, of rms one.
+
+    The map is piecewise linear, and goes on with its last slope.
+    """
+    gaussian = np.array([0.0, *(NormalDist().inv_cdf(0.5 * (1.0 + share)) for share in VALUE_SHARES)])
+    wanted = np.concatenate(([0.0], np.maximum.accumulate(quantiles)))
     size = np.abs(normal)
-    found = np.interp(size, marks, heights)
-    slope = (heights[-1] - heights[-2]) / (marks[-1] - marks[-2])
-    found = np.copysign(found + np.maximum(size - marks[-1], 0.0) * slope, normal)
-    return found / max(_rms(found), _FLOOR)
+    mapped = np.interp(size, gaussian, wanted)
+    slope = (wanted[-1] - wanted[-2]) / (gaussian[-1] - gaussian[-2])
+    mapped = np.copysign(mapped + np.maximum(size - gaussian[-1], 0.0) * slope, normal)
+    return mapped / max(_rms(mapped), _FLOOR)
 
 
 def _crest(x: Reals) -> float:
@@ -207,7 +218,7 @@ def _crest(x: Reals) -> float:
 
 
 def _with_crest(x: Reals, crest: float) -> Reals:
-    """Return an operand whose magnitudes are raised to the power, near one, that makes its crest right."""
+    """Return an operand with its magnitudes raised to the power (near one) that gives it a crest."""
     size = np.log(np.maximum(np.abs(x) / _rms(x), _FLOOR))
     peak, wanted = size.max(axis=1), 2.0 * math.log(crest)
 
@@ -224,20 +235,20 @@ def _with_crest(x: Reals, crest: float) -> Reals:
     return np.copysign(np.exp(power * size), x)
 
 
-def _related(
+def _with_coherence(
     a: Reals, b: Reals, weight: Reals, coherence: float, rng: np.random.Generator
 ) -> tuple[Reals, Reals]:
-    """Return values whose product has a mean square of `coherence` times that of independent ones.
+    """Return values changed so that their product has `coherence` times the power of independent ones.
 
     Parameters
     ----------
     a, b : numpy.ndarray
-        Values, [M, K] and [N, K], mean square one.
+        Values of mean square one, shapes [M, K] and [N, K].
     weight : numpy.ndarray
-        Product of both channel scales, [K].
+        Product of both channel scales, shape [K].
     coherence : float
-        What is wanted. Above one, both get a share in common directions; below, channels pair up in which
-        A has what is alike and B what is opposite, so that their products cancel.
+        Wanted ratio. Above one, a share of both operands' power is put into common random directions. Below
+        one, pairs of channels are made equal in A and opposite in B, so that their products cancel.
     rng : numpy.random.Generator
         Source of draws.
     """
@@ -249,11 +260,11 @@ def _related(
         rank = int(np.clip(_MOST_COHERENT**2 / max(excess, _FLOOR), 1, _DIRECTIONS))
         share = min(_MOST_COHERENT, math.sqrt(excess * rank))
         directions = rng.choice((-1.0, 1.0), size=(rank, k)) / math.sqrt(rank)
-        found = [
+        mixed_a, mixed_b = (
             math.sqrt(1.0 - share) * x + math.sqrt(share) * rng.standard_normal((len(x), rank)) @ directions
             for x in (a, b)
-        ]
-        return found[0], found[1]
+        )
+        return mixed_a, mixed_b
     order = np.argsort(weight)
     pairs = order[: k // 2 * 2].reshape(-1, 2)
     chosen = pairs[rng.random(len(pairs)) < 1.0 - coherence]
@@ -265,18 +276,14 @@ def _related(
 def measure_product(
     a_BMK: NDArray[Any], b_BKN: NDArray[Any], *, model: str, layer: int, product: str, phase: Phase
 ) -> CapturedProduct:
-    """Return the statistics of a product's operands; of several matrices the geometric mean.
+    """Return the statistics of a product's operands, as geometric means over a batch of matrices.
 
     Parameters
     ----------
     a_BMK, b_BKN : numpy.ndarray
         Operands, shapes [B, M, K] and [B, K, N].
-    model, product : str
-        As of `CapturedProduct`.
-    layer : int
-        Number of the block.
-    phase : Phase
-        Phase of the product.
+    model, layer, product, phase : str, int, str, Phase
+        Place of the product, as in `ProductPlace`.
 
     Raises
     ------
@@ -288,17 +295,17 @@ def measure_product(
         if not a.any() or not b.any():
             msg = f"an operand of {model}, layer {layer}, {product} {phase} is zero throughout"
             raise ParameterError(msg)
-        singles.append(_measured(a, b.T))
+        singles.append(_measure(a, b.T))
 
     def mean(values: Iterable[Any]) -> Any:  # noqa: ANN401
         return np.exp(np.mean(np.log(np.maximum(np.array(list(values)), _FLOOR)), axis=0))
 
-    def spread(which: int) -> OperandSpread:
-        found: dict[str, Any] = {
-            one.name: mean(getattr(x[which], one.name) for x in singles) for one in fields(OperandSpread)
+    def spread(operand: int) -> OperandSpread:
+        means: dict[str, Any] = {
+            one.name: mean(getattr(x[operand], one.name) for x in singles) for one in fields(OperandSpread)
         }
-        crest = float(found.pop("crest"))
-        return OperandSpread(**{name: tuple(x.tolist()) for name, x in found.items()}, crest=crest)
+        crest = float(means.pop("crest"))
+        return OperandSpread(**{name: tuple(x.tolist()) for name, x in means.items()}, crest=crest)
 
     return CapturedProduct(
         model=model,
@@ -315,7 +322,7 @@ def measure_product(
     )
 
 
-def _measured(a: Reals, b: Reals) -> tuple[OperandSpread, OperandSpread, float, float]:
+def _measure(a: Reals, b: Reals) -> tuple[OperandSpread, OperandSpread, float, float]:
     """Return the spreads of A, [M, K], and of B, [N, K], their meeting and their coherence."""
     squares = [np.mean(np.square(x), axis=0) for x in (a, b)]
     levels = [x / x.mean() for x in squares]
@@ -326,29 +333,32 @@ def _measured(a: Reals, b: Reals) -> tuple[OperandSpread, OperandSpread, float, 
 
 
 def _spread(x: Reals) -> OperandSpread:
-    """Return the quantiles of an operand's scales and values, [rows, K]."""
+    """Return the quantiles of the scales and values of an operand of shape [rows, K]."""
     channel = _floored(np.sqrt(np.mean(np.square(x), axis=0)))
     level, loud = x / channel, _loud(channel)
     row = _floored(np.sqrt(np.mean(np.square(level[:, ~loud]), axis=1)))
     value = np.abs(level[:, ~loud] / row[:, None])
-    spoken = np.abs(level[:, loud]) if loud.any() else value
+    loud_values = np.abs(level[:, loud]) if loud.any() else value
     return OperandSpread(
         channel=tuple(np.quantile(channel / _rms(channel), CHANNEL_SHARES).tolist()),
         row=tuple(np.quantile(row / _rms(row), ROW_SHARES).tolist()),
         value=_magnitudes(value, np.square(row)),
-        loud=_magnitudes(spoken, np.ones(len(x))),
+        loud=_magnitudes(loud_values, np.ones(len(x))),
         crest=_crest(x),
     )
 
 
 def _magnitudes(x: Reals, weights: Reals) -> tuple[float, ...]:
-    """Return quantiles over the rms, each row counted by its power, as products and their noise count it."""
+    """Return quantiles of magnitudes at `VALUE_SHARES` over their rms, rows weighted by `weights`.
+
+    The weights are the rows' powers, since products and their noise count rows so.
+    """
     flat, counts = x.ravel(), np.repeat(weights, x.shape[1])
     order = np.argsort(flat)
-    shares = np.cumsum(counts[order])
-    at = np.searchsorted(shares, np.asarray(VALUE_SHARES) * shares[-1]).clip(0, flat.size - 1)
-    rms = math.sqrt(float(np.sum(counts * np.square(flat)) / shares[-1]))
-    return tuple((flat[order[at]] / rms).tolist())
+    cumulative = np.cumsum(counts[order])
+    index = np.searchsorted(cumulative, np.asarray(VALUE_SHARES) * cumulative[-1]).clip(0, flat.size - 1)
+    rms = math.sqrt(float(np.sum(counts * np.square(flat)) / cumulative[-1]))
+    return tuple((flat[order[index]] / rms).tolist())
 
 
 def _floored(scale: Reals) -> Reals:
@@ -358,13 +368,13 @@ def _floored(scale: Reals) -> Reals:
 _PLACE = tuple(one.name for one in fields(ProductPlace))
 _PAIR = (*_PLACE, "meeting", "coherence")
 COLUMNS = (*_PAIR, *(f"{which}_{one.name}" for which in ("a", "b") for one in fields(OperandSpread)))
-"""Columns of the table; quantiles stand in one cell, separated by blanks."""
+"""Columns of the table of captured products; the quantiles of a field share a cell, separated by blanks."""
 _DIGITS = 4
-"""Significant digits of the table."""
+"""Significant digits of its numbers."""
 
 
 def captured_row(one: CapturedProduct) -> dict[str, str]:
-    """Return a row of the table."""
+    """Return the row of a product in the table of captured products."""
     row = {name: str(getattr(one, name)) for name in _PLACE}
     row |= {name: f"{getattr(one, name):.{_DIGITS}g}" for name in ("meeting", "coherence")}
     for which, spread in (("a", one.a), ("b", one.b)):
@@ -376,16 +386,16 @@ def captured_row(one: CapturedProduct) -> dict[str, str]:
 
 
 def read_rows(path: Path, columns: Iterable[str], make: Callable[[Mapping[str, str]], _T]) -> tuple[_T, ...]:
-    """Return what a table of captures holds, a row each.
+    """Return the objects that the rows of a CSV table of captures describe.
 
     Parameters
     ----------
     path : pathlib.Path
-        CSV; lines that start with ``#`` are skipped.
+        CSV file; lines that start with ``#`` are skipped.
     columns : iterable of str
         Columns that it must have.
     make : callable
-        Makes one of a row, or raises `ValueError` or `TypeError`.
+        From a row to its object; raises `ValueError` or `TypeError` for a bad cell.
 
     Raises
     ------
@@ -402,18 +412,20 @@ def read_rows(path: Path, columns: Iterable[str], make: Callable[[Mapping[str, s
     if missing:
         msg = f"{path.name}: columns {', '.join(missing)} are missing; 'heliograph accuracy capture' makes it"
         raise ParameterError(msg)
-    found = []
-    for row, (at, _) in zip(reader, numbered[1:], strict=True):
+    made = []
+    for row, (line_number, _) in zip(reader, numbered[1:], strict=True):
         try:
-            found.append(make(row))
+            made.append(make(row))
         except (ValueError, TypeError) as error:
-            msg = f"{path.name}:{at}: {error}; make the table anew with 'heliograph accuracy capture'"
+            msg = (
+                f"{path.name}:{line_number}: {error}; make the table anew with 'heliograph accuracy capture'"
+            )
             raise ParameterError(msg) from None
-    return tuple(found)
+    return tuple(made)
 
 
 def read_captured(path: Path) -> tuple[CapturedProduct, ...]:
-    """Return the products of a table with the columns of `COLUMNS`, as `read_rows` does."""
+    """Return the products of a table with the columns `COLUMNS`; raises as `read_rows`."""
     return read_rows(path, COLUMNS, _product)
 
 
@@ -428,20 +440,21 @@ def _product(row: Mapping[str, str]) -> CapturedProduct:
 
 
 def _place(row: Mapping[str, str]) -> dict[str, Any]:
-    """Return of which product a row is."""
+    """Return the fields of `ProductPlace` in a row."""
     numbers = {name: int(row[name]) for name in ("layer", "k", "m", "n")}
     return {"model": row["model"], "product": row["product"], "phase": Phase(row["phase"]), **numbers}
 
 
 def _operand(row: Mapping[str, str], which: str) -> OperandSpread:
-    """Return an operand of a row, its quantiles checked."""
+    """Return operand a or b of a row; raises `ValueError` for a cell with wrong numbers."""
 
     def numbers(name: str, count: int) -> tuple[float, ...]:
-        found = tuple(float(cell) for cell in row[f"{which}_{name}"].split())
-        if len(found) != count or not all(0.0 <= number < math.inf for number in found):
-            msg = f"{which}_{name} must be {count} finite numbers from 0; got '{row[f'{which}_{name}']}'"
+        cell = row[f"{which}_{name}"]
+        read = tuple(float(word) for word in cell.split())
+        if len(read) != count or not all(0.0 <= number < math.inf for number in read):
+            msg = f"{which}_{name} must be {count} finite numbers from 0; got '{cell}'"
             raise ValueError(msg)
-        return found
+        return read
 
     return OperandSpread(
         channel=numbers("channel", len(CHANNEL_SHARES)),
@@ -454,12 +467,12 @@ def _operand(row: Mapping[str, str], which: str) -> OperandSpread:
 
 @functools.cache
 def load_captured() -> tuple[CapturedProduct, ...]:
-    """Return all captured products of the table that ships."""
+    """Return all products of the table that ships."""
     return read_captured(TABLE)
 
 
 def captured(model: str = "", product: str = "", phase: Phase | None = None) -> tuple[CapturedProduct, ...]:
-    """Return the captured products that are asked for, of all layers.
+    """Return the products of the shipped table with a model, product and phase, each optional, of all layers.
 
     Raises
     ------
@@ -486,31 +499,31 @@ def captured(model: str = "", product: str = "", phase: Phase | None = None) -> 
 
 
 LAWS = TABLE.with_name("laws.csv")
-"""The table that ships."""
+"""Table of laws that ships."""
 _SPREAD_STEP, _WIDEST = 0.01, 3.0
-"""Step and end of the spreads of element scales among which a captured operand's is found; choices."""
+"""Step and end of the grid of spreads in `_spread_for`; choices."""
 MOST_OUTLIERS = 0.02
-"""Largest share of channels that count as outliers of a captured operand; more are its spread. A choice."""
+"""Largest share of outlier channels; if more are loud, they are part of the spread. A choice."""
 
 
 def captured_law(spread: OperandSpread, length: int, rows: int) -> OperandLaw:
-    """Return the law of a captured operand: outlier channels, and the spread of its elements.
+    """Return the law fitted to a captured operand.
 
     Parameters
     ----------
     spread : OperandSpread
-        What was captured.
+        Captured statistics.
     length, rows : int
         Elements of a row, and rows, as captured.
 
     Notes
     -----
-    Few channels (`MOST_OUTLIERS`) that are `LOUD` times the ninth decile are outliers, in the mean of
-    their squares. The spread of elements, channels included, is the one with which a row's full scale over
-    the rms is as captured (`OperandSpread.crest`), since precision hangs on full scale: of Gaussian elements,
-    or of evenly spread ones where even a Gaussian's is more. Of that spread as much is the channels' as makes
-    the rms of theirs, outliers apart, over the median what was captured. Rows are spread as their loudest one
-    says, on which the full scale of a whole tensor hangs.
+    - Outliers are the channels above `LOUD` times the ninth decile, if they are at most `MOST_OUTLIERS` of
+      all; their factor is the ratio of root mean squares.
+    - The spread of elements and channels together is fitted to the crest, since full scale decides the
+      precision. Elements are Gaussian, or uniform if even unspread Gaussian ones have a larger crest.
+    - The channels' part of that spread is fitted to the ratio of rms and median of channels, outliers apart.
+    - The spread of rows is fitted to the loudest row, which decides the full scale of a whole tensor.
     """
     channel = np.maximum(spread.channel, _FLOOR)
     sizes = np.exp(np.interp(np.linspace(0.0, 1.0, 2001), CHANNEL_SHARES, np.log(channel)))
@@ -532,77 +545,77 @@ def captured_law(spread: OperandSpread, length: int, rows: int) -> OperandLaw:
 
 
 def _row_spread(loudest: float, rows: int) -> float:
-    """Return the lognormal spread with which the loudest of so many rows is so loud, over the rms of all.
+    """Return the spread of `rows` lognormal row scales whose largest is `loudest` times their rms.
 
     Notes
     -----
-    e^(s z) over the rms e^(s^2), z the quantile of the largest of the rows: at most e^(z^2 / 4).
+    The largest is e^(s z) over the rms e^(s^2), with z its expected quantile; it is at most e^(z^2 / 4).
     """
-    place = NormalDist().inv_cdf(1.0 - 0.5 / max(rows, 2))
-    root = place**2 - 4.0 * math.log(max(loudest, 1.0))
-    return 0.5 * (place - math.sqrt(max(root, 0.0)))
+    z = NormalDist().inv_cdf(1.0 - 0.5 / max(rows, 2))
+    root = z**2 - 4.0 * math.log(max(loudest, 1.0))
+    return 0.5 * (z - math.sqrt(max(root, 0.0)))
 
 
 def _spread_for(law: OperandLaw, length: int, crest: float) -> float:
-    """Return the spread of element scales, in whole steps, with which a law's crest comes nearest."""
+    """Return the spread of elements, a multiple of `_SPREAD_STEP`, that brings a law nearest to a crest."""
 
-    def at(step: int) -> float:
+    def crest_at(step: int) -> float:
         return _law_crest(dataclasses.replace(law, element_spread=step * _SPREAD_STEP), length)
 
     low, high = 0, round(_WIDEST / _SPREAD_STEP)
     while low < high:
         middle = (low + high) // 2
-        low, high = (middle + 1, high) if at(middle) < crest else (low, middle)
+        low, high = (middle + 1, high) if crest_at(middle) < crest else (low, middle)
     below = max(0, low - 1)
-    return (below if crest**2 < at(below) * at(low) else low) * _SPREAD_STEP
+    return (below if crest**2 < crest_at(below) * crest_at(low) else low) * _SPREAD_STEP
 
 
 def _law_crest(law: OperandLaw, length: int) -> float:
-    """Return the full scale of rows over the rms of elements."""
-    found = scaled_moments(law, length, None)
-    return math.sqrt(found.scale_square / found.square)
+    """Return the rms of the rows' largest magnitudes over the rms of the elements."""
+    moments = scaled_moments(law, length, None)
+    return math.sqrt(moments.scale_square / moments.square)
 
 
-def captured_statistics(found: CapturedProduct) -> Operands:
-    """Return the statistics of a captured product's operands."""
-    a, b = (captured_law(spread, found.k, n) for spread, n in ((found.a, found.m), (found.b, found.n)))
-    return Operands(a=a, b=b, coherence=found.meeting * found.coherence, meeting=found.meeting)
+def captured_statistics(product: CapturedProduct) -> Operands:
+    """Return the operands of a captured product as laws, with meeting and coherence."""
+    a, b = captured_law(product.a, product.k, product.m), captured_law(product.b, product.k, product.n)
+    coherence = product.meeting * product.coherence
+    return Operands(a=a, b=b, coherence=coherence, meeting=product.meeting)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CapturedLaw(ProductPlace):
-    """Statistics of the operands of one product of a trained model."""
+    """Operands of one product of a trained model, as laws."""
 
     operands: Operands
-    """Statistics of both operands."""
+    """Laws of both operands, with meeting and coherence."""
 
 
 _OF_OPERAND = tuple(one.name for one in fields(OperandLaw))
 _OF_BOTH = ("coherence", "meeting")
 LAW_COLUMNS = (*_PLACE, *_OF_BOTH, *(f"{which}_{name}" for which in ("a", "b") for name in _OF_OPERAND))
-"""Columns of the table: dimensionless, as of `OperandLaw` and `Operands`."""
+"""Columns of the table of laws, dimensionless: fields of `ProductPlace`, `Operands` and `OperandLaw`."""
 _LAW_DIGITS = 6
-"""Significant digits of the table."""
+"""Significant digits of its numbers."""
 
 
 def laws_text(products: Iterable[CapturedProduct]) -> str:
-    """Return the laws of captured products as a table."""
+    """Return the text of the table of laws of captured products."""
     stream = io.StringIO()
     stream.write(
         "# Laws of the operands in operands.csv; simulator/operands/captured.py says how they are found\n"
     )
     writer = csv.DictWriter(stream, LAW_COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(_row(one) for one in products)
+    writer.writerows(_law_row(one) for one in products)
     return stream.getvalue()
 
 
-def _row(one: CapturedProduct) -> dict[str, str]:
-    """Return a row of the table."""
-    found = captured_statistics(one)
+def _law_row(one: CapturedProduct) -> dict[str, str]:
+    operands = captured_statistics(one)
     row = {name: str(getattr(one, name)) for name in _PLACE}
-    row |= {name: f"{getattr(found, name):.{_LAW_DIGITS}g}" for name in _OF_BOTH}
-    for which, law in (("a", found.a), ("b", found.b)):
+    row |= {name: f"{getattr(operands, name):.{_LAW_DIGITS}g}" for name in _OF_BOTH}
+    for which, law in (("a", operands.a), ("b", operands.b)):
         for name in _OF_OPERAND:
             value = getattr(law, name)
             row[f"{which}_{name}"] = str(value) if name == "element" else f"{value:.{_LAW_DIGITS}g}"
@@ -610,12 +623,12 @@ def _row(one: CapturedProduct) -> dict[str, str]:
 
 
 def read_laws(path: Path) -> tuple[CapturedLaw, ...]:
-    """Return the laws of a table with the columns of `LAW_COLUMNS`, as `read_rows` does."""
+    """Return the laws of a table with the columns `LAW_COLUMNS`; raises as `read_rows`."""
     return read_rows(path, LAW_COLUMNS, _law)
 
 
 def _law(row: Mapping[str, str]) -> CapturedLaw:
-    """Return the laws of a row."""
+    """Return the law that a row describes."""
     a, b = (
         OperandLaw(
             element=Element(row[f"{which}_element"]),
@@ -629,5 +642,5 @@ def _law(row: Mapping[str, str]) -> CapturedLaw:
 
 @functools.cache
 def load_laws() -> tuple[CapturedLaw, ...]:
-    """Return the laws of all captured products that ship."""
+    """Return all laws of the table that ships."""
     return read_laws(LAWS)

@@ -1,14 +1,14 @@
-"""Statistics of the operands of a product, its SNR, and moments of operands that are scaled and rounded.
+"""Statistics of the operands of a product, its signal-to-noise ratio, and the noise of rounding them.
 
-One currency of precision for all machines: the executed signal-to-noise ratio (`signal_to_noise_db`) of
-products of stated operands (`OperandKind`). Without torch, so that everything analytic can ask for it.
+The precision of every machine is told as one number: the signal-to-noise ratio (`signal_to_noise_db`) of
+products of stated operands (`OperandKind`).
 
-Shape suffixes: M rows of A, K summed, N columns of B.
+Every machine, whether with converters or a number format, scales a vector so that its largest magnitude is
+full scale, and rounds all elements to codes below it. `scaled_moments` computes the expected noise from the
+distribution of the elements (`OperandLaw`), in a millisecond and without drawing: it averages over the
+distribution of the largest of K elements, and over the codes.
 
-Every machine does this to its operands, converters and number formats alike: a vector's largest magnitude
-becomes full scale, what is smaller is rounded to the codes below. How large the largest of K random
-elements is, and what rounding then costs, is worked out here from the distribution (`OperandLaw`), in a
-millisecond and without drawing.
+Shape suffixes: M rows of A, K summed, N columns of B. Torch is not imported here.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ from simulator.errors import Bounds, Checked, ParameterError, Positive, check_po
 from simulator.units import db_from_ratio
 
 OUTLIER_SHARE = 0.001
-"""Share of the channels that are larger in `OperandKind.OUTLIERS`, dimensionless; a choice. Dettmers et al.,
-"LLM.int8()", arXiv:2208.07339, section 4: about 0.1 % of all feature dimensions from 6.7 billion
-parameters on."""
+"""Share of outlier channels in `OperandKind.OUTLIERS`; a choice. Dettmers et al., "LLM.int8()",
+arXiv:2208.07339, section 4: about 0.1 % of all feature dimensions from 6.7 billion parameters on."""
 OUTLIER_SIZE = 20.0
-"""Times that they are larger, dimensionless; a choice. The same: up to 20 times the other dimensions."""
+"""Scale of outlier channels relative to the others; a choice. Same source: up to 20 times the others."""
 GRADIENT_SPREAD = 1.0
 """Standard deviation of the logarithm of single elements' scales in `OperandKind.GRADIENTS`,
 dimensionless; assumed. With the Gaussian's own 1.11, that of ln|x| is 1.5. Chmiel et al., "Neural
@@ -42,42 +41,42 @@ gradients are near-lognormal", arXiv:2006.08173: the shape is measured there; th
 and is our choice."""
 
 _CHANNELS, _ROWS, _HALVINGS = 1024, 96, 12
-"""Channels and rows that are drawn to see what the loudest hold, and halvings of an interval; choices."""
+"""Channels and rows drawn by `without_loudest`, and steps of a bisection; choices."""
 _DRAWS_OF_ONE = 16
-"""Draws of which the middle one, in order, stands for all; a choice."""
+"""Draws per outlier element in `OperandLaw.vectors`, whose median stands for all; a choice."""
 _DEVIATIONS = np.linspace(-6.0, 6.0, 193)
-"""Logarithms of scales, in standard deviations, at which an error that follows an element's scale is told."""
+"""Grid of the logarithms of scales in `OperandLaw.scales`, in standard deviations."""
 
 
 class OperandKind(StrEnum):
     """Named statistics of the operands of a product."""
 
     UNIFORM = "uniform"
-    """Both spread evenly over a range around zero."""
+    """Both uniform over a range around zero."""
     GAUSSIAN = "gaussian"
     """Both Gaussian."""
     OUTLIERS = "outliers"
-    """Gaussian, 0.1 % of A's channels along the sum (at least one) 20 times larger: activations of large
-    models."""
+    """Both Gaussian, but 0.1 % of A's channels (at least one) are 20 times larger, as in the activations of
+    large models."""
     GRADIENTS = "gradients"
-    """A near lognormal over decades of magnitude, as gradients are; B Gaussian."""
+    """A near-lognormal over decades of magnitude, as gradients are; B Gaussian."""
     CAPTURED = "captured"
-    """Those of a trained transformer, product by product, layer by layer."""
+    """Those measured in a trained transformer, for each product and layer."""
 
 
 class Element(StrEnum):
-    """Shape of the distribution of single elements, their scales apart."""
+    """Shape of the distribution of single elements, before they are scaled."""
 
     UNIFORM = "uniform"
     GAUSSIAN = "gaussian"
 
     @property
     def mean_square(self) -> float:
-        """Mean square of z, of even elements between -1 and 1 or of Gaussian ones of variance 1."""
+        """Mean square of z, uniform between -1 and 1 or Gaussian of variance 1."""
         return 1.0 if self is Element.GAUSSIAN else 1.0 / 3.0
 
     def below(self, x: float) -> float:
-        """Return the probability that |z| is no larger."""
+        """Return the probability that |z| is at most x."""
         return math.erf(x / math.sqrt(2.0)) if self is Element.GAUSSIAN else min(x, 1.0)
 
 
@@ -91,57 +90,58 @@ class OperandLaw(Checked):
 
     Notes
     -----
-    An element is e^(t w) c_k r_i z: z of shape `element`, w Gaussian, ln c_k and ln r_i Gaussian; some
-    channels are larger by a factor. All deviations are of natural logarithms, all fields dimensionless.
-    Excess of kurtosis over the shape's own is e^(4 t^2).
+    Element (i, k) is e^(t w) c_k r_i z: z of shape `element`, w Gaussian, ln c_k and ln r_i Gaussian. Outlier
+    channels are larger by a further factor. A channel is a position k along the sum, a row a vector of the
+    operand (a token, or an output of a weight). All fields are dimensionless, spreads are standard deviations
+    of natural logarithms. The kurtosis is e^(4 t^2) times that of z.
     """
 
     element: Element = Element.GAUSSIAN
     """Shape of z."""
     element_spread: Spread = 0.0
-    """Standard deviation of the logarithm of single elements' scales, t."""
+    """Spread of single elements' scales, t."""
     channel_spread: Spread = 0.0
-    """Standard deviation of the logarithm of the scales of channels, places along the sum, outliers apart."""
+    """Spread of the channels' scales c_k, without the outliers' factor."""
     row_spread: Spread = 0.0
-    """Standard deviation of the logarithm of the scales of rows (tokens, or outputs of a weight)."""
+    """Spread of the rows' scales r_i."""
     outlier_share: Annotated[float, Bounds(high=0.5)] = 0.0
-    """Share of channels that are larger, 0 to 0.5; at least one channel where it is not zero."""
+    """Share of outlier channels, 0 to 0.5; at least one channel where it is not zero."""
     outlier_size: Positive = 1.0
-    """How many times larger they are."""
+    """Factor by which outlier channels are larger."""
 
     @property
     def spread(self) -> float:
-        """Standard deviation of the logarithm of an element's scale, over elements and channels."""
+        """Spread of the scales of a row's elements, due to elements and channels together."""
         return math.hypot(self.element_spread, self.channel_spread)
 
     def without_rows(self) -> OperandLaw:
-        """Return the law of single elements of a whole tensor, the spread of its rows part of their own."""
+        """Return the law of a tensor's elements without regard to rows, whose spread goes to the elements."""
         spread = math.hypot(self.element_spread, self.row_spread)
         return replace(self, element_spread=spread, row_spread=0.0)
 
     def outliers(self, length: int) -> int:
-        """Return how many of so many channels are larger."""
+        """Return the number of outlier channels among `length` channels."""
         return max(1, round(self.outlier_share * length)) if self.outlier_share > 0.0 else 0
 
     def sizes(self, length: int, outliers: int | None = None) -> tuple[tuple[float, int], ...]:
-        """Return sizes of channels, and how many have each; by default as many outliers as a row has."""
+        """Return (factor, number) of normal and outlier channels; `outliers` defaults to those of a row."""
         count = self.outliers(length) if outliers is None else outliers
         return tuple((size, n) for size, n in ((1.0, length - count), (self.outlier_size, count)) if n > 0)
 
     def mean_square(self, length: int) -> float:
-        """Return the mean square of elements of rows of a length, all scales counted."""
+        """Return the mean square of the elements of rows of a length."""
         of_channels = math.fsum(n * size**2 for size, n in self.sizes(length)) / length
         return self.element.mean_square * of_channels * math.exp(2.0 * (self.spread**2 + self.row_spread**2))
 
     def scales(self, length: int) -> tuple[Reals, Reals]:
-        """Return scales of elements, as logarithms to base 2, and the share of the power that is at each."""
+        """Return a grid of the scales of elements, as logarithms to base 2, and the power share at each."""
         spread = math.hypot(self.spread, self.row_spread)
         sizes, counts = np.array(self.sizes(length)).T
         power = counts * sizes**2
-        logs = spread * _DEVIATIONS + 2.0 * spread**2  # those of power, not of numbers
+        logs = spread * _DEVIATIONS + 2.0 * spread**2  # weighted by power, a lognormal is shifted by 2 s^2
         shares = np.exp(-0.5 * _DEVIATIONS**2)
-        found = np.log2(sizes)[:, None] + logs / math.log(2.0)
-        return found.ravel(), np.outer(power / power.sum(), shares / shares.sum()).ravel()
+        scales = np.log2(sizes)[:, None] + logs / math.log(2.0)
+        return scales.ravel(), np.outer(power / power.sum(), shares / shares.sum()).ravel()
 
     def draw(self, generator: np.random.Generator, rows: int, length: int) -> Reals:
         """Return an operand, shape [rows, length]."""
@@ -153,35 +153,40 @@ class OperandLaw(Checked):
         return x
 
     def vectors(self, generator: np.random.Generator, count: int, length: int, larger: int) -> Reals:
-        """Return pieces of different rows, so many of their channels larger, shape [count, length].
+        """Draw vectors of different rows, each with `larger` outlier channels first, shape [count, length].
 
         Notes
         -----
-        The larger channels, on which most hangs, are spread over the quantiles of their distribution.
+        Outlier elements, which matter most, are not drawn freely but spread over the quantiles of their
+        distribution (medians of sorted draws).
         """
         whole = replace(self, element_spread=self.spread, channel_spread=0.0)
         x = whole.elements(generator, count, length)
         for channel in range(larger):
-            many = np.sort(whole.elements(generator, count * _DRAWS_OF_ONE, 1)[:, 0])
-            x[:, channel] = self.outlier_size * generator.permutation(
-                many[_DRAWS_OF_ONE // 2 :: _DRAWS_OF_ONE]
-            )
+            draws = np.sort(whole.elements(generator, count * _DRAWS_OF_ONE, 1)[:, 0])
+            quantiles = draws[_DRAWS_OF_ONE // 2 :: _DRAWS_OF_ONE]
+            x[:, channel] = self.outlier_size * generator.permutation(quantiles)
         return x
 
     def elements(self, generator: np.random.Generator, rows: int, length: int) -> Reals:
-        """Return elements without the scales of channels and rows, shape [rows, length]."""
-        return self.spread_out(*self.shapes(generator, rows, length))
+        """Draw elements without the scales of channels and rows, shape [rows, length]."""
+        return self.scale_elements(*self.draw_shapes(generator, rows, length))
 
-    def shapes(self, generator: np.random.Generator, rows: int, length: int) -> tuple[Reals, Reals | None]:
-        """Return z and w of elements, w None where all scales are one; only the kind of the law matters."""
+    def draw_shapes(
+        self, generator: np.random.Generator, rows: int, length: int
+    ) -> tuple[Reals, Reals | None]:
+        """Draw z and w of elements, shape [rows, length]; w is None without a spread of elements.
+
+        The draws depend on the law only by its `element` and by whether `element_spread` is zero.
+        """
         shape = (rows, length)
-        even = self.element is Element.UNIFORM
-        x = generator.uniform(-1.0, 1.0, shape) if even else generator.standard_normal(shape)
-        return x, generator.standard_normal(shape) if self.element_spread else None
+        uniform = self.element is Element.UNIFORM
+        z = generator.uniform(-1.0, 1.0, shape) if uniform else generator.standard_normal(shape)
+        return z, generator.standard_normal(shape) if self.element_spread else None
 
-    def spread_out(self, x: Reals, logs: Reals | None) -> Reals:
-        """Return elements of shapes, scaled as the law has it."""
-        return x if logs is None else x * np.exp(self.element_spread * logs)
+    def scale_elements(self, z: Reals, w: Reals | None) -> Reals:
+        """Return e^(t w) z."""
+        return z if w is None else z * np.exp(self.element_spread * w)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,15 +194,15 @@ class Operands:
     """Statistics of both operands of a product C = A B."""
 
     a: OperandLaw
-    """Of A, whose channels are its columns."""
+    """Law of A, whose channels are its columns."""
     b: OperandLaw
-    """Of B, whose channels are its rows."""
+    """Law of B, whose channels are its rows."""
     coherence: float = 1.0
-    """Mean square of the product over that of independent operands of even channels, dimensionless: above 1
-    where both follow a common pattern along the sum, or where the larger channels of both meet."""
+    """Mean square of the product over that of independent operands with equal channels, dimensionless; above
+    1 where both follow a common pattern along the sum, or where large channels of A meet large ones of B."""
     meeting: float = 1.0
-    """The part of it that channels make, dimensionless: mean over channels of the mean squares of A times
-    those of B, over the product of their means."""
+    """Part of the coherence due to channels, dimensionless: mean over channels of (mean square of A's channel
+    times that of B's), over the product of their means."""
 
     def __post_init__(self) -> None:
         check_positive(self, "coherence", "meeting")
@@ -205,7 +210,7 @@ class Operands:
     def draw(
         self, generator: np.random.Generator, rows: int, length: int, columns: int
     ) -> tuple[Reals, Reals]:
-        """Return both operands, shapes [rows, length] and [length, columns].
+        """Draw both operands, shapes [rows, length] and [length, columns].
 
         Parameters
         ----------
@@ -216,8 +221,8 @@ class Operands:
 
         Notes
         -----
-        Coherence c: a share p of the power of each element, p^2 = (c - 1)/(K - 1), follows a pattern of
-        signs along the sum that A and B have in common, times a Gaussian of the row (column).
+        For a coherence c, a share p of each element's power, p^2 = (c - 1)/(K - 1), is a pattern of signs
+        along the sum common to A and B, times a Gaussian number of the row (column).
         """
         if min(rows, length, columns) < 1:
             msg = f"operands need at least one row, product and column; got {rows}, {length} and {columns}"
@@ -231,95 +236,105 @@ class Operands:
         if self.coherence > 1.0 and length > 1:
             share = min(1.0, math.sqrt((self.coherence - 1.0) / (length - 1)))
             signs = generator.choice((-1.0, 1.0), length)
-            a, b = (_patterned(x, signs, share, generator) for x in (a, b))
+            a, b = (_add_pattern(x, signs, share, generator) for x in (a, b))
         return a, b.T
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loudest:
-    """Loss of a product without its loudest channels, those of the largest max|a_k| max|b_k|."""
+    """Effect of taking the loudest channels, those of the largest max|a_k| max|b_k|, out of a product."""
 
     kept: float
-    """Power of the product without them over that of all, 0 to 1."""
+    """Power of the product without them over that of the whole product, 0 to 1."""
     meeting: float
-    """Factor by which `Operands.meeting` of the channels that are left differs from that of all."""
+    """`Operands.meeting` of the remaining channels over that of all channels."""
 
 
 @functools.lru_cache(maxsize=4096)
 def without_loudest(operands: Operands, length: int, count: int) -> Loudest:
-    """Return what is left of products without so many of their loudest channels.
+    """Return the effect of taking the `count` loudest of `length` channels out of a product.
 
     Parameters
     ----------
     operands : Operands
-        Statistics of A and B; what common patterns add is taken to be spread like power.
+        Statistics of A and B. Power due to common patterns is taken to be spread over channels like the rest.
     length, count : int
-        Channels, and how many of them go.
+        Channels of the product, and number of them that are taken out.
 
     Notes
     -----
-    Channels are drawn with the scales of their laws, ordered so that loud ones meet as often as is known, and
-    rows of elements in them, among whose largest magnitudes the loudest channels are found: of elements over
-    decades of magnitude the channel of the largest one also holds much of the power. What of a meeting their
-    scales cannot make, those of even channels of B say, stays with the channels that are left, as it does in
-    attention's values.
+    Monte Carlo with a fixed seed: scales of channels are drawn from the laws and ordered so that they have
+    the operands' `meeting`, then elements in them; the loudest channels are those of the largest magnitudes.
+    Elements over decades of magnitude make the channel of the largest one hold much of the power. A meeting
+    that the channel scales cannot reach (with equal channels of B, say) is left to the remaining channels, as
+    is true of attention's values.
     """
     blocks, width = channel_blocks(length)
     taken = max(1, round(count * width / length))
     if count == 0 or taken >= width:
         return Loudest(kept=1.0 if count == 0 else 0.0, meeting=1.0)
     laws = (operands.a, operands.b)
-    common, shapes = _shapes(blocks * width, *((law.element, law.element_spread > 0.0) for law in laws))
+    kinds = ((law.element, law.element_spread > 0.0) for law in laws)
+    gaussians, shapes = _loudest_draws(blocks * width, *kinds)
     loudness, squares = np.ones((blocks, width)), []
-    for law, scale, one in zip(laws, channel_scales(operands, length, common), shapes, strict=True):
-        elements = law.spread_out(*one).reshape(_ROWS, blocks, width)
+    for law, scale, shape in zip(laws, channel_scales(operands, length, gaussians), shapes, strict=True):
+        elements = law.scale_elements(*shape).reshape(_ROWS, blocks, width)
         loudness *= scale * np.abs(elements).max(0)
         squares.append(scale**2 * np.mean(elements**2, 0))
-    order = np.argsort(loudness, axis=1)[:, : width - taken]
-    all_of_them, left = (
-        (float(np.mean(a * b)), float(np.mean(a) * np.mean(b)))
-        for a, b in (squares, [np.take_along_axis(one, order, 1) for one in squares])
-    )
+    remaining = np.argsort(loudness, axis=1)[:, : width - taken]
+    square_a, square_b = squares
+    left_a, left_b = (np.take_along_axis(square, remaining, 1) for square in squares)
+    power, left_power = float(np.mean(square_a * square_b)), float(np.mean(left_a * left_b))
+    means = float(np.mean(square_a) * np.mean(square_b))
+    left_means = float(np.mean(left_a) * np.mean(left_b))
     return Loudest(
-        kept=left[0] * (width - taken) / width / all_of_them[0],
-        meeting=left[0] / left[1] * all_of_them[1] / all_of_them[0],
+        kept=left_power * (width - taken) / width / power,
+        meeting=left_power / left_means * means / power,
     )
 
 
 @functools.lru_cache(maxsize=8)
-def _shapes(
+def _loudest_draws(
     channels: int, *kinds: tuple[Element, bool]
 ) -> tuple[Reals, tuple[tuple[Reals, Reals | None], ...]]:
-    """Return what is drawn to see the loudest channels: Gaussians of channels, and shapes of elements."""
+    """Return the draws of `without_loudest`: Gaussians, [2, channels], and z and w of each operand.
+
+    `kinds` has the shape of each operand's elements, and whether their scales are spread.
+    """
     generator = np.random.default_rng(_CHANNELS)
-    common = generator.standard_normal((2, channels))
+    gaussians = generator.standard_normal((2, channels))
     laws = (OperandLaw(element=element, element_spread=float(spread)) for element, spread in kinds)
-    return common, tuple(law.shapes(generator, _ROWS, channels) for law in laws)
+    return gaussians, tuple(law.draw_shapes(generator, _ROWS, channels) for law in laws)
 
 
 def channel_blocks(length: int) -> tuple[int, int]:
-    """Return how many times channels of a sum are drawn, and how many of them each time."""
+    """Return the number of draws of a sum's channels, and the channels in each; short sums need several."""
     width = min(length, _CHANNELS)
     return math.ceil(_CHANNELS / width), width
 
 
 @functools.lru_cache(maxsize=64)
 def _gaussian_levels(count: int) -> Reals:
-    """Return so many Gaussian numbers at even places of their distribution, ascending."""
-    return np.array([NormalDist().inv_cdf((place + 0.5) / count) for place in range(count)])
+    """Return the quantiles of a Gaussian at `count` evenly spaced probabilities, ascending."""
+    return np.array([NormalDist().inv_cdf((index + 0.5) / count) for index in range(count)])
 
 
 def channel_scales(operands: Operands, length: int, gaussians: Reals) -> tuple[Reals, Reals]:
-    """Return scales of channels of A and of B that meet as in the operands, each [blocks, width].
+    """Return scales of the channels of A and of B with the operands' `meeting`, each [blocks, width].
 
     Parameters
     ----------
     operands : Operands
         Statistics of A and B.
     length : int
-        Channels.
+        Channels of the product.
     gaussians : numpy.ndarray
-        Gaussian numbers by which channels are ordered, shape [2, blocks x width].
+        Gaussian numbers that order the channels at random, shape [2, blocks x width].
+
+    Notes
+    -----
+    Scales are quantiles of the laws. B's are ordered by Gaussians that correlate with those of A; the
+    correlation is found by bisection.
     """
     blocks, width = channel_blocks(length)
     levels = _gaussian_levels(blocks * width)
@@ -329,35 +344,35 @@ def channel_scales(operands: Operands, length: int, gaussians: Reals) -> tuple[R
             larger = max(1, round(law.outliers(length) / length * scale.size))
             scale[-larger:] = law.outlier_size * math.sqrt(float(np.mean(scale[:-larger] ** 2)))
     a = correlated(sorted_a, gaussians, 1.0)
-    wanted, low, high = operands.meeting * np.mean(a**2) * np.mean(sorted_b**2), -1.0, 1.0
+    target, low, high = operands.meeting * np.mean(a**2) * np.mean(sorted_b**2), -1.0, 1.0
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        met = np.mean((a * correlated(sorted_b, gaussians, middle)) ** 2)
-        low, high = (middle, high) if met < wanted else (low, middle)
+        reached = np.mean((a * correlated(sorted_b, gaussians, middle)) ** 2)
+        low, high = (middle, high) if reached < target else (low, middle)
     b = correlated(sorted_b, gaussians, 0.5 * (low + high))
     return a.reshape(blocks, width), b.reshape(blocks, width)
 
 
 def correlated(values: Reals, gaussians: Reals, correlation: float) -> Reals:
-    """Return ascending values in the order of Gaussian numbers with a correlation with the first row of two.
+    """Return values reordered so that their ranks are those of Gaussians correlated with a given row.
 
     Parameters
     ----------
     values : numpy.ndarray
         Values, ascending, shape [n].
     gaussians : numpy.ndarray
-        Independent Gaussian numbers, shape [2, n].
+        Independent Gaussian numbers, shape [2, n]; the first row is the given one.
     correlation : float
-        From -1 to 1.
+        Correlation with the first row, -1 to 1.
     """
     common, own = gaussians
-    found = np.empty_like(values)
-    found[np.argsort(correlation * common + math.sqrt(1.0 - correlation**2) * own)] = values
-    return found
+    reordered = np.empty_like(values)
+    reordered[np.argsort(correlation * common + math.sqrt(1.0 - correlation**2) * own)] = values
+    return reordered
 
 
-def _patterned(x: Reals, signs: Reals, share: float, generator: np.random.Generator) -> Reals:
-    """Return rows of which a share of the power follows a pattern of signs, in the size of each channel."""
+def _add_pattern(x: Reals, signs: Reals, share: float, generator: np.random.Generator) -> Reals:
+    """Return rows, [rows, K], a share of whose power is replaced by a pattern of signs along the sum."""
     size = np.sqrt(np.mean(x**2, axis=0))
     common = signs * size * generator.standard_normal((len(x), 1))
     return math.sqrt(1.0 - share) * x + math.sqrt(share) * common
@@ -385,18 +400,17 @@ def operands_of(kind: OperandKind) -> Operands:
 
 
 def signal_to_noise_db(exact: Any, delivered: Any) -> float:  # noqa: ANN401 - numpy or torch
-    """Return the signal-to-noise ratio of a delivered product, best gain removed, in decibels.
+    """Return the signal-to-noise ratio of a machine's product in decibels, a common gain not counted.
 
     Parameters
     ----------
     exact, delivered : array_like
-        The exact product and what a machine makes of it, of one shape; computed in double precision.
+        The exact product r and the machine's product y, of one shape; computed in double precision.
 
     Notes
     -----
-    g = <y, r>/<r, r> is the gain that fits best; the signal is g r, the noise y - g r. Power is summed
-    over all outputs before the ratio is taken. A product without noise has infinitely many decibels, one
-    without signal (nothing of the exact product is left) minus infinitely many.
+    With the best-fitting gain g = <y, r>/<r, r>, the signal is g r and the noise y - g r. Power is summed
+    over all outputs before the ratio is taken. The ratio is infinite without noise, minus infinite if g is 0.
 
     Raises
     ------
@@ -421,46 +435,46 @@ def signal_to_noise_db(exact: Any, delivered: Any) -> float:  # noqa: ANN401 - n
 _POINTS = 1024
 """Points of a distribution on its logarithmic grid; a choice."""
 _OCTAVES = 40.0
-"""Octaves that the grid reaches below the largest magnitude; what is smaller counts as zero."""
+"""Octaves from the largest magnitude of the grid down to its least; smaller elements count as zero."""
 _WIDEST = 8.0
-"""Standard deviations of the logarithm of scales up to which a lognormal spread is summed; a choice."""
+"""Standard deviations up to which a lognormal spread of scales is integrated; a choice."""
 _LEVELS, _LEVELS_OF_STEP = 24, 3
-"""Values of the largest magnitude over which is averaged, and least number between two jumps of full scale;
-choices."""
+"""Quadrature nodes over the largest magnitude, and the fewest between two jumps of full scale; choices."""
 _RARE = 1e-2
-"""Fourth root of a chance below which jumps of full scale are not told apart; a choice."""
+"""Fourth root of the tail probability beyond which jumps of full scale are ignored; a choice."""
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(3)
 _MOST_CODES = 700
-"""Codes above which a grid is taken to be locally even, its steps known but not each cell's own density."""
+"""Number of codes above which elements are taken as uniformly distributed between two neighbouring codes."""
 _SCALE_SHARES = (0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99)
-"""Shares of rows or channels at which they are divided into groups of one scale; the last four are apart."""
+"""Cumulative shares at which rows or channels are cut into groups of one scale; a choice. The four largest
+rows or channels are groups of their own."""
 _ALIKE = 1.15
-"""Ratio of scales below which groups are put together; a choice, as the shares are."""
+"""Ratio of scales below which two groups are merged; a choice."""
 _UNLIKELY = 1e-9
-"""Chance of a block's number of larger channels below which it is left out."""
+"""Probability below which a number of outlier channels in a block is left out."""
 _TINY = 1e-300
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Magnitudes:
-    """Distribution of the magnitude of elements on a grid, shape [points] each."""
+    """Distribution of the magnitude |x| of elements on a logarithmic grid, shape [points] each."""
 
     log_x: Reals
     """Logarithm of the magnitude, evenly spaced."""
     log_density: Reals
-    """Logarithm of the probability density."""
+    """Logarithm of the probability density of |x|."""
     log_below: Reals
-    """Logarithm of the probability of being no larger."""
+    """Logarithm of the cumulative probability."""
     square_below: Reals
-    """Mean of x^2 where x is no larger, zero elsewhere."""
+    """Partial second moment: the mean of x^2 with larger elements counted as zero."""
 
     @property
     def mean_square(self) -> float:
-        """Mean square of elements."""
+        """Mean square of the elements."""
         return float(self.square_below[-1])
 
     def scaled(self, factor: float) -> Magnitudes:
-        """Return the distribution of elements that are larger by a factor."""
+        """Return the distribution of the elements times a factor."""
         shift = math.log(factor)
         return Magnitudes(
             log_x=self.log_x + shift,
@@ -470,32 +484,33 @@ class Magnitudes:
         )
 
     def density(self, x: Reals) -> Reals:
-        """Return the probability density."""
+        """Return the probability density at magnitudes."""
         log_x = np.log(np.maximum(x, _TINY))
         found: Reals = np.exp(np.interp(log_x, self.log_x, self.log_density, right=-np.inf))
         return found
 
     def log_cdf(self, x: Reals) -> Reals:
-        """Return the logarithm of the probability of being no larger."""
+        """Return the logarithm of the cumulative probability at magnitudes."""
         log_x = np.log(np.maximum(x, _TINY))
         below = self.log_below[0] + np.minimum(0.0, log_x - self.log_x[0])
         found: Reals = np.where(log_x < self.log_x[0], below, np.interp(log_x, self.log_x, self.log_below))
         return found
 
     def mean_square_below(self, x: Reals) -> Reals:
-        """Return the mean of squares of elements no larger, zero for the others."""
+        """Return the partial second moment up to magnitudes."""
         found: Reals = np.interp(np.log(np.maximum(x, _TINY)), self.log_x, self.square_below, left=0.0)
         return found
 
 
 @functools.lru_cache(maxsize=1024)
 def magnitudes(element: Element, spread: float) -> Magnitudes:
-    """Return the distribution of the magnitude of elements with a lognormal spread of scales.
+    """Return the distribution of the magnitude of elements e^(t w) z with spread t.
 
     Notes
     -----
-    Logarithms of scales are whole steps of the grid, so that every point sees the same values of the shape,
-    the ends of an even one half way between two.
+    On a logarithmic grid the product with a lognormal scale is a convolution. The logarithms of scales are
+    multiples of the grid's step, so that every point uses the same samples of the shape; the end of a uniform
+    shape lies half way between two of them.
     """
     span, width, half = _OCTAVES * math.log(2.0), _WIDEST * spread, 0.5 if spread else 0.0
     reach = math.ceil(width * _POINTS / (span + 2.0 * width))
@@ -506,10 +521,10 @@ def magnitudes(element: Element, spread: float) -> Magnitudes:
     top = math.log(9.0 if element is Element.GAUSSIAN else 1.0)
     log_u = top + step * (np.arange(1.0 - _POINTS, 1.0 + 2.0 * reach) + half)
     log_x = log_u[reach : reach + _POINTS]
-    of_shape = _of_shape(element, np.exp(log_u))
-    of_scales = (weights, weights * np.exp(-logs), weights * np.exp(2.0 * logs))
+    shape = _shape_moments(element, np.exp(log_u))
+    kernels = (weights, weights * np.exp(-logs), weights * np.exp(2.0 * logs))
     below, density, square = (
-        np.convolve(values, of_scale, "valid") for values, of_scale in zip(of_shape, of_scales, strict=True)
+        np.convolve(values, kernel, "valid") for values, kernel in zip(shape, kernels, strict=True)
     )
     return Magnitudes(
         log_x=log_x,
@@ -519,9 +534,9 @@ def magnitudes(element: Element, spread: float) -> Magnitudes:
     )
 
 
-def _of_shape(element: Element, u: Reals) -> tuple[Reals, Reals, Reals]:
-    """Return chance of being no larger, density and mean square below, of elements of scale 1."""
-    below = np.array([element.below(one) for one in u.tolist()])
+def _shape_moments(element: Element, u: Reals) -> tuple[Reals, Reals, Reals]:
+    """Return cumulative probability, density and partial second moment of |z| at magnitudes u."""
+    below = np.array([element.below(magnitude) for magnitude in u.tolist()])
     if element is Element.UNIFORM:
         return below, (u <= 1.0).astype(float), below**3 / 3.0
     density = math.sqrt(2.0 / math.pi) * np.exp(-0.5 * u**2)
@@ -531,38 +546,38 @@ def _of_shape(element: Element, u: Reals) -> tuple[Reals, Reals, Reals]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Codes:
-    """Magnitudes that a grid holds, zero first, in ascending order, the largest being full scale or less.
+    """Magnitudes that a converter or number format can represent, ascending from zero.
 
     Notes
     -----
-    Compared by identity: a grid is made once and kept (`even_codes`).
+    Compared by identity: codes are made once and kept (`even_codes`).
     """
 
     values: Reals
-    """Codes in units of full scale, shape [codes]."""
+    """Codes in units of full scale, at most 1, shape [codes]."""
     stochastic: bool = False
-    """Whether rounding is to either neighbour, more likely to the nearer, without bias."""
+    """Whether rounding is stochastic, to either neighbour and without bias, rather than to the nearest."""
 
     @property
     def middles(self) -> Reals:
-        """Magnitudes at which rounding goes to the next code, in units of full scale, shape [codes - 1]."""
-        found: Reals = 0.5 * (self.values[1:] + self.values[:-1])
-        return found
+        """Midpoints of neighbouring codes, in units of full scale, shape [codes - 1]."""
+        middles: Reals = 0.5 * (self.values[1:] + self.values[:-1])
+        return middles
 
 
 @functools.lru_cache(maxsize=64)
 def even_codes(largest: int, *, stochastic: bool = False) -> Codes:
-    """Return whole codes 0 to a largest one, at full scale."""
+    """Return evenly spaced codes: the integers 0 to `largest`, which is full scale."""
     return Codes(values=np.arange(largest + 1) / largest, stochastic=stochastic)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scaled:
-    """Moments of a vector that is scaled by its largest magnitude s and rounded, over all such vectors.
+    """Expected moments of vectors that are scaled by their full scale s and rounded.
 
     Notes
     -----
-    x is an element, q what it is rounded to, u = q/s in [-1, 1]; sums over a vector of n elements.
+    x is an element, q its rounded value, u = q/s in [-1, 1]. Means are over elements and over vectors.
     """
 
     scale_square: float
@@ -572,13 +587,13 @@ class Scaled:
     error_square: float
     """Mean of (q - x)^2 per element."""
     error_overlap: float
-    """Mean of x (q - x) per element: below zero where rounding takes small elements away."""
+    """Mean of x (q - x) per element; negative where small elements are rounded to zero."""
     unit_square: float
-    """Mean of u^2 per element, each vector counting alike."""
+    """Mean of u^2 per element, all vectors weighted equally."""
     unit_fourth: float
-    """Mean of u^4 per element, each vector counting alike."""
+    """Mean of u^4 per element, all vectors weighted equally."""
     energy_square: float
-    """Mean of s^2 (sum of u^2)^2, in squares of elements."""
+    """Mean over vectors of s^2 (sum of u^2)^2, in squared units of elements."""
 
     @property
     def coded_square(self) -> float:
@@ -592,21 +607,21 @@ class Scaled:
 
     @property
     def rounding(self) -> float:
-        """Noise over signal of rounded elements, best gain removed; infinite where nothing is left."""
+        """Noise-to-signal ratio of rounded elements, a common gain not counted; infinite if all vanish."""
         if self.overlap <= 0.0:
             return math.inf
         return (self.error_square - self.error_overlap**2 / self.square) * self.square / self.overlap**2
 
 
 class FullScaleRule(Hashable, Protocol):
-    """Full scale that a vector with a largest magnitude is given: a power of two, or a code of a scale."""
+    """Rule that gives the full scale of a vector by its largest magnitude, such as the next power of two."""
 
     @property
     def jumps(self) -> Reals:
-        """Largest magnitudes at which it, or the code of the largest element, jumps."""
+        """Largest magnitudes at which the full scale, or the code of the largest element, jumps."""
 
     def __call__(self, largest: Reals) -> Reals:
-        """Return full scales, shape as `largest`."""
+        """Return the full scale of each largest magnitude, in the same shape."""
 
 
 def scaled_moments(
@@ -618,55 +633,55 @@ def scaled_moments(
     rows: int = 1,
     full_scale: FullScaleRule | None = None,
 ) -> Scaled:
-    """Return the moments of vectors of so many elements of an operand, or of as many rows of them together.
+    """Return the expected moments of scaled and rounded vectors, or tensors of several rows, of an operand.
 
     Parameters
     ----------
     law : OperandLaw
-        Distribution of the elements; its row scales, which the vector's scale takes out, do not enter.
+        Distribution of the elements. For vectors the row scales cancel; for `rows` > 1 they count.
     length : int
-        Elements that share one scale.
+        Elements of a vector.
     codes : Codes or None
-        Grid; None for exact operands.
+        Codes that elements are rounded to; None for exact operands.
     outliers : int or None
-        Larger channels among them; by default as many as a whole row of that length has.
+        Outlier channels in the vector; by default those of a whole row of that length. Vectors only.
     rows : int
-        Rows that share one scale, and the scales of channels.
+        Rows that share one full scale.
     full_scale : FullScaleRule or None
-        Full scale of largest magnitudes; by default they themselves. What is larger is held at full scale.
+        Rule for the full scale; by default it is the largest magnitude. Larger elements are clipped to it.
 
     Notes
     -----
-    With n_j elements of distribution F_j, the largest of all is no larger than s with the probability
-    prod F_j(s)^n_j. Given that it is s, one element is s, of kind j as likely as n_j f_j(s)/F_j(s) is to
-    the sum, and all others are as before but no larger than s. The average over s is a quadrature in its
-    quantiles, in pieces between the jumps of full scale.
+    Of n_j elements with distribution F_j the largest magnitude is at most s with the probability
+    prod F_j(s)^n_j. Given that it is s, one element is s, of kind j with a probability in proportion to
+    n_j f_j(s)/F_j(s), and all others follow their distribution cut off at s. The average over s is a
+    quadrature over its quantiles, in sections between the jumps of full scale.
     """
     if rows > 1:
-        return _moments(law.element, law.element_spread, _groups(law, length, rows), codes, full_scale)
+        return _moments(law.element, law.element_spread, _scale_groups(law, length, rows), codes, full_scale)
     return _moments(law.element, law.spread, law.sizes(length, outliers), codes, full_scale)
 
 
 @functools.lru_cache(maxsize=1024)
-def _groups(law: OperandLaw, length: int, rows: int) -> tuple[tuple[float, int], ...]:
-    """Return scales of a tensor's elements, those of their rows and channels together, with their numbers."""
+def _scale_groups(law: OperandLaw, length: int, rows: int) -> tuple[tuple[float, int], ...]:
+    """Return (scale, number of elements) of a tensor, by row and channel, with similar scales merged."""
     count = law.outliers(length)
-    channels = list(_levels(law.channel_spread, length - count))
+    channels = list(_lognormal_groups(law.channel_spread, length - count))
     if count:
         channels.append((math.exp(law.channel_spread**2) * law.outlier_size, count))
-    pairs = itertools.product(_levels(law.row_spread, rows), channels)
-    found: list[tuple[float, int]] = []
-    for size, n in sorted((one * other, n * m) for (one, n), (other, m) in pairs):
-        if found and size < _ALIKE * found[-1][0]:
-            last, many = found[-1]
-            found[-1] = math.sqrt((last**2 * many + size**2 * n) / (many + n)), n + many
+    pairs = itertools.product(_lognormal_groups(law.row_spread, rows), channels)
+    groups: list[tuple[float, int]] = []
+    for size, n in sorted((row * channel, n * m) for (row, n), (channel, m) in pairs):
+        if groups and size < _ALIKE * groups[-1][0]:
+            last, number = groups[-1]
+            groups[-1] = math.sqrt((last**2 * number + size**2 * n) / (number + n)), n + number
         else:
-            found.append((size, n))
-    return tuple(found)
+            groups.append((size, n))
+    return tuple(groups)
 
 
-def _levels(spread: float, count: int) -> Iterator[tuple[float, int]]:
-    """Yield groups of so many lognormal scales, each at its root mean square, denser towards the largest."""
+def _lognormal_groups(spread: float, count: int) -> Iterator[tuple[float, int]]:
+    """Yield `count` lognormal scales as (root mean square, number) of groups, finer towards the largest."""
     if spread == 0.0 or count == 0:
         yield from [(1.0, count)] * (count > 0)
         return
@@ -674,41 +689,42 @@ def _levels(spread: float, count: int) -> Iterator[tuple[float, int]]:
         {0, count} | {round(count * share) for share in _SCALE_SHARES} | set(range(count - 4, count))
     )
     for low, high in itertools.pairwise(edge for edge in edges if edge >= 0):
-        places = (NormalDist().inv_cdf((at + 0.5) / count) for at in range(low, high))
-        square = math.fsum(math.exp(2.0 * spread * place) for place in places) / (high - low)
+        deviations = (NormalDist().inv_cdf((index + 0.5) / count) for index in range(low, high))
+        square = math.fsum(math.exp(2.0 * spread * deviation) for deviation in deviations) / (high - low)
         yield math.sqrt(square), high - low
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Vectors:
-    """Vectors by their largest magnitude, exact: sums over a vector, shape [levels] each."""
+    """Exact vectors by their largest magnitude s, at the L nodes of a quadrature over it; shape [L] each."""
 
     kinds: tuple[Magnitudes, ...]
-    """Distributions of its elements."""
+    """Distributions of the elements, by scale."""
     free: tuple[Reals, ...]
-    """By kind, elements besides the largest over the chance of one to be no larger."""
+    """For each kind, the expected number of elements besides the largest, over the probability F_j(s): the
+    factor with which partial moments up to s count."""
     largest: Reals
     """The largest magnitude s."""
     weights: Reals
-    """Its probability."""
+    """Probability of s."""
     square: Reals
-    """Sum of x^2."""
+    """Expected sum of x^2 over a vector."""
     fourth: Reals
-    """Sum of x^4."""
+    """Expected sum of x^4 over a vector."""
 
 
 @functools.lru_cache(maxsize=4096)
 def _vectors(
     element: Element, spread: float, counts: tuple[tuple[float, int], ...], full_scale: FullScaleRule | None
 ) -> _Vectors:
-    """Return vectors by their largest magnitude, whatever they are rounded to."""
+    """Return the vectors of `counts` elements of each scale, before rounding."""
     base = magnitudes(element, spread)
     kinds = [(base.scaled(size), float(n)) for size, n in counts]
-    s, weights = _largest(kinds, np.zeros(0) if full_scale is None else full_scale.jumps)
+    s, weights = _largest_quadrature(kinds, np.zeros(0) if full_scale is None else full_scale.jumps)
     below = [np.exp(kind.log_cdf(s)) for kind, _ in kinds]
     hazards = np.array([n * np.exp(np.log(kind.density(s) + _TINY) - kind.log_cdf(s)) for kind, n in kinds])
     share = hazards / hazards.sum(0)
-    free = tuple((n - one) / low for (_, n), one, low in zip(kinds, share, below, strict=True))
+    free = tuple((n - largest) / low for (_, n), largest, low in zip(kinds, share, below, strict=True))
     square, fourth = np.zeros_like(s), np.zeros_like(s)
     for (kind, _), others in zip(kinds, free, strict=True):
         square += others * kind.mean_square_below(s)
@@ -731,24 +747,24 @@ def _moments(
     codes: Codes | None,
     full_scale: FullScaleRule | None,
 ) -> Scaled:
-    """Return the moments of vectors of elements, so many of each scale; as `scaled_moments`."""
-    found = _vectors(element, spread, counts, full_scale)
-    length, s, square = sum(n for _, n in counts), found.largest, found.square
+    """Return the moments of vectors of `counts` elements of each scale, as `scaled_moments`."""
+    vectors = _vectors(element, spread, counts, full_scale)
+    length, s, square = sum(n for _, n in counts), vectors.largest, vectors.square
     scale = s if full_scale is None else full_scale(s)
     error, overlap = np.zeros_like(s), np.zeros_like(s)
     if codes is not None:
-        for kind, others in zip(found.kinds, found.free, strict=True):
-            rounded = _rounded(kind, s, scale, codes)
-            error += others * rounded[0]
-            overlap += others * rounded[1]
-        of_largest = _errors_of(s, scale, codes)
-        error += of_largest[0]
-        overlap += of_largest[1]
+        for kind, others in zip(vectors.kinds, vectors.free, strict=True):
+            error_below, overlap_below = _rounding_errors(kind, s, scale, codes)
+            error += others * error_below
+            overlap += others * overlap_below
+        largest_error, largest_overlap = _largest_errors(s, scale, codes)
+        error += largest_error
+        overlap += largest_overlap
     coded = square + 2.0 * overlap + error
     unit = np.where(scale > 0.0, scale, np.inf)  # a scale that rounds to zero leaves no codes
 
     def mean(x: Reals) -> float:
-        return float(np.sum(found.weights * x))
+        return float(np.sum(vectors.weights * x))
 
     return Scaled(
         scale_square=mean(scale**2),
@@ -756,35 +772,35 @@ def _moments(
         error_square=mean(error) / length,
         error_overlap=mean(overlap) / length,
         unit_square=mean(coded / unit**2) / length,
-        unit_fourth=mean(found.fourth / unit**4) / length,
+        unit_fourth=mean(vectors.fourth / unit**4) / length,
         energy_square=mean(coded**2 / unit**2),
     )
 
 
 def largest_quantiles(law: OperandLaw, length: int, outliers: int, shares: Reals) -> Reals:
-    """Return quantiles of the largest magnitude of a vector at shares, 0 to 1, of all such vectors.
+    """Return quantiles of the largest magnitude of vectors, in the shape of `shares`.
 
     Parameters
     ----------
     law : OperandLaw
-        Distribution of the elements, row scales apart.
+        Distribution of the elements; row scales are not counted.
     length, outliers : int
-        Elements of a vector, and larger channels among them.
+        Elements of a vector, and outlier channels among them.
     shares : numpy.ndarray
-        Shares of the vectors.
+        Cumulative probabilities of the quantiles, 0 to 1.
     """
     base = magnitudes(law.element, law.spread)
     counts = ((base, length - outliers), (base.scaled(law.outlier_size), outliers))
     kinds = [(kind, float(n)) for kind, n in counts if n > 0]
     if not kinds:
         return np.zeros_like(shares)
-    log_s, log_below = _log_below(kinds)
-    found: Reals = np.exp(np.interp(np.log(np.maximum(shares, _TINY)), log_below, log_s))
-    return found
+    log_s, log_below = _largest_log_cdf(kinds)
+    quantiles: Reals = np.exp(np.interp(np.log(np.maximum(shares, _TINY)), log_below, log_s))
+    return quantiles
 
 
-def _log_below(kinds: list[tuple[Magnitudes, float]]) -> tuple[Reals, Reals]:
-    """Return logarithms of magnitudes, and of the probability that the largest of all is no larger."""
+def _largest_log_cdf(kinds: list[tuple[Magnitudes, float]]) -> tuple[Reals, Reals]:
+    """Return a grid of log magnitudes, and the log cumulative probability of the largest of all elements."""
     low = min(float(kind.log_x[0]) for kind, _ in kinds)
     high = max(float(kind.log_x[-1]) for kind, _ in kinds)
     log_s = np.linspace(low, high, 4 * _POINTS)
@@ -795,22 +811,28 @@ _quadrature = functools.cache(np.polynomial.legendre.leggauss)
 """Nodes and weights of Gauss and Legendre."""
 
 
-def _largest(kinds: list[tuple[Magnitudes, float]], jumps: Reals) -> tuple[Reals, Reals]:
-    """Return values of the largest magnitude and their probabilities, denser towards its tail."""
-    log_s, log_below = _log_below(kinds)
+def _largest_quadrature(kinds: list[tuple[Magnitudes, float]], jumps: Reals) -> tuple[Reals, Reals]:
+    """Return nodes and weights of a quadrature over the largest magnitude, denser towards its tail.
+
+    The variable v is the fourth root of the tail probability; sections end at the jumps of full scale.
+    """
+    log_s, log_below = _largest_log_cdf(kinds)
     log_above = np.log(np.maximum(-np.expm1(np.minimum(log_below, 0.0)), _TINY))
     ends = np.exp(0.25 * np.interp(np.log(jumps), log_s, log_above))
     ends = np.unique([0.0, *ends[(ends > _RARE) & (ends < 1.0 - _RARE**2)], 1.0])
     nodes, weights = _quadrature(max(_LEVELS_OF_STEP, math.ceil(_LEVELS / (len(ends) - 1))))
     width = 0.5 * np.diff(ends)[:, None]
     v, w = (ends[:-1, None] + width * (nodes + 1.0)).ravel(), (width * weights).ravel()
-    missing, chance = v**4, 4.0 * v**3 * w  # probability of a larger one, and its share
-    places = np.interp(-np.log(missing), -log_above, log_s)
-    return np.exp(places), chance / chance.sum()
+    tail, probability = v**4, 4.0 * v**3 * w
+    log_nodes = np.interp(-np.log(tail), -log_above, log_s)
+    return np.exp(log_nodes), probability / probability.sum()
 
 
-def _rounded(kind: Magnitudes, s: Reals, scale: Reals, codes: Codes) -> tuple[Reals, Reals]:
-    """Return means of (q - x)^2 and x (q - x) over elements no larger than s, zero for the others."""
+def _rounding_errors(kind: Magnitudes, s: Reals, scale: Reals, codes: Codes) -> tuple[Reals, Reals]:
+    """Return the means of (q - x)^2 and of x (q - x), elements above s counted as zero, shape [L] each.
+
+    The density is integrated over the cell of each code with three Gauss nodes.
+    """
     if len(codes.values) > _MOST_CODES:
         return _locally_even(kind, s, scale, codes), s * 0.0
     values = scale[:, None] * codes.values
@@ -838,36 +860,40 @@ def _rounded(kind: Magnitudes, s: Reals, scale: Reals, codes: Codes) -> tuple[Re
 
 
 def _first_cell(kind: Magnitudes, end: Reals, step: Reals) -> Reals:
-    """Return the mean of x (step - x) up to an end, by trapezes on the grid of the distribution."""
+    """Return the mean error x (step - x) of stochastic rounding in the cell from 0 to `end`, shape [L]."""
     x, density = np.exp(kind.log_x), np.exp(kind.log_density)
     inside = x[None, :] <= end[:, None]
     value = density * x * (step[:, None] - x) * inside
-    found: Reals = np.sum(value * x, 1) * (kind.log_x[1] - kind.log_x[0])
-    return found
+    mean: Reals = np.sum(value * x, 1) * (kind.log_x[1] - kind.log_x[0])
+    return mean
 
 
 def _locally_even(kind: Magnitudes, s: Reals, scale: Reals, codes: Codes) -> Reals:
-    """Return the mean of (q - x)^2 on a grid so fine that elements lie evenly between two codes."""
+    """Return the mean of (q - x)^2, shape [L], where elements are uniform between neighbouring codes.
+
+    It is step^2/12 for rounding to the nearest, step^2/6 for stochastic rounding.
+    """
     x = np.exp(kind.log_x)
     step = np.diff(codes.values)
-    scales, which = np.unique(scale, return_inverse=True)  # one alone where full scale is constant
+    scales, which = np.unique(scale, return_inverse=True)  # a single one where full scale is constant
     u = np.minimum(x[None, :] / scales[:, None], 1.0)
-    at = np.clip(np.searchsorted(codes.values, u.ravel()) - 1, 0, len(step) - 1).reshape(u.shape)
-    per = 6.0 if codes.stochastic else 12.0
-    error = (step[at] * scales[:, None]) ** 2 / per * np.exp(kind.log_density) * x
-    found: Reals = np.sum(error[which] * (x <= s[:, None]), 1) * (kind.log_x[1] - kind.log_x[0])
-    return found
+    code = np.clip(np.searchsorted(codes.values, u.ravel()) - 1, 0, len(step) - 1).reshape(u.shape)
+    divisor = 6.0 if codes.stochastic else 12.0
+    error = (step[code] * scales[:, None]) ** 2 / divisor * np.exp(kind.log_density) * x
+    mean: Reals = np.sum(error[which] * (x <= s[:, None]), 1) * (kind.log_x[1] - kind.log_x[0])
+    return mean
 
 
 def _fourth_below(kind: Magnitudes, s: Reals) -> Reals:
+    """Return the partial fourth moment up to s: the mean of x^4 with larger elements counted as zero."""
     x = np.exp(kind.log_x)
     running = np.cumsum(np.exp(kind.log_density + 5.0 * kind.log_x)) * (kind.log_x[1] - kind.log_x[0])
-    found: Reals = np.interp(np.log(s), kind.log_x, running)
-    return np.minimum(found, x[-1] ** 4)
+    below: Reals = np.interp(np.log(s), kind.log_x, running)
+    return np.minimum(below, x[-1] ** 4)
 
 
-def _errors_of(s: Reals, scale: Reals, codes: Codes) -> tuple[Reals, Reals]:
-    """Return (q - x)^2 and x (q - x) of the largest elements themselves."""
+def _largest_errors(s: Reals, scale: Reals, codes: Codes) -> tuple[Reals, Reals]:
+    """Return (q - x)^2 and x (q - x) of elements of magnitude s, rounded to the nearest code."""
     values = codes.values
     u = np.minimum(s / np.maximum(scale, _TINY), values[-1])
     at = np.clip(np.searchsorted(values, u), 1, len(values) - 1)
@@ -878,67 +904,70 @@ def _errors_of(s: Reals, scale: Reals, codes: Codes) -> tuple[Reals, Reals]:
 
 
 def blocks_of(law: OperandLaw, length: int, width: int) -> list[tuple[float, int, int]]:
-    """Return the blocks of a row of an operand: how many there are, how wide, with how many larger channels.
+    """Return the blocks of an operand's row as (expected number, width, outlier channels in each).
 
     Parameters
     ----------
     law : OperandLaw
-        Says how many channels of a row are larger; where they stand is random.
+        Law that says how many channels of a row are outliers; their positions are random.
     length, width : int
-        Elements of a row and of a block; the last one may be shorter.
+        Elements of a row and of a block; the last block may be shorter.
     """
-    count, found = law.outliers(length), []
+    count, blocks = law.outliers(length), []
     whole, rest = divmod(length, width)
-    for wide, blocks in ((width, whole), (rest, min(rest, 1))):
-        if not blocks:
+    for block_width, number in ((width, whole), (rest, min(rest, 1))):
+        if not number:
             continue
-        for larger in range(max(0, wide - length + count), min(count, wide) + 1):
-            chance = _hypergeometric(larger, length, count, wide) if count else 1.0
-            if chance > _UNLIKELY:
-                found.append((blocks * chance, wide, larger))
-    return found
+        for larger in range(max(0, block_width - length + count), min(count, block_width) + 1):
+            probability = _hypergeometric(larger, length, count, block_width) if count else 1.0
+            if probability > _UNLIKELY:
+                blocks.append((number * probability, block_width, larger))
+    return blocks
 
 
 def _hypergeometric(larger: int, length: int, count: int, width: int) -> float:
-    """Return how likely so many of `count` marked elements of `length` are among `width` of them."""
+    """Return the probability that `width` of `length` elements have `larger` of the `count` marked ones."""
 
-    def ways(of: int, some: int) -> float:
-        return math.lgamma(of + 1) - math.lgamma(some + 1) - math.lgamma(of - some + 1)
+    def log_binomial(n: int, k: int) -> float:
+        return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
-    chance = ways(count, larger) + ways(length - count, width - larger) - ways(length, width)
-    return math.exp(chance)
+    return math.exp(
+        log_binomial(count, larger)
+        + log_binomial(length - count, width - larger)
+        - log_binomial(length, width)
+    )
 
 
 def mean_of(parts: Iterable[tuple[float, Scaled]]) -> Scaled:
-    """Return the moments of vectors of several kinds together, each with a weight."""
-    found = list(parts)
-    whole = math.fsum(weight for weight, _ in found)
-    fields = (one.name for one in dataclasses.fields(Scaled))
+    """Return the weighted mean of moments, from pairs of weight and moments."""
+    pairs = list(parts)
+    total = math.fsum(weight for weight, _ in pairs)
+    names = (one.name for one in dataclasses.fields(Scaled))
     return Scaled(
-        **{name: math.fsum(weight * getattr(part, name) for weight, part in found) / whole for name in fields}
+        **{name: math.fsum(weight * getattr(part, name) for weight, part in pairs) / total for name in names}
     )
 
 
 def product_rounding(of_a: float, of_b: float) -> float:
-    """Return noise over signal of products of independent operands, each rounded, best gain removed."""
+    """Return the noise-to-signal ratio of a product of independent operands, from those of both operands."""
     return of_a + of_b + of_a * of_b
 
 
 @dataclass(frozen=True, kw_only=True)
 class Precision:
-    """Signal-to-noise ratio of a product, by what takes it."""
+    """Noise of a product relative to its signal, by cause."""
 
     noise: Mapping[str, float]
-    """Noise over signal by cause, ratios of powers with the best gain removed; no cause that adds nothing."""
+    """Noise-to-signal power ratio by cause, a common gain not counted; causes without noise are left out."""
 
     @property
     def total(self) -> float:
-        """Noise over signal."""
+        """Noise-to-signal power ratio of all causes."""
         return math.fsum(self.noise.values())
 
     @property
     def snr_db(self) -> float:
-        """Signal-to-noise ratio in decibels; infinite where nothing is lost."""
+        """Signal-to-noise ratio in decibels; infinite without noise."""
         total = self.total
         if total == 0.0:
             return math.inf
@@ -946,24 +975,24 @@ class Precision:
 
     @property
     def worst(self) -> str:
-        """Cause that takes most."""
+        """Cause of the most noise."""
         return max(self.noise, key=lambda cause: self.noise[cause], default="nothing")
 
 
 def average(parts: Iterable[tuple[float, Precision]]) -> Precision:
-    """Return the precision of many products together: noise over signal, averaged with weights.
+    """Return the precision of many products: their noise-to-signal ratios, averaged with weights.
 
     Raises
     ------
     ParameterError
         If no weight is above zero.
     """
-    found = [(weight, part) for weight, part in parts if weight > 0.0]
-    if not found:
+    pairs = [(weight, part) for weight, part in parts if weight > 0.0]
+    if not pairs:
         msg = "an average precision needs at least one product with a weight above 0"
         raise ParameterError(msg)
-    whole, noise = math.fsum(weight for weight, _ in found), dict[str, float]()
-    for weight, part in found:
+    total, noise = math.fsum(weight for weight, _ in pairs), dict[str, float]()
+    for weight, part in pairs:
         for cause, ratio in part.noise.items():
-            noise[cause] = noise.get(cause, 0.0) + weight / whole * ratio
+            noise[cause] = noise.get(cause, 0.0) + weight / total * ratio
     return Precision(noise=noise)

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from heliograph.comparison.plan_estimates import Objective, bound_of, estimates, feasible
-from heliograph.comparison.plan_search import moving
+from heliograph.comparison.plan_search import in_mode
 from heliograph.simulation import run_at_target
 from heliograph.systems import build_system
 from workloads.models.config import load_model
@@ -51,7 +51,7 @@ def step_times_s(name, accelerators, model, columns, *, global_batch=64, switch_
         if math.isinf(time_s):  # more peers than lanes, where circuits stay
             ran_s.append(time_s)
             continue
-        turned = moving(system, mode)
+        turned = in_mode(system, mode)
         ran = run_at_target(turned, config, plans.plan(0), placement=plans.placement(0))
         ran_s.append(ran.step_time_s)
     return found.mode_time_s[:, 0], ran_s

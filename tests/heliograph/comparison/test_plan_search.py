@@ -24,7 +24,7 @@ from heliograph.comparison.plan_search import (
     THOROUGH,
     USUAL,
     best_plan,
-    moving,
+    in_mode,
     no_plan,
     with_siblings,
 )
@@ -89,7 +89,7 @@ def test_circuits_that_turn_layer_by_layer_are_estimated_as_the_engine_runs_them
     assert len(found.modes) == 5  # static, and the axis or the layer that asks, asked or ahead
     ran_s = []
     for mode, (time_s,) in zip(found.modes, found.mode_time_s, strict=True):
-        turned = moving(system, mode)
+        turned = in_mode(system, mode)
         ran_s.append(run_at_target(turned, config, plans.plan(0)).step_time_s)
         assert time_s == pytest.approx(ran_s[-1], rel=tolerance)
     fastest = found.modes[int(np.argmin(ran_s))]
@@ -127,7 +127,7 @@ def test_circuits_are_estimated_as_the_engine_lays_and_turns_them(name, columns,
     )
     found = estimates(system, PlanPricer(MIXTURE, system.node()), plans)
     for mode, (time_s,), tolerance in zip(found.modes, found.mode_time_s, tolerances, strict=False):
-        turned = moving(system, mode)
+        turned = in_mode(system, mode)
         result = run_at_target(turned, MIXTURE, plans.plan(0), placement=plans.placement(0))
         assert time_s == pytest.approx(result.step_time_s, rel=tolerance), str(mode)
 
@@ -221,7 +221,7 @@ def test_best_plan_is_found_where_estimates_of_turning_circuits_fail():
     ran_s, errors = [], []
     for row in range(len(plans)):
         for mode, times_s in zip(modes(system.fabric, system.circuits, plans.base), estimated_s, strict=True):
-            turned = moving(system, mode)
+            turned = in_mode(system, mode)
             try:
                 ran_s.append(run_at_target(turned, config, plans.plan(row)).step_time_s)
             except HeliographError:
@@ -383,7 +383,7 @@ def test_best_plans_of_others_are_tried_and_results_travel_between_processes():
     poor = dataclasses.replace(USUAL, choices={**USUAL.choices, "pp": (4,)})
     own = best_plan(systems[1], CONFIG, BASE, effort=poor)
     other = best_plan(systems[0], CONFIG, BASE)
-    both = with_siblings(systems[1], CONFIG, own.alone(), [other.winner])
+    both = with_siblings(systems[1], CONFIG, own.without_result(), [other.winner])
     assert both.step_time_s < own.step_time_s
     assert both.winner.plan.axes == other.winner.plan.axes
     assert with_siblings(systems[1], CONFIG, both, [other.winner]) is both

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from heliograph.sweeps.running import Asked, Engine, Means, run_sweep
+from heliograph.sweeps.running import Engine, Execution, SweepRequest, run_sweep
 from heliograph.sweeps.space import Axis, Space
 from simulator.errors import ParameterError
 
@@ -55,8 +55,10 @@ class Squares:
 
 def asked(store, count, *, workers=1, engine=Engine.PROCESSES, scheduler=None, retry_failed=False, **work):
     space = Space(axes=(Axis(names=("number",), values=tuple((n,) for n in range(count))),))
-    means = Means(store=store, workers=workers, engine=engine, scheduler=scheduler, retry_failed=retry_failed)
-    return Asked(name="squares", work=Squares(**work), space=space, means=means)
+    execution = Execution(
+        store=store, workers=workers, engine=engine, scheduler=scheduler, retry_failed=retry_failed
+    )
+    return SweepRequest(name="squares", work=Squares(**work), space=space, execution=execution)
 
 
 def told(label, done, total):

@@ -6,10 +6,10 @@ import pytest
 
 from heliograph.sweeps.points import StepWork
 from heliograph.sweeps.running import (
-    Asked,
+    Execution,
     Front,
-    Means,
-    Searched,
+    FrontRequest,
+    SweepRequest,
     axis,
     hypervolume,
     pareto,
@@ -60,13 +60,13 @@ def searched(tmp_path_factory):
         "fabric": ("rails", "torus"),
     }
     zips = (axis_of(ZIP),)
-    return Searched(
+    return FrontRequest(
         name="front",
         work=WORK,
         ranges=ranges,
         zips=zips,
         optimise=OBJECTIVES,
-        means=Means(store=store, workers=1),
+        execution=Execution(store=store, workers=1),
     )
 
 
@@ -88,7 +88,8 @@ def test_a_search_comes_near_a_grid_of_as_many_points(searched):
     ]
     space = Space(axes=tuple(axes))
     grid = Front(
-        grid=run_sweep(Asked(name="grid", work=WORK, space=space, means=searched.means)), optimise=OBJECTIVES
+        grid=run_sweep(SweepRequest(name="grid", work=WORK, space=space, execution=searched.execution)),
+        optimise=OBJECTIVES,
     )
     both = [*found.grid.rows(), *grid.grid.rows()]
     worst = {
@@ -101,19 +102,21 @@ def test_a_search_comes_near_a_grid_of_as_many_points(searched):
         better = [one[name] <= other[name] for name in OBJECTIVES.minimise]
         better += [one[name] >= other[name] for name in OBJECTIVES.maximise]
         assert not all(better)
-    with Store(searched.means.store, existing=True) as store:
-        before = {(one.name, one.points) for one in store.told()}
+    with Store(searched.execution.store, existing=True) as store:
+        before = {(one.name, one.points) for one in store.sweep_states()}
         attempts = len(store.finished())
     again = search_front(searched)  # answered from the store, in the same order
     assert again.grid.rows() == found.grid.rows()
-    with Store(searched.means.store, existing=True) as store:
-        assert {(one.name, one.points) for one in store.told()} == before
+    with Store(searched.execution.store, existing=True) as store:
+        assert {(one.name, one.points) for one in store.sweep_states()} == before
         assert len(store.finished()) == attempts
 
 
 def test_what_is_optimised_must_be_a_column():
     with pytest.raises(ParameterError, match="did you mean 'step_time_s'"):
-        Searched(name="a", work=WORK, ranges={}, optimise=Optimise(minimise=("step_tim_s",)), means=Means())
+        FrontRequest(
+            name="a", work=WORK, ranges={}, optimise=Optimise(minimise=("step_tim_s",)), execution=Execution()
+        )
 
 
 def test_without_optuna_one_sentence_says_what_to_install(searched, monkeypatch):

@@ -92,8 +92,8 @@ def test_two_sweeps_share_their_points(tmp_path):
     run_sweep(asked(store, 8))
     whole(store, 8)
     with Store(store, existing=True) as opened:
-        told = opened.told()
-    assert [(one.points, one.counts, one.left) for one in told] == [
+        states = opened.sweep_states()
+    assert [(one.points, one.counts, one.left) for one in states] == [
         (5, {Status.DONE: 5}, 0),
         (8, {Status.DONE: 8}, 0),
     ]
@@ -208,7 +208,7 @@ def test_a_read_only_store_can_be_read_and_not_written(tmp_path, monkeypatch):
     with pytest.raises(HeliographError, match="read-only; name another with --store"):
         run_sweep(asked(store, 5))
     with Store(store, existing=True) as opened:
-        assert opened.told()[0].counts == {Status.DONE: 3}
+        assert opened.sweep_states()[0].counts == {Status.DONE: 3}
 
 
 def test_ranges_of_points_resume_fast(tmp_path):
