@@ -205,7 +205,7 @@ class _Once(argparse.Action):
 
 
 def _refusing_blanks(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Return a reader that refuses blank text, mostly an unset shell variable, with an error of argparse's."""
+    """Return a reader that refuses blank text, mostly an unset shell variable, as argparse refuses values."""
 
     def read_text(text: str) -> Any:  # noqa: ANN401 - as read
         if not text.strip(" ,\t\n"):
