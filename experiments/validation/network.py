@@ -30,7 +30,7 @@ from experiments.validation.network_failures import slices_record, slices_text, 
 from experiments.validation.peers.astra_sim import NS_PER_S
 from experiments.validation.peers.astra_sim_traces import COLUMN as TRACE
 from experiments.validation.peers.astra_sim_traces import (
-    answers,
+    physical_times,
     run_of,
     runs_record,
     runs_text,
@@ -633,7 +633,7 @@ def _run_outcome(record: Record) -> Outcome:
         check_provenance(record)
         row.measured = _positive(record, "cycles_ns") / NS_PER_S
         run = run_of(record)
-        row.beside, row.hint = answers(run), f"the same wires allow {wires_s(run) * NS_PER_S:.0f} ns"
+        row.beside, row.hint = physical_times(run), f"the same wires allow {wires_s(run) * NS_PER_S:.0f} ns"
         row.predicted = run.simulated_s()
     return row
 
